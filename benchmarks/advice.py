@@ -17,11 +17,11 @@ from time import process_time
 from typing import Any
 
 from gpuyard.core.engine.advice import FEATURES, Advisor, Rows
-from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 from gpuyard.learn.training.regimes import DESK, Regime
 from gpuyard.learn.training.train import JUDGED_ON
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.world import World
 
 SIZES = (16, 128, 1_000, 12_500)
@@ -66,7 +66,7 @@ def measured(gpus: int) -> dict[str, Any]:
     nodes = max(2, gpus // 8)
     kind = Regime("cost", f"{nodes // 2}x8:new+{nodes - nodes // 2}x8:old", LOAD, DESK, jobs=max(LEAST_JOBS, nodes * 8))
     workload = kind.workload(JUDGED_ON, {})
-    advisor = Advantage(load(DEFAULT, FEATURES))
+    advisor = AdvantageAdvisor(load(DEFAULT, FEATURES))
     found: dict[str, Any] = {"gpus": workload.gpus, "jobs": workload.tasks}
     for name, asked in (("default", None), ("nobody asked", None), ("dqn", advisor)):
         counted, timed = Counted(advisor), []
@@ -76,7 +76,7 @@ def measured(gpus: int) -> dict[str, Any]:
             world.engine = timed[0]  # type: ignore[assignment]
 
         policy = "default" if name == "default" else "dqn"
-        play(workload, contender(policy), advisor=counted if asked else None, watch=watch)
+        simulate_policy(workload, policy_variant(policy), advisor=counted if asked else None, watch=watch)
         every = timed[0].plain + timed[0].advised
         found[name] = {"decisions": len(every), "mean": fmean(every), **_percentiles(every)}
         if asked:

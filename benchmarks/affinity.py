@@ -31,11 +31,11 @@ import numpy as np
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.placement.speeds import Speeds
 from gpuyard.learn.performance import dataset, gpu_specs, kind_model
-from gpuyard.learn.performance.dataset import Rows
-from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.policy_variants import Contender, contender
-from gpuyard.simulator.run import play
-from gpuyard.simulator.workloads.arrival import Arrival, Coming
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.simulator.clusters import parse_cluster
+from gpuyard.simulator.policy_variants import PolicyVariant, policy_variant
+from gpuyard.simulator.run import simulate_policy
+from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -54,9 +54,9 @@ class Told(JobsOnCluster):
 
     said: Mapping[str, Speeds] = field(default_factory=dict)
 
-    def comings(self, contender: Contender) -> Iterator[Coming]:
+    def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """The jobs, in order."""
-        for at, arrivals in JobsOnCluster.comings(self, contender):
+        for at, arrivals in JobsOnCluster.arrivals(self, policy_variant):
             assert isinstance(arrivals, tuple)
             yield at, tuple(self._told(one) for one in arrivals)
 
@@ -65,7 +65,7 @@ class Told(JobsOnCluster):
         return arrival._replace(spec=msgspec.structs.replace(arrival.spec, resources=ask))
 
 
-def measured(rows: Rows) -> dict[str, dict[str, int]]:
+def measured(rows: ProfileRows) -> dict[str, dict[str, int]]:
     """Of each model that was measured on all GPUs in inference: the quickest row on each."""
     rate = rows.shape["batch"] / rows.measured
     plain = (rows.words["mode"] == "infer") & (rows.words["compiled"] == "no")
@@ -85,7 +85,7 @@ def speeds(rate: np.ndarray, best: Mapping[str, int]) -> Speeds:
     return tuple(sorted((gpu, float(rate[at] / top)) for gpu, at in best.items()))
 
 
-def knowledge(rows: Rows, seed: int) -> tuple[dict[str, Speeds], dict[str, dict[str, Speeds]]]:
+def knowledge(rows: ProfileRows, seed: int) -> tuple[dict[str, Speeds], dict[str, dict[str, Speeds]]]:
     """The real speeds of models of the families held back, and what is said of them by each way of knowing."""
     families = np.unique(rows.family)
     back = set(np.random.default_rng(seed).permutation(families)[: len(families) // HELD_BACK].tolist())
@@ -121,15 +121,15 @@ def drawn(truth: Mapping[str, Speeds], seed: int) -> list[Job]:
 
 def hours(workload: Told, policy: str, moves: Moves) -> float:
     """Average from submission to end; all jobs may be stopped."""
-    known = contender(policy)
+    known = policy_variant(policy)
     settings = msgspec.structs.replace(known.settings, moves=moves, preemption=True)
-    return play(workload, replace(known, settings=settings)).measures.avg_jct_s / 3600
+    return simulate_policy(workload, replace(known, settings=settings)).measures.avg_jct_s / 3600
 
 
-def compare(rows: Rows, seeds: int) -> dict[str, dict[str, list[float]]]:
+def compare(rows: ProfileRows, seeds: int) -> dict[str, dict[str, list[float]]]:
     """Average hours by policy and by what is known, a figure for each seed."""
     found: dict[str, dict[str, list[float]]] = {}
-    cluster = equal_nodes(CLUSTER)
+    cluster = parse_cluster(CLUSTER)
     for seed in range(seeds):
         truth, ways = knowledge(rows, seed)
         jobs = drawn(truth, 1_000 + seed)

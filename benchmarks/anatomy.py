@@ -1,4 +1,4 @@
-"""Counts what models are made of and writes `anatomy.csv.gz`: nothing is measured, no GPU is needed.
+"""Counts what models are made of and writes `profile.csv.gz`: nothing is measured, no GPU is needed.
 
     python benchmarks/anatomy.py --out src/gpuyard/learn/performance/data/anatomy.csv.gz
 
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from gpuyard.learn.performance.flops import count
-from gpuyard.learn.performance.operation_profile import KINDS, Anatomy
+from gpuyard.learn.performance.operation_profile import KINDS, OperationProfile
 
 COLUMNS = ("model", "mode", "size", "kind", "kernels", "flops", "bytes", "parameter_bytes")
 Subject = tuple[str, str, int, Callable[[], Any], Callable[[int], tuple[Any, ...]]]
@@ -54,12 +54,12 @@ def of_timm(profiles: Iterable[Path]) -> Iterator[Subject]:
             )
 
 
-def anatomy(build: Callable[[], Any], inputs: Callable[[int], tuple[Any, ...]], mode: str) -> Anatomy:
+def profile(build: Callable[[], Any], inputs: Callable[[int], tuple[Any, ...]], mode: str) -> OperationProfile:
     few, many = (count(build, lambda b=b: inputs(b), training=mode == "train") for b in (2, 4))
-    return Anatomy.counted(few, many, 2, 4)
+    return OperationProfile.counted(few, many, 2, 4)
 
 
-def lines(name: str, mode: str, size: int, found: Anatomy) -> Iterator[tuple[object, ...]]:
+def lines(name: str, mode: str, size: int, found: OperationProfile) -> Iterator[tuple[object, ...]]:
     for kind, *numbers in found.groups.tolist():
         yield name, mode, size, KINDS[int(kind)], int(numbers[0]), *(f"{n:.5g}" for n in numbers[1:])
     for kind, value in (
@@ -90,7 +90,7 @@ def main() -> None:
             continue
         try:
             there[name, mode, str(size)] = [
-                list(map(str, line)) for line in lines(name, mode, size, anatomy(build, inputs, mode))
+                list(map(str, line)) for line in lines(name, mode, size, profile(build, inputs, mode))
             ]
         except Exception as error:  # a model that can not be built on meta is left out, and named
             print(f"{name} {size}: {error}")

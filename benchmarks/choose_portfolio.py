@@ -22,7 +22,7 @@ import numpy as np
 
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.chance import Chance
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.problem import Problem
@@ -45,11 +45,11 @@ VALUES: dict[str, tuple[Any, ...]] = {
 """What each setting may be; a value that stands twice is drawn twice as often."""
 
 
-def drawn_settings(count: int, chance: Chance) -> list[Settings]:
+def drawn_settings(count: int, chance: Chance) -> list[ListSettings]:
     """So many, without repetition."""
-    found: dict[Settings, None] = {}
+    found: dict[ListSettings, None] = {}
     while len(found) < count:
-        found[Settings(**{name: some[chance.below(len(some))] for name, some in VALUES.items()})] = None
+        found[ListSettings(**{name: some[chance.below(len(some))] for name, some in VALUES.items()})] = None
     return list(found)
 
 
@@ -96,7 +96,7 @@ def main() -> None:
     rows = [candidates[place] for place in chosen(log_ratio, asked.keep)]
     with asked.out.open("w", newline="") if asked.out else sys.stdout as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(Settings._fields)
+        table.writerow(ListSettings._fields)
         table.writerows([*(f"{value:g}" for value in row[:-1]), "yes" if row.backwards else "no"] for row in rows)
 
 

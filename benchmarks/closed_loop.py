@@ -21,13 +21,13 @@ from statistics import fmean
 
 import numpy as np
 
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import dataset, gpu_specs
-from gpuyard.learn.performance.dataset import Rows
-from gpuyard.learn.performance.ended_tasks import Ran, rows_of
-from gpuyard.learn.performance.model import Performance
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.ended_tasks import EndedRun, rows_of
+from gpuyard.learn.performance.model import PerformanceModel
 from gpuyard.learn.performance.query import CONTEXT_MIB
-from gpuyard.learn.profiler.rows import Row, read
+from gpuyard.learn.profiler.rows import ProfileRow, read
 
 ROOT = Path(__file__).parents[1]
 COUNTS = (50, 200, 800)
@@ -36,20 +36,22 @@ RUN_SECONDS, START_SECONDS = 600.0, 15.0
 MEASURES = {"network": "run time", "memory": "memory"}
 
 
-def task_of(row: Row, start_seconds: float) -> Ran:
+def task_of(row: ProfileRow, start_seconds: float) -> EndedRun:
     """A task of ten minutes that does what was measured."""
     steps = max(2, round(RUN_SECONDS * 1e3 / row.step_ms))
     major, minor = row.torch.split(".")[:2]
-    work = Work(
+    work = WorkloadSpec(
         model=row.model, mode=row.mode, batch=row.batch, precision=row.precision, compiled=row.compiled, size=row.size,
         family=row.family, steps=steps, torch=100.0 * int(major) + int(minor),
     )  # fmt: skip
     seconds = start_seconds + steps * row.step_ms / 1e3
     busy = None if row.utilisation is None else 100.0 * row.utilisation
-    return Ran(work, row.gpu, seconds, 0.0, row.memory_nvml_mib, busy)
+    return EndedRun(work, row.gpu, seconds, 0.0, row.memory_nvml_mib, busy)
 
 
-def errors(model: Performance, judged: dict[str, Rows], factor: float = 1.0) -> dict[str, tuple[float, float]]:
+def errors(
+    model: PerformanceModel, judged: dict[str, ProfileRows], factor: float = 1.0
+) -> dict[str, tuple[float, float]]:
     """Mean error and part within the band, by kind; memory with CUDA's own part, as a yard counts it."""
     found = {}
     for kind in MEASURES:
@@ -65,7 +67,7 @@ def errors(model: Performance, judged: dict[str, Rows], factor: float = 1.0) -> 
 
 
 def one_seed(
-    seed: int, before: dict[str, Rows], base: Performance, rows: Sequence[Row]
+    seed: int, before: dict[str, ProfileRows], base: PerformanceModel, rows: Sequence[ProfileRow]
 ) -> dict[str, dict[str, tuple[float, float]]]:
     """Errors by what was learnt from."""
     drawn = list(rows)
@@ -77,8 +79,8 @@ def one_seed(
         network = ended["network"]
         factor = float(np.median(network.measured / base.predict(network).middle))
         found[f"{count}, one factor"] = errors(base, judged, factor)
-        kinds = dataset.together([*before.values(), *ended.values()])
-        found[str(count)] = errors(Performance.learnt(kinds, base.specs), judged)
+        kinds = dataset.merge_rows([*before.values(), *ended.values()])
+        found[str(count)] = errors(PerformanceModel.learnt(kinds, base.specs), judged)
     return found
 
 
@@ -115,8 +117,8 @@ def main() -> int:
         print(f"There is no file {missing[0]}; name its folder with --profiles.", file=sys.stderr)
         return 2
     began = time.process_time()
-    before = dataset.together([rows for file in files for rows in dataset.read(file)])
-    base = Performance.learnt(before, gpu_specs.shipped())
+    before = dataset.merge_rows([rows for file in files for rows in dataset.read(file)])
+    base = PerformanceModel.learnt(before, gpu_specs.shipped())
     rows = [row for row in read(ROOT / "profiles" / "h200.csv") if row.memory_nvml_mib is not None]
     found = [one_seed(seed, before, base, rows) for seed in range(1, asked.seeds + 1)]
     table = {

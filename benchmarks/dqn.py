@@ -22,12 +22,12 @@ from time import process_time
 import numpy as np
 
 from gpuyard.core.engine.advice import FEATURES, Advisor
-from gpuyard.learn.policy_network import DEFAULT, Advantage, Layer, load
+from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, Layer, load
 from gpuyard.learn.training.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
 from gpuyard.learn.training.train import JUDGED_ON
 from gpuyard.simulator.confidence import mean_of
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import read_trace
 
@@ -43,8 +43,8 @@ KINDS = (
     Regime("larger lab, 128 GPUs", "6x8:new+10x8:old", 0.6, DESK),
     Regime("three models, later Venus", GAVEL_NODES, 0.45, GAVEL, trace="venus"),
     Regime("three models, Philly", GAVEL_NODES, 0.45, GAVEL, trace="philly"),
-    Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, stoppable=True),
-    Regime("one model, may be stopped", "2x8:new", 0.85, stoppable=True),
+    Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, preemptible=True),
+    Regime("one model, may be stopped", "2x8:new", 0.85, preemptible=True),
 )
 """The first three with other seeds only; then another load, another size, other jobs; and two in which jobs may be stopped."""
 
@@ -66,9 +66,9 @@ def advisers(path: Path) -> dict[str, Advisor]:
     model = load(path, FEATURES)
     silent = tuple(tuple(Layer(np.zeros_like(it.weights), np.zeros_like(it.bias)) for it in net) for net in model.nets)
     return {
-        "dqn": Advantage(model),
-        "dqn, no guard": Advantage(model, guarded=False),
-        "rule of thumb": Advantage(model._replace(nets=silent), guarded=False),
+        "dqn": AdvantageAdvisor(model),
+        "dqn, no guard": AdvantageAdvisor(model, guarded=False),
+        "rule of thumb": AdvantageAdvisor(model._replace(nets=silent), guarded=False),
     }
 
 
@@ -81,7 +81,9 @@ def once(
     found = {}
     for name in (*HEURISTICS, *LEARNED):
         began = process_time()
-        figures = play(workload, contender("dqn" if name in advise else name), advisor=advise.get(name)).measures
+        figures = simulate_policy(
+            workload, policy_variant("dqn" if name in advise else name), advisor=advise.get(name)
+        ).measures
         found[name] = figures.avg_jct_s, process_time() - began
     return found
 

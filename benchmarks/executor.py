@@ -38,7 +38,7 @@ from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import read_problem
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.follow import Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
@@ -99,7 +99,7 @@ def _arguments() -> Any:
 
 def _solver(name: str) -> Solve:
     solve = strategy(name)
-    return lambda problem: solve(problem, Budget(seed=0, rounds=8))
+    return lambda problem: solve(problem, SearchBudget(seed=0, rounds=8))
 
 
 def _row(problem: Problem, solve: Solve, seed: int) -> dict[str, float]:

@@ -24,11 +24,11 @@ import msgspec
 
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.task import TaskSpec
-from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.measures import Measures
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
-from gpuyard.simulator.workloads.gavel import Table, read_gavel, read_throughputs
+from gpuyard.simulator.clusters import parse_cluster
+from gpuyard.simulator.measures import SimulationMeasures
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
+from gpuyard.simulator.workloads.gavel import ThroughputTable, read_gavel, read_throughputs
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -65,14 +65,14 @@ class StopsAreFree(JobsOnCluster):
         return 0.0
 
 
-def played(workload: JobsOnCluster, policy: str, moves: Moves) -> Measures:
+def played(workload: JobsOnCluster, policy: str, moves: Moves) -> SimulationMeasures:
     """Under a policy as `gpuyard simulate` knows it, with so many moves; all jobs may be stopped."""
-    known = contender(policy)
+    known = policy_variant(policy)
     settings = msgspec.structs.replace(known.settings, moves=moves, preemption=True)
-    return play(workload, replace(known, settings=settings)).measures
+    return simulate_policy(workload, replace(known, settings=settings)).measures
 
 
-def alike(jobs: Sequence[Job], table: Table, seed: int) -> list[Job]:
+def alike(jobs: Sequence[Job], table: ThroughputTable, seed: int) -> list[Job]:
     """A trace of the same kind as the one given."""
     draw = Random(seed)
     together = sum(job.submit == 0 for job in jobs)
@@ -87,7 +87,7 @@ def alike(jobs: Sequence[Job], table: Table, seed: int) -> list[Job]:
     return found
 
 
-def tailed(table: Table, seed: int, count: int = 300, every: float = 1.5 * HOUR) -> list[Job]:
+def tailed(table: ThroughputTable, seed: int, count: int = 300, every: float = 1.5 * HOUR) -> list[Job]:
     """Sizes and lengths as Gavel's generator draws them."""
     draw = Random(seed)
     names = sorted({name for name, _ in table})
@@ -102,7 +102,7 @@ def tailed(table: Table, seed: int, count: int = 300, every: float = 1.5 * HOUR)
     return found
 
 
-def _job(table: Table, name: str, gpus: int, reference_seconds: float) -> Job | None:
+def _job(table: ThroughputTable, name: str, gpus: int, reference_seconds: float) -> Job | None:
     """A job that takes so long on the reference; none if nobody knows how fast it is there."""
     by_kind = table.get((name, gpus), {})
     if REFERENCE not in by_kind:
@@ -116,9 +116,9 @@ def _seconds_on_reference(job: Job) -> float:
     return job.seconds * max(speeds.values()) / speeds[REFERENCE]
 
 
-def compare(jobs: list[Job], table: Table, seeds: int) -> Iterator[tuple[str, dict[str, float]]]:
+def compare(jobs: list[Job], table: ThroughputTable, seeds: int) -> Iterator[tuple[str, dict[str, float]]]:
     """All rows: on the trace with and without costs, and on the average of the generated ones."""
-    cluster = equal_nodes(CLUSTER)
+    cluster = parse_cluster(CLUSTER)
     sets = {
         "alike_h": [alike(jobs, table, FIRST_SEED + place) for place in range(seeds)],
         "tailed_h": [tailed(table, FIRST_SEED + place) for place in range(max(1, seeds // 3))],
@@ -132,7 +132,7 @@ def compare(jobs: list[Job], table: Table, seeds: int) -> Iterator[tuple[str, di
             "p99_jct_h": costly.p99_jct_s / HOUR,
             "stops": costly.preemptions,
             "avg_jct_h_stops_free": free.avg_jct_s / HOUR,
-            "avg_jct_h_servers": played(replace(workload, cluster=equal_nodes(SERVERS)), policy, moves).avg_jct_s
+            "avg_jct_h_servers": played(replace(workload, cluster=parse_cluster(SERVERS)), policy, moves).avg_jct_s
             / HOUR,
         }
         for name, traces in sets.items():

@@ -26,7 +26,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.codec import CODEC
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -146,16 +146,16 @@ def _recovery_seconds(folder: Path, fold: Fold) -> float:
     return took
 
 
-def lives(first: int = 1) -> Iterator[Entry]:
+def lives(first: int = 1) -> Iterator[JournalEntry]:
     """Facts as a busy yard makes them: tasks that are submitted, placed, started and ended, without end."""
     for number in count(first):
         task, node = TaskId(number), NodeId(f"node-{number % 200:03d}")
         at = 1_700_000_000.0 + number / 8
-        yield Entry(at, TaskSubmitted(task, _spec(number)), f"user-{number % 40}")
-        yield Entry(at, TaskPlaced(task, 1, _placement(node, number)))
-        yield Entry(at + 0.25, AttemptStarted(task, 1), node)
-        yield Entry(at + 60.5, AttemptEnded(task, 1, Outcome.SUCCEEDED, 0), node)
-        yield Entry(at + 60.5, TaskEnded(task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)))
+        yield JournalEntry(at, TaskSubmitted(task, _spec(number)), f"user-{number % 40}")
+        yield JournalEntry(at, TaskPlaced(task, 1, _placement(node, number)))
+        yield JournalEntry(at + 0.25, AttemptStarted(task, 1), node)
+        yield JournalEntry(at + 60.5, AttemptEnded(task, 1, Outcome.SUCCEEDED, 0), node)
+        yield JournalEntry(at + 60.5, TaskEnded(task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)))
 
 
 def state_document() -> dict[str, Any]:

@@ -276,11 +276,11 @@ def submit_to_start(_: int) -> Row:
 PLAYERS = """
 import asyncio, sys
 import grpc.aio, uvloop
-from gpuyard.testing.played import PlayedNode
+from gpuyard.testing.fake_node import FakeNode
 address, token, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 async def play():
     channels = [grpc.aio.insecure_channel(address, options=(("grpc.use_local_subchannel_pool", 1),)) for _ in range(8)]
-    nodes = [PlayedNode(f"node-{place:03}", 8, join_token=token, runs_for=0.2) for place in range(count)]
+    nodes = [FakeNode(f"node-{place:03}", 8, join_token=token, runs_for=0.2) for place in range(count)]
     await asyncio.gather(*(node.play(address, channels[place % 8]) for place, node in enumerate(nodes)))
 uvloop.run(play())
 """
@@ -355,7 +355,7 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
     """Killed with 10,000 open tasks and so many ended ones in the archive; how long until it answers /readyz again."""
     from gpuyard.core.domain.values import TaskClass, TaskId, TaskStatus, TenantId
     from gpuyard.live.control_plane.stores.archive import Archive
-    from gpuyard.live.control_plane.stores.archive import Row as Ended
+    from gpuyard.live.control_plane.stores.archive import ArchiveRow as Ended
 
     with fresh_folder() as folder:
         path = Path(folder)

@@ -28,7 +28,7 @@ from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
 from gpuyard.core.domain.tenant import Split
 from gpuyard.core.domain.values import MILLI, TaskId, TenantId
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.placement.choose import rooms
+from gpuyard.core.placement.choose import groups_with_room
 from gpuyard.core.placement.shape import Shape
 from gpuyard.simulator.clusters import Cluster
 
@@ -130,7 +130,7 @@ def at_random(pod: Resources, engine: Engine, chance: random.Random) -> Resource
     """The pod, bound to any node that has room for it now."""
     shape = Shape(pod)
     shape.refresh(engine.state.index)
-    found = rooms(shape, engine.state.index)
+    found = groups_with_room(shape, engine.state.index)
     return replace(pod, labels=((NODE, chance.choice(found).host.spec.id),)) if found else None
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import dataset, evaluation, kind_model
-from gpuyard.learn.performance.dataset import Rows
-from gpuyard.learn.performance.evaluation import Told
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.evaluation import EvaluatedRows
 from gpuyard.learn.performance.gpu_specs import shipped
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -32,19 +32,19 @@ KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
 """Their places among the kinds of rows that a file has."""
 
 
-def drawn(rows: Rows, most: int, seed: int) -> Rows:
+def drawn(rows: ProfileRows, most: int, seed: int) -> ProfileRows:
     if len(rows) <= most:
         return rows
     return rows.take(np.sort(np.random.default_rng(1000 + seed).permutation(len(rows))[:most]))
 
 
 def figures(
-    rows: Rows, split: str, samples: int, seeds: int, most: int, parts: int | None
+    rows: ProfileRows, split: str, samples: int, seeds: int, most: int, parts: int | None
 ) -> Iterator[tuple[float, float]]:
     for seed in range(1, seeds + 1):
         some = drawn(rows, most, seed)
         told = [
-            Told(
+            EvaluatedRows(
                 some.take(held),
                 kind_model.fit(some.take(~held | shown), shipped(), seed).predict(some.take(held), shipped()),
             )

@@ -24,7 +24,7 @@ from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import Budget, search, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, search, strategy
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
@@ -48,7 +48,7 @@ def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str,
     def used() -> float:
         return (process_time() - began) / seconds
 
-    plan = strategy(name)(problem, Budget(seed, None, lambda: used() < 1.0, used))
+    plan = strategy(name)(problem, SearchBudget(seed, None, lambda: used() < 1.0, used))
     took = process_time() - began
     assert check(problem, plan) == []
     it = measure(problem, plan)
@@ -107,7 +107,7 @@ def main() -> None:
         search.MOST_FOR_SESSIONS = 0  # type: ignore[misc]
     began = process_time()
     for name in names:
-        strategy(name)(problem_of(generate("agentic", 12, 2)), Budget(rounds=1))
+        strategy(name)(problem_of(generate("agentic", 12, 2)), SearchBudget(rounds=1))
     print(f"compiling and loading: {process_time() - began:.1f} s")
     rows: list[dict[str, Any]] = []
     for problem, bound, known in problems(asked):

@@ -32,11 +32,11 @@ def one(file: str, name: str) -> dict[str, Any]:
     from gpuyard.plan.planner.generate import generate
     from gpuyard.plan.planner.plan import measure
     from gpuyard.plan.planner.problem_file import problem_of, read_problem
-    from gpuyard.plan.planner.strategies import Budget, strategy
+    from gpuyard.plan.planner.strategies import SearchBudget, strategy
     from gpuyard.plan.planner.strategies.heft_affinity import schedules
 
     solve, small = strategy(name), problem_of(generate("agentic", 50, 4))
-    solve(small, Budget())
+    solve(small, SearchBudget())
     lower_bound(small)
     compiled = clock = process_time()
     seconds = {}
@@ -48,7 +48,7 @@ def one(file: str, name: str) -> dict[str, Any]:
 
     problem = read_problem(Path(file).read_bytes())
     took("read")
-    plan = solve(problem, Budget())
+    plan = solve(problem, SearchBudget())
     took("plan")
     faults = check(problem, plan)
     took("check")

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuyard.simulator.clusters import equal_nodes, read_nodes
+from gpuyard.simulator.clusters import parse_cluster, read_nodes
 from gpuyard.simulator.measures import as_json
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import Result, play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import read_trace
 
@@ -65,7 +65,7 @@ def workload(name: str, traces: Path) -> JobsOnCluster:
         cluster = read_nodes(folder / "venus_vc_nodes.csv", "vc")
     else:
         part = "oct09_23" if name == "philly" else "oct2017"
-        jobs, cluster = read_trace(traces / "philly" / f"philly_{part}_jobs.csv.gz").jobs, equal_nodes("72x8")
+        jobs, cluster = read_trace(traces / "philly" / f"philly_{part}_jobs.csv.gz").jobs, parse_cluster("72x8")
     return JobsOnCluster(
         [job._replace(submit=job.submit - first) for job in jobs if first <= job.submit < last], cluster
     )
@@ -76,7 +76,7 @@ def one(name: str, traces: Path, label: str) -> tuple[Result, dict[str, Any]]:
     policy, _, known = label.partition(", ")
     jobs = workload(name, traces)
     began = time.process_time()
-    result = play(jobs, replace(contender(policy), name=label), oracle=bool(known))
+    result = simulate_policy(jobs, replace(policy_variant(policy), name=label), oracle=bool(known))
     cpu_s = time.process_time() - began
     published = PUBLISHED.get(name, {}).get(label)
     print(f"{name}: {label}: {result.measures.avg_jct_s:,.1f} s, {cpu_s:.1f} s", file=sys.stderr, flush=True)

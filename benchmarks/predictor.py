@@ -21,13 +21,13 @@ from statistics import fmean
 from matplotlib.figure import Figure
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import Asked, History, Predictor
-from gpuyard.learn.estimates.learned import Learned
+from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
+from gpuyard.learn.estimates.learned import LearnedPredictor
 from gpuyard.simulator.accuracy import accuracy, by_day, typical_factor
 from gpuyard.simulator.charts import pictures
-from gpuyard.simulator.clusters import equal_nodes, read_nodes
-from gpuyard.simulator.policy_variants import Foresight, contender
-from gpuyard.simulator.run import Result, play
+from gpuyard.simulator.clusters import parse_cluster, read_nodes
+from gpuyard.simulator.policy_variants import EstimateSource, policy_variant
+from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import read_trace
 
@@ -38,7 +38,7 @@ LONG_LIVED = 64
 """Kinds with so many runs show how one kind is learnt; of all kinds, those with many runs may be the simple ones."""
 FIRSTS = (3, 30, 100, 300, 1000, 3000, 10_000, 30_000)
 """Tasks that had ended in the whole yard."""
-PREDICTORS: dict[str, Callable[[], Predictor]] = {"history": History, "lightgbm": Learned}
+PREDICTORS: dict[str, Callable[[], RuntimePredictor]] = {"history": HistoryPredictor, "lightgbm": LearnedPredictor}
 
 
 def workload(name: str, traces: Path) -> JobsOnCluster:
@@ -46,10 +46,10 @@ def workload(name: str, traces: Path) -> JobsOnCluster:
         folder = traces / "helios-venus"
         jobs = read_trace(folder / "venus_sept_jobs.csv.gz", "vc").jobs
         return JobsOnCluster(jobs, read_nodes(folder / "venus_vc_nodes.csv", "vc"))
-    return JobsOnCluster(read_trace(traces / "philly" / "philly_oct09_23_jobs.csv.gz").jobs, equal_nodes("72x8"))
+    return JobsOnCluster(read_trace(traces / "philly" / "philly_oct09_23_jobs.csv.gz").jobs, parse_cluster("72x8"))
 
 
-class Watched(History):
+class Watched(HistoryPredictor):
     """History that notes how much it knew when it was asked, and how wrong it was."""
 
     def __init__(self) -> None:
@@ -59,17 +59,17 @@ class Watched(History):
         """Kind; runs of it, and tasks of the yard, that had ended when it was asked; error, as a logarithm."""
         self._asked: dict[tuple[object, Estimate], list[tuple[int, int]]] = {}
 
-    def foresee(self, asked: Asked, now: float) -> Estimate | None:
+    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
         """As History, and noted."""
-        told = super().foresee(asked, now)
-        kind = asked.likenesses()[-1]
+        told = super().estimate(asked, now)
+        kind = asked.similarity_keys()[-1]
         if told is not None:
             self._asked.setdefault((kind, told), []).append((self._ends[kind], self._ends[()]))
         return told
 
-    def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:
+    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
         """As History, and judged."""
-        kind = asked.likenesses()[-1]
+        kind = asked.similarity_keys()[-1]
         if told is not None and (noted := self._asked.get((kind, told))):
             self.judged.append((kind, *noted.pop(0), abs(log(max(told.seconds, 1.0) / max(seconds, 1.0)))))
         self._ends.update((kind, ()))
@@ -88,8 +88,8 @@ def learning(names: list[str], traces: Path, picture: Path) -> None:
     print("|---|---|" + "---|" * len(RUNS))
     for colour, name in zip(("tab:blue", "tab:orange"), names, strict=False):
         watched = Watched()
-        blind = replace(contender("fifo+backfill"), foresight=Foresight.HISTORY)
-        play(workload(name, traces), blind, predictor=lambda: watched)  # noqa: B023 - played at once
+        blind = replace(policy_variant("fifo+backfill"), estimate_source=EstimateSource.HISTORY)
+        simulate_policy(workload(name, traces), blind, predictor=lambda: watched)  # noqa: B023 - played at once
         yard = _factors([(known, wrong) for _, _, known, wrong in watched.judged], FIRSTS)
         by_yard.plot(list(yard), list(yard.values()), marker="o", color=colour, label=name)
         long_lived = [it for it in watched.judged if watched.runs(it[0]) >= LONG_LIVED]
@@ -146,9 +146,11 @@ def main() -> int:
     for name in asked.only.split(","):
         jobs = workload(name, asked.traces)
         for label, predictor in PREDICTORS.items():
-            blind = replace(contender("fifo+backfill"), name=f"{name}, {label}", foresight=Foresight.HISTORY)
+            blind = replace(
+                policy_variant("fifo+backfill"), name=f"{name}, {label}", estimate_source=EstimateSource.HISTORY
+            )
             began = time.process_time()
-            result = play(jobs, blind, predictor=predictor)
+            result = simulate_policy(jobs, blind, predictor=predictor)
             took = time.process_time() - began
             it = accuracy(result.forecasts)
             assert it is not None

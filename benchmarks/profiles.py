@@ -17,7 +17,7 @@ import numpy as np
 from gpuyard.learn.performance import dataset, evaluation
 from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.gpu_specs import shipped
-from gpuyard.learn.profiler.rows import Row, read
+from gpuyard.learn.profiler.rows import ProfileRow, read
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -35,7 +35,7 @@ def marks(axes: Any, x: Any, y: Any, sorts: list[str], looks: dict[str, tuple[st
         axes.scatter(x[of], y[of], s=13, c=colour, marker=mark, alpha=0.5, linewidths=0, label=label)
 
 
-def time_against_flops(rows: list[Row], peaks: dict[str, float]) -> Any:
+def time_against_flops(rows: list[ProfileRow], peaks: dict[str, float]) -> Any:
     figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
     flops, ms = np.array([row.flops for row in rows]), np.array([row.step_ms for row in rows])
     marks(axes, flops, ms, [row.precision for row in rows], PRECISIONS)
@@ -52,7 +52,7 @@ def time_against_flops(rows: list[Row], peaks: dict[str, float]) -> Any:
 
 def memory_against_prediction(path: Path) -> Any:
     memory = next(rows for rows in dataset.read(path) if rows.kind == "memory")
-    told = evaluation.within({"memory": memory}, shipped(), "family")
+    told = evaluation.cross_validated({"memory": memory}, shipped(), "family")
     said = np.concatenate([one.said.middle for one in told])
     real = np.concatenate([one.rows.measured for one in told])
     modes = [mode for one in told for mode in one.rows.words["mode"].tolist()]
@@ -70,7 +70,7 @@ def memory_against_prediction(path: Path) -> Any:
     return figure
 
 
-def power_against_utilisation(rows: list[Row]) -> Any:
+def power_against_utilisation(rows: list[ProfileRow]) -> Any:
     seen = [row for row in rows if row.power_w is not None and row.utilisation is not None]
     figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
     busy, power = (np.array([getattr(row, name) for row in seen]) for name in ("utilisation", "power_w"))

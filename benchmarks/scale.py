@@ -20,10 +20,10 @@ from time import process_time
 from typing import Any
 
 from gpuyard.core.domain.events import Event
-from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.policy_variants import contender
+from gpuyard.simulator.clusters import parse_cluster
+from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.recorder import Recorder
-from gpuyard.simulator.run import play
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.generated import GeneratedJobs
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -34,7 +34,7 @@ CLUSTER, LOAD, SEED = "64x8", 0.7, 0
 
 def one(policy: str, jobs: int) -> list[dict[str, Any]]:
     """One run, in this process: its stretches."""
-    cluster = equal_nodes(CLUSTER)
+    cluster = parse_cluster(CLUSTER)
     drawn = GeneratedJobs(jobs, cluster, lambda: Random(SEED).random, LOAD)
     next(iter(drawn))  # the load is met by drawing all jobs once beforehand, which is no part of a simulation
     facts, began = 0, process_time()
@@ -57,7 +57,7 @@ def one(policy: str, jobs: int) -> list[dict[str, Any]]:
         rows.append({"jobs": come, "facts": facts_now, "us_a_fact": round(us, 1), "peak_mib": round(mib)})
 
     Recorder.hear = count  # type: ignore[method-assign]
-    found = play(JobsOnCluster(drawn, cluster), contender(policy), progress=progress)
+    found = simulate_policy(JobsOnCluster(drawn, cluster), policy_variant(policy), progress=progress)
     mib = getrusage(RUSAGE_SELF).ru_maxrss / 1024
     return [*rows, {"jobs": jobs, "preemptions": found.measures.preemptions, "facts": facts, "cpu_s": round(process_time() - began), "peak_mib": round(mib)}]  # fmt: skip
 

@@ -33,13 +33,13 @@ from gpuyard.core.domain.values import NodeId, Outcome, TaskId
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.garbage_collection import settle
+from gpuyard.live.control_plane.garbage_collection import freeze_recovered
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import http_server
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.control_plane.stores.archive import Archive
-from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.wire.loopback_peer import trusted_uids
 
@@ -66,7 +66,7 @@ print(json.dumps({"status": answer.status, "bytes": size}))
 class Stalls:
     """The longest stall and the longest wait for the engine since `begin`."""
 
-    def __init__(self, yard: Yard) -> None:
+    def __init__(self, yard: Scheduler) -> None:
         self._yard = yard
         self.loop = self.wall = self.engine = 0.0
 
@@ -96,7 +96,7 @@ class Stalls:
 class Bench:
     """A yard, its port, and what is measured."""
 
-    def __init__(self, yard: Yard, port: int, folder: Path) -> None:
+    def __init__(self, yard: Scheduler, port: int, folder: Path) -> None:
         self.yard, self.port, self.folder = yard, port, folder
         self.stalls = Stalls(yard)
         self.rows: list[dict[str, Any]] = []
@@ -144,10 +144,10 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
     """A yard with one node that nobody plays."""
     journal = open_journal(folder / "journal")
     engine, views = recover(journal)
-    found(engine, journal, views, time.time())
+    found_cluster(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
     access = AccessStore.open(folder / "access.sqlite")
-    yard = Yard(
+    yard = Scheduler(
         journal, engine, views, archive, secrets, join_token="join", offline_after_seconds=3600.0, snapshot_seconds=1e6
     )
     running = asyncio.create_task(yard.run("bench"))
@@ -161,7 +161,7 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
     serving = asyncio.create_task(server.serve([listening]))
     while not server.started:
         await asyncio.sleep(0.01)
-    settle()
+    freeze_recovered()
     bench = Bench(yard, listening.getsockname()[1], folder)
     watching = asyncio.create_task(bench.stalls.watch())
     try:

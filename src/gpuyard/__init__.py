@@ -19,13 +19,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from gpuyard import simulator as simulator
     from gpuyard.live.sdk import Client as Client
+    from gpuyard.live.sdk import ClusterError as ClusterError
     from gpuyard.live.sdk import Task as Task
-    from gpuyard.live.sdk import YardError as YardError
     from gpuyard.live.sdk import connect as connect
     from gpuyard.simulator import simulate as simulate
 else:
     _HOMES = {
-        **dict.fromkeys(("Client", "Task", "YardError", "connect"), "gpuyard.live.sdk"),
+        **dict.fromkeys(("Client", "Task", "ClusterError", "connect"), "gpuyard.live.sdk"),
         "simulate": "gpuyard.simulator",
     }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from gpuyard.live.sdk import Client, YardError, connect
+from gpuyard.live.sdk import Client, ClusterError, connect
 from tests.acceptance.waiting import until
 
 GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
@@ -106,7 +106,7 @@ class Cluster:
         client = self.client()
 
         def online() -> bool:
-            with suppress(YardError):
+            with suppress(ClusterError):
                 return sum(node.status == "online" for node in client.nodes().nodes) >= nodes
             return False
 

@@ -25,10 +25,10 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.control_plane.stores.archive import Archive
-from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.wire.loopback_peer import trusted_uids
 
@@ -89,7 +89,7 @@ class RestYard:
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="rest-yard")
         self.port = 0
-        self.yard: Yard
+        self.yard: Scheduler
         self.access: AccessStore
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -124,11 +124,11 @@ class RestYard:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         journal = open_journal(self._folder / "journal")
         engine, views = recover(journal)
-        found(engine, journal, views, 1.0)
+        found_cluster(engine, journal, views, 1.0)
         archive = Archive.open(self._folder / "archive.sqlite")
         secrets = SecretStore.open(self._folder / "secrets.sqlite")
         self.access = AccessStore.open(self._folder / "access.sqlite", hasher=QUICK)
-        self.yard = Yard(
+        self.yard = Scheduler(
             journal, engine, views, archive, secrets, join_token="join", origin=0, offline_after_seconds=3600.0
         )
         running = asyncio.create_task(self.yard.run("test"))

@@ -26,8 +26,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from gpuyard.live.sdk import Client, YardError, connect
-from gpuyard.live.sdk.client import NewTask
+from gpuyard.live.sdk import Client, ClusterError, connect
+from gpuyard.live.sdk.client import NewTaskFields
 from tests.acceptance import ledger
 from tests.acceptance.ledger import CutOff, Verdict, boot_clock
 from tests.acceptance.live import Cluster, free_port
@@ -240,7 +240,7 @@ class Load:
     def _submit_all(self) -> None:
         client = connect(f"http://127.0.0.1:{self._yard.http}", timeout_seconds=20)
         while not self._over.wait(self._draw.uniform(0.05, 0.5)):
-            with suppress(YardError, OSError, HTTPException):
+            with suppress(ClusterError, OSError, HTTPException):
                 if self._yard.count("pending") < MOST_WAITING:
                     with self._yard.submitting:
                         self._submit(client)
@@ -257,9 +257,9 @@ class Load:
 
     def _submit(self, client: Client) -> None:
         draw = self._draw
-        asked: list[NewTask] = []
+        asked: list[NewTaskFields] = []
         first = self._tokens
-        shape: NewTask = {
+        shape: NewTaskFields = {
             "gpu_count": draw.choice((1, 1, 1, 2)),
             "nodes": draw.choice((1, 1, 1, 1, 1, 2)),
             "on_lost": draw.choice(("rerun", "rerun", "fence", "fence", "wait")),
@@ -279,7 +279,7 @@ def read_output(client: Client, verdict: Verdict, token: int, number: int, *, mu
     output = b""
     try:
         output = b"".join(client.logs(f"task-{number}"))
-    except YardError as error:
+    except ClusterError as error:
         output = str(error).encode()
     verdict.counts["outputs read"] += 1
     if others := ledger.foreign_tokens(output, token):
@@ -791,7 +791,7 @@ def outages(
         for name in names:
             yard.start_agent(name, GPUS)
         client = yard.ready(OUTAGE_NODES)
-        asked: list[NewTask] = [
+        asked: list[NewTaskFields] = [
             {"command": ledger.command(diary, token, 100_000, 1.0), "gpu_count": 2, "on_lost": "rerun"}
             for token in range(2 * OUTAGE_NODES)
         ]

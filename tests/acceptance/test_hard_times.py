@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from gpuyard.live.sdk.client import NewTask
+from gpuyard.live.sdk.client import NewTaskFields
 from tests.acceptance.live import Cluster, cluster
 from tests.acceptance.waiting import until
 
@@ -108,7 +108,7 @@ def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_
 def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         client = yard.client()
-        request: NewTask = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
+        request: NewTaskFields = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
         tasks = client.submit_many([request] * 10_000)
         assert len({task.id for task in tasks}) == 10_000
         yard.kill(yard.server)

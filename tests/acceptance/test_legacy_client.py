@@ -19,7 +19,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
-from gpuyard.live.control_plane.settings import Monitor, ServerSettings
+from gpuyard.live.control_plane.settings import MonitorSection, ServerSettings
 from gpuyard.live.wire.config import Seconds
 from tests.acceptance.live import cluster
 from tests.acceptance.rest_yard import RestYard
@@ -224,7 +224,7 @@ def submitted(address: str, body: dict[str, Any]) -> TaskResponse:
 
 
 def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
-    settings = ServerSettings(monitor=Monitor(interval=Seconds(0.05)))
+    settings = ServerSettings(monitor=MonitorSection(interval=Seconds(0.05)))
     with RestYard(tmp_path, gpus=2, settings=settings) as yard:
         yard.ask("POST", "/api/tasks", request_of(0))
         metrics = decoded(yard.get("/api/monitor/metrics"), SystemMetrics)
@@ -245,7 +245,7 @@ def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
 
 
 def test_a_monitor_that_is_switched_off_says_by_which_key(tmp_path: Path) -> None:
-    with RestYard(tmp_path, settings=ServerSettings(monitor=Monitor(http_api=False))) as yard:
+    with RestYard(tmp_path, settings=ServerSettings(monitor=MonitorSection(http_api=False))) as yard:
         off = yard.ask("GET", "/api/monitor/metrics")
         assert (off.status, off.error["code"]) == (404, "MonitorOff")
         assert "monitor.http_api" in off.error["message"]

@@ -12,7 +12,7 @@ from gpuyard.core.domain.events import AccessChanged
 from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from gpuyard.live.control_plane.worker_threads import LaneFull
+from gpuyard.live.control_plane.worker_threads import WorkerPoolFull
 from tests.acceptance.rest_yard import RestYard
 from tests.acceptance.waiting import until
 
@@ -214,18 +214,20 @@ def test_another_password_can_revoke_all_tokens_too(lab: Lab) -> None:
 
 def test_more_logins_than_can_be_checked_are_refused_at_once(lab: Lab) -> None:
     """The hasher of this test is quick, so the two threads are held up by the test."""
-    lanes = lab.yard.yard.lanes.logins
+    worker_pools = lab.yard.yard.worker_pools.logins
     go_on = threading.Event()
     held = [
-        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.7", go_on.wait, 20.0), lab.yard.loop) for _ in range(18)
+        asyncio.run_coroutine_threadsafe(worker_pools.run_for("10.0.0.7", go_on.wait, 20.0), lab.yard.loop)
+        for _ in range(18)
     ]
-    until(lambda: lanes.waiting("10.0.0.7") == 18, what="the lane is full for one address")
-    with pytest.raises(LaneFull):
-        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.7", go_on.wait), lab.yard.loop).result(5)
+    until(lambda: worker_pools.waiting("10.0.0.7") == 18, what="the lane is full for one address")
+    with pytest.raises(WorkerPoolFull):
+        asyncio.run_coroutine_threadsafe(worker_pools.run_for("10.0.0.7", go_on.wait), lab.yard.loop).result(5)
     held += [
-        asyncio.run_coroutine_threadsafe(lanes.run_for("10.0.0.8", go_on.wait, 20.0), lab.yard.loop) for _ in range(16)
+        asyncio.run_coroutine_threadsafe(worker_pools.run_for("10.0.0.8", go_on.wait, 20.0), lab.yard.loop)
+        for _ in range(16)
     ]
-    until(lambda: lanes.waiting("10.0.0.8") == 16, what="the lane is full")
+    until(lambda: worker_pools.waiting("10.0.0.8") == 16, what="the lane is full")
     refused = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
     assert (refused.status, refused.error["code"], refused.headers["retry-after"]) == (429, "TooManyLogins", "2")
     assert lab.yard.ask("GET", f"{TASKS}?status=success", token=lab.alice).status == 200

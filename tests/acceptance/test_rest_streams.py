@@ -20,7 +20,7 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
-from gpuyard.testing.played import enter, node_of
+from gpuyard.testing.fake_node import node_of, register_node
 from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 
@@ -235,7 +235,7 @@ class Agent:
         await self._server.start()
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
         stub = AgentsStub(self._channel)
-        welcome = await enter(stub, pb.Registration(node=node_of(self._spec), instance="i"), "join")
+        welcome = await register_node(stub, pb.Registration(node=node_of(self._spec), instance="i"), "join")
         self._metadata = ((SESSION, welcome.session),)
         self._stub = stub
         self._stream = stub.connect(metadata=self._metadata)

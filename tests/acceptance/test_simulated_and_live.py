@@ -9,10 +9,10 @@ supervisor, and back. So an instant may be off by 50 ms, which no quiet machine 
 from itertools import combinations
 from pathlib import Path
 
-from gpuyard.live.sdk.client import NewTask
-from gpuyard.simulator.recorder import Life
-from gpuyard.simulator.run import play
-from gpuyard.simulator.workloads.journal import Journalled, read_journal
+from gpuyard.live.sdk.client import NewTaskFields
+from gpuyard.simulator.recorder import TaskTimeline
+from gpuyard.simulator.run import simulate_policy
+from gpuyard.simulator.workloads.journal import JournalWorkload, read_journal
 from tests.acceptance.live import cluster
 from tests.acceptance.waiting import until
 
@@ -20,10 +20,10 @@ TIE_SECONDS = 0.05
 SIZES, SECONDS, PRIORITIES = (1, 2, 1, 4, 1, 3, 2), (0.3, 1.1, 0.5, 0.4, 1.5, 0.7), (20, 50, 80, 50, 35)
 
 
-def wave(first: int, count: int) -> list[NewTask]:
+def wave(first: int, count: int) -> list[NewTaskFields]:
     """Tasks of mixed sizes, lengths and priorities; one in four says nothing about its length, others are wrong about it."""
     return [
-        NewTask(
+        NewTaskFields(
             command=f"sleep {SECONDS[place % 6]}",
             name=f"task-{place}",
             gpu_count=SIZES[place % 7],
@@ -54,9 +54,9 @@ def test_a_live_schedule_is_simulated_as_it_was(tmp_path: Path) -> None:
     agrees(found)
 
 
-def agrees(found: Journalled) -> None:
+def agrees(found: JournalWorkload) -> None:
     """The starts are in the same order, ties apart, and starts and ends are at the same instants but for the noise."""
-    live, simulated = found.happened.lives, play(found, found.same).recorder.lives
+    live, simulated = found.happened.lives, simulate_policy(found, found.same).recorder.lives
     noise = TIE_SECONDS + max(
         arrival.run.start_seconds or 0.0 for _, coming in found.came if isinstance(coming, tuple) for arrival in coming
     )
@@ -69,11 +69,11 @@ def agrees(found: Journalled) -> None:
             assert start(simulated[one]) <= start(simulated[other]), (one, other, off)
 
 
-def start(life: Life) -> float:
+def start(life: TaskTimeline) -> float:
     assert life.started is not None
     return life.started
 
 
-def end(life: Life) -> float:
+def end(life: TaskTimeline) -> float:
     assert life.ended is not None
     return life.ended

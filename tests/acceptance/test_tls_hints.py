@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuyard.live.agent.settings import Tls
+from gpuyard.live.agent.settings import AgentTlsSection
 from gpuyard.live.agent.tls import what_is_wrong
 from gpuyard.live.sdk import Unreachable, connect
 from gpuyard.live.sdk.errors import NotAYard
@@ -53,8 +53,8 @@ def agents_port(pem: Path, name: str = "", client_ca: str = "") -> Iterator[str]
         server.stop(0).wait()
 
 
-def tls(pem: Path, ca: str, own: str = "") -> Tls:
-    return Tls(
+def tls(pem: Path, ca: str, own: str = "") -> AgentTlsSection:
+    return AgentTlsSection(
         ca=str(pem / f"{ca}.pem"),
         cert=str(pem / f"{own}.pem") if own else "",
         key=str(pem / f"{own}.key") if own else "",
@@ -63,7 +63,7 @@ def tls(pem: Path, ca: str, own: str = "") -> Tls:
 
 def test_an_agent_with_plain_text_is_told_that_the_scheduler_speaks_tls(pem: Path) -> None:
     with agents_port(pem, "here") as address:
-        assert what_is_wrong(Tls(), address).startswith(
+        assert what_is_wrong(AgentTlsSection(), address).startswith(
             f"The scheduler at {address} speaks TLS and this agent does not. Set tls.ca"
         )
 
@@ -99,9 +99,9 @@ def test_an_agent_without_the_certificate_that_is_asked_for_is_told_so(pem: Path
 
 def test_where_tls_is_not_the_reason_nothing_is_said_of_it(pem: Path) -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    assert what_is_wrong(Tls(), nobody) == what_is_wrong(tls(pem, "here"), nobody) == ""
+    assert what_is_wrong(AgentTlsSection(), nobody) == what_is_wrong(tls(pem, "here"), nobody) == ""
     with agents_port(pem) as plain, agents_port(pem, "here") as secret:
-        assert what_is_wrong(Tls(), plain) == what_is_wrong(tls(pem, "here"), secret) == ""
+        assert what_is_wrong(AgentTlsSection(), plain) == what_is_wrong(tls(pem, "here"), secret) == ""
 
 
 @contextmanager

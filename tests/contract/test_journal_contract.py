@@ -11,7 +11,7 @@ from gpuyard.core.domain.errors import FactsRetired, JournalError
 from gpuyard.core.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.journal.port import Journal
-from gpuyard.core.journal.records import GENESIS, Entry, Position, Record, Snapshot
+from gpuyard.core.journal.records import GENESIS, JournalEntry, Position, Record, Snapshot
 from gpuyard.core.journal.stores import wal
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
@@ -38,11 +38,11 @@ def journal(make: MakeJournal, tmp_path: Path) -> Iterator[Journal]:
     made.close()
 
 
-def held(*tasks: int) -> list[Entry]:
-    return [Entry(float(task), TaskHeld(TaskId(task)), f"user-{task}") for task in tasks]
+def held(*tasks: int) -> list[JournalEntry]:
+    return [JournalEntry(float(task), TaskHeld(TaskId(task)), f"user-{task}") for task in tasks]
 
 
-def as_records(entries: list[Entry], after: int = 0) -> list[Record]:
+def as_records(entries: list[JournalEntry], after: int = 0) -> list[Record]:
     return [Record(after + n, entry.at, entry.fact, entry.by) for n, entry in enumerate(entries, start=1)]
 
 
@@ -84,7 +84,7 @@ def test_an_empty_batch_changes_nothing(journal: Journal) -> None:
 def test_a_batch_with_one_bad_fact_is_not_written_at_all(journal: Journal) -> None:
     head = journal.append(held(1))
     with pytest.raises(JournalError, match="not finite"):
-        journal.append([*held(2), Entry(float("inf"), TaskHeld(TaskId(3)))])
+        journal.append([*held(2), JournalEntry(float("inf"), TaskHeld(TaskId(3)))])
     assert journal.head == head
     assert list(journal.read()) == as_records(held(1))
     assert journal.append(held(4)).seq == 2
@@ -283,13 +283,13 @@ FACTS: st.SearchStrategy[Event] = st.one_of(
         st.booleans(),
     ),
 )
-ENTRIES = st.builds(Entry, st.floats(allow_nan=False, allow_infinity=False), FACTS, TEXT)
+ENTRIES = st.builds(JournalEntry, st.floats(allow_nan=False, allow_infinity=False), FACTS, TEXT)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=st.lists(st.lists(ENTRIES, max_size=6), max_size=6))
 def test_whatever_is_appended_is_read_back(
-    batches: list[list[Entry]], make: MakeJournal, tmp_path_factory: pytest.TempPathFactory
+    batches: list[list[JournalEntry]], make: MakeJournal, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("journal")
     journal = make(folder)

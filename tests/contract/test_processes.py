@@ -11,17 +11,25 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor.messages import Ended, Ending, Held, Holding, Key, Launch, Launched
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.supervisor.messages import (
+    AttemptEnding,
+    AttemptKey,
+    HeldAttempt,
+    Holding,
+    Launch,
+    Launched,
+    ProcessEnded,
+)
 from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
 from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
 from tests.unit.live.agent.supervised import ENV, end_everything_of
 
-E = TypeVar("E", bound=said.Message)
-ONE, TWO = Key(1, 1), Key(2, 1)
+E = TypeVar("E", bound=messages.SupervisorMessage)
+ONE, TWO = AttemptKey(1, 1), AttemptKey(2, 1)
 LONG = 60.0
 
 
@@ -33,11 +41,11 @@ class Node(ABC):
         """Let a story happen."""
 
     @abstractmethod
-    def processes(self) -> Processes:
+    def processes(self) -> SupervisorClient:
         """An agent's line to the supervisor."""
 
     @abstractmethod
-    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+    def launch(self, key: AttemptKey, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
         """The launch of a command that takes so long."""
 
     @abstractmethod
@@ -55,10 +63,10 @@ class RealNode(Node):
 
         asyncio.run(main())
 
-    def processes(self) -> Processes:
-        return Processes(self._folder)
+    def processes(self) -> SupervisorClient:
+        return SupervisorClient(self._folder)
 
-    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+    def launch(self, key: AttemptKey, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
         return Launch(key, shell=f"sleep {seconds}; exit {exit_code}", env=ENV, **how)
 
     def kill(self, supervisor: int) -> None:
@@ -80,10 +88,10 @@ class MemoryNode(Node):
 
         self._loop.run(main())
 
-    def processes(self) -> Processes:
+    def processes(self) -> SupervisorClient:
         return MemoryProcesses(self.machine)
 
-    def launch(self, key: Key, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
+    def launch(self, key: AttemptKey, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
         self._works[str(key)] = Work(seconds, exit_code, 0.05)
         return Launch(key, shell="work", env={TOKEN: str(key), "CUDA_VISIBLE_DEVICES": "0"}, **how)
 
@@ -104,11 +112,11 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Node]:
 class Listener:
     """Reads events, and keeps those that were not asked for yet."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: SupervisorClient) -> None:
         self._events = processes.events()
-        self._kept: list[said.Event] = []
+        self._kept: list[messages.SupervisorEvent] = []
 
-    async def hears(self, kind: type[E], key: Key | None = None) -> E:
+    async def hears(self, kind: type[E], key: AttemptKey | None = None) -> E:
         async with asyncio.timeout(30.0):
             while True:
                 for index, event in enumerate(self._kept):
@@ -117,16 +125,16 @@ class Listener:
                         return event
                 self._kept += await anext(self._events)
 
-    async def holds(self, processes: Processes) -> dict[Key, Held]:
+    async def holds(self, processes: SupervisorClient) -> dict[AttemptKey, HeldAttempt]:
         """What the supervisor says it holds."""
-        processes.send(said.List())
+        processes.send(messages.ListAttempts())
         return {held.key: held for held in (await self.hears(Holding)).attempts}
 
     async def close(self) -> None:
         await self._events.aclose()  # type: ignore[attr-defined]
 
 
-Story = Callable[[Node, Processes, Listener, Holding], Awaitable[None]]
+Story = Callable[[Node, SupervisorClient, Listener, Holding], Awaitable[None]]
 
 
 def play(node: Node, story: Story) -> None:
@@ -140,102 +148,102 @@ def play(node: Node, story: Story) -> None:
 
 
 def test_a_process_starts_and_its_exit_code_is_told(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         assert first.attempts == ()
         processes.send(node.launch(ONE, 0.05), node.launch(TWO, 0.05, exit_code=3))
         assert (await listener.hears(Launched, ONE)).pid > 0
-        assert (await listener.hears(Ended, ONE)).ending is Ending.SUCCEEDED
-        end = await listener.hears(Ended, TWO)
-        assert (end.ending, end.exit_code) == (Ending.FAILED, 3)
+        assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.SUCCEEDED
+        end = await listener.hears(ProcessEnded, TWO)
+        assert (end.ending, end.exit_code) == (AttemptEnding.FAILED, 3)
 
     play(node, story)
 
 
 def test_a_launch_that_is_repeated_starts_nothing(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         first = await listener.hears(Launched, ONE)
         processes.send(node.launch(ONE, LONG))
         assert await listener.hears(Launched, ONE) == first
-        processes.send(said.Stop(ONE, 0.0))
-        end = await listener.hears(Ended, ONE)
+        processes.send(messages.StopAttempt(ONE, 0.0))
+        end = await listener.hears(ProcessEnded, ONE)
         processes.send(node.launch(ONE, LONG))
-        assert await listener.hears(Ended, ONE) == end
+        assert await listener.hears(ProcessEnded, ONE) == end
 
     play(node, story)
 
 
 def test_a_command_is_awaited_until_it_is_answered(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         assert processes.awaits(ONE)
         await listener.hears(Launched, ONE)
         assert not processes.awaits(ONE)
-        processes.send(said.Stop(ONE, 0.0))
-        await listener.hears(Ended, ONE)
+        processes.send(messages.StopAttempt(ONE, 0.0))
+        await listener.hears(ProcessEnded, ONE)
 
     play(node, story)
 
 
 def test_a_process_that_is_told_to_stop_ends_as_stopped(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
-        processes.send(said.Stop(ONE, 5.0))
-        assert (await listener.hears(Ended, ONE)).ending is Ending.STOPPED
+        processes.send(messages.StopAttempt(ONE, 5.0))
+        assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.STOPPED
 
     play(node, story)
 
 
 def test_an_end_is_held_until_it_is_forgotten(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, 0.05))
-        end = await listener.hears(Ended, ONE)
+        end = await listener.hears(ProcessEnded, ONE)
         assert (await listener.holds(processes))[ONE].end == end
-        processes.send(said.Forget((ONE,)))
+        processes.send(messages.ForgetAttempts((ONE,)))
         assert await listener.holds(processes) == {}
-        processes.send(said.Stop(ONE))
-        await listener.hears(said.NotHeld, ONE)
+        processes.send(messages.StopAttempt(ONE))
+        await listener.hears(messages.NotHeld, ONE)
 
     play(node, story)
 
 
 def test_a_part_of_a_gang_waits_for_its_start(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, wait=True))
-        assert (await listener.hears(said.Prepared, ONE)).port > 0
-        assert (await listener.holds(processes))[ONE].phase is said.Phase.WAITING
-        processes.send(said.Start(ONE, {"RANK": "0"}))
+        assert (await listener.hears(messages.Prepared, ONE)).port > 0
+        assert (await listener.holds(processes))[ONE].phase is messages.ProcessPhase.WAITING
+        processes.send(messages.Start(ONE, {"RANK": "0"}))
         await listener.hears(Launched, ONE)
-        processes.send(said.Stop(ONE, 0.0))
-        await listener.hears(Ended, ONE)
+        processes.send(messages.StopAttempt(ONE, 0.0))
+        await listener.hears(ProcessEnded, ONE)
 
     play(node, story)
 
 
 def test_a_suspended_process_goes_on_when_it_is_resumed(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
-        processes.send(said.Suspend(ONE))
-        await listener.hears(said.SuspendedNow, ONE)
-        assert (await listener.holds(processes))[ONE].phase is said.Phase.SUSPENDED
-        processes.send(said.Resume(ONE))
-        await listener.hears(said.ResumedNow, ONE)
-        assert (await listener.holds(processes))[ONE].phase is said.Phase.RUNNING
-        processes.send(said.Stop(ONE, 0.0))
-        await listener.hears(Ended, ONE)
+        processes.send(messages.Suspend(ONE))
+        await listener.hears(messages.SuspendedNow, ONE)
+        assert (await listener.holds(processes))[ONE].phase is messages.ProcessPhase.SUSPENDED
+        processes.send(messages.Resume(ONE))
+        await listener.hears(messages.ResumedNow, ONE)
+        assert (await listener.holds(processes))[ONE].phase is messages.ProcessPhase.RUNNING
+        processes.send(messages.StopAttempt(ONE, 0.0))
+        await listener.hears(ProcessEnded, ONE)
 
     play(node, story)
 
 
 def test_nothing_fenced_runs_without_a_lease(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, fence=True))
-        assert (await listener.hears(Ended, ONE)).ending is Ending.FENCED
-        processes.send(said.Renew(1.0), node.launch(TWO, LONG, fence=True))
+        assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.FENCED
+        processes.send(messages.Renew(1.0), node.launch(TWO, LONG, fence=True))
         await listener.hears(Launched, TWO)
-        assert (await listener.hears(Ended, TWO)).ending is Ending.FENCED
+        assert (await listener.hears(ProcessEnded, TWO)).ending is AttemptEnding.FENCED
 
     play(node, story)
 
@@ -243,22 +251,22 @@ def test_nothing_fenced_runs_without_a_lease(node: Node) -> None:
 def test_a_long_lease_can_be_shortened(node: Node) -> None:
     """Also by words that overtake the renewal: the agent that made that one is gone."""
 
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
-        processes.send(said.Renew(600.0), node.launch(ONE, LONG, fence=True))
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+        processes.send(messages.Renew(600.0), node.launch(ONE, LONG, fence=True))
         await listener.hears(Launched, ONE)
-        renewed = said.Renew(600.0, made_at=0.0)
-        processes.send(said.Shorten(0.3), renewed)
-        assert (await listener.hears(Ended, ONE)).ending is Ending.FENCED
-        processes.send(said.Shorten(600.0), node.launch(TWO, LONG, fence=True))
-        assert (await listener.hears(Ended, TWO)).ending is Ending.FENCED, "it was not renewed"
+        renewed = messages.Renew(600.0, made_at=0.0)
+        processes.send(messages.Shorten(0.3), renewed)
+        assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.FENCED
+        processes.send(messages.Shorten(600.0), node.launch(TWO, LONG, fence=True))
+        assert (await listener.hears(ProcessEnded, TWO)).ending is AttemptEnding.FENCED, "it was not renewed"
 
     play(node, story)
 
 
 def test_a_time_out_ends_a_process(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, timeout_seconds=0.2, grace_seconds=1.0))
-        assert (await listener.hears(Ended, ONE)).ending is Ending.TIMED_OUT
+        assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.TIMED_OUT
 
     play(node, story)
 
@@ -270,34 +278,34 @@ def test_an_agent_that_comes_back_is_told_everything(node: Node) -> None:
             await listener.hears(Holding)
             processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
             await listener.hears(Launched, TWO)
-            await listener.hears(Ended, ONE)
+            await listener.hears(ProcessEnded, ONE)
             await listener.close()
 
-    async def story(_: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+    async def story(_: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         held = {it.key: it for it in first.attempts}
         end = held[ONE].end
-        assert isinstance(end, Ended)
+        assert isinstance(end, ProcessEnded)
         assert end.exit_code == 4
-        assert held[TWO].phase is said.Phase.RUNNING
-        processes.send(said.Stop(TWO, 0.0))
-        await listener.hears(Ended, TWO)
+        assert held[TWO].phase is messages.ProcessPhase.RUNNING
+        processes.send(messages.StopAttempt(TWO, 0.0))
+        await listener.hears(ProcessEnded, TWO)
 
     node.run(leaves)
     play(node, story)
 
 
 def test_processes_outlive_a_supervisor_that_is_killed(node: Node) -> None:
-    async def story(node: Node, processes: Processes, listener: Listener, first: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
         await listener.hears(Launched, TWO)
-        await listener.hears(Ended, ONE)
+        await listener.hears(ProcessEnded, ONE)
         node.kill(first.pid)
         held = {it.key: it for it in (await listener.hears(Holding)).attempts}
-        assert isinstance(held[ONE].end, Ended)
-        assert held[TWO].phase is said.Phase.RUNNING
+        assert isinstance(held[ONE].end, ProcessEnded)
+        assert held[TWO].phase is messages.ProcessPhase.RUNNING
         processes.send(node.launch(TWO, LONG))
         await listener.hears(Launched, TWO)
-        processes.send(said.Stop(TWO, 0.0))
-        assert (await listener.hears(Ended, TWO)).ending is Ending.STOPPED
+        processes.send(messages.StopAttempt(TWO, 0.0))
+        assert (await listener.hears(ProcessEnded, TWO)).ending is AttemptEnding.STOPPED
 
     play(node, story)

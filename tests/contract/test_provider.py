@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuyard.core.domain.pool import HireState
+from gpuyard.core.domain.pool import PoolNodeState
 from gpuyard.core.domain.values import NodeId
 from gpuyard.live.pool.command import CommandProvider
 from gpuyard.live.pool.provider import Provider
@@ -40,12 +40,12 @@ def by_command(folder: Path, *, fails: bool) -> Hiring:
     provider = CommandProvider(folder / "pool", "a100", boot, f"rm -f {up}/{{node}}")
 
     def settled() -> bool:
-        return all(it.state not in {HireState.BOOTING, HireState.LEAVING} for it in provider.nodes())
+        return all(it.state not in {PoolNodeState.BOOTING, PoolNodeState.LEAVING} for it in provider.nodes())
 
     def settle() -> None:
         until(settled)
         assert {path.name for path in up.iterdir()} == {
-            it.node for it in provider.nodes() if it.state is HireState.READY
+            it.node for it in provider.nodes() if it.state is PoolNodeState.READY
         }
 
     return Hiring(provider, settle)
@@ -59,7 +59,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda fails: request.param(tmp_path, fails=fails)
 
 
-def states(hiring: Hiring) -> dict[NodeId, HireState]:
+def states(hiring: Hiring) -> dict[NodeId, PoolNodeState]:
     return {hired.node: hired.state for hired in hiring.provider.nodes()}
 
 
@@ -72,17 +72,17 @@ def test_nodes_boot_and_are_ready(make: Make) -> None:
     hiring.provider.boot([ONE, TWO])
     assert list(states(hiring)) == [ONE, TWO]
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.READY, TWO: HireState.READY}
+    assert states(hiring) == {ONE: PoolNodeState.READY, TWO: PoolNodeState.READY}
 
 
 def test_a_node_that_did_not_come_up_says_so_until_it_is_let_go(make: Make) -> None:
     hiring = make(True)
     hiring.provider.boot([ONE])
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.FAILED}
+    assert states(hiring) == {ONE: PoolNodeState.FAILED}
     hiring.provider.release([ONE])
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.GONE}
+    assert states(hiring) == {ONE: PoolNodeState.GONE}
 
 
 def test_a_node_is_not_booted_twice(make: Make) -> None:
@@ -100,12 +100,12 @@ def test_what_was_let_go_is_down_and_then_forgotten(make: Make) -> None:
     hiring.provider.boot([ONE, TWO])
     hiring.settle()
     hiring.provider.release([ONE])
-    assert states(hiring)[ONE] in {HireState.LEAVING, HireState.GONE}
+    assert states(hiring)[ONE] in {PoolNodeState.LEAVING, PoolNodeState.GONE}
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.GONE, TWO: HireState.READY}
+    assert states(hiring) == {ONE: PoolNodeState.GONE, TWO: PoolNodeState.READY}
     for _ in range(2):
         hiring.provider.release([ONE])
-        assert states(hiring) == {TWO: HireState.READY}
+        assert states(hiring) == {TWO: PoolNodeState.READY}
 
 
 def test_a_node_that_was_forgotten_can_be_asked_for_again(make: Make) -> None:
@@ -115,11 +115,11 @@ def test_a_node_that_was_forgotten_can_be_asked_for_again(make: Make) -> None:
     hiring.provider.release([ONE])
     hiring.settle()
     hiring.provider.boot([ONE])
-    assert states(hiring) == {ONE: HireState.GONE}
+    assert states(hiring) == {ONE: PoolNodeState.GONE}
     hiring.provider.release([ONE])
     hiring.provider.boot([ONE])
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.READY}
+    assert states(hiring) == {ONE: PoolNodeState.READY}
 
 
 def test_a_node_can_be_let_go_while_it_boots(make: Make) -> None:
@@ -127,4 +127,4 @@ def test_a_node_can_be_let_go_while_it_boots(make: Make) -> None:
     hiring.provider.boot([ONE])
     hiring.provider.release([ONE])
     hiring.settle()
-    assert states(hiring) == {ONE: HireState.GONE}
+    assert states(hiring) == {ONE: PoolNodeState.GONE}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
-from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
+from gpuyard.plan.executor.messages import Back, Done, ExecutorEvent, Failed, Lost
 from gpuyard.plan.workers.order import Order, Question, Runtime, Verb
 from gpuyard.plan.workers.pool import Pool
 
@@ -14,9 +14,9 @@ ECHO = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Echo"})
 PATIENCE_S = 60.0
 
 
-def until(pool: Pool, wanted: Callable[[list[Event]], bool]) -> list[Event]:
+def until(pool: Pool, wanted: Callable[[list[ExecutorEvent]], bool]) -> list[ExecutorEvent]:
     """All events up to those that are wanted."""
-    events: list[Event] = []
+    events: list[ExecutorEvent] = []
     end = monotonic() + PATIENCE_S
     while not wanted(events):
         assert monotonic() < end, f"only {events} happened"
@@ -30,7 +30,7 @@ def all_there(pool: Pool, *gpus: int) -> None:
     assert sorted(events, key=repr) == [Back(gpu) for gpu in gpus]
 
 
-def ask(pool: Pool, gpu: int, number: int, verb: Verb, question: Question | None = None) -> Event:
+def ask(pool: Pool, gpu: int, number: int, verb: Verb, question: Question | None = None) -> ExecutorEvent:
     pool.send([(gpu, Order(number, verb, "echo", ECHO, 1, 0.0, question))])
     return until(pool, bool)[0]
 

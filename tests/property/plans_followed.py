@@ -10,9 +10,9 @@ from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Failed,
     Forget,
     GiveBack,
@@ -23,7 +23,7 @@ from gpuyard.plan.executor.messages import (
     Stop,
     Unload,
 )
-from gpuyard.plan.executor.work import Assignment, Remaining, Work
+from gpuyard.plan.executor.work import Assignment, RemainingWork, Work
 from gpuyard.testing.rehearsal import rehearse
 
 
@@ -65,7 +65,7 @@ def random_work(chance: Random) -> Work:
     )
 
 
-def random_plan(work: Work, chance: Random, left: Remaining | None = None) -> Assignment:
+def random_plan(work: Work, chance: Random, left: RemainingWork | None = None) -> Assignment:
     """Any place and any order that the dependencies allow; now and then it forgets a call."""
     usable = [True] * len(work.speed) if left is None else left.usable
     calls = list(range(len(work))) if left is None else list(left.call)
@@ -107,7 +107,7 @@ class World:
     chance: Random
     trouble: float
     broken: list[str] = field(default_factory=list)
-    running: dict[int, Command] = field(default_factory=dict)
+    running: dict[int, ExecutorCommand] = field(default_factory=dict)
     held: dict[int, dict[int, int]] = field(default_factory=dict)
     """What the worker of each GPU really holds: model → width."""
     gone: set[int] = field(default_factory=set)
@@ -117,7 +117,7 @@ class World:
     def says(self, now: float, what: str) -> None:
         self.broken.append(f"at {now:.3f}: {what}")
 
-    def watch(self, now: float, command: Command) -> Event | None:
+    def watch(self, now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         match command:
             case Load() | Unload() | Call():
                 self._begins(now, command)
@@ -154,7 +154,7 @@ class World:
             if now < self.work.earliest_s[command.call]:
                 self.says(now, f"{command} before its request came")
 
-    def hears(self, now: float, event: Event) -> Event:
+    def hears(self, now: float, event: ExecutorEvent) -> ExecutorEvent:
         """An event on its way to the executor: what it means for the world."""
         if isinstance(event, Done | Failed):
             command = self.running.pop(event.operation, None)
@@ -193,9 +193,9 @@ class World:
         }
 
 
-def bad_days(work: Work, chance: Random) -> list[tuple[float, Event]]:
+def bad_days(work: Work, chance: Random) -> list[tuple[float, ExecutorEvent]]:
     """GPUs are lost and taken, and all of them are back in the end."""
-    days: list[tuple[float, Event]] = []
+    days: list[tuple[float, ExecutorEvent]] = []
     for gpu in range(len(work.speed)):
         at = 0.0
         for _ in range(chance.choice([0, 0, 1, 2, 3])):

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.learn.analysis import Graph, analyze
+from gpuyard.learn.analysis import TaskGraph, analyze
 
 FUNCTIONS = """
 SEEN = []
@@ -108,7 +108,7 @@ def lines(draw: st.DrawFn) -> list[str]:
     return made
 
 
-def analyzed(folder: Path, program: str) -> Graph:
+def analyzed(folder: Path, program: str) -> TaskGraph:
     path = folder / "program.py"
     path.write_text(program)
     return analyze(path)

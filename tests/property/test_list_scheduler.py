@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.plan.planner.checker import check
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import Instance
@@ -15,7 +15,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 
 few = st.sampled_from([0.0, 0.1, 0.5, 1.0, 2.0, 8.0])
-chosen_settings = st.builds(Settings, *[few] * 11, st.booleans())
+chosen_settings = st.builds(ListSettings, *[few] * 11, st.booleans())
 
 
 @st.composite
@@ -49,13 +49,13 @@ def problems(draw: st.DrawFn) -> Problem:
 
 @settings(max_examples=200, deadline=None)  # the first one compiles
 @given(problems(), chosen_settings)
-def test_every_plan_keeps_every_rule(asked: Problem, chosen: Settings) -> None:
+def test_every_plan_keeps_every_rule(asked: Problem, chosen: ListSettings) -> None:
     assert check(asked, ListScheduler(asked).plan(chosen)) == []
 
 
 @settings(max_examples=40, deadline=None)
 @given(problems(), chosen_settings)
-def test_the_same_settings_make_the_same_plan(asked: Problem, chosen: Settings) -> None:
+def test_the_same_settings_make_the_same_plan(asked: Problem, chosen: ListSettings) -> None:
     one, other = (ListScheduler(asked).plan(chosen) for _ in range(2))
     assert np.array_equal(one.start, other.start)
     assert np.array_equal(one.gpu, other.gpu)

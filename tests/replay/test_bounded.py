@@ -15,7 +15,7 @@ from gpuyard.core.domain.values import Outcome, TaskId, TenantId
 from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.state import State
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import node
 from tests.replay.recovery import document, recovered
@@ -32,7 +32,7 @@ class Yard:
         self.engine = Engine()
         self.journal = SqliteJournal.open(folder, segment_facts=SEGMENT_FACTS)
         self.now = 0.0
-        self._unwritten: list[Entry] = []
+        self._unwritten: list[JournalEntry] = []
         self._since_snapshot = 0
         self.tell(command.FoundYard("lab"))
         self.tell(command.ChangeSettings(Settings(remember_ended=REMEMBERED)))
@@ -48,7 +48,7 @@ class Yard:
         answer = self.engine.handle(asked, self.now)
         assert not isinstance(answer, Refusal), answer.sentence()
         facts = [*answer, *self.engine.decide(self.now)]
-        self._unwritten += [Entry(self.now, event) for event in facts]
+        self._unwritten += [JournalEntry(self.now, event) for event in facts]
         if len(self._unwritten) >= 500:
             self.write()
         return facts

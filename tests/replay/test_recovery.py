@@ -10,7 +10,7 @@ import pytest
 from gpuyard.core.domain.events import AttemptResuming, TaskPlaced
 from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from tests.replay.random_life import RandomLife
 from tests.replay.recovery import document, recovered, replayed
@@ -27,7 +27,7 @@ def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, 
     def write() -> None:
         nonlocal written
         fresh = life.story.facts[written:]
-        journal.append([Entry(at, event) for at, event in fresh])
+        journal.append([JournalEntry(at, event) for at, event in fresh])
         written += len(fresh)
 
     life.lives(30, write)

@@ -80,7 +80,7 @@ from gpuyard.core.domain.values import (
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.state import State
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 JOURNALS = Path(__file__).parent / "journals"
@@ -247,11 +247,11 @@ STORY: list[tuple[str, Event]] = [
 ]
 
 
-def story() -> list[Entry]:
-    return [Entry(1000.0 + number / 4, fact, by) for number, (by, fact) in enumerate(STORY)]
+def story() -> list[JournalEntry]:
+    return [JournalEntry(1000.0 + number / 4, fact, by) for number, (by, fact) in enumerate(STORY)]
 
 
-def folded(entries: list[Entry]) -> State:
+def folded(entries: list[JournalEntry]) -> State:
     state = State()
     for entry in entries:
         apply(state, entry.fact, entry.at)

@@ -73,7 +73,7 @@ def test_with_the_setting_off_it_is_all_one() -> None:
     assert cluster.nodes_of("last") == ("a",)
     cluster.finishes("last")
     cluster.decides_by(model_affinity=False)
-    assert not cluster.state.index.warmth.by_model
+    assert not cluster.state.index.model_cache.by_model
 
 
 def test_a_task_that_was_suspended_takes_its_model_along() -> None:
@@ -96,7 +96,7 @@ def test_a_snapshot_remembers_where_models_ran() -> None:
     kept = snapshot.dump(cluster.state)
     loaded = snapshot.load(kept)
     assert snapshot.dump(loaded) == kept
-    assert loaded.index.warmth.bays("team/llama") == cluster.state.index.warmth.bays("team/llama") != 0
+    assert loaded.index.model_cache.bays("team/llama") == cluster.state.index.model_cache.bays("team/llama") != 0
 
 
 def test_explain_says_where_the_model_ran_last() -> None:

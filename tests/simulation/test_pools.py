@@ -6,8 +6,8 @@ import pytest
 
 from gpuyard.core.domain.events import AttemptStopping, NodeJoined, NodeRemoved, TaskEnded
 from gpuyard.core.domain.pool import PoolSettings
-from gpuyard.simulator.elastic import ElasticPool
-from gpuyard.simulator.energy import Meter
+from gpuyard.simulator.elastic import SimulatedPool
+from gpuyard.simulator.energy import PowerMeter
 from gpuyard.simulator.failures import Failures
 from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, share, task
 
@@ -30,8 +30,8 @@ def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: i
     chance = Random(seed)
     yard = ClusterStory(policy="fifo", backfill=backfill)
     pool = PoolSettings(min_nodes=1, max_nodes=4, idle_seconds=300)
-    elastic = ElasticPool(
-        yard.world, Meter(), node("pool", gpus=8), pool, boot_seconds=60, fails=lambda: chance.random() < 0.2
+    elastic = SimulatedPool(
+        yard.world, PowerMeter(), node("pool", gpus=8), pool, boot_seconds=60, fails=lambda: chance.random() < 0.2
     )
     for order in elastic.opening():
         yard.tells(order)
@@ -56,8 +56,8 @@ def test_a_pool_whose_nodes_fail_ends_everything_in_the_end(seed: int) -> None:
     chance = Random(seed)
     yard = ClusterStory()
     Failures(yard.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)
-    elastic = ElasticPool(
-        yard.world, Meter(), node("pool", gpus=8), PoolSettings(max_nodes=3, idle_seconds=100), boot_seconds=30
+    elastic = SimulatedPool(
+        yard.world, PowerMeter(), node("pool", gpus=8), PoolSettings(max_nodes=3, idle_seconds=100), boot_seconds=30
     )
     for order in elastic.opening():
         yard.tells(order)

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from gpuyard.live.wire.tasks import SET_BY_US, TaskRequest
+from gpuyard.live.wire.tasks import RESERVED_VARIABLES, TaskRequest
 
 MANUAL = Path(__file__).parents[2] / "docs" / "manual"
 ROW = re.compile(r"^\| (GET|POST|PUT|PATCH|DELETE) \| `([^`]+)` \| (\S+) \|", re.MULTILINE)
@@ -37,7 +37,7 @@ def test_every_field_of_a_task_stands_in_the_table_of_the_request() -> None:
 
 
 def test_every_variable_that_is_ours_to_set_stands_in_the_page() -> None:
-    assert set(re.findall(r"`(\w+)`", _page("tasks.md"))) >= SET_BY_US
+    assert set(re.findall(r"`(\w+)`", _page("tasks.md"))) >= RESERVED_VARIABLES
 
 
 def test_the_table_of_roles_is_the_one_that_counts() -> None:

@@ -6,11 +6,12 @@ Its peak is the sheet's: between its products it computes exponentials, and so n
 import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
-from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
     """In bf16."""
     batch, tokens, past, heads, kv, width, window = (
         rows.shape[name] for name in ("batch", "tokens", "past", "heads", "kv_heads", "width", "window")

@@ -9,14 +9,15 @@ import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
 from benchmarks.published.rooflines.matmul import product
-from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 SQUARES = (2, 4, 6)
 PACKS = (8, 16, 32, 64)
 
 
-def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
     """Forward, in fp32."""
     b, into, out, kernel, size, stride, padding = (
         rows.shape[name] for name in ("b", "into", "out", "kernel", "size", "stride", "padding")

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
     """A guess at their arithmetic, and what is said of them."""
     batch, gpus, gflops, company = (rows.shape[name] for name in ("batch", "gpus", "gflops", "company_batch"))
     arithmetic = batch * gflops * 1e9 / chips.flops

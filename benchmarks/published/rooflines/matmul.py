@@ -9,8 +9,9 @@ share one and each sums up a part of the depth. Libraries choose well, so the ro
 import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
-from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines.chips import Chips, bytes_of
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.rooflines.chips import GpuColumns, bytes_of
 
 TILES = ((64, 64), (128, 128), (256, 128))
 """Of those that the features tell about."""
@@ -27,7 +28,7 @@ THINNEST = 64
 """Steps along the depth that a part has at least."""
 
 
-def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
     """`b` products of `m`×`k` by `k`×`n`; `floor` is what the smallest one takes."""
     b, m, n, k = (rows.shape[name] for name in "bmnk")
     size = bytes_of(rows.precision)
@@ -45,7 +46,7 @@ def product(
     moved: Floats,
     memory: Floats,
     weight: Floats,
-    chips: Chips,
+    chips: GpuColumns,
     floor: Floats,
 ) -> tuple[Floats, dict[str, Floats]]:
     """The same for whatever becomes a product; `size` is the bytes of a number, `memory` how long all take."""
@@ -80,7 +81,7 @@ def product(
     return base + floor, columns
 
 
-def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: Chips) -> Floats:
+def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: GpuColumns) -> Floats:
     """Milliseconds of arithmetic with the best of all tiles and parts, at the sheet's peak; numbers of `size` bytes."""
     best = np.full(len(m), np.inf)
     for tall, wide in SIDES:
@@ -95,7 +96,7 @@ def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: Ch
     return best
 
 
-def slowed(arithmetic: Floats, chips: Chips) -> Floats:
+def slowed(arithmetic: Floats, chips: GpuColumns) -> Floats:
     """A board with a power cap runs a short kernel at its peak and a long one at what its power keeps up."""
     long = 1.0 / (1.0 + 1.0 / np.maximum(arithmetic, 1e-9))
     return arithmetic * chips.sustained**-long

@@ -2,14 +2,15 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Rows
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 TWO_TENSORS = ("add", "mul", "div", "pow")
 ALONG_ROWS = ("softmax", "ln")
 
 
-def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
     """`rows` × `width` elements in fp32."""
     op = rows.words["op"]
     passes = np.where(np.isin(op, TWO_TENSORS), 3.0, 2.0)
@@ -17,7 +18,9 @@ def features(rows: Rows, chips: Chips, floor: Floats) -> tuple[Floats, dict[str,
     return base, columns | {"passes": passes, "along_rows": np.isin(op, ALONG_ROWS).astype(np.float64)}
 
 
-def over(count: Floats, width: Floats, each: Floats, chips: Chips, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def over(
+    count: Floats, width: Floats, each: Floats, chips: GpuColumns, floor: Floats
+) -> tuple[Floats, dict[str, Floats]]:
     """`each` is the bytes that are moved for an element."""
     moved = count * width * each
     memory = moved / chips.bytes

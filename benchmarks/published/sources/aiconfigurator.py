@@ -3,17 +3,17 @@
 import numpy as np
 
 from benchmarks.published.sources.buckets import buckets
-from gpuyard.learn.performance.dataset import Columns, Rows, ones
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 
 PRECISIONS = {"bfloat16": "bf16", "float16": "fp16", "fp8": "fp8", "float32": "fp32"}
 
 
-def products(columns: Columns) -> list[Rows]:
+def products(columns: CsvColumns) -> list[ProfileRows]:
     """`m` tokens through a weight of `k` by `n`: a family is a layer, which is to say a weight."""
     m, n, k = (columns.numbers(name, above=0) for name in "mnk")
     dtype = columns.texts("dtype")
     return [
-        Rows(
+        ProfileRows(
             "aiconfigurator_gemm",
             columns.texts("gpu"),
             buckets(dtype, n, k),
@@ -25,16 +25,16 @@ def products(columns: Columns) -> list[Rows]:
     ]
 
 
-def attention(columns: Columns) -> list[Rows]:
+def attention(columns: CsvColumns) -> list[ProfileRows]:
     """Prefill and decode."""
     heads, kv = columns.numbers("num_heads", above=0), columns.numbers("num_key_value_heads", above=0)
     phase = columns.texts("phase")
     return [
-        Rows(
+        ProfileRows(
             "aiconfigurator_attention",
             columns.texts("gpu"),
             buckets(phase, heads, kv),
-            ones("bf16", len(columns)),
+            constant_column("bf16", len(columns)),
             columns.numbers("latency_ms", above=0),
             {
                 "batch": columns.numbers("batch_size", above=0),

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Words
+from gpuyard.learn.performance.arrays import Floats, Words
 
 
 def buckets(words: Words, one: Floats, other: Floats) -> Words:

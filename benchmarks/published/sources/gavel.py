@@ -8,7 +8,8 @@ import re
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Columns, Floats, Rows, Words, ones
+from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 
 SAMPLE_GFLOPS = {
     "ResNet-18": 3.3,
@@ -21,7 +22,7 @@ SAMPLE_GFLOPS = {
 }
 
 
-def alone(columns: Columns) -> list[Rows]:
+def alone(columns: CsvColumns) -> list[ProfileRows]:
     """Jobs that have their GPUs for themselves."""
     count = len(columns)
     jobs = _rows(
@@ -31,17 +32,17 @@ def alone(columns: Columns) -> list[Rows]:
         columns.numbers("n_gpus", above=0),
         columns.numbers("steps_per_sec"),
         np.where(columns.numbers("consolidated") > 0, "yes", "no"),
-        ones("none", count),
+        constant_column("none", count),
         np.zeros(count),
     )
     return [jobs]
 
 
-def pairs(columns: Columns) -> list[Rows]:
+def pairs(columns: CsvColumns) -> list[ProfileRows]:
     """Two jobs on one GPU: a row for each, with the other as its company."""
     gpu = columns.texts("gpu")
     found = {side: _named(columns.texts(f"job_{side}")) for side in "ab"}
-    together = ones("yes", len(columns))
+    together = constant_column("yes", len(columns))
     return [
         _rows(
             gpu,
@@ -70,14 +71,14 @@ def _rows(
     consolidated: Words,
     company: Words,
     company_batch: Floats,
-) -> Rows:
+) -> ProfileRows:
     measured = rate > 0
     gflops = np.array([SAMPLE_GFLOPS.get(name, 5.0) for name in model.tolist()])
-    every = Rows(
+    every = ProfileRows(
         "gavel_jobs",
         gpu,
         model,
-        ones("fp32", len(gpu)),
+        constant_column("fp32", len(gpu)),
         1e3 / np.where(measured, rate, 1.0),
         {"batch": batch, "gpus": gpus, "gflops": gflops, "company_batch": company_batch},
         {"model": model, "consolidated": consolidated, "company": company},

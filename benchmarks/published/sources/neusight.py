@@ -3,19 +3,19 @@
 import numpy as np
 
 from benchmarks.published.sources.buckets import buckets
-from gpuyard.learn.performance.dataset import Columns, Rows, ones
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 
 
-def products(columns: Columns) -> list[Rows]:
+def products(columns: CsvColumns) -> list[ProfileRows]:
     """`bmm` and `linear`."""
     b, m, n, k = (columns.numbers(name, above=0) for name in "BMNK")
     op = columns.texts("op")
     return [
-        Rows(
+        ProfileRows(
             "neusight_matmul",
             columns.texts("gpu"),
             buckets(op, n, k),
-            ones("fp32", len(columns)),
+            constant_column("fp32", len(columns)),
             columns.numbers("latency_ms", above=0),
             {"b": b, "m": m, "n": n, "k": k},
             {"op": op},
@@ -23,15 +23,15 @@ def products(columns: Columns) -> list[Rows]:
     ]
 
 
-def vectors(columns: Columns) -> list[Rows]:
+def vectors(columns: CsvColumns) -> list[ProfileRows]:
     """Element by element, and along rows: softmax, layer norm."""
     op = columns.texts("op")
     return [
-        Rows(
+        ProfileRows(
             "neusight_vector",
             columns.texts("gpu"),
             op,
-            ones("fp32", len(columns)),
+            constant_column("fp32", len(columns)),
             columns.numbers("latency_ms", above=0),
             {"rows": columns.numbers("B", above=0), "width": columns.numbers("H", above=0)},
             {"op": op},
@@ -39,16 +39,16 @@ def vectors(columns: Columns) -> list[Rows]:
     ]
 
 
-def convolutions(columns: Columns) -> list[Rows]:
+def convolutions(columns: CsvColumns) -> list[ProfileRows]:
     """Forward, square images."""
     into, out = columns.numbers("Input_Channel", above=0), columns.numbers("Output_Channel", above=0)
     kernel, stride = columns.numbers("Kernel_Size", above=0), columns.numbers("Stride", above=0)
     return [
-        Rows(
+        ProfileRows(
             "neusight_conv",
             columns.texts("gpu"),
             buckets(np.char.add(kernel.astype(np.int64).astype(np.str_), "x"), into, out),
-            ones("fp32", len(columns)),
+            constant_column("fp32", len(columns)),
             columns.numbers("latency_ms", above=0),
             {
                 "b": columns.numbers("B", above=0),

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Columns, Rows, ones
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 
 
-def rows(columns: Columns) -> list[Rows]:
+def rows(columns: CsvColumns) -> list[ProfileRows]:
     """Each operator as a product, or as a pass over memory, of the part that one GPU has."""
     number = {
         name: columns.numbers(name, above=0)
@@ -34,11 +34,11 @@ def rows(columns: Columns) -> list[Rows]:
         2 * width,
     )
     return [
-        Rows(
+        ProfileRows(
             "vidur_layers",
             columns.texts("gpu"),
             model,
-            ones("fp16", len(columns)),
+            constant_column("fp16", len(columns)),
             columns.numbers("latency_ms", above=0),
             {
                 "tokens": tokens,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gpuyard.cli.input.suggestions import Verb, Verbs
-from gpuyard.cli.output.errors import Asked, complain, in_words_of_options, in_words_of_people
+from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup
+from gpuyard.cli.output.errors import CallContext, complain, in_words_of_options, in_words_of_people
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def make_app(only: str | None = None) -> typer.Typer:
     """The command line with all verbs, or with one: building the others takes longer than `ps` itself."""
     # Without markup typer leaves rich alone: importing it would double the time that --help takes.
     made = typer.Typer(
-        name="gpuyard", cls=Verbs, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
+        name="gpuyard", cls=CommandGroup, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
     )
     made.callback(invoke_without_command=True)(gpuyard)
     for verb, place in VERBS.items():
@@ -71,11 +71,11 @@ def make_app(only: str | None = None) -> typer.Typer:
         if isinstance(found, typer.Typer):
             for below in found.registered_commands:
                 if below.cls is TyperCommand:  # one that reads its words in its own way keeps that
-                    below.cls = Verb
+                    below.cls = ApiCommand
             made.add_typer(found, name=verb)
         else:
             settings = {"allow_interspersed_args": verb not in BEFORE_A_COMMAND}
-            made.command(verb, cls=Verb, context_settings=settings)(found)
+            made.command(verb, cls=ApiCommand, context_settings=settings)(found)
     return made
 
 
@@ -106,7 +106,7 @@ def main() -> int:
     words = sys.argv[1:]
     verb = words[0] if words else ""
     called = globals().get("app") or make_app(verb if verb in VERBS else None)
-    asked = Asked()
+    asked = CallContext()
     try:
         code = called(prog_name="gpuyard", standalone_mode=False, obj=asked)
     except (KeyboardInterrupt, typer.Abort):

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.input.options import AcceptYard, CheckConfig, Config, SettingsAsJson
+from gpuyard.cli.input.options import AcceptClusterOption, CheckConfigOption, ConfigOption, SettingsJsonOption
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def agent(
-    config: Config = None,
-    check_config: CheckConfig = False,
-    as_json: SettingsAsJson = False,
-    accept_yard: AcceptYard = "",
+    config: ConfigOption = None,
+    check_config: CheckConfigOption = False,
+    as_json: SettingsJsonOption = False,
+    accept_yard: AcceptClusterOption = "",
 ) -> None:
     """Run an agent: it brings the GPUs of this machine into a yard and runs tasks on them."""
     settings = read_settings(config)

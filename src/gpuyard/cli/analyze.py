@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Server, Token, client, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, client, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learn.analysis import Graph, Request
+    from gpuyard.learn.analysis import SubmitRequest, TaskGraph
     from gpuyard.live.sdk import Client
 
 
@@ -27,8 +27,8 @@ def analyze(
     yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask for confirmation.")] = False,
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that runs the script (default: this one).")] = None,
     as_json: Annotated[bool, json_option("Print everything as one JSON object.")] = False,
-    server: Server = None,
-    token: Token = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:  # fmt: skip
     """Read the steps of a Python script and their dependencies without running it."""
     from msgspec import to_builtins
@@ -72,7 +72,7 @@ def _seconds(takes: list[str]) -> dict[str, float]:
     return found
 
 
-def _show(graph: "Graph", *, evidence: bool) -> None:
+def _show(graph: "TaskGraph", *, evidence: bool) -> None:
     from gpuyard.cli.output.printing import print_table
 
     if graph.tasks:
@@ -104,7 +104,7 @@ def _show(graph: "Graph", *, evidence: bool) -> None:
         typer.echo(note)
 
 
-def _show_requests(requests: "tuple[Request, ...]") -> None:
+def _show_requests(requests: "tuple[SubmitRequest, ...]") -> None:
     import shlex
 
     from gpuyard.cli.output.printing import print_table
@@ -118,12 +118,12 @@ def _show_requests(requests: "tuple[Request, ...]") -> None:
     print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))
 
 
-def submit_all(yard: "Client", requests: "tuple[Request, ...]") -> list[str]:
+def submit_all(cluster: "Client", requests: "tuple[SubmitRequest, ...]") -> list[str]:
     """Submit all requests, those that others wait for first. If one is refused, those before it are cancelled."""
     ids: dict[str, list[str]] = {}
     try:
         for request in requests:
-            tasks = yard.submit_all(
+            tasks = cluster.submit_all(
                 list(request.command),
                 name=request.name,
                 work_dir=request.work_dir,
@@ -136,6 +136,6 @@ def submit_all(yard: "Client", requests: "tuple[Request, ...]") -> list[str]:
             ids[request.name] = [task.id for task in tasks]
     except BaseException:
         for made in chain.from_iterable(reversed(ids.values())):
-            yard.cancel(made)
+            cluster.cancel(made)
         raise
     return list(chain.from_iterable(ids.values()))

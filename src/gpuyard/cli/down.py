@@ -8,29 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import DataDir, json_option
+from gpuyard.cli.input.options import DataDirOption, json_option
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuyard.cli.up.mark import Standing
+    from gpuyard.cli.up.mark import RunningCluster
 
 STOP_SECONDS = 60.0
 StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="End all tasks too, those that wait and those that run.")]
 
 
 def down(
-    data_dir: DataDir = None,
+    data_dir: DataDirOption = None,
     stop_tasks: StopTasks = False,
     as_json: Annotated[bool, json_option("Say what was stopped as one JSON object.")] = False,
 ) -> None:
     """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
     from gpuyard.cli.up import command_on, data_folder
-    from gpuyard.cli.up.mark import standing
+    from gpuyard.cli.up.mark import running_cluster
     from gpuyard.cli.up.remaining_tasks import end_all, what_goes_on
 
     folder = data_folder(data_dir)
-    known = standing(folder)
+    known = running_cluster(folder)
     cancelled = _cancel_all(known) if stop_tasks and known else 0
     if known:
         _stop(folder, known)
@@ -50,32 +50,32 @@ def down(
         typer.echo(what_goes_on(supervisor, command_on(folder, "up"), command_on(folder, "down")))
 
 
-def _cancel_all(known: "Standing") -> int:
+def _cancel_all(known: "RunningCluster") -> int:
     """Ask the scheduler, so that it is a fact that they were cancelled."""
     from gpuyard.live.sdk import NotAllowed, connect
 
-    yard = connect(known.http or None, token="")
+    cluster = connect(known.http or None, token="")
     try:
-        tasks = list(yard.tasks(status="pending,running,suspended"))
+        tasks = list(cluster.tasks(status="pending,running,suspended"))
     except NotAllowed:  # login is on
-        yard = connect(known.http or None)
-        tasks = list(yard.tasks(status="pending,running,suspended"))
+        cluster = connect(known.http or None)
+        tasks = list(cluster.tasks(status="pending,running,suspended"))
     for number, task in enumerate(tasks):
         _progress(f"ending tasks, {number} of {len(tasks)}")
-        yard.cancel(task)
-    for number, _ in enumerate(yard.ends(tasks, timeout=STOP_SECONDS)):
+        cluster.cancel(task)
+    for number, _ in enumerate(cluster.ends(tasks, timeout=STOP_SECONDS)):
         _progress(f"waiting for the end of tasks, {number + 1} of {len(tasks)}")
     _progress("")
     return len(tasks)
 
 
-def _stop(folder: "Path", known: "Standing") -> None:
-    from gpuyard.cli.up.mark import standing
+def _stop(folder: "Path", known: "RunningCluster") -> None:
+    from gpuyard.cli.up.mark import running_cluster
     from gpuyard.core.domain.errors import GpuyardError
 
     os.kill(known.pid, signal.SIGTERM)
     give_up_at = time.monotonic() + STOP_SECONDS
-    while (now := standing(folder)) and now.pid == known.pid:
+    while (now := running_cluster(folder)) and now.pid == known.pid:
         if time.monotonic() > give_up_at:
             raise GpuyardError(f"Process {known.pid} does not stop; look at {folder}/logs/scheduler.log, or kill it.")
         _progress("stopping")

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.output.progress import NO_NODES
-from gpuyard.cli.show import TaskId
+from gpuyard.cli.show import TaskIdArgument
 
 if TYPE_CHECKING:
     from gpuyard.live.wire.answers import ExplainAnswer
@@ -25,16 +25,18 @@ MOST_AHEAD = 200
 """The scheduler does not look further."""
 
 
-def explain(task_id: TaskId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def explain(
+    task_id: TaskIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Say why a task waits, what is ahead of it, and when it is likely to start."""
-    yard = client(server, token)
-    told = yard.explain(task_id)
+    cluster = client(server, token)
+    told = cluster.explain(task_id)
     if not as_json:
         typer.echo("\n".join(in_words(told)))
         return
     from gpuyard.cli.output.printing import print_answer
 
-    print_answer(yard)
+    print_answer(cluster)
 
 
 def in_words(told: "ExplainAnswer") -> list[str]:
@@ -66,26 +68,26 @@ def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
 
 def _how_long(told: "ExplainAnswer") -> list[str]:
     """How long it is thought to run, where nobody said it."""
-    from gpuyard.cli.output.printing import spoken_seconds
+    from gpuyard.cli.output.printing import format_seconds
 
     if told.forecasts:
         return _by_its_work(told)
     if not told.predicted_from:
         return []
     spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
-    likely, low, high = map(spoken_seconds, spans)
+    likely, low, high = map(format_seconds, spans)
     return [f"It is thought to run for {likely}, between {low} and {high}: the last {told.predicted_from} like it did."]
 
 
 def _by_its_work(told: "ExplainAnswer") -> list[str]:
     """What was foretold from what it computes, the fastest GPU first."""
-    from gpuyard.cli.output.printing import spoken_seconds
+    from gpuyard.cli.output.printing import format_seconds
 
     words = []
     ranked = sorted(told.forecasts, key=lambda one: one.seconds)
     if told.estimated_seconds is not None:
         spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
-        likely, low, high = map(spoken_seconds, spans)
+        likely, low, high = map(format_seconds, spans)
         runs = f", put right by {told.predicted_from} runs of its kind" if told.predicted_from else ""
         words.append(
             f"By what it computes it is thought to run for {likely} on {ranked[0].gpu_model}, between {low} and {high}{runs}."
@@ -115,11 +117,11 @@ def _ahead(count: int, *, more: bool) -> str:
 
 def _when(told: "ExplainAnswer") -> str:
     """When it starts, and what that rests on."""
-    from gpuyard.cli.output.printing import spoken_instant
+    from gpuyard.cli.output.printing import format_instant
 
     if told.starts_at is None:
         return f"Its start can not be estimated{_why_unknown(told)}."
-    likely, low, high = map(spoken_instant, (told.starts_at, told.starts_low, told.starts_high))
+    likely, low, high = map(format_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"
     if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:

@@ -11,7 +11,7 @@ NAMES = ("ID", "MODEL", "MEMORY", "STATUS", "TASKS", "USED", "MEM USED", "TEMP",
 
 
 @verb
-def gpus(yard: "Client") -> Listing:
+def gpus(cluster: "Client") -> Listing:
     """List all GPUs and what they do."""
     rows = (
         (
@@ -25,6 +25,6 @@ def gpus(yard: "Client") -> Listing:
             None if gpu.temperature is None else f"{gpu.temperature:.0f} °C",
             gpu.why or ("virtual" if gpu.virtual else None),
         )
-        for gpu in yard.gpus().gpus
+        for gpu in cluster.gpus().gpus
     )
     return Listing(NAMES, rows, right=("MEMORY", "USED", "MEM USED", "TEMP"))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, client
 
 
 def login(
@@ -24,8 +24,8 @@ def login(
             help="Accept that this system user runs the scheduler on this machine, besides you and root.",
         ),
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
 ) -> None:
     """Log in; the token is kept for this server, for your eyes only, and used when GPUYARD_TOKEN is not set."""
     from gpuyard.cli.users import password
@@ -45,15 +45,15 @@ def login(
             return
     if username is None and not sys.stdin.isatty():
         raise typer.BadParameter("give it, there is no terminal to ask on", param_hint="'NAME'")
-    yard = client(address, "")
-    told = yard.login(username or typer.prompt("Name", err=True), password())
+    cluster = client(address, "")
+    told = cluster.login(username or typer.prompt("Name", err=True), password())
     path = store_token(address, told.token)
-    from gpuyard.cli.output.printing import print_json, spoken_instant
+    from gpuyard.cli.output.printing import format_instant, print_json
 
     if as_json:
         print_json(
             {"username": told.username, "tenant_id": told.tenant_id, "role": told.role, "expires_at": told.expires_at}
         )
         return
-    typer.echo(f"You are {told.username}, {told.role} of {told.tenant_id}, until {spoken_instant(told.expires_at)}.")
+    typer.echo(f"You are {told.username}, {told.role} of {told.tenant_id}, until {format_instant(told.expires_at)}.")
     typer.echo(f"The token is kept in {path}.")

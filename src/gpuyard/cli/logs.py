@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
-from gpuyard.cli.show import TaskId
+from gpuyard.cli.show import TaskIdArgument
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, Task, TaskRef
@@ -21,7 +21,7 @@ LOOK_SECONDS = 0.3
 
 
 def logs(
-    task_id: TaskId,
+    task_id: TaskIdArgument,
     following: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
     attempt: Annotated[
@@ -30,48 +30,48 @@ def logs(
     node: Annotated[
         str | None, typer.Option("--node", metavar="NODE", help="Of this node, where it ran on several.")
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Print what a task wrote, byte for byte; with --json one object a line. One that has not started says why."""
-    yard = client(server, token)
-    task = yard.task(task_id) if following else None
+    cluster = client(server, token)
+    task = cluster.task(task_id) if following else None
     if task is not None and not as_json:
         _tell_of_no_start(task)
     which: dict[str, Any] = {"attempt": attempt, "node": node}
     named = task_id if task is None else task
-    last_bytes = None if tail is None else _bytes_of_last_lines(yard, named, tail, which)
+    last_bytes = None if tail is None else _bytes_of_last_lines(cluster, named, tail, which)
     lines = _Lines() if as_json else None
     write = lines.write if lines is not None else to_standard_output
     if task is not None and not task.ended and (attempt is None or attempt <= task.attempts):
-        output = Output(yard.without_waiting(), write, tail=last_bytes, strict=True, **which)
-        _follow(yard, task, output, server, as_json=as_json)
+        output = Output(cluster.without_waiting(), write, tail=last_bytes, strict=True, **which)
+        _follow(cluster, task, output, server, as_json=as_json)
     else:
         wrote = False
-        for part in _patiently(lambda: yard.logs(named, tail=last_bytes, **which)):
+        for part in _patiently(lambda: cluster.logs(named, tail=last_bytes, **which)):
             write(part)
             wrote = True
         if not wrote and not following and not as_json:
-            _tell_of_no_start(yard.task(task_id))
+            _tell_of_no_start(cluster.task(task_id))
     if lines is not None:
         lines.end()
 
 
-def _follow(yard: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
+def _follow(cluster: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
     """To the end of the task, or of the one attempt that was asked for."""
     from gpuyard.live.sdk import NotFound
     from gpuyard.live.sdk.waiting import AWAY
 
     outages = None if as_json else told_of_outages(task.id)
     try:
-        follow(yard, task, output, on_outage=outages)
+        follow(cluster, task, output, on_outage=outages)
     except AWAY as error:
         raise gave_up(error, task.id, server, as_json=as_json) from None
     except NotFound as error:
         if not is_gone(error):
             raise
-        raise gone(error, task.id, yard, as_json=as_json) from None
+        raise gone(error, task.id, cluster, as_json=as_json) from None
     if not output.is_whole:
         raise typer.Exit(1)
 
@@ -106,11 +106,11 @@ def _tell_of_no_start(task: "Task") -> None:
         print(f"gpuyard: {task.id} {words}. {task.reason or ''}".rstrip(), file=sys.stderr, flush=True)
 
 
-def _bytes_of_last_lines(yard: "Client", task: "TaskRef", lines: int, which: dict[str, Any]) -> int:
+def _bytes_of_last_lines(cluster: "Client", task: "TaskRef", lines: int, which: dict[str, Any]) -> int:
     """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
     look = FIRST_LOOK_BYTES
     while lines:
-        end = b"".join(_patiently(lambda look=look: yard.logs(task, tail=look, **which)))  # type: ignore[misc]
+        end = b"".join(_patiently(lambda look=look: cluster.logs(task, tail=look, **which)))  # type: ignore[misc]
         found = end[:-1].split(b"\n")  # the last line's end is no beginning of another
         if len(found) > lines:
             return sum(len(line) + 1 for line in found[-lines:]) - 1 + len(end[-1:])

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client, json_option
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, json_option
 from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from gpuyard.live.wire.answers import NodeAnswer
 
 NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
-NodeId = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
+NodeIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
 
 
-def nodes(yard: "Client") -> Listing:
+def nodes(cluster: "Client") -> Listing:
     """List all nodes; with a verb, take one out of use or back into it."""
-    from gpuyard.cli.output.printing import seconds_since, spoken_seconds
+    from gpuyard.cli.output.printing import format_seconds, seconds_since
 
     rows = (
         (
@@ -30,9 +30,9 @@ def nodes(yard: "Client") -> Listing:
             f"{node.memory_mb / 1024:.0f} GB",
             None if node.load is None else f"{node.load:.1f}",
             len(node.tasks),
-            f"{spoken_seconds(seconds_since(node.last_seen))} ago" if node.last_seen else None,
+            f"{format_seconds(seconds_since(node.last_seen))} ago" if node.last_seen else None,
         )
-        for node in yard.nodes().nodes
+        for node in cluster.nodes().nodes
     )
     return Listing(NAMES, rows, right=("GPUS", "IDLE", "CPUS", "MEMORY", "LOAD", "TASKS"))
 
@@ -51,55 +51,59 @@ app = group(nodes)
 
 
 @app.command()
-def cordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def cordon(
+    node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Place nothing new on a node."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    told = yard.cordon(node)
-    report(yard, f"{told.id} is {told.status}: nothing new is placed there.", as_json=as_json)
+    told = cluster.cordon(node)
+    report(cluster, f"{told.id} is {told.status}: nothing new is placed there.", as_json=as_json)
 
 
 @app.command()
 def drain(
-    node: NodeId,
+    node: NodeIdArgument,
     force: Annotated[
         bool, typer.Option("--force", help="Move away what is suspended there, too; it starts from its beginning.")
     ] = False,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Place nothing new on a node, and move away what allows it."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import counted, report
 
-    told = yard.drain(node, force=force)
-    report(yard, f"{told.id} is {told.status}; it still has {counted(len(told.tasks), 'task')}.", as_json=as_json)
+    told = cluster.drain(node, force=force)
+    report(cluster, f"{told.id} is {told.status}; it still has {counted(len(told.tasks), 'task')}.", as_json=as_json)
 
 
 @app.command()
-def uncordon(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def uncordon(
+    node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Use a node again."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    told = yard.uncordon(node)
-    report(yard, f"{told.id} is {told.status}.", as_json=as_json)
+    told = cluster.uncordon(node)
+    report(cluster, f"{told.id} is {told.status}.", as_json=as_json)
 
 
 @app.command()
 def strays(
     node: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only of this node.")] = None,
     as_json: Annotated[bool, json_option("Print them as one JSON object.")] = False,
-    server: Server = None,
-    token: Token = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """List strays: attempts that a node runs and the scheduler does not know, as after a restored backup."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import print_json, print_table
 
-    found = _strays(yard, node)
+    found = _strays(cluster, node)
     if as_json:
         rows = [{"node_id": where, "task_id": task, "attempt": attempt} for where, task, attempt in found]
         print_json({"strays": rows, "total": len(rows)})
@@ -109,33 +113,33 @@ def strays(
 
 @app.command("stop-stray")
 def stop_stray(
-    node: NodeId,
+    node: NodeIdArgument,
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="As `gpuyard nodes strays` names it, such as task-7 or 7.")
     ],
     attempt: Annotated[
         int | None, typer.Argument(metavar="[ATTEMPT]", min=1, help="Only this attempt (default: all of the task).")
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """End attempts that a node runs and the scheduler does not know."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
     from gpuyard.core.domain.errors import GpuyardError
 
     name = task if task.startswith("task-") else f"task-{task}"
-    attempts = [attempt] if attempt else [number for _, of, number in _strays(yard, node) if of == name]
+    attempts = [attempt] if attempt else [number for _, of, number in _strays(cluster, node) if of == name]
     if not attempts:
         raise GpuyardError(f"{node} has no stray of {name}; see `gpuyard nodes strays`.")
     for number in attempts:
-        told = yard.stop_stray(node, name, number)
-        report(yard, told.message, as_json=as_json)
+        told = cluster.stop_stray(node, name, number)
+        report(cluster, told.message, as_json=as_json)
 
 
-def _strays(yard: "Client", node: str | None) -> list[tuple[str, str, int]]:
-    known = yard.nodes().nodes
+def _strays(cluster: "Client", node: str | None) -> list[tuple[str, str, int]]:
+    known = cluster.nodes().nodes
     if node is not None and node not in {one.id for one in known}:
         from gpuyard.core.domain.errors import GpuyardError
 
@@ -144,12 +148,16 @@ def _strays(yard: "Client", node: str | None) -> list[tuple[str, str, int]]:
 
 
 @app.command()
-def remove(node: NodeId, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def remove(
+    node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Take a node out of the yard. Its agent brings it back when it is started again."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    yard.remove_node(node)
+    cluster.remove_node(node)
     report(
-        yard, f"{node} was taken out of the yard; its agent brings it back when it is started again.", as_json=as_json
+        cluster,
+        f"{node} was taken out of the yard; its agent brings it back when it is started again.",
+        as_json=as_json,
     )

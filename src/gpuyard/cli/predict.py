@@ -10,8 +10,8 @@ from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.core.domain.workload import Work
-    from gpuyard.learn.performance.operation_profile import Anatomy
+    from gpuyard.core.domain.workload import WorkloadSpec
+    from gpuyard.learn.performance.operation_profile import OperationProfile
 
 SCRIPT_SECONDS = 120.0
 """Longest that looking into a script may take."""
@@ -68,31 +68,31 @@ def predict(
     )
 
 
-def _described(file: Path) -> "tuple[Work, Anatomy]":
+def _described(file: Path) -> "tuple[WorkloadSpec, OperationProfile]":
     """What a file in YAML says, in the words in which a task on the API says what it computes."""
     from msgspec.structs import asdict
 
-    from gpuyard.core.domain.workload import Work
+    from gpuyard.core.domain.workload import WorkloadSpec
     from gpuyard.input import strict
     from gpuyard.input.document import parse
-    from gpuyard.learn.performance.query import made_of
+    from gpuyard.learn.performance.query import profile_of
     from gpuyard.live.wire.tasks import WorkRequest
 
     try:
-        work = Work(**asdict(strict.Strict(WorkRequest, what="the file").plain(parse(file.read_bytes()).value)))
-        return work, made_of(work)
+        work = WorkloadSpec(**asdict(strict.Strict(WorkRequest, what="the file").plain(parse(file.read_bytes()).value)))
+        return work, profile_of(work)
     except (strict.WrongRequest, WrongInput) as error:
         raise WrongInput(f"{file}: {error}") from None
 
 
-def _found(file: Path) -> "tuple[Work, Anatomy]":
+def _found(file: Path) -> "tuple[WorkloadSpec, OperationProfile]":
     """What a script makes, looked for in a process of its own."""
     import json
     import subprocess
     import sys
 
-    from gpuyard.core.domain.workload import Work
-    from gpuyard.learn.performance.operation_profile import Anatomy
+    from gpuyard.core.domain.workload import WorkloadSpec
+    from gpuyard.learn.performance.operation_profile import OperationProfile
 
     call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(file)]
     try:
@@ -106,6 +106,6 @@ def _found(file: Path) -> "tuple[Work, Anatomy]":
         raise WrongInput(f"{file} ended the process that looked into it: {last}") from None
     if "error" in said:
         raise WrongInput(said["error"])
-    made = Anatomy.of(said["groups"], said["kept"], said["largest"], said["parameters"])
+    made = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
     names = ("model", "mode", "batch", "precision", "compiled", "size")
-    return Work(**{name: said[name] for name in names}), made
+    return WorkloadSpec(**{name: said[name] for name in names}), made

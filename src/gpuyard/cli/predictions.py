@@ -2,19 +2,19 @@
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 
 NAMES = ("PREDICTED", "TASKS", "MEDIAN ERROR", "MEAN ERROR", "IN THE BAND")
 
 
-def predictions(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def predictions(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:
     """Show how right predictions were over the tasks that ended last, and which model makes them."""
-    yard = client(server, token)
-    told = yard.predictions()
+    cluster = client(server, token)
+    told = cluster.predictions()
     from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
-        print_answer(yard)
+        print_answer(cluster)
         return
     if not told.enabled:
         typer.echo("This yard predicts nothing (prediction.enabled is false).")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Task
@@ -38,9 +38,9 @@ def ps(
     cursor: Annotated[
         str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where a list with --json ended.")
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """List tasks that wait or run, the newest first."""
     filters: dict[str, Any] = {
@@ -52,12 +52,12 @@ def ps(
         "priority": priority,
         "since": _instant(since),
     }
-    yard = client(server, token)
-    page = yard.page(limit=limit, cursor=cursor, **filters)
+    cluster = client(server, token)
+    page = cluster.page(limit=limit, cursor=cursor, **filters)
     from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
-        print_answer(yard)
+        print_answer(cluster)
         return
     print_table(NAMES, map(_row, page.tasks), right=("GPUS", "AGE", "RAN"))
     if page.next_cursor is not None:
@@ -80,7 +80,7 @@ def _instant(since: str | None) -> str | float | None:
 
 
 def _row(task: "Task") -> tuple[object, ...]:
-    from gpuyard.cli.output.printing import asked_gpus, seconds_since, spoken_seconds
+    from gpuyard.cli.output.printing import asked_gpus, format_seconds, seconds_since
 
     nodes = task.node_ids
     return (
@@ -90,8 +90,8 @@ def _row(task: "Task") -> tuple[object, ...]:
         task.tenant_id,
         asked_gpus(task),
         nodes[0] if len(nodes) == 1 else f"{nodes[0]} +{len(nodes) - 1}" if nodes else None,
-        spoken_seconds(seconds_since(task.created_at)),
-        spoken_seconds(seconds_since(task.started_at, task.finished_at), fine=True),
+        format_seconds(seconds_since(task.created_at)),
+        format_seconds(seconds_since(task.started_at, task.finished_at), fine=True),
         task.reason,
     )
 

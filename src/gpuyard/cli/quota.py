@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client, finite
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, finite
 
 NAMES = ("CLASS", "PART", "QUOTA", "USED", "AVAILABLE")
 
@@ -24,22 +24,22 @@ def quota(
             help="Whether idle GPUs of one class may be used by the other; none: no split.",
         ),
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Show how the GPUs are split between online and batch work, or split them anew."""
-    yard = client(server, token)
-    known = yard.quota() if online is None else None
+    cluster = client(server, token)
+    known = cluster.quota() if online is None else None
     if online is not None or mode is not None:
         part = known.online_percent if known else online
         assert part is not None
-        known = yard.set_quota(part, mode=mode)
+        known = cluster.set_quota(part, mode=mode)
     assert known is not None
     from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
-        print_answer(yard)
+        print_answer(cluster)
         return
     rows = (
         (

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
-from gpuyard.cli.input.options import Json, Quiet, Server, Token, client
-from gpuyard.cli.input.task_options import Request, asking
+from gpuyard.cli.input.options import JsonOption, QuietOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.task_options import RequestFields, task_options
 from gpuyard.cli.output.errors import complain
-from gpuyard.cli.output.progress import Progress
+from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
 from gpuyard.core.domain.errors import GpuyardError
@@ -36,28 +36,32 @@ CANCEL_PAUSE_SECONDS = 0.5
 """Between two tries to cancel a task while the scheduler is away."""
 
 
-@asking
+@task_options
 def run(
-    request: Request, quiet: Quiet = False, as_json: Json = False, server: Server = None, token: Token = None
+    request: RequestFields,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Submit a task, show what it writes, and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
     if request["array"]:
         raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
-    yard = client(server, token)
-    with _Interrupts(yard, silent=as_json) as interrupts, Progress(quiet=quiet or as_json) as progress:
-        task = submitted(yard, request)[0]
-        yard = yard.without_waiting()  # from here on the one who follows deals with outages
+    cluster = client(server, token)
+    with _Interrupts(cluster, silent=as_json) as interrupts, WaitProgress(quiet=quiet or as_json) as progress:
+        task = submitted(cluster, request)[0]
+        cluster = cluster.without_waiting()  # from here on the one who follows deals with outages
         interrupts.submitted(task)
         if not as_json:
-            warn_if_nothing_fits(yard, task)
-        output = None if as_json else Output(yard, _behind(progress))
+            warn_if_nothing_fits(cluster, task)
+        output = None if as_json else Output(cluster, _behind(progress))
         outages = None if as_json else told_of_outages(task.id, progress)
         try:
-            ended = follow(yard, task, output, watch=progress.tell, on_outage=outages)
+            ended = follow(cluster, task, output, watch=progress.tell, on_outage=outages)
         except GpuyardError as error:
             progress.clear()
             if is_gone(error):
-                raise gone(error, task.id, yard, as_json=as_json) from None
+                raise gone(error, task.id, cluster, as_json=as_json) from None
             raise gave_up(error, task.id, server, as_json=as_json) from None
     if as_json:
         from gpuyard.cli.output.printing import print_json
@@ -66,7 +70,7 @@ def run(
     raise typer.Exit(_exit_code(ended, silent=as_json))
 
 
-def _behind(progress: Progress) -> "Callable[[bytes], None]":
+def _behind(progress: WaitProgress) -> "Callable[[bytes], None]":
     """Output has the terminal for itself."""
 
     def write(part: bytes) -> None:
@@ -95,8 +99,8 @@ class _Interrupts:
     One that comes while the task is being submitted waits for the answer: nobody else knows which task to cancel.
     """
 
-    def __init__(self, yard: "Client", *, silent: bool) -> None:
-        self._yard = yard
+    def __init__(self, cluster: "Client", *, silent: bool) -> None:
+        self._yard = cluster
         self._silent = silent
         self._task: Task | None = None
         self._pressed = 0
@@ -145,15 +149,15 @@ class _Interrupts:
             print(f"{behind_ctrl_c}gpuyard: {words}", file=sys.stderr)
 
 
-def _cancel(yard: "Client", task: "Task", as_json: bool) -> None:
+def _cancel(cluster: "Client", task: "Task", as_json: bool) -> None:
     """Tell the scheduler; one that is away is told when it is back."""
     from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
-    yard = yard.without_waiting()
+    cluster = cluster.without_waiting()
     give_up_at = time.monotonic() + RESTART_SECONDS
     while True:
         try:
-            yard.cancel(task)
+            cluster.cancel(task)
         except AWAY as error:
             if time.monotonic() < give_up_at:
                 time.sleep(CANCEL_PAUSE_SECONDS)

@@ -2,14 +2,14 @@
 
 import os
 
-from gpuyard.cli.input.options import CheckConfig, Config, SettingsAsJson, TakeOver
+from gpuyard.cli.input.options import CheckConfigOption, ConfigOption, SettingsJsonOption, TakeOverOption
 
 
 def server(
-    config: Config = None,
-    check_config: CheckConfig = False,
-    as_json: SettingsAsJson = False,
-    take_over: TakeOver = False,
+    config: ConfigOption = None,
+    check_config: CheckConfigOption = False,
+    as_json: SettingsJsonOption = False,
+    take_over: TakeOverOption = False,
 ) -> None:
     """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
     from gpuyard.live.agent.settings import AgentSettings

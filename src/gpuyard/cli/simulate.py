@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpuyard.simulator.clusters import Cluster
-    from gpuyard.simulator.comparison import Jobs, Run
-    from gpuyard.simulator.run import Progress, Result
+    from gpuyard.simulator.comparison import JobSet, PolicyRun
+    from gpuyard.simulator.run import ProgressCallback, Result
 
 
 TITLES = {
@@ -71,12 +71,12 @@ def simulate(
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
-    from gpuyard.cli.input.scenario_options import check_pools, conditions_of
+    from gpuyard.cli.input.scenario_options import check_pools, scenario_of
     from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.comparison import simulate as simulate_runs
     from gpuyard.simulator.comparison import variant_names
 
-    under = partial(conditions_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
+    under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
     if report is not None:
         _check_report(report)
@@ -104,14 +104,14 @@ def simulate(
         _save(save, jobs)
         if not names:
             return
-    found: list[Run] = []
+    found: list[PolicyRun] = []
     for number in range(repeat):
         if number:
             jobs = _jobs(trace, journal, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
-        conditions = under(seed + number)
-        check_pools(conditions, jobs.workload)
+        scenario = under(seed + number)
+        check_pools(scenario, jobs.workload)
         note = f" ({number + 1} of {repeat})" if repeat > 1 else ""
-        for run in compare(jobs, conditions=conditions, progress=partial(_progress, note)):
+        for run in compare(jobs, scenario=scenario, progress=partial(_progress, note)):
             found.append(run)
             if run.unfinished:
                 print(f"Under {run.name} {run.unfinished:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
@@ -149,7 +149,7 @@ class _Options:
     preemptible: bool
 
 
-def _jobs(trace: Path | None, journal: Path | None, generate: str | None, options: _Options) -> "Jobs":
+def _jobs(trace: Path | None, journal: Path | None, generate: str | None, options: _Options) -> "JobSet":
     from gpuyard.simulator.comparison import generated_jobs, journal_jobs, trace_jobs
     from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
     from gpuyard.simulator.workloads.generated import read_count
@@ -172,7 +172,7 @@ def _jobs(trace: Path | None, journal: Path | None, generate: str | None, option
 
 
 def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Cluster":
-    from gpuyard.simulator.clusters import equal_nodes, read_nodes
+    from gpuyard.simulator.clusters import parse_cluster, read_nodes
 
     if (nodes is None) == (cluster is None):
         raise WrongUse("Choose the nodes: either --nodes FILE or --cluster NxG.")
@@ -181,10 +181,10 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
         return read_nodes(nodes, pool)
     if pool is not None:
         raise WrongUse("--pool needs a file of nodes that says which pool each is in: --nodes FILE.")
-    return equal_nodes(cluster)
+    return parse_cluster(cluster)
 
 
-def _save(path: Path, jobs: "Jobs") -> None:
+def _save(path: Path, jobs: "JobSet") -> None:
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
     from gpuyard.simulator.workloads.trace import write_trace
 
@@ -196,7 +196,7 @@ def _save(path: Path, jobs: "Jobs") -> None:
     print(f"Written: {path}, {jobs.description}.", file=sys.stderr)
 
 
-def _print_means(found: "list[Run]", as_json: bool) -> None:
+def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
     """Means over all workloads, and how certain they are."""
     from gpuyard.cli.output.simulation_means import as_figures, print_means
 
@@ -216,7 +216,7 @@ def _print_json(policies: "dict[str, Any]") -> None:
 
 
 @contextmanager
-def _progress(note: str, name: str, jobs: int) -> "Iterator[Progress]":
+def _progress(note: str, name: str, jobs: int) -> "Iterator[ProgressCallback]":
     """A bar on the terminal while a policy is simulated; elsewhere nothing, so that files stay clean."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -230,7 +230,7 @@ def _progress(note: str, name: str, jobs: int) -> "Iterator[Progress]":
         yield lambda count: bar.update(row, completed=count)
 
 
-def _print_table(runs: "list[Run]") -> None:
+def _print_table(runs: "list[PolicyRun]") -> None:
     from gpuyard.cli.output.printing import print_table
 
     names = ("POLICY", "JOBS", "AVG JCT", "P50 JCT", "P99 JCT", "AVG QUEUE", "P99.9 QUEUE", "PREEMPTIONS", "USED", "SLOWDOWN", "WORST", "FAIRNESS", "TOOK")  # fmt: skip

@@ -6,34 +6,36 @@ from typing import TYPE_CHECKING
 import typer
 
 from gpuyard.cli.explain import NOWHERE, fits_nowhere
-from gpuyard.cli.input.options import Json, Server, Token, client
-from gpuyard.cli.input.task_options import Request, asking
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+from gpuyard.cli.input.task_options import RequestFields, task_options
 from gpuyard.cli.output.progress import NO_NODES, NO_NODES_SENTENCE
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, Task
 
 
-@asking
-def submit(request: Request, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+@task_options
+def submit(
+    request: RequestFields, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Submit a task and print its id, such as task-7."""
-    yard = client(server, token)
-    tasks = submitted(yard, request)
+    cluster = client(server, token)
+    tasks = submitted(cluster, request)
     if as_json:
         from gpuyard.cli.output.printing import print_answer
 
-        print_answer(yard)
+        print_answer(cluster)
     else:
         typer.echo("\n".join(task.id for task in tasks))
-    warn_if_nothing_fits(yard, tasks[0], alone=True)
+    warn_if_nothing_fits(cluster, tasks[0], alone=True)
 
 
-def submitted(yard: "Client", request: Request) -> "list[Task]":
+def submitted(cluster: "Client", request: RequestFields) -> "list[Task]":
     """All tasks of it. If no answer came, say that the task may exist all the same."""
     from gpuyard.live.sdk import Unreachable
 
     try:
-        return yard.submit_all(**request)
+        return cluster.submit_all(**request)
     except Unreachable as error:
         if not error.may_have_arrived:
             raise
@@ -41,7 +43,7 @@ def submitted(yard: "Client", request: Request) -> "list[Task]":
         raise Unreachable(message, may_have_arrived=True) from None
 
 
-def warn_if_nothing_fits(yard: "Client", task: "Task", *, alone: bool = False) -> None:
+def warn_if_nothing_fits(cluster: "Client", task: "Task", *, alone: bool = False) -> None:
     """Say on standard error, at once, that no present node can hold a task; it was accepted and waits.
 
     `alone`: nothing else says why it waits; otherwise `Progress` does, and the reason is not said twice.
@@ -51,7 +53,7 @@ def warn_if_nothing_fits(yard: "Client", task: "Task", *, alone: bool = False) -
     if task.status != "pending" or task.allocated_gpus:
         return
     try:
-        told = yard.explain(task.id)
+        told = cluster.explain(task.id)
     except GpuyardError:
         return  # the task is accepted; this was only a courtesy
     if told.status != "pending" or not fits_nowhere(told):

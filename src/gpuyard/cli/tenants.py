@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client, finite, seconds_of
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, finite, seconds_of
 from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", "GPU HOURS", "BY MODEL")
 
 
-def tenants(yard: "Client") -> Listing:
+def tenants(cluster: "Client") -> Listing:
     """List tenants with their limits and what they use; `set` changes limits."""
-    from gpuyard.cli.output.printing import spoken_seconds
+    from gpuyard.cli.output.printing import format_seconds
 
     rows = (
         (
@@ -28,10 +28,10 @@ def tenants(yard: "Client") -> Listing:
             tenant.weight,
             tenant.running_tasks,
             tenant.pending_tasks,
-            f"{tenant.gpu_hours:g} in {spoken_seconds(tenant.gpu_hours_period)}" if tenant.gpu_hours else None,
+            f"{tenant.gpu_hours:g} in {format_seconds(tenant.gpu_hours_period)}" if tenant.gpu_hours else None,
             tenant.max_gpus_by_model,
         )
-        for tenant in yard.tenants().tenants
+        for tenant in cluster.tenants().tenants
     )
     return Listing(NAMES, rows, right=NAMES[1:7])
 
@@ -74,9 +74,9 @@ def set_(
     reset: Annotated[
         bool, typer.Option("--reset", help="Remove all limits that are not given here; without it they stay.")
     ] = False,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Change limits of a tenant. Limits that are left out stay as they are; a new tenant begins with those of `default`."""
     named: TenantLimits = {
@@ -90,16 +90,16 @@ def set_(
     }
     if not reset and all(value is None for value in named.values()):
         raise typer.BadParameter("give at least one limit, or --reset to remove all", param_hint="'set'")
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    told = yard.set_tenant(tenant, **(named if reset else _changed(yard, tenant, named)))
-    report(yard, _limits(told), as_json=as_json)
+    told = cluster.set_tenant(tenant, **(named if reset else _changed(cluster, tenant, named)))
+    report(cluster, _limits(told), as_json=as_json)
 
 
-def _changed(yard: "Client", tenant: str, named: "TenantLimits") -> "TenantLimits":
+def _changed(cluster: "Client", tenant: str, named: "TenantLimits") -> "TenantLimits":
     """The limits that a tenant has, with those that are named; the API replaces all of them at once."""
-    every = {known.id: known for known in yard.tenants().tenants}
+    every = {known.id: known for known in cluster.tenants().tenants}
     now = every.get(tenant) or every.get("default")
     if now is None:
         return named
@@ -120,12 +120,12 @@ def _changed(yard: "Client", tenant: str, named: "TenantLimits") -> "TenantLimit
 
 def _limits(told: "TenantAnswer") -> str:
     """All limits that a tenant has now, in a sentence."""
-    from gpuyard.cli.output.printing import counted, spoken_seconds
+    from gpuyard.cli.output.printing import counted, format_seconds
 
     limits = ["as many GPUs as there are" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]
     limits += [f"{count} of model {model}" for model, count in sorted(told.max_gpus_by_model.items())]
     if told.gpu_hours is not None:
-        period = f" in {spoken_seconds(told.gpu_hours_period)}" if told.gpu_hours_period else ""
+        period = f" in {format_seconds(told.gpu_hours_period)}" if told.gpu_hours_period else ""
         limits.append(f"{counted(told.gpu_hours, 'GPU-hour')}{period}")
     sentence = f"{told.id} may use {', '.join(limits)}."
     if told.guaranteed_gpus is not None:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client, seconds_of
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, seconds_of
 from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 NAMES = ("ID", "USER", "NAME", "MADE", "LAST USED", "EXPIRES")
 
 
-def tokens(yard: "Client") -> Listing:
+def tokens(cluster: "Client") -> Listing:
     """List tokens; with a verb, make or revoke one."""
-    from gpuyard.cli.output.printing import spoken_instant
+    from gpuyard.cli.output.printing import format_instant
 
     rows = (
         (
             one.id,
             one.username,
             one.name,
-            spoken_instant(one.created_at),
-            spoken_instant(one.last_used_at),
-            spoken_instant(one.expires_at) or "never",
+            format_instant(one.created_at),
+            format_instant(one.last_used_at),
+            format_instant(one.expires_at) or "never",
         )
-        for one in yard.tokens().tokens
+        for one in cluster.tokens().tokens
     )
     return Listing(NAMES, rows)
 
@@ -53,35 +53,35 @@ def create(
             help="Ask for your password, or read it from standard input: the token may then outlive your login.",
         ),
     ] = False,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Make a token and print it. It is shown this once; set GPUYARD_TOKEN to it."""
-    yard = client(server, token)
-    from gpuyard.cli.output.printing import report, spoken_instant
+    cluster = client(server, token)
+    from gpuyard.cli.output.printing import format_instant, report
     from gpuyard.cli.users import password
 
     seconds = seconds_of(lifetime, "--lifetime")
-    made = yard.create_token(
+    made = cluster.create_token(
         name, username=user, lifetime_seconds=seconds, password=password() if with_password else None
     )
-    report(yard, made.token, as_json=as_json)
+    report(cluster, made.token, as_json=as_json)
     if made.expires_at is not None and seconds is None:
-        until = spoken_instant(made.expires_at)
+        until = format_instant(made.expires_at)
         typer.echo(f"It ends with your login, at {until}; --password makes one that does not.", err=True)
 
 
 @app.command()
 def revoke(
     token_id: Annotated[str, typer.Argument(metavar="ID", help="As `gpuyard tokens` names it.")],
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Revoke a token: requests with it are refused from now on."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    yard.revoke_token(token_id)
-    report(yard, f"{token_id} was revoked.", as_json=as_json)
+    cluster.revoke_token(token_id)
+    report(cluster, f"{token_id} was revoked.", as_json=as_json)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.output.listing import Listing, group
 
 if TYPE_CHECKING:
@@ -15,9 +15,11 @@ NAMES = ("USER", "TENANT", "ROLE", "RUNS AS")
 Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
 
 
-def users(yard: "Client") -> Listing:
+def users(cluster: "Client") -> Listing:
     """List users; with a verb, add, change or remove one or give one another password."""
-    return Listing(NAMES, ((user.username, user.tenant_id, user.role, user.system_user) for user in yard.users().users))
+    return Listing(
+        NAMES, ((user.username, user.tenant_id, user.role, user.system_user) for user in cluster.users().users)
+    )
 
 
 app = group(users)
@@ -36,16 +38,16 @@ def add(
         str,
         typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as (root agents)."),
     ] = "",
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Add a user; the password is asked for twice, or read once from the first line of standard input."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report, with_article
 
-    told = yard.add_user(username, new_password(), tenant_id=tenant, role=role, system_user=system_user)
-    report(yard, f"{told.username} is {with_article(told.role)} of {told.tenant_id}.", as_json=as_json)
+    told = cluster.add_user(username, new_password(), tenant_id=tenant, role=role, system_user=system_user)
+    report(cluster, f"{told.username} is {with_article(told.role)} of {told.tenant_id}.", as_json=as_json)
 
 
 @app.command("set")
@@ -59,19 +61,19 @@ def change(
         str | None,
         typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as; '' for none."),
     ] = None,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Change a user's tenant, role or system account. Options that are left out stay as they are."""
     if tenant is None and role is None and system_user is None:
         raise typer.BadParameter("give --tenant, --role or --system-user", param_hint="'set'")
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report, with_article
 
-    told = yard.change_user(username, tenant_id=tenant, role=role, system_user=system_user)
+    told = cluster.change_user(username, tenant_id=tenant, role=role, system_user=system_user)
     runs_as = f"; tasks run as {told.system_user}" if told.system_user else ""
-    report(yard, f"{told.username} is {with_article(told.role)} of {told.tenant_id}{runs_as}.", as_json=as_json)
+    report(cluster, f"{told.username} is {with_article(told.role)} of {told.tenant_id}{runs_as}.", as_json=as_json)
 
 
 @app.command()
@@ -80,40 +82,42 @@ def passwd(
     revoke_tokens: Annotated[
         bool, typer.Option("--revoke-tokens", help="Also revoke all tokens of the user; logins end in any case.")
     ] = False,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Give a user another password; for your own, the present one is needed too.
 
     Both are asked for on a terminal. Otherwise they are read from standard input: the new one from the first line, your
     present one from the second.
     """
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
     from gpuyard.live.sdk import Refused
 
     new = new_password()
     try:
-        yard.set_password(username, new, revoke_tokens=revoke_tokens)
+        cluster.set_password(username, new, revoke_tokens=revoke_tokens)
     except Refused as refusal:
         if refusal.field != "old_password":
             raise
         old = password("Present password: ")
-        yard.set_password(username, new, old_password=old, revoke_tokens=revoke_tokens)
+        cluster.set_password(username, new, old_password=old, revoke_tokens=revoke_tokens)
     tokens = "tokens of that user are revoked" if revoke_tokens else "tokens stay (--revoke-tokens revokes them)"
     message = f"{username} has a new password; logins with the old one are over, {tokens}."
-    report(yard, message, as_json=as_json)
+    report(cluster, message, as_json=as_json)
 
 
 @app.command()
-def remove(username: Username, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+def remove(
+    username: Username, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+) -> None:
     """Remove a user and all tokens of that user. Tasks stay."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
-    yard.remove_user(username)
-    report(yard, f"{username} was removed.", as_json=as_json)
+    cluster.remove_user(username)
+    report(cluster, f"{username} was removed.", as_json=as_json)
 
 
 def new_password() -> str:

@@ -6,7 +6,7 @@
 JSON is read by Python's own reader, and its lines are looked up only when an error has to name one. YAML is composed
 into nodes, which know their lines, by the reader in C; what that can not read is read again by the one in Python, whose
 errors say more. Keys are text whatever YAML would make of them. A key that is given twice is no error here: the first
-value counts and `Document.repeated` says where the others are.
+value counts and `InputDocument.repeated` says where the others are.
 """
 
 import json
@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.error_location import LocatedError, Path, spoken_path
+from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.input.strict import DEEPEST
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class Unreadable(WrongInput):
 class Repeated:
     """A key that was given before in the same mapping."""
 
-    path: Path
+    path: FieldPath
     line: int
     first_line: int
 
     @property
     def sentence(self) -> str:
         """What to do about it."""
-        return f"{spoken_path(self.path)} is given twice, first in line {self.first_line}; keep one of them."
+        return f"{format_path(self.path)} is given twice, first in line {self.first_line}; keep one of them."
 
 
 @dataclass
-class Document:
+class InputDocument:
     """What was read."""
 
     value: Any
@@ -72,24 +72,24 @@ class Document:
     repeated: list[Repeated] = field(default_factory=list)
 
     @cached_property
-    def lines(self) -> Mapping[Path, int]:
+    def lines(self) -> Mapping[FieldPath, int]:
         """The line of every key and of every item of a list; the empty path is the line where all of it begins."""
         reader = _Reader(MOST_VALUES, {})
         reader.read(_compose(self.text))
         return reader.lines or {}
 
-    def line_of(self, path: Path) -> int | None:
+    def line_of(self, path: FieldPath) -> int | None:
         """The line of a path, or of the nearest thing around it that has one."""
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
 
-def parse(content: bytes) -> Document:
+def parse(content: bytes) -> InputDocument:
     """JSON or YAML. What is given twice, or is neither, is an error here."""
     if not content.strip():
         raise Unreadable("The file is empty.")
     text = decoded(content)
     if text.lstrip()[:1] in {"{", "["}:
-        return Document(_json(text), text)
+        return InputDocument(_json(text), text)
     document = parse_yaml(text)
     for one in document.repeated:
         raise Unreadable(one.sentence, one.line)
@@ -110,7 +110,7 @@ def with_line(error: LocatedError, content: bytes) -> WrongInput:
     if len(content) > LARGEST_WITH_LINES or b"\n" not in content.strip() or not error.path:
         return error
     try:
-        line = Document(None, decoded(content)).line_of(error.path)
+        line = InputDocument(None, decoded(content)).line_of(error.path)
     except Unreadable:
         return error
     return WrongInput(f"line {line}, {error}") if line else error
@@ -148,10 +148,10 @@ def _refuse_constant(name: str) -> NoReturn:
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
 
-def parse_yaml(text: str, *, most_values: int = MOST_VALUES) -> Document:
+def parse_yaml(text: str, *, most_values: int = MOST_VALUES) -> InputDocument:
     """One document of YAML; its value is None where there is nothing but comments."""
     reader = _Reader(most_values, None)
-    return Document(reader.read(_compose(text)), text, reader.repeated)
+    return InputDocument(reader.read(_compose(text)), text, reader.repeated)
 
 
 def _compose(text: str) -> "yaml.Node | None":
@@ -210,7 +210,7 @@ def _not_yaml(error: "yaml.MarkedYAMLError", text: str) -> Unreadable:
 class _Reader:
     """Turns YAML's nodes into plain values; notes on which line each key stands, where `lines` is given."""
 
-    def __init__(self, most_values: int, lines: dict[Path, int] | None) -> None:
+    def __init__(self, most_values: int, lines: dict[FieldPath, int] | None) -> None:
         import yaml
 
         self.lines = lines
@@ -226,7 +226,7 @@ class _Reader:
         except RecursionError:
             raise Unreadable("This is nested far too deep.") from None
 
-    def _value(self, node: "yaml.Node", path: Path) -> Any:
+    def _value(self, node: "yaml.Node", path: FieldPath) -> Any:
         self._left -= 1
         if self._left < 0 or len(path) > DEEPEST:
             raise Unreadable("this holds far too much.", _line(node))
@@ -238,9 +238,9 @@ class _Reader:
         try:
             return self._constructor.construct_object(node)
         except (self._yaml.YAMLError, ValueError, OverflowError):
-            raise Unreadable(f"{spoken_path(path)} has a value that can not be read.", _line(node)) from None
+            raise Unreadable(f"{format_path(path)} has a value that can not be read.", _line(node)) from None
 
-    def _mapping(self, node: "yaml.MappingNode", path: Path) -> dict[str, Any]:
+    def _mapping(self, node: "yaml.MappingNode", path: FieldPath) -> dict[str, Any]:
         found: dict[str, Any] = {}
         line_of: dict[str, int] = {}
         merged: list[yaml.Node] = []
@@ -264,7 +264,7 @@ class _Reader:
             found = self._value(other, path) | found
         return found
 
-    def _note(self, path: Path, node: "yaml.Node") -> None:
+    def _note(self, path: FieldPath, node: "yaml.Node") -> None:
         if self.lines is not None:
             self.lines.setdefault(path, _line(node))
 

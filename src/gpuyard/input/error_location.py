@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from gpuyard.core.domain.errors import WrongInput
 
-Path: TypeAlias = tuple[str | int, ...]
+FieldPath: TypeAlias = tuple[str | int, ...]
 """Keys of mappings and places in lists, from the outside in."""
 
 
@@ -13,12 +13,12 @@ class LocatedError(WrongInput):
     """Something does not make sense; `path` says where. `names_place`: the sentence itself says where, too."""
 
     def __init__(self, path: Iterable[str | int], sentence: str, *, names_place: bool = False) -> None:
-        self.path: Path = tuple(path)
+        self.path: FieldPath = tuple(path)
         self.sentence = sentence
-        super().__init__(f"{spoken_path(self.path)}: {sentence}" if self.path and not names_place else sentence)
+        super().__init__(f"{format_path(self.path)}: {sentence}" if self.path and not names_place else sentence)
 
 
-def spoken_path(path: Path) -> str:
+def format_path(path: FieldPath) -> str:
     """`tasks[3].gpu_count`."""
     text = ""
     for step in path:

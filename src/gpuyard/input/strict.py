@@ -19,8 +19,8 @@ import msgspec
 from msgspec import inspect
 
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.input.error_location import Path, shortened, spoken_path
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.error_location import FieldPath, format_path, shortened
+from gpuyard.input.nearest_name import closest_word
 
 atexit.register(gc.freeze)
 # A decoder of msgspec (0.18 to 0.22) that the last collection of an ending CPython 3.12 finds brings it down, one time in
@@ -42,7 +42,7 @@ class WrongRequest(GpuyardError):
     """What was sent is wrong; correct it and send it again."""
 
     def __init__(
-        self, code: str, message: str, field: str | None = None, *, status: int = 400, path: Path = ()
+        self, code: str, message: str, field: str | None = None, *, status: int = 400, path: FieldPath = ()
     ) -> None:
         super().__init__(message)
         self._code = code
@@ -62,8 +62,8 @@ class WrongRequest(GpuyardError):
     def within(self, *outer: str | int) -> "WrongRequest":
         """The same complaint about a part of something larger: `gpu_count` becomes `tasks[3].gpu_count`."""
         path = (*outer, *(self.path or ((self.field,) if self.field else ())))
-        message = f"{spoken_path(outer)}: {self.message}"
-        return WrongRequest(self._code, message, spoken_path(path), status=self.status, path=path)
+        message = f"{format_path(outer)}: {self.message}"
+        return WrongRequest(self._code, message, format_path(path), status=self.status, path=path)
 
 
 @runtime_checkable
@@ -182,7 +182,7 @@ def _in_other_words(error: Exception) -> WrongRequest:
     return WrongRequest("WrongInput", f"This can not be read: {error}.")
 
 
-def _unusable_text(value: object, path: Path) -> WrongRequest | None:
+def _unusable_text(value: object, path: FieldPath) -> WrongRequest | None:
     """Text no process, file or terminal could be given: with a NUL in it, or with half a character."""
     if len(path) > DEEPEST:
         return _too_deep(path)
@@ -204,16 +204,16 @@ def _unusable_text(value: object, path: Path) -> WrongRequest | None:
     return None
 
 
-def _too_deep(path: Path) -> WrongRequest:
+def _too_deep(path: FieldPath) -> WrongRequest:
     return WrongRequest(
-        "TooDeep", f"The input is nested more than {DEEPEST} levels deep.", spoken_path(path[:2]) or None
+        "TooDeep", f"The input is nested more than {DEEPEST} levels deep.", format_path(path[:2]) or None
     )
 
 
 # --- values that do not fit their type --------------------------------------------------------------------------------
 
 
-def _faults(info: inspect.Type, value: object, path: Path, what: str) -> Iterator[WrongRequest]:
+def _faults(info: inspect.Type, value: object, path: FieldPath, what: str) -> Iterator[WrongRequest]:
     """Every place where the value and the type part, in order."""
     if len(path) > DEEPEST:
         yield _too_deep(path)
@@ -242,7 +242,7 @@ def _faults(info: inspect.Type, value: object, path: Path, what: str) -> Iterato
 
 
 def _faults_in_union(
-    info: inspect.Type, union: inspect.UnionType, value: object, path: Path, what: str
+    info: inspect.Type, union: inspect.UnionType, value: object, path: FieldPath, what: str
 ) -> Iterator[WrongRequest]:
     alike = [member for member in union.types if _same_kind(_bare(member), value)]
     if not alike:
@@ -259,7 +259,7 @@ def _faults_in_union(
 
 
 def _faults_in_struct(
-    struct: inspect.StructType, value: Mapping[Any, object], path: Path, what: str
+    struct: inspect.StructType, value: Mapping[Any, object], path: FieldPath, what: str
 ) -> Iterator[WrongRequest]:
     known = {field.encode_name: field for field in struct.fields}
     for key, item in list(value.items()):
@@ -274,7 +274,7 @@ def _faults_in_struct(
 
 
 def _faults_in_dict(
-    info: inspect.Type, mapping: inspect.DictType, value: Mapping[Any, object], path: Path, what: str
+    info: inspect.Type, mapping: inspect.DictType, value: Mapping[Any, object], path: FieldPath, what: str
 ) -> Iterator[WrongRequest]:
     if not _length_fits(mapping, value):
         yield _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
@@ -290,7 +290,7 @@ def _faults_in_list(
     info: inspect.Type,
     items: inspect.ListType | inspect.VarTupleType,
     value: list[object] | tuple[object, ...],
-    path: Path,
+    path: FieldPath,
     what: str,
 ) -> Iterator[WrongRequest]:
     for index, item in enumerate(value):
@@ -299,7 +299,7 @@ def _faults_in_list(
         yield _wrong("OutOfRange", f"has {len(value)} entries; it must be {_words(info)}.", path, what)
 
 
-def _faults_in_custom(custom: inspect.CustomType, value: object, path: Path) -> Iterator[WrongRequest]:
+def _faults_in_custom(custom: inspect.CustomType, value: object, path: FieldPath) -> Iterator[WrongRequest]:
     assert isinstance(custom.cls, Readable)
     try:
         custom.cls.read(value)
@@ -308,18 +308,18 @@ def _faults_in_custom(custom: inspect.CustomType, value: object, path: Path) -> 
         yield _wrong("WrongType", f"is {_shown(value, path)}; {more}.", path)
 
 
-def _unknown(key: str, known: Iterable[str], path: Path, what: str) -> WrongRequest:
+def _unknown(key: str, known: Iterable[str], path: FieldPath, what: str) -> WrongRequest:
     names = list(known)
-    where = spoken_path(path) if path else what
+    where = format_path(path) if path else what
     shown = _shown(key)
-    near = nearest(key, names)
+    near = closest_word(key, names)
     hint = f'did you mean "{near}"?' if near else f"known are {', '.join(names)}."
-    field = spoken_path((*path, key))
+    field = format_path((*path, key))
     return WrongRequest("UnknownField", f"There is no {shown} in {where}; {hint}", field, path=(*path, key))
 
 
-def _wrong(code: str, rest: str, path: Path, what: str = "the input") -> WrongRequest:
-    field = spoken_path(path)
+def _wrong(code: str, rest: str, path: FieldPath, what: str = "the input") -> WrongRequest:
+    field = format_path(path)
     return WrongRequest(code, f"{field or _capital(what)} {rest}", field or None, path=path)
 
 
@@ -448,7 +448,7 @@ def _amount(info: Any, unit: str) -> str:
 # --- how things are shown ---------------------------------------------------------------------------------------------
 
 
-def _shown(value: object, path: Path = ()) -> str:
+def _shown(value: object, path: FieldPath = ()) -> str:
     """A value in a sentence: short, on one line, and no secret."""
     if not _SECRET.isdisjoint(path):
         return "not shown here"

@@ -47,7 +47,7 @@ class Layer(NamedTuple):
     bias: Array
 
 
-class Model(NamedTuple):
+class PolicyModel(NamedTuple):
     """All that is in the file."""
 
     features: tuple[str, ...]
@@ -66,10 +66,10 @@ class Model(NamedTuple):
     """What it was trained on and how well it did, for people."""
 
 
-class Advantage:
+class AdvantageAdvisor:
     """See gpuyard.core.engine.advice.Advisor."""
 
-    def __init__(self, model: Model, *, guarded: bool = True) -> None:
+    def __init__(self, model: PolicyModel, *, guarded: bool = True) -> None:
         self._model = model
         self._guarded = guarded
         slack = SLACK * (model.high - model.low) + 1e-6
@@ -117,7 +117,7 @@ class Advantage:
         return worth - worth[:1]
 
 
-def save(path: Path, model: Model) -> None:
+def save(path: Path, model: PolicyModel) -> None:
     """Write a file that can be loaded again; the same model, the same bytes."""
     head = {
         "kind": KIND,
@@ -145,7 +145,7 @@ def save(path: Path, model: Model) -> None:
         raise WrongPolicyModel(f"{path} can not be written: {error.strerror or error}.") from None
 
 
-def load(path: Path, features: Sequence[str]) -> Model:
+def load(path: Path, features: Sequence[str]) -> PolicyModel:
     """Read a model that goes by these features."""
     try:
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
@@ -175,7 +175,7 @@ def _head(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
     return head
 
 
-def _model(path: Path, head: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Model:
+def _model(path: Path, head: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> PolicyModel:
     try:
         nets = tuple(
             tuple(
@@ -186,14 +186,14 @@ def _model(path: Path, head: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
         )
         margin, doubt, about = float(head["margin"]), float(head["doubt"]), dict(head["about"])
         low, high, mean, scale, rule = (arrays[name] for name in PARTS)
-        model = Model(tuple(head["features"]), low, high, mean, scale, rule, nets, margin, doubt, about)
+        model = PolicyModel(tuple(head["features"]), low, high, mean, scale, rule, nets, margin, doubt, about)
     except (KeyError, ValueError, TypeError):
         raise WrongPolicyModel(f"{path}: a part of the model is missing; the file is damaged.") from None
     _check(path, model)
     return model
 
 
-def _check(path: Path, model: Model) -> None:
+def _check(path: Path, model: PolicyModel) -> None:
     """Shapes that fit together, and numbers that are numbers."""
     width = len(model.features)
     fits = all(

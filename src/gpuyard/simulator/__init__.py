@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuyard.simulator.comparison import Jobs as Jobs
-    from gpuyard.simulator.comparison import Run as Run
+    from gpuyard.simulator.comparison import JobSet as JobSet
+    from gpuyard.simulator.comparison import PolicyRun as PolicyRun
     from gpuyard.simulator.comparison import generated_jobs as generated_jobs
     from gpuyard.simulator.comparison import journal_jobs as journal_jobs
     from gpuyard.simulator.comparison import simulate as simulate
@@ -13,7 +13,7 @@ else:
 
     def __getattr__(name: str) -> object:
         """Load the front door when it is used: parts of the simulator do without it."""
-        if name in {"Jobs", "Run", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
+        if name in {"JobSet", "PolicyRun", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
             from gpuyard.simulator import comparison
 
             return getattr(comparison, name)

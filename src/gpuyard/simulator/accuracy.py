@@ -15,7 +15,7 @@ LEAST_SECONDS = 1.0
 DAY = 86_400.0
 
 
-class Forecast(NamedTuple):
+class RuntimeForecast(NamedTuple):
     """What was predicted, and what came of it."""
 
     at: float
@@ -32,17 +32,17 @@ class Forecast(NamedTuple):
         return abs(log(max(self.told, LEAST_SECONDS) / max(self.seconds, LEAST_SECONDS)))
 
 
-class Forecasts:
+class RuntimeForecasts:
     """All of one run, in the order in which they turned out, as columns of numbers: a million take 40 MB."""
 
     def __init__(self) -> None:
-        self._columns = tuple(array("d") for _ in Forecast._fields)
+        self._columns = tuple(array("d") for _ in RuntimeForecast._fields)
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
-    def __iter__(self) -> Iterator[Forecast]:
-        return map(Forecast._make, zip(*self._columns, strict=True))
+    def __iter__(self) -> Iterator[RuntimeForecast]:
+        return map(RuntimeForecast._make, zip(*self._columns, strict=True))
 
     def __contains__(self, forecast: object) -> bool:
         return any(forecast == mine for mine in self)
@@ -70,7 +70,7 @@ class Accuracy(msgspec.Struct, frozen=True):
     """Nineteen of twenty should be: backfill relies on this side."""
 
 
-def accuracy(forecasts: Collection[Forecast]) -> Accuracy | None:
+def accuracy(forecasts: Collection[RuntimeForecast]) -> Accuracy | None:
     """In numbers; none: nothing was predicted."""
     if not forecasts:
         return None
@@ -87,14 +87,14 @@ def accuracy(forecasts: Collection[Forecast]) -> Accuracy | None:
     )
 
 
-def typical_factor(forecasts: Collection[Forecast]) -> float:
+def typical_factor(forecasts: Collection[RuntimeForecast]) -> float:
     """By how much predictions are wrong on average."""
     return exp(fsum(it.log_error for it in forecasts) / len(forecasts))
 
 
-def by_day(forecasts: Iterable[Forecast]) -> list[tuple[int, list[Forecast]]]:
+def by_day(forecasts: Iterable[RuntimeForecast]) -> list[tuple[int, list[RuntimeForecast]]]:
     """Those of each day since the first, by when they were made; days without any are not there."""
-    days: dict[int, list[Forecast]] = {}
+    days: dict[int, list[RuntimeForecast]] = {}
     ordered = sorted(forecasts, key=lambda it: it.at)
     for it in ordered:
         days.setdefault(int((it.at - ordered[0].at) // DAY), []).append(it)

@@ -8,9 +8,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from gpuyard.simulator.accuracy import by_day, typical_factor
-from gpuyard.simulator.energy import Instant
+from gpuyard.simulator.energy import PowerSample
 from gpuyard.simulator.measures import by_user
-from gpuyard.simulator.recorder import Life
+from gpuyard.simulator.recorder import TaskTimeline
 from gpuyard.simulator.run import Result
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ SIZE_INCHES, DOTS_PER_INCH = (8.0, 4.2), 110
 LEAST_SECONDS = 1.0
 """Where a scale of powers begins."""
 DAY = 86_400.0
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
 """Told apart by everybody, in print too; from the ninth line on they come again, broken."""
 
-Draw = Callable[["Axes", Sequence[Result]], None]
+DrawChart = Callable[["Axes", Sequence[Result]], None]
 
 
 def pictures(results: Sequence[Result]) -> dict[str, bytes]:
@@ -40,7 +40,7 @@ def titles() -> dict[str, str]:
     return {name: title for name, (title, _) in _PICTURES.items()}
 
 
-def _png(title: str, draw: Draw, results: Sequence[Result]) -> bytes:
+def _png(title: str, draw: DrawChart, results: Sequence[Result]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -57,15 +57,15 @@ def _png(title: str, draw: Draw, results: Sequence[Result]) -> bytes:
 
 
 def _style(place: int) -> dict[str, Any]:
-    return {"color": COLOURS[place % len(COLOURS)], "linestyle": "-" if place < len(COLOURS) else "--"}
+    return {"color": COLORS[place % len(COLORS)], "linestyle": "-" if place < len(COLORS) else "--"}
 
 
-def _share(axes: "Axes", results: Sequence[Result], seconds: Callable[[Life], float]) -> None:
+def _share(axes: "Axes", results: Sequence[Result], seconds: Callable[[TaskTimeline], float]) -> None:
     """For each instant, the share of jobs that took no longer."""
     for place, result in enumerate(results):
         values = sorted(max(LEAST_SECONDS, seconds(life)) for life in result.recorder.lives.over())
         shares = [(rank + 1) / len(values) for rank in range(len(values))]
-        axes.plot(values, shares, label=result.contender.name, **_style(place))
+        axes.plot(values, shares, label=result.policy_variant.name, **_style(place))
     axes.set_xscale("log")
     axes.set_xlabel("seconds")
     axes.set_ylabel("share of jobs")
@@ -84,7 +84,7 @@ def _over_time(axes: "Axes", results: Sequence[Result], column: int, label: str)
         line = result.recorder.line
         axes.step(
             [(point[0] - line[0][0]) / DAY for point in line], [point[column] for point in line],
-            where="post", linewidth=0.9, label=result.contender.name, **_style(place),
+            where="post", linewidth=0.9, label=result.policy_variant.name, **_style(place),
         )  # fmt: skip
     axes.set_xlabel("days")
     axes.set_ylabel(label)
@@ -103,7 +103,7 @@ def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
     """Each user's mean slowdown, the luckiest user first."""
     for place, result in enumerate(results):
         slowdowns = sorted(by_user(result.recorder.lives.over()).values())
-        axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.contender.name, **_style(place))
+        axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.policy_variant.name, **_style(place))
     axes.set_yscale("log")
     axes.set_xlabel("users, the luckiest first")
     axes.set_ylabel("mean slowdown")
@@ -114,21 +114,21 @@ def _accuracy(axes: "Axes", results: Sequence[Result]) -> None:
     for place, result in enumerate(results):
         if days := by_day(result.forecasts):
             factors = [typical_factor(forecasts) for _, forecasts in days]
-            axes.plot([day for day, _ in days], factors, label=result.contender.name, **_style(place))
+            axes.plot([day for day, _ in days], factors, label=result.policy_variant.name, **_style(place))
     axes.set_ylim(bottom=1.0)
     axes.set_xlabel("days")
     axes.set_ylabel("typical factor")
 
 
 def _metered(
-    axes: "Axes", results: Sequence[Result], label: str, value: Callable[[Instant], float], *, steps: bool = True
+    axes: "Axes", results: Sequence[Result], label: str, value: Callable[[PowerSample], float], *, steps: bool = True
 ) -> None:
     for place, result in enumerate(results):
         if result.meter is not None:
             points = result.meter.line.points
             axes.plot(
                 [(at - points[0][0]) / DAY for at, _ in points], [value(now) for _, now in points],
-                drawstyle="steps-post" if steps else "default", linewidth=0.9, label=result.contender.name, **_style(place),
+                drawstyle="steps-post" if steps else "default", linewidth=0.9, label=result.policy_variant.name, **_style(place),
             )  # fmt: skip
     axes.set_xlabel("days")
     axes.set_ylabel(label)
@@ -147,7 +147,7 @@ def _cost(axes: "Axes", results: Sequence[Result]) -> None:
     _metered(axes, results, "cost so far", lambda now: now.cost, steps=False)
 
 
-_PICTURES: dict[str, tuple[str, Draw]] = {
+_PICTURES: dict[str, tuple[str, DrawChart]] = {
     "jct": ("From submission to end", _jct),
     "queueing": ("Time without GPUs", _queueing),
     "waiting": ("Jobs that wait", _waiting),

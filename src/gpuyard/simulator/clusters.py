@@ -34,7 +34,7 @@ class Cluster:
         ]
 
 
-def equal_nodes(text: str) -> Cluster:
+def parse_cluster(text: str) -> Cluster:
     """`72x8` is 72 nodes of 8 GPUs; `72x8:A100` says which; `2x4:V100+6x4:K80` is several kinds."""
     nodes: list[NodeSpec] = []
     for kind in text.split("+"):

@@ -22,13 +22,13 @@ from typing import Any, Literal
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES, Advisor
-from gpuyard.learn.estimates.history import History, Predictor
-from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
+from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.interference import Interference, by_demand
-from gpuyard.simulator.measures import Measures, as_json, measure, rounded
-from gpuyard.simulator.policy_variants import CONTENDERS, Contender, contender
-from gpuyard.simulator.run import Progress, Result, play
-from gpuyard.simulator.scenarios import Conditions
+from gpuyard.simulator.measures import SimulationMeasures, as_json, measure, rounded
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant, policy_variant
+from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
+from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.generated import LOAD, GeneratedJobs
@@ -36,12 +36,12 @@ from gpuyard.simulator.workloads.journal import read_journal
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
-ShowProgress = Callable[[str, int], AbstractContextManager[Progress]]
+ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
 """Called with the name of a run and its number of tasks before it begins; what it yields hears how many have come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PolicyRun:
     """One policy's run."""
 
     result: Result
@@ -51,10 +51,10 @@ class Run:
     @property
     def name(self) -> str:
         """Of the policy, with what was added to it."""
-        return self.result.contender.name
+        return self.result.policy_variant.name
 
     @property
-    def measures(self) -> Measures:
+    def measures(self) -> SimulationMeasures:
         """Completion and queueing times, utilization, fairness."""
         return self.result.measures
 
@@ -71,16 +71,16 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Jobs:
+class JobSet:
     """A workload and what is to be said of it."""
 
     workload: Workload
     description: str
     notes: tuple[str, ...] = ()
     """What was left out or corrected while it was read, in sentences."""
-    recorded: tuple[Run, ...] = ()
+    recorded: tuple[PolicyRun, ...] = ()
     """What really happened, if it was recorded: the first row of a comparison."""
-    known_policies: Mapping[str, Contender] = field(default_factory=lambda: CONTENDERS)
+    known_policies: Mapping[str, PolicyVariant] = field(default_factory=lambda: POLICY_VARIANTS)
 
 
 def trace_jobs(
@@ -91,7 +91,7 @@ def trace_jobs(
     throughputs: Path | str | None = None,
     interference: Interference = by_demand,
     preemptible: bool = True,
-) -> Jobs:
+) -> JobSet:
     """Read jobs from a trace; those that the cluster could never run are left out.
 
     `throughputs`: how fast types of jobs are on which GPUs, as Gavel has it. `pool`: a column; jobs run only on nodes
@@ -107,8 +107,8 @@ def trace_jobs(
         "jobs without GPUs were left out": read.without_gpus,
         "jobs that this cluster could never run were left out": len(read.jobs) - len(jobs),
     }
-    return Jobs(
-        JobsOnCluster(jobs, where, interference=interference, stoppable=preemptible),
+    return JobSet(
+        JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
         f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs",
         _notes(counts),
     )
@@ -123,72 +123,72 @@ def generated_jobs(
     fractional: float = 0.0,
     interference: Interference = by_demand,
     preemptible: bool = True,
-) -> Jobs:
+) -> JobSet:
     """Draw jobs by chance: they ask for this part of all GPUs while they arrive.
 
     `fractional`: this part of the kinds of jobs with one GPU asks for a quarter or half of it.
     """
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
-    return Jobs(
-        JobsOnCluster(jobs, where, interference=interference, stoppable=preemptible),
+    return JobSet(
+        JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
         f"{count:,} jobs drawn from seed {seed} for {load:g} of the {where.gpus:,} GPUs of {len(where.nodes):,} nodes",
     )
 
 
-def journal_jobs(folder: Path | str) -> Jobs:
+def journal_jobs(folder: Path | str) -> JobSet:
     """Take what really came to a cluster, nodes included, from its data folder or its journal, which is only read."""
     began = perf_counter()
     found = read_journal(Path(folder))
-    happened = Contender("recorded", found.same.settings)
+    happened = PolicyVariant("recorded", found.same.settings)
     result = Result(happened, measure(found.happened, found.gpus), found.happened)
     counts = {
         "tasks still ran at the end of the journal and were left out": found.still_running,
         "tasks still waited then, or for one of these, and were left out": found.still_waiting,
     }
-    return Jobs(
+    return JobSet(
         found,
         f"{found.tasks:,} tasks of the journal in {folder}, on {found.gpus:,} GPUs at the most",
         _notes(counts),
-        (Run(result, perf_counter() - began),),
-        found.contenders,
+        (PolicyRun(result, perf_counter() - began),),
+        found.variants,
     )
 
 
 def simulate(
-    jobs: Jobs,
+    jobs: JobSet,
     policies: Sequence[str] | str = ("default",),
     *,
     oracle: bool = False,
     estimator: Literal["history", "lightgbm"] = "history",
     policy_model: Path | None = None,
-    conditions: Mapping[str, Conditions] | None = None,
+    scenario: Mapping[str, Scenario] | None = None,
     progress: ShowProgress = lambda _name, _tasks: nullcontext(lambda _: None),
-) -> Iterator[Run]:
+) -> Iterator[PolicyRun]:
     """Run the live engine under a virtual clock, once for each policy; what was recorded comes first.
 
     `policies` are those of the manual's page on policies, with settings of their own if need be:
     `default:level_seconds=86400`. `oracle`: policies that use run times know the real ones. `estimator`: where they
     get them from otherwise. `policy_model`: a file that `gpuyard train policy` wrote, for the policy `dqn`.
-    `conditions`: elastic pools, sleeping nodes, prices and failures (`gpuyard.simulator.scenarios`), by what they add
+    `scenario`: elastic pools, sleeping nodes, prices and failures (`gpuyard.simulator.scenarios`), by what they add
     to a policy's name. Arguments are checked at once; each policy is simulated when its run is asked for.
     """
     names = variant_names(policies)
-    variants = [contender(name, jobs.known_policies) for name in names]
+    variants = [policy_variant(name, jobs.known_policies) for name in names]
     predictor, advisor = _predictor(estimator), _advisor(policy_model, names)
-    under = conditions or {"": Conditions()}
+    under = scenario or {"": Scenario()}
 
-    def simulated() -> Iterator[Run]:
+    def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
         for variant, (added, condition) in product(variants, under.items()):
             named = replace(variant, name=variant.name + added)
             began = perf_counter()
             with progress(named.name, jobs.workload.tasks) as heard:
-                result = play(
-                    jobs.workload, named, oracle=oracle, predictor=predictor, progress=heard, conditions=condition,
+                result = simulate_policy(
+                    jobs.workload, named, oracle=oracle, predictor=predictor, progress=heard, scenario=condition,
                     advisor=advisor,
                 )  # fmt: skip
-            yield Run(result, perf_counter() - began)
+            yield PolicyRun(result, perf_counter() - began)
 
     return simulated()
 
@@ -200,21 +200,21 @@ def variant_names(policies: Sequence[str] | str) -> list[str]:
 
 
 def _cluster(cluster: Cluster | str) -> Cluster:
-    return equal_nodes(cluster) if isinstance(cluster, str) else cluster
+    return parse_cluster(cluster) if isinstance(cluster, str) else cluster
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
     return tuple(f"{count:,} {sentence}." for sentence, count in counts.items() if count)
 
 
-def _predictor(named: str) -> Callable[[], Predictor]:
+def _predictor(named: str) -> Callable[[], RuntimePredictor]:
     if named == "history":
-        return History
+        return HistoryPredictor
     if find_spec("lightgbm") is None:
         raise WrongInput("Run-time estimates by LightGBM need it installed: pip install 'gpuyard[learn]'.")
-    from gpuyard.learn.estimates.learned import Learned
+    from gpuyard.learn.estimates.learned import LearnedPredictor
 
-    return Learned
+    return LearnedPredictor
 
 
 def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
@@ -225,6 +225,6 @@ def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
         return None
     if find_spec("numpy") is None:
         raise WrongInput("The policy dqn needs numpy: pip install 'gpuyard[learn]'.")
-    from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+    from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 
-    return Advantage(load(model or DEFAULT, FEATURES))
+    return AdvantageAdvisor(load(model or DEFAULT, FEATURES))

@@ -7,24 +7,24 @@ from msgspec.structs import replace
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.node import NodeSpec
-from gpuyard.core.domain.pool import HireState, PoolSettings
+from gpuyard.core.domain.pool import PoolNodeState, PoolSettings
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.engine.pool import pool_orders
 from gpuyard.live.pool.memory import MemoryProvider
-from gpuyard.simulator.energy import Meter
+from gpuyard.simulator.energy import PowerMeter
 from gpuyard.simulator.world import World
 
 REACTION_SECONDS = 10.0
 """The rule is asked at most so often, as the live yard does."""
 
 
-class ElasticPool:
-    """See gpuyard.simulator.world.Actor. Nodes that are let go are another's, or, with `asleep`, only sleep."""
+class SimulatedPool:
+    """See gpuyard.simulator.world.WorldActor. Nodes that are let go are another's, or, with `asleep`, only sleep."""
 
     def __init__(
         self,
         world: World,
-        meter: Meter,
+        meter: PowerMeter,
         kind: NodeSpec,
         settings: PoolSettings,
         *,
@@ -85,9 +85,9 @@ class ElasticPool:
 
     def _joins(self, now: float) -> Iterator[command.Command]:
         for hired in self._provider.nodes():
-            if hired.state is HireState.READY and hired.node not in self._world.engine.state.index.hosts:
+            if hired.state is PoolNodeState.READY and hired.node not in self._world.engine.state.index.hosts:
                 yield command.JoinNode(self._node(hired.node))
-            elif hired.state is HireState.FAILED:
+            elif hired.state is PoolNodeState.FAILED:
                 self._leaves(now, self._node(hired.node))
 
     def _node(self, name: NodeId) -> NodeSpec:

@@ -25,7 +25,7 @@ HOUR = 3600.0
 WATT_SECONDS_A_KWH = 3.6e6
 
 
-class Power(StrEnum):
+class NodePower(StrEnum):
     """What a node that belongs to us may be doing."""
 
     UP = "up"
@@ -35,7 +35,7 @@ class Power(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class PowerSample:
     """What is so from an instant on."""
 
     nodes_up: int
@@ -44,24 +44,24 @@ class Instant:
     """So far."""
 
 
-class Meter:
+class PowerMeter:
     """A listener of a world; what facts do not say (a node boots, or sleeps) it is told. It counts from the first task on."""
 
     def __init__(self, price: float = 0.0) -> None:
         """The price is of one GPU for an hour."""
         self._price = price
-        self._nodes: dict[NodeId, tuple[NodeSpec, Power]] = {}
+        self._nodes: dict[NodeId, tuple[NodeSpec, NodePower]] = {}
         self._at_work: dict[TaskId, float] = {}
         """Watts a task takes beyond what its cards would draw idle."""
-        self._count = dict.fromkeys(Power, 0)
-        self._gpus = dict.fromkeys(Power, 0)
+        self._count = dict.fromkeys(NodePower, 0)
+        self._gpus = dict.fromkeys(NodePower, 0)
         self._watts = 0.0
         self._last = 0.0
         self._began: float | None = None
         self._watt_seconds = 0.0
         self._hired_gpu_seconds = 0.0
         self._up_gpu_seconds = 0.0
-        self.line: Samples[Instant] = Samples()
+        self.line: Samples[PowerSample] = Samples()
 
     @property
     def energy_kwh(self) -> float:
@@ -99,11 +99,11 @@ class Meter:
                 case fact.AttemptEnded(task) | fact.AttemptSuspended(task):
                     self._work(task, 0.0)
                 case fact.NodeJoined(node):
-                    self._be(node, Power.UP)
+                    self._be(node, NodePower.UP)
                 case fact.NodeLost(name):
-                    self._be(self._nodes[name][0], Power.LOST)
+                    self._be(self._nodes[name][0], NodePower.LOST)
                 case fact.NodeReturned(name):
-                    self._be(self._nodes[name][0], Power.UP)
+                    self._be(self._nodes[name][0], NodePower.UP)
                 case fact.NodeRemoved(name) if self._count_in(name):
                     self._be(self._nodes[name][0], None)
                 case fact.TaskSubmitted() if self._began is None:
@@ -112,24 +112,24 @@ class Meter:
 
     def boots(self, at: float, node: NodeSpec) -> None:
         """A node is on its way."""
-        self._tell(at, node, Power.BOOTING)
+        self._tell(at, node, NodePower.BOOTING)
 
     def sleeps(self, at: float, node: NodeSpec) -> None:
         """A node is put to sleep."""
-        self._tell(at, node, Power.ASLEEP)
+        self._tell(at, node, NodePower.ASLEEP)
 
     def leaves(self, at: float, node: NodeSpec) -> None:
         """A node is ours no longer."""
         self._tell(at, node, None)
 
-    def _tell(self, at: float, node: NodeSpec, power: Power | None) -> None:
+    def _tell(self, at: float, node: NodeSpec, power: NodePower | None) -> None:
         self._pass(at)
         self._be(node, power)
         self._sample()
 
     def _sample(self) -> None:
         if self.line.wants(self._last):
-            self.line.add(self._last, Instant(self._count[Power.UP], self._watts, self.cost))
+            self.line.add(self._last, PowerSample(self._count[NodePower.UP], self._watts, self.cost))
 
     def _pass(self, at: float) -> None:
         seconds = at - self._last
@@ -138,11 +138,11 @@ class Meter:
             return
         self._watt_seconds += self._watts * seconds
         self._hired_gpu_seconds += sum(self._gpus.values()) * seconds
-        self._up_gpu_seconds += self._gpus[Power.UP] * seconds
+        self._up_gpu_seconds += self._gpus[NodePower.UP] * seconds
 
     def _count_in(self, name: NodeId) -> bool:
         """Whether a node counts as one of the yard: what sleeps or was let go has left it already."""
-        return name in self._nodes and self._nodes[name][1] in {Power.UP, Power.LOST}
+        return name in self._nodes and self._nodes[name][1] in {NodePower.UP, NodePower.LOST}
 
     def _work(self, task: TaskId, watts: float) -> None:
         self._watts -= self._at_work.pop(task, 0.0)
@@ -157,7 +157,7 @@ class Meter:
             extra += sum(busy_watts(cards[gpu].model) for gpu in part.gpus) * (1 - IDLE_PART) * part.milli / MILLI
         return extra
 
-    def _be(self, node: NodeSpec, power: Power | None) -> None:
+    def _be(self, node: NodeSpec, power: NodePower | None) -> None:
         _, before = self._nodes.pop(node.id, (node, None))
         if power is not None:
             self._nodes[node.id] = node, power
@@ -168,10 +168,10 @@ class Meter:
                 self._watts += sign * _resting_watts(node, state)
 
 
-def _resting_watts(node: NodeSpec, power: Power) -> float:
+def _resting_watts(node: NodeSpec, power: NodePower) -> float:
     """What a node draws while nothing runs on it."""
-    if power is Power.LOST:
+    if power is NodePower.LOST:
         return 0.0
-    if power is Power.ASLEEP:
+    if power is NodePower.ASLEEP:
         return ASLEEP_WATTS
     return sum(busy_watts(gpu.model) * IDLE_PART + HOST_WATTS for gpu in node.gpus)

@@ -17,9 +17,9 @@ from gpuyard.simulator.world import World
 MOST_LOSSES = 1_000
 """A task that was lost so often will not end before its nodes fail again."""
 
-Draw = Callable[[], float]
+RandomDraw = Callable[[], float]
 """A number from 0 to 1, without 1."""
-Chance = Callable[[str], Draw]
+NodeRandom = Callable[[str], RandomDraw]
 """A stream of numbers by its name: under one seed, the same name gives the same numbers."""
 
 
@@ -28,14 +28,14 @@ class NeverEnds(GpuyardError):
 
 
 class Failures:
-    """See gpuyard.simulator.world.Actor."""
+    """See gpuyard.simulator.world.WorldActor."""
 
-    def __init__(self, world: World, up_seconds: float, repair_seconds: float, chance: Chance) -> None:
+    def __init__(self, world: World, up_seconds: float, repair_seconds: float, chance: NodeRandom) -> None:
         """How long nodes last, and how long a repair takes, on average."""
         self._world = world
         self._seconds = {True: up_seconds, False: repair_seconds}
         self._chance = chance
-        self._draws: dict[NodeId, Draw] = {}
+        self._draws: dict[NodeId, RandomDraw] = {}
         self._changes: dict[NodeId, float] = {}
         """When each node of the yard fails or is back."""
         self._agenda: list[tuple[float, NodeId]] = []

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.engine.state import State
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.shape import Shape
 from gpuyard.simulator.samples import Samples
 
 SAMPLES = 500
 
 
-class Fragmentation:
+class FragmentationSampler:
     """A listener of a world, from which it samples."""
 
     def __init__(self, state: State) -> None:
@@ -43,7 +43,7 @@ class Fragmentation:
 
     def _look(self) -> tuple[int, int]:
         index = self._state.index
-        asks: dict[BaySet, dict[int, int]] = {}
+        asks: dict[DeviceGroupMask, dict[int, int]] = {}
         for ask, count in self._state.demand.asks():
             if not ask.gpus and ask.share is None:
                 continue

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.simulator.recorder import Life, Recorder
+from gpuyard.simulator.recorder import Recorder, TaskTimeline
 
 SHORT_SECONDS = 10.0
 """Jobs shorter than this count as this long in slowdowns: a wait of a minute is no tragedy for a job of a second."""
 
 
-class Measures(msgspec.Struct, frozen=True):
+class SimulationMeasures(msgspec.Struct, frozen=True):
     """What is compared."""
 
     jobs: int
@@ -37,7 +37,7 @@ class Measures(msgspec.Struct, frozen=True):
     """Jain's index over users' mean slowdowns: 1, all users wait alike for what they do; 1/n, one of n has all the wait."""
 
 
-def measure(recorder: Recorder, gpus: float) -> Measures:
+def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:
     """Of the tasks that ended."""
     jcts, queues, slowdowns = array("d"), array("d"), array("d")
     preemptions, began, ended = 0, inf, -inf
@@ -50,7 +50,7 @@ def measure(recorder: Recorder, gpus: float) -> Measures:
         began, ended = min(began, life.submitted), max(ended, life.ended)
     makespan = ended - began
     jcts, queues = array("d", sorted(jcts)), array("d", sorted(queues))
-    return Measures(
+    return SimulationMeasures(
         jobs=len(jcts),
         avg_jct_s=fsum(jcts) / len(jcts),
         p50_jct_s=percentile(jcts, 0.5),
@@ -65,16 +65,16 @@ def measure(recorder: Recorder, gpus: float) -> Measures:
         utilisation=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
         avg_slowdown=fsum(slowdowns) / len(slowdowns),
         worst_slowdown=max(slowdowns),
-        user_fairness=jain(list(by_user(recorder.lives.over()).values())),
+        user_fairness=jain_index(list(by_user(recorder.lives.over()).values())),
     )
 
 
-def slowdown(life: Life) -> float:
+def slowdown(life: TaskTimeline) -> float:
     """How many times longer a job took than it had GPUs."""
     return max(1.0, life.jct / max(life.held, SHORT_SECONDS))
 
 
-def by_user(lives: Iterable[Life]) -> dict[str, float]:
+def by_user(lives: Iterable[TaskTimeline]) -> dict[str, float]:
     """The mean slowdown of each user's jobs."""
     found: dict[str, array[float]] = {}
     for life in lives:
@@ -84,7 +84,7 @@ def by_user(lives: Iterable[Life]) -> dict[str, float]:
     return {user: fsum(values) / len(values) for user, values in sorted(found.items())}
 
 
-def jain(values: Sequence[float]) -> float:
+def jain_index(values: Sequence[float]) -> float:
     """Jain's index of fairness."""
     return float(fsum(values) ** 2 / (len(values) * fsum(value * value for value in values)))
 
@@ -97,7 +97,7 @@ def percentile(ordered: Sequence[float], part: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
 
 
-def as_json(measures: Measures) -> dict[str, Any]:
+def as_json(measures: SimulationMeasures) -> dict[str, Any]:
     """For machines: seconds with three places."""
     plain: dict[str, Any] = msgspec.to_builtins(measures)
     return rounded(plain)

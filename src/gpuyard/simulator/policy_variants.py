@@ -16,10 +16,10 @@ from msgspec.structs import asdict, fields, replace
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.validation import check_settings
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 
 
-class Foresight(StrEnum):
+class EstimateSource(StrEnum):
     """Where a policy's idea of run times comes from."""
 
     NONE = "none"
@@ -30,12 +30,12 @@ class Foresight(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PolicyVariant:
     """Settings by a name."""
 
     name: str
     settings: Settings
-    foresight: Foresight = Foresight.NONE
+    estimate_source: EstimateSource = EstimateSource.NONE
 
 
 class NoSuchPolicy(WrongInput):
@@ -47,25 +47,25 @@ AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, pre
 """Whoever has the right stops others whenever it likes, and however often."""
 STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
 
-CONTENDERS = {
+POLICY_VARIANTS = {
     it.name: it
     for it in (
-        Contender("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
-        Contender("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), Foresight.HISTORY),
-        Contender("qssf", replace(STOPS_AT_THE_FIRST, policy="qssf"), Foresight.HISTORY),
-        Contender("srtf", replace(AT_ONCE, policy="srtf"), Foresight.HISTORY),
-        Contender("default", Settings(), Foresight.OUTLOOK),
-        Contender("levels", Settings()),
-        Contender("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
-        Contender("small_first", replace(AT_ONCE, policy="small_first")),
-        Contender("dqn", replace(AT_ONCE, policy="dqn"), Foresight.HISTORY),
-        Contender("priority", Settings(policy="priority")),
-        Contender("fair_share", Settings(policy="fair_share")),
+        PolicyVariant("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
+        PolicyVariant("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), EstimateSource.HISTORY),
+        PolicyVariant("qssf", replace(STOPS_AT_THE_FIRST, policy="qssf"), EstimateSource.HISTORY),
+        PolicyVariant("srtf", replace(AT_ONCE, policy="srtf"), EstimateSource.HISTORY),
+        PolicyVariant("default", Settings(), EstimateSource.OUTLOOK),
+        PolicyVariant("levels", Settings()),
+        PolicyVariant("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+        PolicyVariant("small_first", replace(AT_ONCE, policy="small_first")),
+        PolicyVariant("dqn", replace(AT_ONCE, policy="dqn"), EstimateSource.HISTORY),
+        PolicyVariant("priority", Settings(policy="priority")),
+        PolicyVariant("fair_share", Settings(policy="fair_share")),
     )
 }
 
 
-def contender(name: str, among: Mapping[str, Contender] = CONTENDERS) -> Contender:
+def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIANTS) -> PolicyVariant:
     """By its name, with or without `+backfill`, and with settings of its own: `default:level_seconds=86400`."""
     called, *changes = name.split(":")
     plain = called.removesuffix(BACKFILL)
@@ -75,7 +75,7 @@ def contender(name: str, among: Mapping[str, Contender] = CONTENDERS) -> Contend
     settings = replace(found.settings, backfill=Backfill.GREEDY) if plain != called else found.settings
     for change in changes:
         settings = _with(settings, change)
-    return Contender(name, settings, found.foresight)
+    return PolicyVariant(name, settings, found.estimate_source)
 
 
 def _with(settings: Settings, change: str) -> Settings:
@@ -83,7 +83,7 @@ def _with(settings: Settings, change: str) -> Settings:
     name, _, value = change.partition("=")
     known = [field.name for field in fields(Settings) if field.name != "policy"]
     if name not in known:
-        near = nearest(name, known)
+        near = closest_word(name, known)
         raise NoSuchPolicy(f"{change!r} is no setting of the engine{f'; did you mean {near!r}?' if near else '.'}")
     try:
         changed = convert({**asdict(settings), name: value}, Settings, strict=False)

@@ -16,7 +16,7 @@ SAMPLES = 2_000
 """At most so many points of a line over time: twice as many are thinned out to half."""
 
 
-class Life(NamedTuple):
+class TaskTimeline(NamedTuple):
     """One task, from its submission to its end."""
 
     user: str
@@ -40,7 +40,7 @@ class Life(NamedTuple):
         return max(0.0, self.jct - self.held)
 
 
-class Lives(Mapping[TaskId, Life]):
+class TaskTimelines(Mapping[TaskId, TaskTimeline]):
     """All lives, in the order of submission, which is that of the numbers.
 
     A million of them have to fit: they are kept as columns of numbers, and a life is put together when it is asked for.
@@ -64,19 +64,19 @@ class Lives(Mapping[TaskId, Life]):
     def __iter__(self) -> Iterator[TaskId]:
         return map(TaskId, self._tasks)
 
-    def __getitem__(self, task: TaskId) -> Life:
+    def __getitem__(self, task: TaskId) -> TaskTimeline:
         row = bisect_left(self._tasks, task)
         if row == len(self._tasks) or self._tasks[row] != task:
             raise KeyError(task)
         return self._life(row)
 
-    def over(self) -> Iterator[Life]:
+    def over(self) -> Iterator[TaskTimeline]:
         """Those that have an end."""
         return (self._life(row) for row, ended in enumerate(self._ended) if not isnan(ended))
 
-    def _life(self, row: int) -> Life:
+    def _life(self, row: int) -> TaskTimeline:
         started, ended = self._started[row], self._ended[row]
-        return Life(
+        return TaskTimeline(
             self._names[self._users[row]],
             self._submitted[row],
             None if isnan(started) else started,
@@ -137,7 +137,7 @@ class Recorder:
     """A listener of a world, or a reader of a journal."""
 
     def __init__(self) -> None:
-        self.lives = Lives()
+        self.lives = TaskTimelines()
         self.gpu_seconds = 0.0
         """GPUs in use, times how long."""
         self.line: list[tuple[float, float, int]] = []

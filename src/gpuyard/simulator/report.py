@@ -65,7 +65,7 @@ def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str
 
 
 def _table(results: Sequence[Result]) -> str:
-    rows = [(result.contender.name, {**as_json(result.measures), **rounded(result.further)}) for result in results]
+    rows = [(result.policy_variant.name, {**as_json(result.measures), **rounded(result.further)}) for result in results]
     columns = {name: title for name, title in COLUMNS.items() if any(name in row for _, row in rows)}
     best = {
         name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows if name in row)
@@ -89,7 +89,7 @@ def _table(results: Sequence[Result]) -> str:
 
 def _accuracies(results: Sequence[Result]) -> str:
     """How right predictions were, where there were any."""
-    rows = [(result.contender.name, it) for result in results if (it := accuracy(result.forecasts)) is not None]
+    rows = [(result.policy_variant.name, it) for result in results if (it := accuracy(result.forecasts)) is not None]
     if not rows:
         return ""
     titles = ("policy", "predicted", "typical factor", "median error", "rank correlation", "within band", "below high")

@@ -15,23 +15,23 @@ from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.engine import Engine
-from gpuyard.learn.estimates.history import Asked, History, Predictor
-from gpuyard.learn.estimates.remaining_time import Outlooks
-from gpuyard.simulator.accuracy import Forecast, Forecasts
-from gpuyard.simulator.energy import Meter
-from gpuyard.simulator.fragmentation import Fragmentation
-from gpuyard.simulator.measures import Measures, measure
-from gpuyard.simulator.policy_variants import Contender, Foresight
+from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
+from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
+from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts
+from gpuyard.simulator.energy import PowerMeter
+from gpuyard.simulator.fragmentation import FragmentationSampler
+from gpuyard.simulator.measures import SimulationMeasures, measure
+from gpuyard.simulator.policy_variants import EstimateSource, PolicyVariant
 from gpuyard.simulator.recorder import Recorder
-from gpuyard.simulator.scenarios import Conditions, Setting
+from gpuyard.simulator.scenarios import AppliedScenario, Scenario
 from gpuyard.simulator.workloads.arrival import Arrival, Workload
-from gpuyard.simulator.world import Due, World
+from gpuyard.simulator.world import TimedCommand, World
 
 LEAST_SECONDS = 1e-3
 """An estimate of nothing is none."""
 
-Progress = Callable[[int], None]
-ALONE = Conditions()
+ProgressCallback = Callable[[int], None]
+ALONE = Scenario()
 
 
 class NothingEnded(GpuyardError):
@@ -42,24 +42,24 @@ class NothingEnded(GpuyardError):
 class Result:
     """One contender's run."""
 
-    contender: Contender
-    measures: Measures
+    policy_variant: PolicyVariant
+    measures: SimulationMeasures
     recorder: Recorder
     further: Mapping[str, float] = field(default_factory=dict)
     """Figures that recorded runs and other conditions do not have."""
-    meter: Meter | None = None
-    forecasts: Collection[Forecast] = ()
+    meter: PowerMeter | None = None
+    forecasts: Collection[RuntimeForecast] = ()
     """What was predicted."""
 
 
-def play(
+def simulate_policy(
     workload: Workload,
-    contender: Contender,
+    policy_variant: PolicyVariant,
     *,
     oracle: bool = False,
-    predictor: Callable[[], Predictor] = History,
-    progress: Progress = lambda _: None,
-    conditions: Conditions = ALONE,
+    predictor: Callable[[], RuntimePredictor] = HistoryPredictor,
+    progress: ProgressCallback = lambda _: None,
+    scenario: Scenario = ALONE,
     advisor: Advisor | None = None,
     watch: Callable[[World], None] = lambda _: None,
 ) -> Result:
@@ -75,43 +75,51 @@ def play(
         slowed_by=workload.slowed_by,
     )
     recorder = Recorder()
-    setting = Setting(world, conditions, workload.opening())
+    setting = AppliedScenario(world, scenario, workload.opening())
     for order in (
         command.FoundYard("simulated"),
-        command.ChangeSettings(contender.settings),
+        command.ChangeSettings(policy_variant.settings),
         *setting.opening,
     ):
         answer = world.tell(order)
         assert not isinstance(answer, Refusal), answer.sentence()
-    fragmentation = Fragmentation(world.engine.state)
+    fragmentation = FragmentationSampler(world.engine.state)
     world.listeners += [recorder.hear, fragmentation.hear]
     watch(world)
-    foresight: _Foresight = _OwnWord()
-    forecasts = Forecasts()
-    if contender.foresight is not Foresight.NONE:
-        foresight = _Oracle() if oracle else _Learner(world, contender.foresight, predictor(), forecasts)
-    world.feed(_orders(world, workload, contender, foresight, progress))
-    world.run_out()
+    estimate_source: _EstimateSource = _SubmittedEstimate()
+    forecasts = RuntimeForecasts()
+    if policy_variant.estimate_source is not EstimateSource.NONE:
+        estimate_source = (
+            _OracleEstimate()
+            if oracle
+            else _LearnedEstimate(world, policy_variant.estimate_source, predictor(), forecasts)
+        )
+    world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
+    world.run_to_end()
     if next(recorder.lives.over(), None) is None:
-        raise NothingEnded(f"Under {contender.name} no task ends: the nodes that they need are gone.")
+        raise NothingEnded(f"Under {policy_variant.name} no task ends: the nodes that they need are gone.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
-    return Result(contender, measures, recorder, figures, setting.meter, forecasts)
+    return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
 
 
 def _orders(
-    world: World, workload: Workload, contender: Contender, foresight: "_Foresight", progress: Progress
-) -> Iterator[Due]:
+    world: World,
+    workload: Workload,
+    policy_variant: PolicyVariant,
+    estimate_source: "_EstimateSource",
+    progress: ProgressCallback,
+) -> Iterator[TimedCommand]:
     come = 0
 
     def submit(arrivals: Sequence[Arrival]) -> command.SubmitTasks:
         new = []
         for arrival in arrivals:
             world.runs[arrival.task] = arrival.run
-            new.append(NewTask(arrival.task, foresight.foresee(arrival, world.now)))
+            new.append(NewTask(arrival.task, estimate_source.estimate(arrival, world.now)))
         return command.SubmitTasks(tuple(new))
 
-    for at, coming in workload.comings(contender):
+    for at, coming in workload.arrivals(policy_variant):
         if isinstance(coming, command.Command):
             yield at, coming
             continue
@@ -125,44 +133,46 @@ def _orders(
 # --- foresight --------------------------------------------------------------------------------------------------------
 
 
-class _Foresight(Protocol):
-    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:
+class _EstimateSource(Protocol):
+    def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
         """The task with what is thought of its run time when it is submitted."""
         ...
 
 
-class _OwnWord:
+class _SubmittedEstimate:
     """Nobody knows more than who submitted it."""
 
-    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
+    def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         return arrival.spec
 
 
-class _Oracle:
+class _OracleEstimate:
     """The truth."""
 
-    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
+    def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
             return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
         return replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
 
 
-class _Learner:
+class _LearnedEstimate:
     """Its own word, or what had ended by then, as the live scheduler would have learnt it."""
 
-    def __init__(self, world: World, foresight: Foresight, predictor: Predictor, forecasts: Forecasts) -> None:
+    def __init__(
+        self, world: World, estimate_source: EstimateSource, predictor: RuntimePredictor, forecasts: RuntimeForecasts
+    ) -> None:
         self._predictor = predictor
         self._forecasts = forecasts
-        self._outlooks = Outlooks() if foresight is Foresight.OUTLOOK else None
+        self._outlooks = RemainingTimeModel() if estimate_source is EstimateSource.OUTLOOK else None
         self._open: dict[TaskId, tuple[Arrival, float, Estimate | None]] = {}
         world.listeners.append(self._hear)
 
-    def foresee(self, arrival: Arrival, now: float) -> TaskSpec:
+    def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
         if self._outlooks is not None:
             self._open[arrival.task] = arrival, now, None
             return replace(arrival.spec, outlook=self._outlooks.outlook(arrival.asked))
-        told = arrival.spec.estimate or self._predictor.foresee(arrival.asked, now)
+        told = arrival.spec.estimate or self._predictor.estimate(arrival.asked, now)
         self._open[arrival.task] = arrival, now, told
         return replace(arrival.spec, estimate=told)
 
@@ -173,7 +183,7 @@ class _Learner:
                 if arrival.seconds is not None:
                     self._learn(arrival.asked, arrival.seconds, came, at, told)
 
-    def _learn(self, asked: Asked, seconds: float, came: float, at: float, told: Estimate | None) -> None:
+    def _learn(self, asked: TaskFeatures, seconds: float, came: float, at: float, told: Estimate | None) -> None:
         if self._outlooks is not None:
             self._outlooks.observe(asked, seconds)
             return

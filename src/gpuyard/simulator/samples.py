@@ -4,14 +4,14 @@ from typing import Generic, TypeVar
 
 MOST = 2_000
 
-Point = TypeVar("Point")
+PointT = TypeVar("PointT")
 
 
-class Samples(Generic[Point]):
+class Samples(Generic[PointT]):
     """Instants, each with what was so from then on."""
 
     def __init__(self, most: int = MOST) -> None:
-        self.points: list[tuple[float, Point]] = []
+        self.points: list[tuple[float, PointT]] = []
         self._most = most
         self._every = 0.0
         self._next = 0.0
@@ -20,7 +20,7 @@ class Samples(Generic[Point]):
         """Whether it is time for another point."""
         return at >= self._next
 
-    def add(self, at: float, point: Point) -> None:
+    def add(self, at: float, point: PointT) -> None:
         """Another point; of one instant the last counts."""
         if self.points and self.points[-1][0] == at:
             self.points.pop()

@@ -13,14 +13,14 @@ from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.core.domain.values import NodeId
 from gpuyard.simulator.clusters import POOL
-from gpuyard.simulator.elastic import ElasticPool
-from gpuyard.simulator.energy import HOUR, Meter
-from gpuyard.simulator.failures import Chance, Failures
+from gpuyard.simulator.elastic import SimulatedPool
+from gpuyard.simulator.energy import HOUR, PowerMeter
+from gpuyard.simulator.failures import Failures, NodeRandom
 from gpuyard.simulator.world import World
 
 
 @dataclass(frozen=True, slots=True)
-class Elastic:
+class ElasticNodes:
     """Nodes are hired when they are needed. All are of the kind of the first one."""
 
     settings: PoolSettings
@@ -30,7 +30,7 @@ class Elastic:
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class SleepingNodes:
     """Nodes sleep when nothing has run there for a while, and are woken when they are needed."""
 
     idle_seconds: float
@@ -38,7 +38,7 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
-class Repair:
+class FailingNodes:
     """Nodes fail and are repaired."""
 
     up_hours: float
@@ -46,52 +46,52 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class Scenario:
     """What is so; what is not named is not."""
 
-    pool: Elastic | Sleep | None = None
-    repair: Repair | None = None
+    pool: ElasticNodes | SleepingNodes | None = None
+    repair: FailingNodes | None = None
     metered: bool = False
     """Whether energy and cost are added up."""
     price: float | None = None
     """Of one GPU for an hour."""
-    chance: Chance = lambda _: lambda: 0.0
+    chance: NodeRandom = lambda _: lambda: 0.0
 
 
-class Setting:
+class AppliedScenario:
     """Conditions in a world: to be made before anything happens there, and asked when all is over."""
 
-    def __init__(self, world: World, conditions: Conditions, opening: Sequence[command.Command]) -> None:
-        self._price = conditions.price
+    def __init__(self, world: World, scenario: Scenario, opening: Sequence[command.Command]) -> None:
+        self._price = scenario.price
         self.opening = list(opening)
         """What is so before anything comes."""
-        self.meter: Meter | None = None
+        self.meter: PowerMeter | None = None
         self._failures: Failures | None = None
-        self._has_pool = conditions.pool is not None
-        if conditions.metered or conditions.pool is not None:
-            self.meter = Meter(conditions.price or 0.0)
+        self._has_pool = scenario.pool is not None
+        if scenario.metered or scenario.pool is not None:
+            self.meter = PowerMeter(scenario.price or 0.0)
             world.listeners.append(self.meter.hear)
-        if conditions.repair is not None:
-            up, repair = conditions.repair.up_hours * HOUR, conditions.repair.repair_hours * HOUR
-            self._failures = Failures(world, up, repair, conditions.chance)
-        if conditions.pool is not None:
-            self._found_pools(world, conditions.pool, conditions.chance)
+        if scenario.repair is not None:
+            up, repair = scenario.repair.up_hours * HOUR, scenario.repair.repair_hours * HOUR
+            self._failures = Failures(world, up, repair, scenario.chance)
+        if scenario.pool is not None:
+            self._found_pools(world, scenario.pool, scenario.chance)
 
-    def _found_pools(self, world: World, pool: Elastic | Sleep, chance: Chance) -> None:
+    def _found_pools(self, world: World, pool: ElasticNodes | SleepingNodes, chance: NodeRandom) -> None:
         assert self.meter is not None
         nodes = [order.node for order in self.opening if isinstance(order, command.JoinNode)]
         self.opening = [order for order in self.opening if not isinstance(order, command.JoinNode)]
-        if isinstance(pool, Elastic):
+        if isinstance(pool, ElasticNodes):
             draw, part = chance("boots"), pool.failing_part
             pools = [
-                ElasticPool(
+                SimulatedPool(
                     world, self.meter, next(iter(kinds_of(nodes))), pool.settings,
                     boot_seconds=pool.boot_seconds, fails=lambda: draw() < part,
                 )
             ]  # fmt: skip
         else:
             pools = [
-                ElasticPool(
+                SimulatedPool(
                     world, self.meter, kind, PoolSettings(max_nodes=count, idle_seconds=pool.idle_seconds, boot_limit_seconds=inf),
                     boot_seconds=pool.wake_seconds, asleep=True, nodes=count,
                 )

@@ -24,14 +24,14 @@ from gpuyard.core.placement.speeds import Speeds, speed_of
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
-Due = tuple[float, command.Command | Callable[[], command.Command]]
+TimedCommand = tuple[float, command.Command | Callable[[], command.Command]]
 """A command, or how to make it when its instant has come."""
-Card = tuple[NodeId, int]
+GpuKey = tuple[NodeId, int]
 """A GPU: its node, and which one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TaskBehavior:
     """How a task really behaves, once it runs."""
 
     seconds: float
@@ -43,11 +43,11 @@ class Run:
     """From the placement to the start; none: what is usual in its world."""
     speeds: Speeds | None = None
     """On GPU models, where 1 is the fastest; none: as the task says."""
-    then: "Run | None" = None
+    then: "TaskBehavior | None" = None
     """What the attempt after a failure does; none: the same."""
 
 
-class Actor(Protocol):
+class WorldActor(Protocol):
     """Somebody outside who watches the yard and acts at instants of its own: a pool that grows, nodes that fail."""
 
     def due(self) -> float | None:
@@ -77,7 +77,7 @@ class World:
     ) -> None:
         self.engine = engine or Engine()
         self.now = self.engine.state.now
-        self.runs: dict[TaskId, Run] = {}
+        self.runs: dict[TaskId, TaskBehavior] = {}
         """What tasks do; one not named runs until it is told to end."""
         self.start_seconds = start_seconds
         self.stop_seconds = stop_seconds
@@ -86,10 +86,10 @@ class World:
         self.slowed_by = slowed_by
         """What a task keeps of its speed beside another on the same card."""
         self.listeners: list[Listener] = []
-        self.actors: list[Actor] = []
+        self.actors: list[WorldActor] = []
         self._agenda: list[tuple[float, int, command.Command]] = []
-        self._source: Iterator[Due] = iter(())
-        self._next: Due | None = None
+        self._source: Iterator[TimedCommand] = iter(())
+        self._next: TimedCommand | None = None
         self._count = 0
         self._lost: set[NodeId] = set()
         self._unsaid: list[tuple[int, command.Command]] = []
@@ -99,9 +99,9 @@ class World:
         """Work that is left of tasks that have begun, as of the last start or stop."""
         self._since: dict[TaskId, tuple[float, float]] = {}
         """Since when a task works, and how fast."""
-        self._sharing: dict[Card, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
+        self._sharing: dict[GpuKey, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
         """Tasks that work on a card of which they have a part."""
-        self._cards: dict[TaskId, Card] = {}
+        self._cards: dict[TaskId, GpuKey] = {}
         """Where each of these works."""
 
     # --- time ----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class World:
         heappush(self._agenda, (at, self._count, asked))
         return self._count
 
-    def feed(self, source: Iterator[Due]) -> None:
+    def feed(self, source: Iterator[TimedCommand]) -> None:
         """Hand over these commands at their instants, which only grow; each is asked for when the one before was due."""
         self._source = source
         self._next = next(source, None)
@@ -153,10 +153,10 @@ class World:
 
     def advance(self, until: float) -> None:
         """Let time pass; everything due happens at its own instant, and one decision is made for all of one instant."""
-        self.run_out(until)
+        self.run_to_end(until)
         self.now = max(self.now, until)
 
-    def run_out(self, limit: float = 1e12) -> None:
+    def run_to_end(self, limit: float = 1e12) -> None:
         """Let time pass until nothing is due any more."""
         while (due := self.next_event()) is not None and due <= limit:
             self._happen(due)
@@ -291,7 +291,7 @@ class World:
             report = end(number, task.phase.attempt, run.outcome, run.exit_code, origin=task.origin)
             self._ends[number] = self.later(self.now + left / speed, report)
 
-    def _work_on(self, number: TaskId, card: Card) -> None:
+    def _work_on(self, number: TaskId, card: GpuKey) -> None:
         """It works as fast as those let it who share its card."""
         sharing = self._sharing[card]
         spec, placement = sharing[number]
@@ -337,7 +337,7 @@ class World:
         self.runs.pop(task, None)
 
 
-def _shared_card(placement: Placement) -> Card | None:
+def _shared_card(placement: Placement) -> GpuKey | None:
     """The card that a placement has a part of, if it has only a part."""
     first = placement.slices[0]
     return (first.node, first.gpus[0]) if first.milli < MILLI and first.gpus else None

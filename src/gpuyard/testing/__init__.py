@@ -13,7 +13,7 @@ A story checks every invariant after each step, so a test only says what it is a
 
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.pool.memory import MemoryProvider
-from gpuyard.simulator.world import Run, World
+from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing.builders import TaskBuilder, cpu_task, gang, node, share, task
 from gpuyard.testing.full_journal import FullJournal
 from gpuyard.testing.story import ClusterStory
@@ -23,7 +23,7 @@ __all__ = [
     "FullJournal",
     "MemoryJournal",
     "MemoryProvider",
-    "Run",
+    "TaskBehavior",
     "TaskBuilder",
     "World",
     "cpu_task",

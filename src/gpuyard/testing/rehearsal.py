@@ -13,9 +13,9 @@ from gpuyard.plan.executor.executor import Executor
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Forget,
     GiveBack,
     Load,
@@ -25,18 +25,18 @@ from gpuyard.plan.executor.messages import (
     Tick,
     Unload,
 )
-from gpuyard.plan.executor.work import Assignment, Remaining
+from gpuyard.plan.executor.work import Assignment, RemainingWork
 
-Happening = tuple[float, int, Event]
+Happening = tuple[float, int, ExecutorEvent]
 
 
 def rehearse(
     executor: Executor,
     seconds: Callable[[Call], float] = lambda call: call.seconds,
-    plan: Callable[[Remaining], Assignment | None] = lambda _remaining: None,
-    happens: Iterable[tuple[float, Event]] = (),
-    watch: Callable[[float, Command], Event | None] = lambda _now, _command: None,
-    hears: Callable[[float, Event], Event] = lambda _now, event: event,
+    plan: Callable[[RemainingWork], Assignment | None] = lambda _remaining: None,
+    happens: Iterable[tuple[float, ExecutorEvent]] = (),
+    watch: Callable[[float, ExecutorCommand], ExecutorEvent | None] = lambda _now, _command: None,
+    hears: Callable[[float, ExecutorEvent], ExecutorEvent] = lambda _now, event: event,
     restart_s: float = 1.0,
 ) -> float:
     """Play until all is over or nothing more can happen; the instant of the last end is returned.
@@ -50,7 +50,7 @@ def rehearse(
     heapify(heap)
     now = 0.0
 
-    def obey(command: Command) -> None:
+    def obey(command: ExecutorCommand) -> None:
         said = watch(now, command)
         match command:
             case Load(operation, _, _, takes) | Unload(operation, _, _, takes):

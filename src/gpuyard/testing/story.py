@@ -23,7 +23,7 @@ from gpuyard.core.engine.explain import Explanation, explain
 from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.phases import HOLDING, Running, Suspended
 from gpuyard.core.engine.state import State
-from gpuyard.simulator.world import Run, World
+from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing.builders import TaskBuilder, node
 
 
@@ -92,7 +92,7 @@ class ClusterStory:
                 fields[f"{field}_ranges"] += ranges
             batch.append(NewTask(numbers[builder.name], type(builder.spec)(**fields)))
             if builder.runs_for is not None:
-                self.world.runs[numbers[builder.name]] = Run(builder.runs_for)
+                self.world.runs[numbers[builder.name]] = TaskBehavior(builder.runs_for)
         answer = self.tells(command.SubmitTasks(tuple(batch)))
         if isinstance(answer, Refusal):
             return answer
@@ -112,7 +112,7 @@ class ClusterStory:
 
     def runs_out(self) -> None:
         """Time passes until nothing is due any more."""
-        self.world.run_out()
+        self.world.run_to_end()
         self._check()
 
     def finishes(self, *names: str) -> None:

@@ -22,8 +22,8 @@ from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.access.principal import Principal, Role, Via
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.scheduler import Submission as Asked
-from gpuyard.live.control_plane.scheduler import Yard
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.line import Link, Network
@@ -296,7 +296,7 @@ class Life:
     async def tell(self, asked: command.Command, what: str, *, quiet: bool = False) -> Any:
         """An operator asks for something."""
 
-        async def ask(yard: Yard) -> Any:
+        async def ask(yard: Scheduler) -> Any:
             return await yard.tell(asked, WHO)
 
         answer = await self.scheduler.ask(ask)

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuyard import __version__
-from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.identity import Account
-from gpuyard.live.agent.inventory import Card
-from gpuyard.live.agent.launch_builder import Kitchen
-from gpuyard.live.agent.link import Agent
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.launch_builder import LaunchBuilder
+from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run
@@ -86,7 +86,7 @@ class Work:
 class Running:
     """A virtual process."""
 
-    def __init__(self, machine: "Machine", pid: int, launch: said.Launch, run: Run, work: Work) -> None:
+    def __init__(self, machine: "Machine", pid: int, launch: messages.Launch, run: Run, work: Work) -> None:
         self.machine, self.pid, self.key, self.run, self.work = machine, pid, launch.key, run, work
         self.gpus = run.gpus
         self.fence = launch.fence
@@ -138,21 +138,21 @@ class Running:
 class Note(msgspec.Struct):
     """What a supervisor has written down about an attempt."""
 
-    launch: said.Launch
+    launch: messages.Launch
     boot: int
     at: float
-    phase: said.Phase
+    phase: messages.ProcessPhase
     ours: bool = True
     pid: int = NO_PID
     port: int = 0
-    stopping: said.Ending | None = None
+    stopping: messages.AttemptEnding | None = None
     seconds_left: float | None = None
     times_out_at: float | None = None
-    end: said.Ended | said.NotLaunched | None = None
+    end: messages.ProcessEnded | messages.NotLaunched | None = None
 
-    def held(self) -> said.Held:
+    def held(self) -> messages.HeldAttempt:
         launch = self.launch
-        return said.Held(
+        return messages.HeldAttempt(
             launch.key, self.phase, self.at, self.pid, launch.lease, launch.fence, self.port, "", self.end
         )  # fmt: skip
 
@@ -180,10 +180,12 @@ class Machine:
         """Which machine it really is: a twin has the same name and is another one."""
         self.ledger, self.works, self.chance = ledger, works, chance
         self.keeps_exit_codes = keeps_exit_codes
-        self.cards = tuple(Card(index, f"GPU-{name}-{index}", "RTX4090", 24_576, virtual=True) for index in range(gpus))
+        self.cards = tuple(
+            GpuDevice(index, f"GPU-{name}-{index}", "RTX4090", 24_576, virtual=True) for index in range(gpus)
+        )
         self.clock = MachineClock(loop, self.hardware)
         self.boot = 1
-        self.notes: dict[said.Key, Note] = {}
+        self.notes: dict[messages.AttemptKey, Note] = {}
         self.lease_end = self.shortened_at = 0.0
         self.running: dict[int, Running] = {}
         self.kept: dict[int, Running] = {}
@@ -191,7 +193,7 @@ class Machine:
         self.outputs: dict[str, str] = {}
         """Which submission wrote into a file, the first one of all."""
         self.supervisor: Supervisor | None = None
-        self.agent: Agent | None = None
+        self.agent: AgentLink | None = None
         self.process: Process | None = None
         """The agent's."""
         self._agent_task: asyncio.Task[None] | None = None
@@ -204,7 +206,7 @@ class Machine:
 
     # --- processes --------------------------------------------------------------------------------------------------
 
-    def spawn(self, launch: said.Launch) -> Running:
+    def spawn(self, launch: messages.Launch) -> Running:
         """Start a process of a launch."""
         token, pid = launch.env[TOKEN], next(self._pids)
         devices = launch.env["CUDA_VISIBLE_DEVICES"]
@@ -239,7 +241,7 @@ class Machine:
         for running in [it for it in self.running.values() if it.fence]:
             note = self.notes.get(running.key)
             if note is not None and note.stopping is None:
-                note.stopping = said.Ending.FENCED
+                note.stopping = messages.AttemptEnding.FENCED
             running.kill("fenced")
         if self.supervisor is not None:
             self.supervisor.process.soon(self.supervisor.lease_over)
@@ -269,7 +271,7 @@ class Machine:
     async def _run_agent(self, process: Process) -> None:
         processes = MemoryProcesses(self, process)
         async with processes:
-            kitchen = MachineKitchen(self)
+            launch_builder = MachineKitchen(self)
             node = pb.Node(
                 id=self.name,
                 gpus=[
@@ -283,14 +285,14 @@ class Machine:
             async def heartbeat() -> pb.Heartbeat:
                 return pb.Heartbeat(at=self.clock.wall(), gpus=[pb.GpuUse(index=card.index) for card in self.cards])
 
-            self.agent = agent = Agent(
+            self.agent = agent = AgentLink(
                 node,
                 "127.0.0.1",
                 self.addresses,
                 JOIN_TOKEN,
-                Witness(self.folder, self.clock.machine_start(), AtOnce()),
+                AgentStateFile(self.folder, self.clock.machine_start(), AtOnce()),
                 processes,
-                kitchen,
+                launch_builder,
                 heartbeat,
                 clock=self.clock,
                 uniform=self.chance.uniform,
@@ -361,7 +363,7 @@ class Supervisor:
         self.clients: list[Client] = []
         self._machine = machine
         self._notes = machine.notes
-        self._events: list[said.Event] = []
+        self._events: list[messages.SupervisorEvent] = []
         for note in list(self._notes.values()):
             self._take_over(note)
         self._events = []
@@ -373,15 +375,17 @@ class Supervisor:
         note.ours = note.ours and self._machine.keeps_exit_codes
         kept = self._machine.kept.get(note.pid) if note.ours else None
         if note.boot != self._machine.boot:
-            self._finish(note, said.Ending.LOST, message="Its machine was restarted.")
+            self._finish(note, messages.AttemptEnding.LOST, message="Its machine was restarted.")
         elif note.launch.lease:
             self._set_timer(note)
-        elif note.phase is said.Phase.WAITING:
-            self._finish(note, said.Ending.LOST, message="Its supervisor was killed while it waited for its gang.")
+        elif note.phase is messages.ProcessPhase.WAITING:
+            self._finish(
+                note, messages.AttemptEnding.LOST, message="Its supervisor was killed while it waited for its gang."
+            )
         elif kept is not None:
             self.reap(kept)
         elif not alive:
-            self._finish(note, note.stopping or said.Ending.LOST, message="Its supervisor was killed.")
+            self._finish(note, note.stopping or messages.AttemptEnding.LOST, message="Its supervisor was killed.")
         else:
             self._set_timer(note)
 
@@ -390,14 +394,14 @@ class Supervisor:
     def receive(self, client: "Client", data: bytes) -> None:
         """A client wrote something."""
         for body in client.frames.feed(data):
-            for command in said.decode_commands(body):
-                if isinstance(command, said.Subscribe | said.List):
+            for command in messages.decode_commands(body):
+                if isinstance(command, messages.Subscribe | messages.ListAttempts):
                     self._tell()
-                    client.is_subscribed |= isinstance(command, said.Subscribe)
+                    client.is_subscribed |= isinstance(command, messages.Subscribe)
                     attempts = tuple(note.held() for note in self._notes.values())
-                    client.say([said.Holding(attempts, 1, __version__)])
-                elif isinstance(command, said.Ping):
-                    client.say([said.Pong()])
+                    client.say([messages.Holding(attempts, 1, __version__)])
+                elif isinstance(command, messages.Ping):
+                    client.say([messages.Pong()])
                 else:
                     self._handle(command)
         self._tell()
@@ -411,104 +415,106 @@ class Supervisor:
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    def _handle(self, command: said.Command) -> None:
+    def _handle(self, command: messages.SupervisorCommand) -> None:
         match command:
-            case said.Launch():
+            case messages.Launch():
                 self._launch(command)
-            case said.Renew():
+            case messages.Renew():
                 boot = self._machine.clock.boot()
                 self._machine.renew(min(command.made_at, boot), command.seconds)
-            case said.Shorten():
+            case messages.Shorten():
                 boot = self._machine.clock.boot()
                 self._machine.shorten(min(command.made_at, boot), command.seconds)
-            case said.Forget(keys):
+            case messages.ForgetAttempts(keys):
                 for key in keys:
                     if (note := self._notes.get(key)) is not None and note.end is not None:
                         del self._notes[key]
-            case said.Extend(key, seconds_left, made_at):
-                self._events.append(said.Extended(key))
+            case messages.Extend(key, seconds_left, made_at):
+                self._events.append(messages.Extended(key))
                 note = self._notes.get(key)
                 if note is not None and note.end is None and note.stopping is None:
                     note.times_out_at = note.seconds_left = None
                     if seconds_left:
                         note.seconds_left = max(0.0, made_at + seconds_left - self._machine.clock.boot())
-                    if note.phase is said.Phase.RUNNING:
+                    if note.phase is messages.ProcessPhase.RUNNING:
                         self._start_clock(note)
-            case said.Start() | said.Stop() | said.Suspend() | said.Resume():
+            case messages.Start() | messages.StopAttempt() | messages.Suspend() | messages.Resume():
                 note = self._notes.get(command.key)
                 if note is None:
-                    self._events.append(said.NotHeld(command.key))
+                    self._events.append(messages.NotHeld(command.key))
                 elif note.end is not None:
                     self._events.append(note.end)
                 else:
                     self._do(note, command)
 
-    def _launch(self, launch: said.Launch) -> None:
+    def _launch(self, launch: messages.Launch) -> None:
         machine = self._machine
         note = self._notes.get(launch.key)
         if note is not None:
             self._say_again(note)
             return
-        phase = said.Phase.WAITING if launch.wait else said.Phase.RUNNING
+        phase = messages.ProcessPhase.WAITING if launch.wait else messages.ProcessPhase.RUNNING
         note = self._notes[launch.key] = Note(launch, machine.boot, machine.clock.wall(), phase)
         note.seconds_left = launch.timeout_seconds or None
         if launch.fence and machine.lease_is_over:
-            self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
+            self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has run out.")
         elif launch.wait:
             note.port = 20_000 + len(self._notes)
-            self._events.append(said.Prepared(launch.key, note.port))
+            self._events.append(messages.Prepared(launch.key, note.port))
         else:
             self._run(note)
 
     def _run(self, note: Note) -> None:
-        note.phase = said.Phase.RUNNING
+        note.phase = messages.ProcessPhase.RUNNING
         if not note.launch.lease:
             note.pid = self._machine.spawn(note.launch).pid
         self._start_clock(note)
-        self._events.append(said.Launched(note.launch.key, note.pid, note.at))
+        self._events.append(messages.Launched(note.launch.key, note.pid, note.at))
 
     def _say_again(self, note: Note) -> None:
         if note.end is not None:
             self._events.append(note.end)
-        elif note.phase is said.Phase.WAITING:
-            self._events.append(said.Prepared(note.launch.key, note.port))
+        elif note.phase is messages.ProcessPhase.WAITING:
+            self._events.append(messages.Prepared(note.launch.key, note.port))
         else:
-            self._events.append(said.Launched(note.launch.key, note.pid, note.at))
+            self._events.append(messages.Launched(note.launch.key, note.pid, note.at))
 
-    def _do(self, note: Note, command: "said.Start | said.Stop | said.Suspend | said.Resume") -> None:
+    def _do(
+        self, note: Note, command: "messages.Start | messages.StopAttempt | messages.Suspend | messages.Resume"
+    ) -> None:
         key, running = note.launch.key, self._machine.running.get(note.pid)
         match command:
-            case said.Start(_, env):
-                if note.phase is not said.Phase.WAITING:
+            case messages.Start(_, env):
+                if note.phase is not messages.ProcessPhase.WAITING:
                     self._say_again(note)
                 elif note.launch.fence and self._machine.lease_is_over:
-                    self._finish(note, said.Ending.FENCED, message="The lease of its node has run out.")
+                    self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has run out.")
                 else:
                     note.launch = msgspec.structs.replace(note.launch, env=note.launch.env | env)
                     self._run(note)
-            case said.Stop(_, grace_seconds):
-                self._end(note, said.Ending.STOPPED, grace_seconds)
-            case said.Suspend():
-                if note.phase is said.Phase.SUSPENDED:
-                    self._events.append(said.SuspendedNow(key))
-                elif note.phase is said.Phase.RUNNING and note.stopping is None and running is not None:
+            case messages.StopAttempt(_, grace_seconds):
+                self._end(note, messages.AttemptEnding.STOPPED, grace_seconds)
+            case messages.Suspend():
+                if note.phase is messages.ProcessPhase.SUSPENDED:
+                    self._events.append(messages.SuspendedNow(key))
+                elif note.phase is messages.ProcessPhase.RUNNING and note.stopping is None and running is not None:
                     running.suspend()
-                    note.phase = said.Phase.SUSPENDED
+                    note.phase = messages.ProcessPhase.SUSPENDED
                     if note.times_out_at is not None:
                         note.seconds_left = max(0.0, note.times_out_at - self._machine.clock.boot())
                         note.times_out_at = None
-                    self._events.append(said.SuspendedNow(key))
-            case said.Resume():
-                if note.phase is not said.Phase.WAITING:
-                    if note.phase is said.Phase.SUSPENDED and running is not None:
-                        note.phase = said.Phase.RUNNING
+                    self._events.append(messages.SuspendedNow(key))
+            case messages.Resume():
+                if note.phase is not messages.ProcessPhase.WAITING:
+                    if note.phase is messages.ProcessPhase.SUSPENDED and running is not None:
+                        note.phase = messages.ProcessPhase.RUNNING
                         self._start_clock(note)
                         running.resume()
-                    self._events.append(said.ResumedNow(key))
+                    self._events.append(messages.ResumedNow(key))
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def _end(self, note: Note, why: said.Ending, grace_seconds: float) -> None:
+    def _end(self, note: Note, why: messages.AttemptEnding, grace_seconds: float) -> None:
         running = self._machine.running.get(note.pid)
         if running is None:
             self._finish(note, why)
@@ -528,10 +534,10 @@ class Supervisor:
         if note.stopping is not None and running.exit_code != 0:
             ending = note.stopping
         elif not note.ours:
-            ending = said.Ending.LOST
+            ending = messages.AttemptEnding.LOST
         else:
-            ending = said.Ending.SUCCEEDED if running.exit_code == 0 else said.Ending.FAILED
-        if ending is said.Ending.LOST:
+            ending = messages.AttemptEnding.SUCCEEDED if running.exit_code == 0 else messages.AttemptEnding.FAILED
+        if ending is messages.AttemptEnding.LOST:
             self._finish(note, ending, message="Its supervisor was killed while it ran.")
         else:
             self._finish(note, ending, running.exit_code, running.signal, f"token {running.run.token}")
@@ -541,20 +547,20 @@ class Supervisor:
         """Fenced attempts without a process end, too."""
         for note in list(self._notes.values()):
             if note.launch.fence and note.end is None and note.pid not in self._machine.running:
-                self._finish(note, said.Ending.FENCED)
+                self._finish(note, messages.AttemptEnding.FENCED)
         self._tell()
 
     def _finish(
         self,
         note: Note,
-        ending: said.Ending,
+        ending: messages.AttemptEnding,
         exit_code: int | None = None,
         signal: int | None = None,
         message: str = "",
     ) -> None:
         at = self._machine.clock.wall()
-        note.end = said.Ended(note.launch.key, ending, exit_code, signal, at, message)
-        note.phase = said.Phase.ENDED
+        note.end = messages.ProcessEnded(note.launch.key, ending, exit_code, signal, at, message)
+        note.phase = messages.ProcessPhase.ENDED
         self._events.append(note.end)
 
     # --- time-outs --------------------------------------------------------------------------------------------------
@@ -574,15 +580,15 @@ class Supervisor:
         due = note.times_out_at
         if note.end is None and due is not None and due <= self._machine.clock.boot() + 1e-6:
             note.times_out_at = None
-            self._end(note, said.Ending.TIMED_OUT, note.launch.grace_seconds)
+            self._end(note, messages.AttemptEnding.TIMED_OUT, note.launch.grace_seconds)
             self._tell()
 
 
 class Client:
-    """An agent's line to a supervisor, with the methods of a `StreamWriter` that `Processes` uses."""
+    """An agent's line to a supervisor, with the methods of a `StreamWriter` that `SupervisorClient` uses."""
 
     def __init__(self, supervisor: Supervisor, agent: Process | None, reader: asyncio.StreamReader) -> None:
-        self.frames = said.Frames()
+        self.frames = messages.Frames()
         self.is_subscribed = False
         self._supervisor, self._reader = supervisor, reader
         supervisor.clients.append(self)
@@ -603,14 +609,14 @@ class Client:
 
     def say(self, events: list[Any]) -> None:
         """The supervisor tells something."""
-        self._reader.feed_data(said.frame(events))
+        self._reader.feed_data(messages.frame(events))
 
     def _end(self) -> None:
         self.close()
         self._reader.feed_eof()
 
 
-class MemoryProcesses(Processes):
+class MemoryProcesses(SupervisorClient):
     """The agent's line to the supervisor of a machine in memory."""
 
     def __init__(self, machine: Machine, agent: Process | None = None) -> None:
@@ -623,12 +629,12 @@ class MemoryProcesses(Processes):
         reader = asyncio.StreamReader(loop=asyncio.get_running_loop())
         client = Client(self._machine.find_supervisor(), self._agent, reader)
         self._reader, self._writer = reader, client  # type: ignore[assignment]
-        client.write(said.frame([said.Subscribe()]))
+        client.write(messages.frame([messages.Subscribe()]))
         self._flush()
 
-    def send(self, *commands: said.Command) -> None:
+    def send(self, *commands: messages.SupervisorCommand) -> None:
         """As the real one; the instants on them are of the machine's own clock, unless they are of its start."""
-        boot, timed = self._machine.clock.boot(), said.Renew | said.Shorten | said.Extend
+        boot, timed = self._machine.clock.boot(), messages.Renew | messages.Shorten | messages.Extend
         stamped = [
             msgspec.structs.replace(it, made_at=boot) if isinstance(it, timed) and it.made_at else it for it in commands
         ]
@@ -645,7 +651,7 @@ class AnyTenant:
         return Account("task", "/", "/bin/sh")
 
 
-class MachineKitchen(Kitchen):
+class MachineKitchen(LaunchBuilder):
     """The real one, for a machine that has no files."""
 
     def __init__(self, machine: Machine) -> None:
@@ -659,12 +665,12 @@ class MachineKitchen(Kitchen):
         )
         self._machine = machine
 
-    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+    def gpus_of(self, key: messages.AttemptKey, pid: int) -> list[int]:
         """The GPUs an attempt was given; of one that an earlier agent launched, its process tells."""
         if (occupant := self.occupants.get(key)) is not None:
             return list(occupant.gpus)
         running = self._machine.running.get(pid)
         return list(running.gpus) if running is not None else []
 
-    def ran_out_of_memory(self, key: said.Key) -> bool:  # noqa: ARG002
+    def ran_out_of_memory(self, key: messages.AttemptKey) -> bool:  # noqa: ARG002
         return False

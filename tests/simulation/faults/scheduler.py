@@ -1,4 +1,4 @@
-"""A scheduler's machine in memory: the real `Yard` on a disk that is slow or full when told to, killed and restarted.
+"""A scheduler's machine in memory: the real `Scheduler` on a disk that is slow or full when told to, killed and restarted.
 
 What the journal was given survives a kill, and nothing else does. A backup is a copy of the disk.
 """
@@ -22,9 +22,9 @@ from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.control_plane import server
 from gpuyard.live.control_plane.nodes.agents import Deposed
-from gpuyard.live.control_plane.scheduler import Yard
-from gpuyard.live.control_plane.stores.archive import Row, SubmitKey
-from gpuyard.live.control_plane.stores.recovery import found, recover
+from gpuyard.live.control_plane.scheduler import Scheduler
+from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey
+from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.live.wire.rpc import agents_handler
 from tests.simulation.faults.event_loop import Process, VirtualLoop
 from tests.simulation.faults.line import Network
@@ -45,11 +45,11 @@ class MemoryArchive:
     note = None
 
     def __init__(self) -> None:
-        self.rows: dict[TaskId, Row] = {}
+        self.rows: dict[TaskId, ArchiveRow] = {}
         self.keys: dict[tuple[TenantId, str], SubmitKey] = {}
         self.seq = 0
 
-    def add(self, rows: Sequence[Row], seq: int) -> None:
+    def add(self, rows: Sequence[ArchiveRow], seq: int) -> None:
         self.rows |= {row.id: row for row in rows}
         self.seq = max(self.seq, seq)
 
@@ -151,7 +151,7 @@ class SchedulerMachine:
     def __init__(self, loop: VirtualLoop, network: Network, address: str, disk: Disk) -> None:
         self.loop, self.network, self.address, self.disk = loop, network, address, disk
         self.clock = MachineClock(loop, address)
-        self.yard: Yard | None = None
+        self.yard: Scheduler | None = None
         """While it is ready."""
         self.process: Process | None = None
         self.disk_seconds = 0.0
@@ -191,9 +191,9 @@ class SchedulerMachine:
         """As `server.serve` does it."""
         journal, archive = self.disk.journal, self.disk.archive
         engine, views = recover(journal)
-        found(engine, journal, views, self.clock.wall())
+        found_cluster(engine, journal, views, self.clock.wall())
         server._catch_up(archive, views)  # type: ignore[arg-type]
-        yard = Yard(
+        yard = Scheduler(
             journal,  # type: ignore[arg-type]
             engine,
             views,
@@ -254,7 +254,7 @@ class SchedulerMachine:
         """Its disk has no space left, or has some again."""
         self.disk.journal.full = full
 
-    async def ask(self, make: Callable[[Yard], Any], seconds: float = 10.0) -> Any:
+    async def ask(self, make: Callable[[Scheduler], Any], seconds: float = 10.0) -> Any:
         """What a client asks over HTTP: answered inside the scheduler; None if the line broke or nobody answered."""
         process, yard = self.process, self.yard
         if process is None or yard is None or not process.alive:

@@ -8,9 +8,9 @@ import pytest
 from benchmarks.published import register
 from benchmarks.published.rooflines import PUBLISHED_ROOFLINES, matmul
 from benchmarks.published.sources import PUBLISHED_SOURCES
-from gpuyard.learn.performance.dataset import Rows, read
+from gpuyard.learn.performance.dataset import ProfileRows, read
 from gpuyard.learn.performance.gpu_specs import shipped
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from tests.unit.learn.performance.worlds import write
 
 register()
@@ -51,8 +51,8 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
 }
 
 
-def base(rows: Rows) -> np.ndarray:
-    return PUBLISHED_ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))[0]
+def base(rows: ProfileRows) -> np.ndarray:
+    return PUBLISHED_ROOFLINES[rows.kind].features(rows, GpuColumns.of(rows, shipped()))[0]
 
 
 def test_every_published_table_has_an_example() -> None:
@@ -64,7 +64,7 @@ def test_a_published_table_is_known_by_its_columns_and_its_rows_have_features(so
     kind, names, row = EXAMPLES[source]
     for rows in read(write(tmp_path / "rows.csv", names.split(","), [row.split(",")])):
         roofline = PUBLISHED_ROOFLINES[rows.kind]
-        base, columns = roofline.features(rows, Chips.of(rows, shipped()))
+        base, columns = roofline.features(rows, GpuColumns.of(rows, shipped()))
         assert rows.kind == kind
         assert (base > 0).all()
         assert (rows.measured > 0).all()
@@ -98,7 +98,7 @@ def test_what_is_left_over_of_the_last_square_and_of_the_last_pack_of_channels_i
     ]
     lines = [("T4", 8, 64, 128, 3, 12, 1, 1, 1.0), ("T4", 8, 65, 128, 3, 13, 1, 1, 1.0)]
     (rows,) = read(write(tmp_path / "conv.csv", columns, lines))
-    told = PUBLISHED_ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))[1]
+    told = PUBLISHED_ROOFLINES[rows.kind].features(rows, GpuColumns.of(rows, shipped()))[1]
     assert told["square_4"].tolist() == pytest.approx([1.0, 16**2 / 13**2])
     assert told["into_32"].tolist() == [1.0, 96 / 65]
     assert told["out_64"].tolist() == [1.0, 1.0]

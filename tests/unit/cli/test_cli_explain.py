@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.cli import explain
 from gpuyard.cli.explain import in_words
-from gpuyard.cli.output.printing import spoken_instant, spoken_seconds
+from gpuyard.cli.output.printing import format_instant, format_seconds
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.core.engine.explain import AHEAD
@@ -45,7 +45,7 @@ def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_words_say_
 def test_an_expected_start_says_that_it_rests_on_estimates() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
 
-    early, likely, late = map(spoken_instant, (EARLY, LIKELY, LATE))
+    early, likely, late = map(format_instant, (EARLY, LIKELY, LATE))
     assert told[1] == "No task goes before it."
     assert told[2] == (
         f"By the estimates of the tasks in its way it starts on node-1 at {likely}, between {early} and {late}."
@@ -54,13 +54,13 @@ def test_an_expected_start_says_that_it_rests_on_estimates() -> None:
 
 def test_without_a_band_there_is_one_instant() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
-    assert told[2] == f"By the estimates of the tasks in its way it starts at {spoken_instant(LIKELY)}."
+    assert told[2] == f"By the estimates of the tasks in its way it starts at {format_instant(LIKELY)}."
 
 
 def test_a_guess_is_called_one() -> None:
     told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
-        f"Rough estimate: it starts between {spoken_instant(EARLY)} and {spoken_instant(LATE)}. "
+        f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}. "
         "How long the tasks in its way run is not well known."
     )
 
@@ -71,7 +71,7 @@ def test_how_long_it_runs_is_said_with_what_it_is_predicted_from() -> None:
         "estimated_low_seconds": 30.0,
         "estimated_high_seconds": 3_600.0,
     }
-    likely, low, high = map(spoken_seconds, (90.0, 30.0, 3_600.0))
+    likely, low, high = map(format_seconds, (90.0, 30.0, 3_600.0))
     sentence = f"It is thought to run for {likely}, between {low} and {high}: the last 12 like it did."
     assert in_words(explanation(**band, predicted_from=12))[-1] == sentence
     running = explanation(status=TaskStatus.RUNNING, nodes=["n1"], predicted_from=12, **band)
@@ -82,7 +82,7 @@ def test_how_long_it_runs_is_said_with_what_it_is_predicted_from() -> None:
 @pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])
 def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> None:
     told = in_words(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
-    assert told[-1] == f"It starts at {spoken_instant(LIKELY)}."
+    assert told[-1] == f"It starts at {format_instant(LIKELY)}."
 
 
 @pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanYard"])
@@ -133,7 +133,7 @@ def test_what_it_computes_says_how_long_it_runs_where_and_what_it_needs() -> Non
     ]
     band = {"estimated_seconds": 120.0, "estimated_low_seconds": 90.0, "estimated_high_seconds": 150.0}
     told = in_words(explanation(forecasts=forecasts, predicted_from=3, **band))
-    likely, low, high = map(spoken_seconds, (120.0, 90.0, 150.0))
+    likely, low, high = map(format_seconds, (120.0, 90.0, 150.0))
     assert told[3:] == [
         f"By what it computes it is thought to run for {likely} on H100, between {low} and {high}, put right by 3 runs of its kind.",
         "It is fastest on H100; 0.25 times as fast on T4.",

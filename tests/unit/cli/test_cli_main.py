@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from gpuyard import cli
-from gpuyard.cli.input.options import Json
+from gpuyard.cli.input.options import JsonOption
 from gpuyard.core.domain.errors import JournalLocked
 from tools.manual.commands import verbs
 
@@ -28,7 +28,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
         pass
 
     @app.command()
-    def fail(how: str, as_json: Json = False) -> None:  # noqa: ARG001 - main asks whether it was said
+    def fail(how: str, as_json: JsonOption = False) -> None:  # noqa: ARG001 - main asks whether it was said
         raise {"locked": JournalLocked(), "stop": KeyboardInterrupt(), "disk": OSError(28, "No space left", "/data")}[
             how
         ]

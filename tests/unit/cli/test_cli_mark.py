@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.cli.up.mark import FILE, AlreadyUp, Mark, NoFolder, standing
+from gpuyard.cli.up.mark import FILE, AlreadyUp, NoFolder, RunningMark, running_cluster
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from gpuyard.cli.up.mark import Mark
-with Mark.take(Path(sys.argv[1])) as mark:
+from gpuyard.cli.up.mark import RunningMark
+with RunningMark.take(Path(sys.argv[1])) as mark:
     mark.write("http://127.0.0.1:1", "127.0.0.1:2")
     print("up", flush=True)
     time.sleep(60)
@@ -22,31 +22,31 @@ with Mark.take(Path(sys.argv[1])) as mark:
 
 
 def test_nobody_is_up_on_a_new_folder(tmp_path: Path) -> None:
-    assert standing(tmp_path) is None
-    assert standing(tmp_path / "missing") is None
+    assert running_cluster(tmp_path) is None
+    assert running_cluster(tmp_path / "missing") is None
 
 
 def test_a_second_one_is_told_who_the_first_is(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"up\n"
-        known = standing(tmp_path)
+        known = running_cluster(tmp_path)
         assert known is not None
         assert (known.pid, known.http, known.grpc) == (holder.pid, "http://127.0.0.1:1", "127.0.0.1:2")
         with (
             pytest.raises(AlreadyUp, match=f"process {holder.pid}, http://127.0.0.1:1.*gpuyard down"),
-            Mark.take(tmp_path),
+            RunningMark.take(tmp_path),
         ):
             raise AssertionError("two at once")
         os.kill(holder.pid, signal.SIGKILL)
 
-    assert standing(tmp_path) is None, "the lock went with the process, although the file still names it"
+    assert running_cluster(tmp_path) is None, "the lock went with the process, although the file still names it"
     assert (tmp_path / FILE).read_bytes()
-    with Mark.take(tmp_path):
-        assert standing(tmp_path) is not None
+    with RunningMark.take(tmp_path):
+        assert running_cluster(tmp_path) is not None
 
 
 def test_a_folder_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoFolder, match="--data-dir"), Mark.take(tmp_path / "file" / "data"):
+    with pytest.raises(NoFolder, match="--data-dir"), RunningMark.take(tmp_path / "file" / "data"):
         raise AssertionError("there is no such folder")

@@ -16,7 +16,7 @@ from gpuyard import cli
 from gpuyard.cli.input import options
 from gpuyard.cli.up import MARK
 from gpuyard.core.domain.values import TaskStatus
-from gpuyard.live.control_plane.settings import Storage
+from gpuyard.live.control_plane.settings import StorageSection
 from gpuyard.live.sdk import waiting
 from gpuyard.live.sdk.tokens import store_token
 from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
@@ -223,7 +223,7 @@ def test_a_task_that_is_cancelled_while_the_scheduler_is_away_is_cancelled_when_
 
 def test_the_folder_of_a_service_is_the_default_of_the_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert Storage().data_dir == options.SERVICE_FOLDER
+    assert StorageSection().data_dir == options.SERVICE_FOLDER
 
 
 def test_where_no_scheduler_ever_was_the_answer_is_immediate(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.cli.output.printing import print_pairs, print_table, seconds_since, spoken_seconds
+from gpuyard.cli.output.printing import format_seconds, print_pairs, print_table, seconds_since
 
 
 def test_a_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,12 +33,12 @@ def test_what_others_wrote_can_not_move_the_cursor(capsys: pytest.CaptureFixture
     ],
 )
 def test_durations_are_short(seconds: float | None, words: str) -> None:
-    assert spoken_seconds(seconds) == words
+    assert format_seconds(seconds) == words
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.99, "0.99s"), (0.034, "0.034s"), (2.0, "2s"), (9.96, "9s")])
 def test_how_long_a_short_task_ran_is_not_cut_to_nothing(seconds: float, words: str) -> None:
-    assert spoken_seconds(seconds, fine=True) == words
+    assert format_seconds(seconds, fine=True) == words
 
 
 def test_a_duration_ends_with_the_task() -> None:

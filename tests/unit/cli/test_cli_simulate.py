@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.records import JournalEntry
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import ClusterStory, task
 
@@ -299,7 +299,7 @@ def yard(tmp_path: Path) -> Path:
 
 def written(story: ClusterStory, folder: Path) -> Path:
     journal = SqliteJournal.open(folder / "journal")
-    journal.append([Entry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.facts])
     journal.close()
     return folder
 

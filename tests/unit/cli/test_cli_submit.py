@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.cli.output.progress import Progress
+from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.submit import warn_if_nothing_fits
 from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
 from gpuyard.live.sdk import connect
@@ -20,7 +20,7 @@ def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
     with partner(answers) as server:
         warn_if_nothing_fits(connect(server.url, token=""), waits, alone=alone)
     if not alone:
-        with Progress(quiet=False) as progress:
+        with WaitProgress(quiet=False) as progress:
             progress.tell(waits)
             progress.tell(waits)
     return capsys.readouterr().err

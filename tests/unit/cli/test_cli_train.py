@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard import cli
-from gpuyard.learn.performance.ended_tasks import ran_of, wrong_by
+from gpuyard.learn.performance.ended_tasks import ended_runs, mean_error
 from gpuyard.learn.performance.model import SHIPPED, load
-from gpuyard.live.control_plane.scheduler import row_of
+from gpuyard.live.control_plane.scheduler import archive_row
 from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
 from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
 
@@ -283,8 +283,8 @@ def test_ended_tasks_of_a_yard_are_learnt_from_but_for_the_newest(
     assert said["rows"] == {"network": 112, "memory": 112, "utilisation": 112}
     learnt = load(out)
     assert learnt.seen_until == views[111].finished_at
-    newest = ran_of([(row.finished_at, row.answer) for row in map(row_of, views[112:])])
-    before, after = wrong_by(load(SHIPPED), newest), wrong_by(learnt, newest)
+    newest = ended_runs([(row.finished_at, row.answer) for row in map(archive_row, views[112:])])
+    before, after = mean_error(load(SHIPPED), newest), mean_error(learnt, newest)
     assert before is not None
     assert after is not None
     assert before > 0.4

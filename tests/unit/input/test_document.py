@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.document import Document, Unreadable, parse, parse_yaml, with_line
+from gpuyard.input.document import InputDocument, Unreadable, parse, parse_yaml, with_line
 from gpuyard.input.error_location import LocatedError
 
 YAML = """# a file
@@ -102,4 +102,4 @@ def test_references_to_references_are_not_followed_for_ever() -> None:
 
 
 def test_comments_alone_are_no_value() -> None:
-    assert parse_yaml("# nothing\n") == Document(None, "# nothing\n")
+    assert parse_yaml("# nothing\n") == InputDocument(None, "# nothing\n")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.wire.tasks import read_batch, read_task
 
@@ -153,8 +153,8 @@ def test_a_complaint_about_a_part_can_be_told_about_the_whole() -> None:
 
 
 def test_the_nearest_word_is_found_whatever_its_case() -> None:
-    assert nearest("GPU_Cuont", ["gpu_count", "command"]) == "gpu_count"
-    assert nearest("zzz", ["gpu_count", "command"]) is None
+    assert closest_word("GPU_Cuont", ["gpu_count", "command"]) == "gpu_count"
+    assert closest_word("zzz", ["gpu_count", "command"]) is None
 
 
 JSON = st.recursive(

@@ -2,20 +2,20 @@
 
 import pytest
 
-from gpuyard.simulator.accuracy import DAY, Forecast, accuracy, by_day
-from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import Result, play
+from gpuyard.simulator.accuracy import DAY, RuntimeForecast, accuracy, by_day
+from gpuyard.simulator.clusters import parse_cluster
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 
-def forecast(seconds: float, told: float, at: float = 0.0) -> Forecast:
-    return Forecast(at, told, told / 2, told * 2, seconds)
+def forecast(seconds: float, told: float, at: float = 0.0) -> RuntimeForecast:
+    return RuntimeForecast(at, told, told / 2, told * 2, seconds)
 
 
 def played(*jobs: Job, oracle: bool = False) -> Result:
-    return play(JobsOnCluster(jobs, equal_nodes("1x8")), contender("sjf"), oracle=oracle)
+    return simulate_policy(JobsOnCluster(jobs, parse_cluster("1x8")), policy_variant("sjf"), oracle=oracle)
 
 
 def test_twice_too_long_and_twice_too_short_are_equally_wrong() -> None:

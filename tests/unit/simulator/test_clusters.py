@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.simulator.clusters import equal_nodes, read_nodes
+from gpuyard.simulator.clusters import parse_cluster, read_nodes
 from gpuyard.simulator.workloads.trace import WrongTrace
 
 
 def test_a_cluster_in_a_word() -> None:
-    cluster = equal_nodes("3x4:A100")
+    cluster = parse_cluster("3x4:A100")
     assert [len(node.gpus) for node in cluster.nodes] == [4, 4, 4]
     assert {gpu.model for node in cluster.nodes for gpu in node.gpus} == {"A100"}
 
 
 def test_a_cluster_of_several_kinds() -> None:
-    cluster = equal_nodes("2x4:V100+1x8:K80")
+    cluster = parse_cluster("2x4:V100+1x8:K80")
     assert [(node.id, len(node.gpus), node.gpus[0].model) for node in cluster.nodes] == [
         ("node-0001", 4, "V100"),
         ("node-0002", 4, "V100"),
@@ -29,7 +29,7 @@ def test_a_cluster_of_several_kinds() -> None:
 )
 def test_a_word_that_is_no_cluster_gets_a_sentence(text: str) -> None:
     with pytest.raises(WrongTrace, match="--cluster"):
-        equal_nodes(text)
+        parse_cluster(text)
 
 
 def test_a_file_of_nodes_says_pools_sizes_and_models(tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 import pytest
 
 from gpuyard.core.domain.settings import Backfill
-from gpuyard.simulator.policy_variants import NoSuchPolicy, contender
+from gpuyard.simulator.policy_variants import NoSuchPolicy, policy_variant
 
 
 def test_a_name_may_be_followed_by_settings() -> None:
-    fair = contender("default:level_seconds=3600:backfill=none")
+    fair = policy_variant("default:level_seconds=3600:backfill=none")
     assert fair.name == "default:level_seconds=3600:backfill=none"
     assert (fair.settings.level_seconds, fair.settings.backfill) == (3600.0, Backfill.NONE)
-    assert fair.foresight is contender("default").foresight
-    assert contender("fifo+backfill:search_depth=5").settings.backfill is Backfill.GREEDY
+    assert fair.estimate_source is policy_variant("default").estimate_source
+    assert policy_variant("fifo+backfill:search_depth=5").settings.backfill is Backfill.GREEDY
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_a_name_may_be_followed_by_settings() -> None:
 )
 def test_what_can_not_be_meant_gets_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(NoSuchPolicy) as caught:
-        contender(name)
+        policy_variant(name)
     assert sentence in str(caught.value)

@@ -6,18 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from gpuyard.core.domain.values import NodeId
-from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.clusters import Cluster, parse_cluster
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.samples import Samples
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
-TWO_NODES = equal_nodes("2x8")
+TWO_NODES = parse_cluster("2x8")
 
 
 def fragmentation(*jobs: Job, cluster: Cluster = TWO_NODES) -> float:
-    return play(JobsOnCluster(jobs, cluster), contender("fifo")).further["fragmentation"]
+    return simulate_policy(JobsOnCluster(jobs, cluster), policy_variant("fifo")).further["fragmentation"]
 
 
 def test_rests_too_small_for_every_task_are_of_no_use() -> None:
@@ -25,7 +25,7 @@ def test_rests_too_small_for_every_task_are_of_no_use() -> None:
 
 
 def test_so_are_rests_that_are_one_short() -> None:
-    assert fragmentation(Job(0, 100, 5), cluster=equal_nodes("1x9")) == 1.0
+    assert fragmentation(Job(0, 100, 5), cluster=parse_cluster("1x9")) == 1.0
 
 
 def test_a_whole_free_node_is_of_use_to_all() -> None:
@@ -43,7 +43,7 @@ def test_time_counts_by_what_is_free() -> None:
 
 
 def test_only_nodes_that_could_ever_hold_a_task_count() -> None:
-    (large,), (small,) = equal_nodes("1x8").nodes, equal_nodes("1x2:T4").nodes
+    (large,), (small,) = parse_cluster("1x8").nodes, parse_cluster("1x2:T4").nodes
     kinds = Cluster((large, replace(small, id=NodeId("small"))))
     assert fragmentation(Job(0, 100, 4), cluster=kinds) == 0.0
 

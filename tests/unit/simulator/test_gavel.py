@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.simulator.clusters import equal_nodes
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.clusters import parse_cluster
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits
@@ -39,15 +39,15 @@ def test_jobs_that_are_not_in_order_are_sorted_and_counted(tmp_path: Path) -> No
 
 def test_a_job_fits_only_where_it_makes_steps(tmp_path: Path) -> None:
     [job] = read_gavel(*written(tmp_path, JOBS + "LM,320,2,1,7\n")).jobs
-    assert fits(job, equal_nodes("1x2:v100"))
-    assert not fits(job, equal_nodes("1x1:v100+9x8:k80"))
+    assert fits(job, parse_cluster("1x2:v100"))
+    assert not fits(job, parse_cluster("1x1:v100+9x8:k80"))
 
 
 def test_jobs_are_played_as_fast_as_the_table_says_also_if_they_do_not_say_so(tmp_path: Path) -> None:
     jobs = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,0\nLM,100,1,1,0\n")).jobs
-    cluster = equal_nodes("1x2:v100+1x1:k80")
+    cluster = parse_cluster("1x2:v100+1x1:k80")
     for say_speeds, longest in ((True, 10.0), (False, 50.0)):
-        played = play(JobsOnCluster(jobs, cluster, say_speeds=say_speeds), contender("fifo"))
+        played = simulate_policy(JobsOnCluster(jobs, cluster, say_speeds=say_speeds), policy_variant("fifo"))
         assert max(life.jct for life in played.recorder.lives.values()) == longest
 
 

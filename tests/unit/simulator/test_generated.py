@@ -8,12 +8,12 @@ from statistics import mean, median
 
 import pytest
 
-from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.workloads.generated import DAYS, HOURS, GeneratedJobs, instant_of, rhythm_until
+from gpuyard.simulator.clusters import Cluster, parse_cluster
+from gpuyard.simulator.workloads.generated import DAYS, HOURS, GeneratedJobs, arrival_time, expected_arrivals
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import fits
 
-CLUSTER = equal_nodes("32x8")
+CLUSTER = parse_cluster("32x8")
 
 
 def jobs(
@@ -42,7 +42,7 @@ def test_jobs_come_in_order_and_fit_the_cluster() -> None:
     assert all(one.submit <= other.submit for one, other in pairwise(found))
     assert all(job.gpus.bit_count() == 1 and fits(job, CLUSTER) for job in found)
     assert max(job.gpus for job in found) == 64
-    assert {job.gpus for job in jobs(500, cluster=equal_nodes("1x1"))} == {1}
+    assert {job.gpus for job in jobs(500, cluster=parse_cluster("1x1"))} == {1}
 
 
 def test_run_times_have_a_long_tail() -> None:
@@ -74,7 +74,7 @@ def test_more_comes_by_day_than_by_night_and_in_the_week_than_at_its_end() -> No
 
 def test_the_rhythm_can_be_read_in_both_directions() -> None:
     for at in (0.0, 1.0, 3600.0, 100_000.5, 86_400.0 * 7, 5e6):
-        assert instant_of(rhythm_until(at)) == pytest.approx(at)
+        assert arrival_time(expected_arrivals(at)) == pytest.approx(at)
     assert len(DAYS) * len(HOURS) == 168
 
 

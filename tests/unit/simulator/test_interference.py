@@ -10,15 +10,15 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import NewTask, Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Preemption, TaskClass, TaskId, TenantId
-from gpuyard.simulator.clusters import equal_nodes
+from gpuyard.simulator.clusters import parse_cluster
 from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
-from gpuyard.simulator.measures import Measures
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.measures import SimulationMeasures
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 from gpuyard.simulator.workloads.trace import WrongTrace
-from gpuyard.simulator.world import Run, World
+from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing import node
 
 HALF, QUARTER = Share(500), Share(250)
@@ -44,7 +44,7 @@ class Shared:
         self.ends |= {it.task: at for it in facts if isinstance(it, fact.TaskEnded)}
 
     def submits(self, number: int, seconds: float, asked: TaskSpec) -> None:
-        self.world.runs[TaskId(number)] = Run(seconds)
+        self.world.runs[TaskId(number)] = TaskBehavior(seconds)
         self.world.tell(command.SubmitTasks((NewTask(TaskId(number), asked),)))
 
 
@@ -52,7 +52,7 @@ def test_two_that_share_a_card_take_twice_as_long() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {1: 200.0, 2: 200.0}
 
 
@@ -60,7 +60,7 @@ def test_when_one_leaves_early_the_other_speeds_up() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.submits(2, 30.0, spec(HALF))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {2: 60.0, 1: 60.0 + 70.0}
 
 
@@ -69,7 +69,7 @@ def test_when_one_comes_later_only_the_rest_is_slow() -> None:
     yard.submits(1, 100.0, spec(HALF))
     yard.world.advance(80.0)
     yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {1: 80.0 + 40.0, 2: 120.0 + 80.0}
 
 
@@ -77,7 +77,7 @@ def test_beside_several_a_task_keeps_the_product() -> None:
     yard = Shared()
     for number in (1, 2, 3):
         yard.submits(number, 100.0, spec(QUARTER))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == dict.fromkeys((1, 2, 3), 400.0)
 
 
@@ -85,7 +85,7 @@ def test_whoever_has_a_card_alone_is_not_slowed() -> None:
     yard = Shared(cards=2)
     yard.submits(1, 100.0, spec(None))
     yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {1: 100.0, 2: 100.0}
 
 
@@ -95,7 +95,7 @@ def test_a_task_that_is_cancelled_frees_its_neighbour() -> None:
     yard.submits(2, 100.0, spec(HALF))
     yard.world.advance(60.0)
     yard.world.tell(command.CancelTask(TaskId(1)))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {1: 60.0, 2: 60.0 + 70.0}
 
 
@@ -107,12 +107,12 @@ def test_a_task_that_was_stopped_goes_on_with_what_its_slow_run_had_left() -> No
     yard.submits(2, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
     yard.world.advance(40.0)
     yard.submits(3, 1000.0, spec(None, priority=90, task_class=TaskClass.ONLINE))
-    yard.world.run_out()
+    yard.world.run_to_end()
     assert yard.ends == {3: 1040.0, 1: 1040.0 + 160.0, 2: 1040.0 + 160.0}
 
 
-def played(*jobs: Job) -> Measures:
-    return play(JobsOnCluster(jobs, equal_nodes("1x1")), contender("fifo+backfill")).measures
+def played(*jobs: Job) -> SimulationMeasures:
+    return simulate_policy(JobsOnCluster(jobs, parse_cluster("1x1")), policy_variant("fifo+backfill")).measures
 
 
 def test_figures_count_the_slow_time_as_time_with_gpus() -> None:

@@ -7,12 +7,12 @@ import pytest
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import JournalDamaged
 from gpuyard.core.domain.values import Outcome, Preemption, TaskId
-from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.records import JournalEntry
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import Result, play
-from gpuyard.simulator.workloads.journal import Journalled, NothingToPlay, read_journal
-from gpuyard.testing import ClusterStory, Run, cpu_task, gang, task
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import Result, simulate_policy
+from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToPlay, read_journal
+from gpuyard.testing import ClusterStory, TaskBehavior, cpu_task, gang, task
 from tests.replay.random_life import RandomLife
 
 Times = dict[str, tuple[float | None, float | None]]
@@ -27,18 +27,18 @@ def story() -> ClusterStory:
 
 def journal_of(story: ClusterStory, folder: Path) -> Path:
     journal = SqliteJournal.open(folder / "journal")
-    journal.append([Entry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.facts])
     journal.close()
     return folder
 
 
-def read(story: ClusterStory, folder: Path) -> Journalled:
+def read(story: ClusterStory, folder: Path) -> JournalWorkload:
     return read_journal(journal_of(story, folder))
 
 
-def times(story: ClusterStory, result: Result | Journalled) -> Times:
+def times(story: ClusterStory, result: Result | JournalWorkload) -> Times:
     """When each task first had GPUs, and when it was over."""
-    lives = result.happened.lives if isinstance(result, Journalled) else result.recorder.lives
+    lives = result.happened.lives if isinstance(result, JournalWorkload) else result.recorder.lives
     return {story.names[number]: (life.started, life.ended) for number, life in lives.items()}
 
 
@@ -53,7 +53,7 @@ def test_under_the_same_settings_everything_happens_again(story: ClusterStory, t
     story.submits(task("evaluate", gpus=2, runs_for=3, after=("short",), preemption=Preemption.REQUEUE))
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, found.same)) == times(story, found)
+    assert times(story, simulate_policy(found, found.same)) == times(story, found)
     assert times(story, found)["both"] == (101.0, 122.0)
 
 
@@ -68,8 +68,8 @@ def test_under_another_policy_the_engine_decides_anew(story: ClusterStory, tmp_p
     story.runs_out()
     found = read(story, tmp_path)
     assert times(story, found)["one"] == (110.0, 120.0)
-    assert times(story, play(found, contender("fifo", found.contenders)))["one"] == (110.0, 120.0)
-    assert times(story, play(found, contender("fifo+backfill", found.contenders)))["one"] == (2.0, 12.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["one"] == (110.0, 120.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo+backfill", found.variants)))["one"] == (2.0, 12.0)
 
 
 def test_settings_that_changed_change_again_only_where_they_are_to_be_the_same(
@@ -81,19 +81,19 @@ def test_settings_that_changed_change_again_only_where_they_are_to_be_the_same(
     story.decides_by(policy="priority")
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, found.same))["third"] == (10.0, 20.0)
-    assert times(story, play(found, contender("fifo", found.contenders)))["third"] == (20.0, 30.0)
+    assert times(story, simulate_policy(found, found.same))["third"] == (10.0, 20.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["third"] == (20.0, 30.0)
 
 
 def test_a_retry_does_what_the_retry_did_after_the_back_off_of_the_yard(story: ClusterStory, tmp_path: Path) -> None:
     story.decides_by(retry_delay_seconds=7.0)
     story.has_nodes(1, gpus_each=1)
-    story.world.runs[TaskId(1)] = Run(10.0, Outcome.FAILED, 1, then=Run(30.0))
+    story.world.runs[TaskId(1)] = TaskBehavior(10.0, Outcome.FAILED, 1, then=TaskBehavior(30.0))
     story.submits(task("flaky", retries=2))
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, found.same)) == {"flaky": (0.0, 47.0)} == times(story, found)
-    assert times(story, play(found, contender("fifo", found.contenders))) == {"flaky": (0.0, 47.0)}
+    assert times(story, simulate_policy(found, found.same)) == {"flaky": (0.0, 47.0)} == times(story, found)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants))) == {"flaky": (0.0, 47.0)}
 
 
 def test_what_was_cancelled_while_it_waited_is_cancelled_at_the_same_instant(
@@ -105,8 +105,8 @@ def test_what_was_cancelled_while_it_waited_is_cancelled_at_the_same_instant(
     story.cancels("all")
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, contender("fifo", found.contenders)))["all"] == (None, 50.0)
-    assert times(story, play(found, contender("fifo", found.contenders)))["small"] == (50.0, 51.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["all"] == (None, 50.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["small"] == (50.0, 51.0)
 
 
 def test_a_lease_is_given_back_after_as_long_and_not_at_the_same_instant(story: ClusterStory, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_lease_is_given_back_after_as_long_and_not_at_the_same_instant(story: 
     story.runs_out()
     found = read(story, tmp_path)
     assert times(story, found)["lease"] == (0.0, 50.0)
-    again = times(story, play(found, contender("fifo", found.contenders)))
+    again = times(story, simulate_policy(found, policy_variant("fifo", found.variants)))
     assert (again["lease"], again["needs it"]) == ((110.0, 160.0), (None, 160.0))
 
 
@@ -132,8 +132,8 @@ def test_a_task_that_was_suspended_has_only_worked_meanwhile(story: ClusterStory
     story.runs_out()
     found = read(story, tmp_path)
     assert times(story, found) == {"long": (0.0, 120.0), "short": (10.0, 30.0)}
-    assert times(story, play(found, found.same)) == times(story, found)
-    assert times(story, play(found, contender("fifo", found.contenders))) == {
+    assert times(story, simulate_policy(found, found.same)) == times(story, found)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants))) == {
         "long": (0.0, 100.0),
         "short": (100.0, 120.0),
     }
@@ -148,7 +148,7 @@ def test_a_node_is_lost_and_comes_back_as_it_did(story: ClusterStory, tmp_path: 
     story.gets_back("node-1")
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, found.same)) == {"long": (0.0, 160.0)} == times(story, found)
+    assert times(story, simulate_policy(found, found.same)) == {"long": (0.0, 160.0)} == times(story, found)
 
 
 def test_a_timeout_ends_what_it_ended(story: ClusterStory, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_timeout_ends_what_it_ended(story: ClusterStory, tmp_path: Path) -> No
     story.submits(task("first", runs_for=5), task("endless", timeout_seconds=10.0))
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, contender("fifo", found.contenders)))["endless"] == (5.0, 15.0)
+    assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["endless"] == (5.0, 15.0)
 
 
 def test_what_had_not_ended_is_left_out_and_counted(story: ClusterStory, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_had_not_ended_is_left_out_and_counted(story: ClusterStory, tmp_pat
     story.cancels("never")
     found = read(story, tmp_path)
     assert (found.tasks, found.still_running, found.still_waiting) == (1, 1, 2)
-    assert times(story, play(found, found.same)) == {"done": (0.0, 5.0)} == times(story, found)
+    assert times(story, simulate_policy(found, found.same)) == {"done": (0.0, 5.0)} == times(story, found)
 
 
 def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracle_knows_better(
@@ -178,8 +178,11 @@ def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracl
     story.submits(task("boasts", runs_for=50, estimate=5), task("modest", runs_for=20, estimate=30))
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, play(found, contender("sjf", found.contenders)))["boasts"] == (10.0, 60.0)
-    assert times(story, play(found, contender("sjf", found.contenders), oracle=True))["modest"] == (10.0, 30.0)
+    assert times(story, simulate_policy(found, policy_variant("sjf", found.variants)))["boasts"] == (10.0, 60.0)
+    assert times(story, simulate_policy(found, policy_variant("sjf", found.variants), oracle=True))["modest"] == (
+        10.0,
+        30.0,
+    )
 
 
 def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path) -> None:
@@ -187,7 +190,7 @@ def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path
     story.submits(cpu_task("count", cpus=4, runs_for=10))
     story.runs_out()
     found = read(story, tmp_path)
-    measures = play(found, found.same).measures
+    measures = simulate_policy(found, found.same).measures
     assert (measures.jobs, measures.avg_jct_s, measures.utilisation) == (1, 10.0, 0.0)
 
 
@@ -196,8 +199,8 @@ def test_any_life_can_be_played_again_under_any_policy(seed: int, tmp_path: Path
     life = RandomLife(seed)
     life.lives(120)
     found = read(life.story, tmp_path)
-    for each in found.contenders.values():
-        result = play(found, each)
+    for each in found.variants.values():
+        result = simulate_policy(found, each)
         assert result.recorder.lives.keys() == found.happened.lives.keys()
         assert 0 < result.measures.jobs <= found.tasks
 
@@ -207,11 +210,11 @@ def test_a_journal_that_is_being_written_is_read_and_left_as_it_is(story: Cluste
     story.submits(task("first", runs_for=10))
     story.runs_out()
     journal = SqliteJournal.open(tmp_path)
-    journal.append([Entry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.facts])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"}
     assert read_journal(tmp_path).tasks == 1
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in before} == before
-    journal.append([Entry(story.now, fact.AccessChanged("user_added", "ann"))])
+    journal.append([JournalEntry(story.now, fact.AccessChanged("user_added", "ann"))])
     journal.close()
 
 
@@ -229,7 +232,7 @@ def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp
     story.has_nodes(1, gpus_each=1)
     journal = SqliteJournal.open(tmp_path, segment_facts=2)
     for at, event in story.facts:
-        journal.append([Entry(at, event)])
+        journal.append([JournalEntry(at, event)])
     journal.close()
     min(tmp_path.glob("facts-*.sqlite")).unlink()
     with pytest.raises(NothingToPlay, match="begins with fact 3, and what was before it is needed, too"):

@@ -2,22 +2,22 @@
 
 import pytest
 
-from gpuyard.simulator.clusters import Cluster, equal_nodes
-from gpuyard.simulator.measures import Measures, jain, percentile
-from gpuyard.simulator.policy_variants import CONTENDERS, NoSuchPolicy, contender
-from gpuyard.simulator.run import NothingEnded, play
+from gpuyard.simulator.clusters import Cluster, parse_cluster
+from gpuyard.simulator.measures import SimulationMeasures, jain_index, percentile
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, NoSuchPolicy, policy_variant
+from gpuyard.simulator.run import NothingEnded, simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
 
-ONE_NODE = equal_nodes("1x8")
+ONE_NODE = parse_cluster("1x8")
 
 
-def played(policy: str, *jobs: Job, cluster: Cluster = ONE_NODE, oracle: bool = True) -> Measures:
-    return play(JobsOnCluster(jobs, cluster), contender(policy), oracle=oracle).measures
+def played(policy: str, *jobs: Job, cluster: Cluster = ONE_NODE, oracle: bool = True) -> SimulationMeasures:
+    return simulate_policy(JobsOnCluster(jobs, cluster), policy_variant(policy), oracle=oracle).measures
 
 
 def starts(policy: str, *jobs: Job) -> list[float | None]:
-    lives = play(JobsOnCluster(jobs, ONE_NODE), contender(policy), oracle=True).recorder.lives
+    lives = simulate_policy(JobsOnCluster(jobs, ONE_NODE), policy_variant(policy), oracle=True).recorder.lives
     return [life.started for life in lives.values()]
 
 
@@ -48,8 +48,8 @@ def test_a_job_that_was_stopped_pays_for_it_and_keeps_what_it_had_done() -> None
 def test_a_job_larger_than_a_node_takes_equal_parts_of_several() -> None:
     assert (resources(Job(0, 1, 16), 8).nodes, resources(Job(0, 1, 16), 8).gpus) == (2, 8)
     assert (resources(Job(0, 1, 14), 8).nodes, resources(Job(0, 1, 14), 8).gpus) == (2, 7)
-    assert fits(Job(0, 1, 16), equal_nodes("2x8"))
-    assert not fits(Job(0, 1, 17), equal_nodes("2x8"))
+    assert fits(Job(0, 1, 16), parse_cluster("2x8"))
+    assert not fits(Job(0, 1, 17), parse_cluster("2x8"))
 
 
 def test_without_an_oracle_a_job_is_judged_by_those_that_had_ended() -> None:
@@ -68,7 +68,7 @@ def test_measures_of_one_run_add_up() -> None:
 
 
 def test_a_gang_needs_enough_nodes_that_are_large_enough() -> None:
-    nodes = (*equal_nodes("1x8").nodes, *equal_nodes("9x4:A100").nodes[1:])
+    nodes = (*parse_cluster("1x8").nodes, *parse_cluster("9x4:A100").nodes[1:])
     assert not fits(Job(0, 1, 16), Cluster(nodes))
     assert fits(Job(0, 1, 8), Cluster(nodes))
 
@@ -85,16 +85,16 @@ def test_percentiles_lie_between_neighbours() -> None:
 
 
 def test_one_of_four_with_all_the_wait_is_a_fairness_of_a_quarter() -> None:
-    assert jain([0.0, 0.0, 0.0, 5.0]) == 0.25
+    assert jain_index([0.0, 0.0, 0.0, 5.0]) == 0.25
 
 
 def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
     with pytest.raises(NoSuchPolicy, match="There is no policy 'lifo' to simulate; there are: fifo"):
-        contender("lifo+backfill")
+        policy_variant("lifo+backfill")
 
 
-@pytest.mark.parametrize("name", CONTENDERS)
+@pytest.mark.parametrize("name", POLICY_VARIANTS)
 def test_every_contender_plays_to_the_end(name: str) -> None:
     jobs = [Job(place * 7 % 50, 10 + place * 37 % 200, 1 << place % 5, f"user{place % 3}") for place in range(60)]
     jobs.sort(key=lambda job: job.submit)
-    assert played(name, *jobs, cluster=equal_nodes("2x8"), oracle=False).jobs == 60
+    assert played(name, *jobs, cluster=parse_cluster("2x8"), oracle=False).jobs == 60

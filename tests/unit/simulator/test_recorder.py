@@ -9,7 +9,7 @@ from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
-from gpuyard.simulator.recorder import Life, Recorder
+from gpuyard.simulator.recorder import Recorder, TaskTimeline
 
 PLACEMENT = Placement((Slice(NodeId("a"), (0, 1)),))
 
@@ -29,11 +29,11 @@ def test_a_life_is_told_from_its_submission_to_its_end() -> None:
     recorder = Recorder()
     recorder.hear(1.0, [submitted(3, "ann"), submitted(7, "bob")])
     recorder.hear(2.0, [fact.TaskPlaced(TaskId(7), 1, PLACEMENT)])
-    assert recorder.lives[TaskId(7)] == Life("bob", 1.0, 2.0, None, 0.0, 0)
+    assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, None, 0.0, 0)
     recorder.hear(5.0, [fact.AttemptStopping(TaskId(7), 1, Cause(Why.PREEMPTED, task=TaskId(9)))])
     recorder.hear(6.0, ended(7))
-    assert recorder.lives[TaskId(7)] == Life("bob", 1.0, 2.0, 6.0, 4.0, 1)
-    assert recorder.lives[TaskId(3)] == Life("ann", 1.0, None, None, 0.0, 0)
+    assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, 6.0, 4.0, 1)
+    assert recorder.lives[TaskId(3)] == TaskTimeline("ann", 1.0, None, None, 0.0, 0)
     assert (list(recorder.lives), [life.user for life in recorder.lives.over()]) == ([3, 7], ["bob"])
     assert recorder.gpu_seconds == 8.0
     with pytest.raises(KeyError):

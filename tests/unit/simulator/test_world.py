@@ -8,7 +8,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Outcome, Preemption, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.simulator.world import Run, World
+from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing import node
 
 TASK, OTHER = TaskId(1), TaskId(2)
@@ -37,60 +37,62 @@ def ends(heard: Heard, task: TaskId = TASK) -> list[tuple[float, TaskStatus]]:
 
 def test_after_a_failure_the_next_attempt_does_what_comes_then() -> None:
     world, heard = world_with(command.ChangeSettings(Settings(retry_delay_seconds=2.0)))
-    world.runs[TASK] = Run(10.0, Outcome.FAILED, 1, then=Run(0.0, Outcome.NOT_LAUNCHED, None, then=Run(30.0)))
+    world.runs[TASK] = TaskBehavior(
+        10.0, Outcome.FAILED, 1, then=TaskBehavior(0.0, Outcome.NOT_LAUNCHED, None, then=TaskBehavior(30.0))
+    )
     world.tell(submitted(TASK, spec(retries=3)))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard) == [(10.0 + 2.0 + 0.0 + 4.0 + 30.0, TaskStatus.SUCCESS)]
 
 
 def test_a_run_that_always_fails_fails_again() -> None:
     world, heard = world_with(command.ChangeSettings(Settings(retry_delay_seconds=2.0)))
-    world.runs[TASK] = Run(10.0, Outcome.FAILED, 1)
+    world.runs[TASK] = TaskBehavior(10.0, Outcome.FAILED, 1)
     world.tell(submitted(TASK, spec(retries=1)))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard) == [(22.0, TaskStatus.FAILED)]
 
 
 def test_a_launch_takes_as_long_as_its_run_says() -> None:
     world, heard = world_with()
-    world.runs[TASK] = Run(10.0, start_seconds=3.0)
+    world.runs[TASK] = TaskBehavior(10.0, start_seconds=3.0)
     world.tell(submitted(TASK, spec()))
-    world.run_out()
+    world.run_to_end()
     assert [at for at, it in heard if isinstance(it, fact.AttemptStarted)] == [3.0]
     assert ends(heard) == [(13.0, TaskStatus.SUCCESS)]
 
 
 def test_a_run_without_an_end_goes_on_until_it_is_told_to_end() -> None:
     world, heard = world_with()
-    world.runs[TASK] = Run(inf)
+    world.runs[TASK] = TaskBehavior(inf)
     world.tell(submitted(TASK, spec(timeout_seconds=50.0)))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard) == [(50.0, TaskStatus.TIMEOUT)]
 
 
 def test_a_task_that_its_user_ended_is_cancelled_when_it_has_run_as_long() -> None:
     world, heard = world_with()
-    world.runs[TASK] = Run(20.0, Outcome.STOPPED, None)
+    world.runs[TASK] = TaskBehavior(20.0, Outcome.STOPPED, None)
     world.tell(submitted(TASK, spec()))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard) == [(20.0, TaskStatus.CANCELLED)]
 
 
 def test_a_task_that_was_stopped_for_another_is_cancelled_by_its_user_only_when_it_has_run_as_long() -> None:
     all_online = command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW))
     world, heard = world_with(all_online, command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
-    world.runs[TASK], world.runs[OTHER] = Run(20.0, Outcome.STOPPED, None), Run(100.0)
+    world.runs[TASK], world.runs[OTHER] = TaskBehavior(20.0, Outcome.STOPPED, None), TaskBehavior(100.0)
     world.tell(submitted(TASK, spec(4, preemption=Preemption.CHECKPOINT, priority=10)))
     world.advance(15.0)
     world.tell(submitted(OTHER, spec(4, priority=90, task_class=TaskClass.ONLINE)))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard, OTHER) == [(115.0, TaskStatus.SUCCESS)]
     assert ends(heard) == [(120.0, TaskStatus.CANCELLED)]
 
 
 def test_a_run_may_be_as_slow_as_nobody_said() -> None:
     world, heard = world_with()
-    world.runs[TASK] = Run(10.0, speeds=(("A100", 1.0), ("H100", 4.0)))
+    world.runs[TASK] = TaskBehavior(10.0, speeds=(("A100", 1.0), ("H100", 4.0)))
     world.tell(submitted(TASK, spec()))
-    world.run_out()
+    world.run_to_end()
     assert ends(heard) == [(40.0, TaskStatus.SUCCESS)]

@@ -51,12 +51,17 @@ def active(env: Mapping[str, str], own_prefix: str = sys.prefix) -> dict[str, st
 
 def everything(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """All variables that a task can be given, and the names of those left out because they look like secrets."""
-    from gpuyard.live.wire.tasks import SET_BY_US
+    from gpuyard.live.wire.tasks import RESERVED_VARIABLES
 
     sent: dict[str, str] = {}
     secret = []
     for name, value in env.items():
-        if name in _SESSION or name in SET_BY_US or name.startswith(_SESSION_PREFIXES) or not name.isprintable():
+        if (
+            name in _SESSION
+            or name in RESERVED_VARIABLES
+            or name.startswith(_SESSION_PREFIXES)
+            or not name.isprintable()
+        ):
             continue
         if _SECRET.search(name):
             secret.append(name)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from gpuyard.cli.output.errors import Asked
+from gpuyard.cli.output.errors import CallContext
 
 if TYPE_CHECKING:
-    from gpuyard.live.sdk import Client, YardError
+    from gpuyard.live.sdk import Client, ClusterError
 
 
 class _Call:
@@ -25,7 +25,7 @@ class _Call:
 def _remember(context: typer.Context, value: bool) -> bool:
     """For whoever says what went wrong."""
     _Call.as_json = value
-    if value and isinstance(context.obj, Asked):
+    if value and isinstance(context.obj, CallContext):
         context.obj.as_json = True
     return value
 
@@ -42,39 +42,39 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-Json = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Do not say that it waits and when it starts.")]
-Server = Annotated[
+JsonOption = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Do not say that it waits and when it starts.")]
+ServerOption = Annotated[
     str | None,
     typer.Option("--server", metavar="URL", help="The scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."),
 ]
-Token = Annotated[
+TokenOption = Annotated[
     str | None,
     typer.Option(
         "--token", metavar="TOKEN", help="Who you are (default: GPUYARD_TOKEN, or what `gpuyard login` kept)."
     ),
 ]
-DataDir = Annotated[
+DataDirOption = Annotated[
     Path | None,
     typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (default: ~/.local/share/gpuyard)."),
 ]
-Config = Annotated[
+ConfigOption = Annotated[
     Path | None,
     typer.Option(
         "--config", "-config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."
     ),
 ]
-SettingsAsJson = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
-CheckConfig = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
+SettingsJsonOption = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
+CheckConfigOption = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
 
-TakeOver = Annotated[
+TakeOverOption = Annotated[
     bool,
     typer.Option(
         "--take-over",
         help="Go before a later scheduler of this yard that nodes have obeyed, after a restore. Stop that one first.",
     ),
 ]
-AcceptYard = Annotated[
+AcceptClusterOption = Annotated[
     str,
     typer.Option("--accept-yard", metavar="ID", help="Move this node to another yard: the one with this id."),
 ]
@@ -146,7 +146,7 @@ def _is_known(server: str | None) -> bool:
     return was_up(data_folder(None), RECENTLY_SECONDS) or Path(SERVICE_FOLDER).is_dir()
 
 
-def _tell_of_wait(error: "YardError", seconds: float) -> None:
+def _tell_of_wait(error: "ClusterError", seconds: float) -> None:
     if not _Call.as_json:
         seen = str(error).split(". ")[0].rstrip(".")
         words = f"{seen}. Waiting for it, {seconds:g} s at most ({WAIT_OPTION})."

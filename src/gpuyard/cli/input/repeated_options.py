@@ -5,7 +5,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 
-class ManyWords(TyperCommand):
+class MultiValueCommand(TyperCommand):
     """A verb whose options of many values may be said once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

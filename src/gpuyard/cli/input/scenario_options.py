@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.simulator.failures import Chance, Draw
-    from gpuyard.simulator.scenarios import Conditions, Elastic, Repair, Sleep
+    from gpuyard.simulator.failures import NodeRandom, RandomDraw
+    from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SleepingNodes
     from gpuyard.simulator.workloads.arrival import Workload
 
 BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
@@ -21,31 +21,31 @@ class WrongCondition(WrongInput):
     """The conditions of a simulation can not be."""
 
 
-def conditions_of(
+def scenario_of(
     seed: int, *, elastic: str | None, suspend_idle: str | None, price: float | None, failures: str | None
-) -> "dict[str, Conditions]":
+) -> "dict[str, Scenario]":
     """What every policy is played under, each by what it adds to the policy's name: the fixed cluster comes first."""
-    from gpuyard.simulator.scenarios import Conditions
+    from gpuyard.simulator.scenarios import Scenario
 
     if price is not None and not 0 <= price <= MOST:
         raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, not below 0.")
     repair = _repair(failures) if failures is not None else None
-    pools: dict[str, Elastic | Sleep | None] = {"": None}
+    pools: dict[str, ElasticNodes | SleepingNodes | None] = {"": None}
     if elastic is not None:
         pools["+elastic"] = _elastic(elastic)
     if suspend_idle is not None:
         pools["+suspend"] = _sleep(suspend_idle)
     metered = elastic is not None or suspend_idle is not None or price is not None
-    return {name: Conditions(pool, repair, metered, price, _chance(seed)) for name, pool in pools.items()}
+    return {name: Scenario(pool, repair, metered, price, _chance(seed)) for name, pool in pools.items()}
 
 
-def check_pools(conditions: "dict[str, Conditions]", workload: "Workload") -> None:
+def check_pools(scenario: "dict[str, Scenario]", workload: "Workload") -> None:
     """Whether a workload can be played under them."""
-    from gpuyard.simulator.scenarios import Elastic, kinds_of
+    from gpuyard.simulator.scenarios import ElasticNodes, kinds_of
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, resources
 
-    for each in conditions.values():
-        if isinstance(each.pool, Elastic):
+    for each in scenario.values():
+        if isinstance(each.pool, ElasticNodes):
             assert isinstance(workload, JobsOnCluster)
             kinds = kinds_of(workload.cluster.nodes)
             if len(kinds) > 1:
@@ -56,10 +56,10 @@ def check_pools(conditions: "dict[str, Conditions]", workload: "Workload") -> No
                 raise WrongCondition(f"--elastic: a job needs {needed:,} nodes, and the pool has {most:,} at the most.")
 
 
-def _elastic(text: str) -> "Elastic":
+def _elastic(text: str) -> "ElasticNodes":
     from gpuyard.core.domain.pool import PoolSettings
     from gpuyard.simulator.clusters import MOST_NODES
-    from gpuyard.simulator.scenarios import Elastic
+    from gpuyard.simulator.scenarios import ElasticNodes
 
     wrong = WrongCondition(
         f"--elastic is {text!r}; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]], such as 8:72:180, or 8:72:180:0.05 "
@@ -68,27 +68,27 @@ def _elastic(text: str) -> "Elastic":
     least, most, boot, failing = _numbers(text, 2, (BOOT_SECONDS, 0.0), wrong)
     if least != int(least) or most != int(most) or not least <= most or not 1 <= most <= MOST_NODES or failing >= 1:
         raise wrong
-    return Elastic(PoolSettings(int(least), int(most), boot_limit_seconds=inf), boot, failing)
+    return ElasticNodes(PoolSettings(int(least), int(most), boot_limit_seconds=inf), boot, failing)
 
 
-def _sleep(text: str) -> "Sleep":
-    from gpuyard.simulator.scenarios import Sleep
+def _sleep(text: str) -> "SleepingNodes":
+    from gpuyard.simulator.scenarios import SleepingNodes
 
     wrong = WrongCondition(
         f"--suspend-idle is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90."
     )
     idle, wake = _numbers(text, 1, (WAKE_SECONDS,), wrong)
-    return Sleep(idle, wake)
+    return SleepingNodes(idle, wake)
 
 
-def _repair(text: str) -> "Repair":
-    from gpuyard.simulator.scenarios import Repair
+def _repair(text: str) -> "FailingNodes":
+    from gpuyard.simulator.scenarios import FailingNodes
 
     wrong = WrongCondition(f"--failures is {text!r}; it must be MTBF_HOURS:REPAIR_HOURS, such as 1000:4.")
     up, repair = _numbers(text, 2, (), wrong)
     if not up:
         raise wrong
-    return Repair(up, repair)
+    return FailingNodes(up, repair)
 
 
 def _numbers(text: str, needed: int, usual: tuple[float, ...], wrong: WrongCondition) -> Iterator[float]:
@@ -103,10 +103,10 @@ def _numbers(text: str, needed: int, usual: tuple[float, ...], wrong: WrongCondi
     return iter([*found, *usual[len(found) - needed :]])
 
 
-def _chance(seed: int) -> "Chance":
+def _chance(seed: int) -> "NodeRandom":
     """A stream of numbers for every name, the same for every policy."""
 
-    def stream(name: str) -> "Draw":
+    def stream(name: str) -> "RandomDraw":
         return Random(f"{seed} {name}").random  # noqa: S311 - failures, not secrets
 
     return stream

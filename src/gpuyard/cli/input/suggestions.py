@@ -43,7 +43,7 @@ FEW = 8
 """So many verbs are named all."""
 
 
-class Verb(TyperCommand):
+class ApiCommand(TyperCommand):
     """One that speaks to a scheduler can be told how long to wait for it."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -56,7 +56,7 @@ def _add_wait_option(params: list[Any]) -> None:
         params.append(wait_option())
 
 
-class Verbs(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of verbs that says which one was meant."""
 
     def __init__(self, *args: Any, **named: Any) -> None:

@@ -15,7 +15,7 @@ import typer
 
 from gpuyard.cli.input.options import finite, priority_of, seconds_of
 
-Request: TypeAlias = dict[str, Any]
+RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 
 
@@ -49,7 +49,7 @@ def what_it_needs(
     require_fit: Annotated[
         bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
     ] = False,
-) -> Request:
+) -> RequestFields:
     """Where it can run."""
     if gpus == 0 and not cpus and fraction is None:
         message = "a task without GPUs needs --cpus N; ask for at least one GPU or one CPU"
@@ -85,7 +85,7 @@ def when_it_runs(
     estimate: Annotated[
         str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
     ] = None,
-) -> Request:
+) -> RequestFields:
     """Its place in the queue."""
     return {
         "priority": priority_of(priority),
@@ -112,7 +112,7 @@ def how_it_ends(
     on_lost: Annotated[
         str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
     ] = None,
-) -> Request:
+) -> RequestFields:
     """And whether it begins anew."""
     return {
         "timeout": seconds_of(timeout, "--timeout"),
@@ -136,7 +136,7 @@ def what_it_is_called(
         str | None,
         typer.Option("--work", metavar="K=V,...", help="What it computes: model=resnet50,batch=64,steps=1000."),
     ] = None,
-) -> Request:
+) -> RequestFields:
     """Names, for people and for the books; and what it computes."""
     return {
         "work": _work(work),
@@ -177,7 +177,7 @@ def what_runs(
     work_dir: Annotated[
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
     ] = None,
-) -> Request:
+) -> RequestFields:
     """The command and what it finds."""
     return {
         "command": _command(command, shell),
@@ -188,7 +188,7 @@ def what_runs(
     }
 
 
-PARTS: tuple[Callable[..., Request], ...] = (
+PARTS: tuple[Callable[..., RequestFields], ...] = (
     what_it_needs,
     when_it_runs,
     how_it_ends,
@@ -198,13 +198,13 @@ PARTS: tuple[Callable[..., Request], ...] = (
 """The whole request, in the order of `--help`."""
 
 
-def asking(verb: Callable[..., None]) -> Callable[..., None]:
+def task_options(verb: Callable[..., None]) -> Callable[..., None]:
     """A verb whose first argument is such a request, with all the options of one and its own."""
     options = {part: list(signature(part).parameters.values()) for part in PARTS}
     own = list(signature(verb).parameters.values())[1:]
 
     def called(**values: Any) -> None:
-        request: Request = {}
+        request: RequestFields = {}
         for part, asked in options.items():
             request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
         verb(request, **values)

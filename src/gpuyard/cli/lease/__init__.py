@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.input.options import (
-    Json,
-    Quiet,
-    Server,
-    Token,
+    JsonOption,
+    QuietOption,
+    ServerOption,
+    TokenOption,
     client,
     finite,
     is_for_a_verb_below,
     priority_of,
     seconds_of,
 )
-from gpuyard.cli.input.suggestions import Verbs
-from gpuyard.cli.lease.guard import Guard
+from gpuyard.cli.input.suggestions import CommandGroup
+from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.listing import Listing, verb
-from gpuyard.cli.output.progress import Progress
+from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.output.task_output import gone, is_gone, told_of_outages
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, Lease
     from gpuyard.live.wire.answers import LeaseAnswer
 
-app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 
@@ -61,15 +61,15 @@ def lease(
         str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
     ] = None,
     project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    quiet: QuietOption = False,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Lease GPUs: wait for them, print the lease's id and CUDA_VISIBLE_DEVICES. Give them back with `lease release`."""
     if is_for_a_verb_below(context, as_json, server, token):
         return
-    yard = client(server, token)
+    cluster = client(server, token)
     fields: dict[str, Any] = {
         "gpu_model": gpu_model or None,
         "gpu_memory_mb": gpu_mem,
@@ -79,20 +79,20 @@ def lease(
         "tenant_id": tenant,
         "project": project,
     }
-    from gpuyard.live.sdk import NotFound, Unreachable, YardError
+    from gpuyard.live.sdk import ClusterError, NotFound, Unreachable
     from gpuyard.live.sdk.client import new_key
 
     seconds, wait_seconds = seconds_of(timeout, "--timeout"), seconds_of(wait, "--wait")
     interrupts = _interrupts()
     pressed = _note_interrupts(interrupts)
     key = new_key()
-    guard = Guard(
+    guard = LeaseGuard(
         lambda: client(server, token),
         lambda own: own.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields),
     )
     try:
-        asked = yard.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields)
-    except YardError as error:
+        asked = cluster.ask_for_lease(gpus, timeout=seconds, idempotency_key=key, **fields)
+    except ClusterError as error:
         if not error.may_have_arrived:
             guard.settle()
         elif isinstance(error, Unreachable):
@@ -105,14 +105,14 @@ def lease(
             signal.signal(number, signal.default_int_handler)
         if pressed:
             raise KeyboardInterrupt
-        with Progress(quiet=quiet or as_json) as progress:
+        with WaitProgress(quiet=quiet or as_json) as progress:
             outages = None if as_json else told_of_outages(asked.id, progress)
-            held = yard.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
+            held = cluster.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
         _print(held, as_json=as_json)
     except BaseException as error:
-        _give_up(yard, asked, guard, as_json=as_json)
+        _give_up(cluster, asked, guard, as_json=as_json)
         if isinstance(error, NotFound) and is_gone(error):
-            raise gone(error, asked.id, yard, as_json=as_json) from None
+            raise gone(error, asked.id, cluster, as_json=as_json) from None
         raise
     guard.settle()
 
@@ -129,13 +129,13 @@ def _print(held: "Lease", *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _give_up(yard: "Client", lease: "LeaseAnswer", guard: Guard, *, as_json: bool) -> None:
+def _give_up(cluster: "Client", lease: "LeaseAnswer", guard: LeaseGuard, *, as_json: bool) -> None:
     """Only its asker knows of this lease; where the scheduler is away the guard goes on trying."""
     from gpuyard.live.sdk import NotFound
     from gpuyard.live.sdk.waiting import AWAY
 
     try:
-        yard.without_waiting().release_lease(lease)
+        cluster.without_waiting().release_lease(lease)
     except AWAY as error:
         again = f"gpuyard lease release {lease.id}"
         message = f"{lease.id} could not be given back yet, and is tried again for two minutes. If that fails: {again}"
@@ -171,27 +171,27 @@ def _note_interrupts(interrupts: "Sequence[signal.Signals]") -> list[int]:
 @app.command()
 def release(
     lease_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Leases, such as task-7.")],
-    as_json: Json = False,
-    server: Server = None,
-    token: Token = None,
+    as_json: JsonOption = False,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:
     """Give GPUs back."""
-    yard = client(server, token)
+    cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
     for one in lease_ids:
-        yard.release_lease(one)
-        report(yard, f"{one} was released.", as_json=as_json)
+        cluster.release_lease(one)
+        report(cluster, f"{one} was released.", as_json=as_json)
 
 
 @app.command("list")
 @verb
-def list_(yard: "Client") -> Listing:
+def list_(cluster: "Client") -> Listing:
     """List leases that are held or waited for."""
-    from gpuyard.cli.output.printing import spoken_instant
+    from gpuyard.cli.output.printing import format_instant
 
     rows = (
-        (one.id, one.status, one.tenant_id, one.user, one.gpus, spoken_instant(one.expires_at), one.reason)
-        for one in yard.leases().leases
+        (one.id, one.status, one.tenant_id, one.user, one.gpus, format_instant(one.expires_at), one.reason)
+        for one in cluster.leases().leases
     )
     return Listing(NAMES, rows)

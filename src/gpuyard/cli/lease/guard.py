@@ -32,7 +32,7 @@ SETTLED = b"."
 PAUSE_SECONDS = 0.5
 
 
-class Guard:
+class LeaseGuard:
     """Watches over one lease. Fork it before the lease is asked for and before any thread is started."""
 
     def __init__(self, connect: "Callable[[], Client]", ask: "Callable[[Client], LeaseAnswer]") -> None:
@@ -80,12 +80,12 @@ def _watch(pipe: int, connect: "Callable[[], Client]", ask: "Callable[[Client], 
     from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
     lease = _lease_in(said)
-    yard = connect().without_waiting()
+    cluster = connect().without_waiting()
     give_up_at = time.monotonic() + RESTART_SECONDS
     while time.monotonic() < give_up_at:
         try:
-            lease = lease or ask(yard)
-            yard.release_lease(lease)
+            lease = lease or ask(cluster)
+            cluster.release_lease(lease)
         except AWAY:
             time.sleep(PAUSE_SECONDS)
         else:

@@ -32,7 +32,7 @@ _OPTION_OF = {
 """Fields of the API whose option has another name."""
 
 
-class Asked:
+class CallContext:
     """What `main` has to know of a call that failed."""
 
     as_json = False

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import typer
 
-from gpuyard.cli.input.options import Json, Server, Token, client, is_for_a_verb_below
-from gpuyard.cli.input.suggestions import Verbs
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, is_for_a_verb_below
+from gpuyard.cli.input.suggestions import CommandGroup
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -27,7 +27,7 @@ Look: TypeAlias = "Callable[[Client], Listing]"
 def verb(look: Look) -> Callable[..., None]:
     """A verb that prints such a list."""
 
-    def called(as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    def called(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:
         _show(look, as_json=as_json, server=server, token=token)
 
     called.__name__, called.__doc__ = look.__name__, look.__doc__
@@ -36,9 +36,11 @@ def verb(look: Look) -> Callable[..., None]:
 
 def group(look: Look) -> typer.Typer:
     """A group of verbs that prints such a list when none of them is called."""
-    app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+    app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
-    def called(context: typer.Context, as_json: Json = False, server: Server = None, token: Token = None) -> None:
+    def called(
+        context: typer.Context, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
+    ) -> None:
         if not is_for_a_verb_below(context, as_json, server, token):
             _show(look, as_json=as_json, server=server, token=token)
 
@@ -48,11 +50,11 @@ def group(look: Look) -> typer.Typer:
 
 
 def _show(look: Look, *, as_json: bool, server: str | None, token: str | None) -> None:
-    yard = client(server, token)
-    listing = look(yard)
+    cluster = client(server, token)
+    listing = look(cluster)
     from gpuyard.cli.output.printing import print_answer, print_table
 
     if as_json:
-        print_answer(yard)
+        print_answer(cluster)
     else:
         print_table(listing.names, listing.rows, right=listing.right)

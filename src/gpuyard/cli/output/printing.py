@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
 
-COLOURS = {
+COLORS = {
     "running": "green",
     "online": "green",
     "idle": "green",
@@ -37,15 +37,15 @@ def print_json(answer: object) -> None:
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
 
 
-def print_answer(yard: "Client") -> None:
+def print_answer(cluster: "Client") -> None:
     """What the scheduler said last, as it said it."""
-    sys.stdout.write(yard.connection.last_answer.decode() + "\n")
+    sys.stdout.write(cluster.connection.last_answer.decode() + "\n")
 
 
-def report(yard: "Client", sentence: str, *, as_json: bool) -> None:
+def report(cluster: "Client", sentence: str, *, as_json: bool) -> None:
     """What was done: in a sentence, or as the scheduler said it."""
     if as_json:
-        print_answer(yard)
+        print_answer(cluster)
     else:
         sys.stdout.write(f"{sentence}\n")
 
@@ -72,7 +72,7 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right
             max_width=None if name in WRAPPED else LONG,
         )
     for row in texts:
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=COLORS.get(cell, "")) for cell in row))
     Console().print(table)
 
 
@@ -123,7 +123,7 @@ def seconds_since(instant: str | None, until: str | None = None) -> float | None
     return max(0.0, (end - datetime.fromisoformat(instant)).total_seconds())
 
 
-def spoken_seconds(seconds: float | None, *, fine: bool = False) -> str:
+def format_seconds(seconds: float | None, *, fine: bool = False) -> str:
     """45s, 12m, 3h10m, 2d4h; with `fine` two digits of what is shorter than ten seconds: 0.99s, 2.5s."""
     if seconds is None:
         return ""
@@ -140,7 +140,7 @@ def spoken_seconds(seconds: float | None, *, fine: bool = False) -> str:
     return f"{whole // 86400}d{hours}h" if hours else f"{whole // 86400}d"
 
 
-def spoken_instant(instant: str | None) -> str:
+def format_instant(instant: str | None) -> str:
     """On this machine's clock."""
     if instant is None:
         return ""

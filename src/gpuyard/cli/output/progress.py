@@ -19,7 +19,7 @@ NO_NODES_SENTENCE = (
 """Most often seen right after `gpuyard up`, where nothing is to be done."""
 
 
-class Progress:
+class WaitProgress:
     """Of one task. `with` leaves no line on the terminal, whatever happens."""
 
     def __init__(self, *, quiet: bool) -> None:

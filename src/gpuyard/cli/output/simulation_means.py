@@ -6,11 +6,11 @@ from typing import Any
 from gpuyard.cli.output.printing import print_table
 from gpuyard.simulator.confidence import Mean, difference, mean_of
 
-Found = Mapping[str, Sequence[Mapping[str, float]]]
+RepeatedFigures = Mapping[str, Sequence[Mapping[str, float]]]
 """For each policy, the figures of each workload, in the same order."""
 
 
-def as_figures(found: Found) -> dict[str, Any]:
+def as_figures(found: RepeatedFigures) -> dict[str, Any]:
     """Means under the names of the figures; `ci95`: half of each interval; `difference`: to the first policy."""
     base = next(iter(found))
     rows: dict[str, Any] = {}
@@ -25,7 +25,7 @@ def as_figures(found: Found) -> dict[str, Any]:
     return rows
 
 
-def print_means(found: Found) -> None:
+def print_means(found: RepeatedFigures) -> None:
     """For people."""
     base = next(iter(found))
     names = ("POLICY", "AVG JCT", f"− {base}", "P99 JCT", "AVG QUEUE", "P99.9 QUEUE", "PREEMPTIONS", "USED", "FAIRNESS")

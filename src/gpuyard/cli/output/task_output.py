@@ -18,9 +18,9 @@ import typer
 from gpuyard.cli.output.errors import complain
 
 if TYPE_CHECKING:
-    from gpuyard.cli.output.progress import Progress
+    from gpuyard.cli.output.progress import WaitProgress
     from gpuyard.core.domain.errors import GpuyardError
-    from gpuyard.live.sdk import Client, Refused, Task, YardError
+    from gpuyard.live.sdk import Client, ClusterError, Refused, Task
 
 GAVE_UP = 75
 """EX_TEMPFAIL of sysexits.h: the scheduler could not be asked any more. The task goes on."""
@@ -44,7 +44,7 @@ class Output:
 
     def __init__(
         self,
-        yard: "Client",
+        cluster: "Client",
         write: Write,
         *,
         node: str | None = None,
@@ -56,7 +56,7 @@ class Output:
 
         `strict`: a refusal of the first request is raised, unless the node may return.
         """
-        self._yard = yard
+        self._yard = cluster
         self._write = write
         self._node = node
         self._only = attempt
@@ -90,7 +90,7 @@ class Output:
                 return
             time.sleep(LOOK_SECONDS)
 
-    def _read(self, task: "Task", *, follow: bool) -> "YardError | None":
+    def _read(self, task: "Task", *, follow: bool) -> "ClusterError | None":
         """Once; the error that broke it off, if that can pass."""
         from gpuyard.live.sdk import Refused
         from gpuyard.live.sdk.waiting import AWAY
@@ -124,15 +124,15 @@ class Output:
 
 
 def follow(
-    yard: "Client",
+    cluster: "Client",
     task: "Task",
     output: Output | None,
     *,
     watch: "Callable[[Task], None] | None" = None,
-    on_outage: "Callable[[YardError], None] | None" = None,
+    on_outage: "Callable[[ClusterError], None] | None" = None,
 ) -> "Task":
     """Until it ended, or until the one attempt did that is followed."""
-    for now in yard.changes(task, on_outage=on_outage):
+    for now in cluster.changes(task, on_outage=on_outage):
         if watch is not None:
             watch(now)
         if output is not None and (now.started_at or (now.ended and now.attempts)):
@@ -142,10 +142,10 @@ def follow(
     raise AssertionError("changes end with the end of the task")
 
 
-def told_of_outages(task_id: str, progress: "Progress | None" = None) -> "Callable[[YardError], None]":
+def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Callable[[ClusterError], None]":
     """One line on standard error that says what is seen, and that the task is not affected."""
 
-    def tell(error: "YardError") -> None:
+    def tell(error: "ClusterError") -> None:
         from gpuyard.live.sdk.waiting import RESTART_SECONDS
 
         if progress is not None:
@@ -170,9 +170,9 @@ def is_gone(error: "GpuyardError") -> bool:
     return error.code in NOT_THERE
 
 
-def gone(error: "GpuyardError", task_id: str, yard: "Client", *, as_json: bool) -> typer.Exit:
+def gone(error: "GpuyardError", task_id: str, cluster: "Client", *, as_json: bool) -> typer.Exit:
     """What to raise when the scheduler at this address does not know a task that it, or one before it, has accepted."""
-    server = yard.connection.server
+    server = cluster.connection.server
     if error.code == "AnotherTask":
         found = f"the scheduler at {server} has another task under this number now: its data folder was replaced or restored"
     else:

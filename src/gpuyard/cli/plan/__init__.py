@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import typer
 
-from gpuyard.cli.input.suggestions import Verbs
+from gpuyard.cli.input.suggestions import CommandGroup
 from gpuyard.cli.plan.check import check
 from gpuyard.cli.plan.compare import compare
 from gpuyard.cli.plan.draw import draw
@@ -15,7 +15,7 @@ from gpuyard.cli.plan.solve import solve
 from gpuyard.cli.plan.submit import submit
 from gpuyard.core.domain.errors import WrongInput
 
-app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 app.command()(solve)
 app.command()(compare)
 app.command()(pareto)

@@ -9,7 +9,7 @@ import typer
 from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
+from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def compare(
     file: File,
     strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Which ones (default: all that plan a problem of this size).")] = None,
-    seconds: Seconds = 10.0,
+    seconds: SecondsOption = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,

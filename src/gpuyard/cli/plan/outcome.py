@@ -85,7 +85,7 @@ class Results:
         self._kept += 1
 
 
-class Progress:
+class RunProgress:
     """How far it is and how late, on standard error: one line on a terminal, now and then a line elsewhere.
 
     Late is how long ago as many calls should have been done, by the plan that was made first.

@@ -9,7 +9,7 @@ import typer
 from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, WrongFile, can_be_written, open_problem, write
 from gpuyard.cli.plan.pictures import saved
-from gpuyard.cli.plan.planning import Rounds, Seconds, ready
+from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.front import Front
@@ -19,7 +19,7 @@ NAME = "pareto"
 
 def pareto(
     file: File,
-    seconds: Seconds = 10.0,
+    seconds: SecondsOption = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
@@ -34,7 +34,7 @@ def pareto(
     from gpuyard.plan.planner.bounds import lower_bound
     from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.plan_file import write_plan
-    from gpuyard.plan.planner.strategies import Budget
+    from gpuyard.plan.planner.strategies import SearchBudget
     from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
@@ -47,7 +47,7 @@ def pareto(
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
     keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)
-    front = pareto_front(problem, Budget(seed, rounds, keep_going, used), idle)
+    front = pareto_front(problem, SearchBudget(seed, rounds, keep_going, used), idle)
     planning_s = perf_counter() - began
     text = write_front(problem, front, NAME, planning_s)
     if out is not None:

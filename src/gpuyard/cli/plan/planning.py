@@ -22,7 +22,7 @@ SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
 GETTING_READY = "gpuyard: getting the planner ready; the first time on a machine that takes up to a minute …"
 
-Seconds = Annotated[
+SecondsOption = Annotated[
     float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long a strategy may search.")
 ]
 Rounds = Annotated[

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Server, Token, finite, json_option
-from gpuyard.cli.output.progress import Progress as TaskProgress
+from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
+from gpuyard.cli.output.progress import WaitProgress as TaskProgress
 from gpuyard.cli.plan.ending import Ending
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
-from gpuyard.cli.plan.outcome import Progress, Results, complain, figures_for_people
+from gpuyard.cli.plan.outcome import Results, RunProgress, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
 from gpuyard.plan.workers import On
 
@@ -40,9 +40,9 @@ def run(
     multi_model: MultiModel = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
     results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
-    yard: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
-    server: Server = None,
-    token: Token = None,
+    cluster: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
@@ -55,7 +55,7 @@ def run(
     can_be_written(out, results, beside=[file, plan, runtimes])
     given = None if plan is None else valid_plan(plan, problem)
     with Ending() as ending, ExitStack() as held:
-        kept, progress, waiting = Results(results, problem), Progress(quiet=as_json), TaskProgress(quiet=as_json)
+        kept, progress, waiting = Results(results, problem), RunProgress(quiet=as_json), TaskProgress(quiet=as_json)
 
         def planned(_: "Problem", made: "Plan") -> None:
             """From here on things are held that have to be given back."""
@@ -79,7 +79,7 @@ def run(
             seed=seed,
             retries=retries,
             speed_up=speed_up,
-            borrow=_borrowing(on, yard, server, token),
+            borrow=_borrowing(on, cluster, server, token),
             watch=RunWatch(
                 ready,
                 planned,
@@ -111,11 +111,11 @@ def _warn(sentence: str) -> None:
     print(f"gpuyard: {sentence}", file=sys.stderr)
 
 
-def _borrowing(on: On, yard: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
+def _borrowing(on: On, cluster: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
     """GPUs of a yard, where they are asked for or GPUYARD_SERVER is set."""
-    if yard is None:
-        yard = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
-    if not yard:
+    if cluster is None:
+        cluster = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
+    if not cluster:
         return None
 
     def borrow(problem: "Problem", speed_up: float) -> "YardGpus":

@@ -9,7 +9,7 @@ import typer
 from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, Seconds, ready, watched
+from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner import Solution
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def solve(
     file: File,
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "auto",
-    seconds: Seconds = 10.0,
+    seconds: SecondsOption = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,

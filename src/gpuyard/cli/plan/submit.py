@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gpuyard.cli.input.options import Server, Token, client, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, client, json_option
 from gpuyard.cli.plan.files import File, open_problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpuyard.live.sdk import Client, Task
-    from gpuyard.live.sdk.client import NewTask
+    from gpuyard.live.sdk.client import NewTaskFields
     from gpuyard.plan.planner.problem import Problem
     from gpuyard.plan.planner.sessions import Session
 
@@ -47,8 +47,8 @@ def submit(
     preemption: Annotated[str, typer.Option("--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to its tasks for their GPUs.")] = "requeue",
     work_dir: Annotated[Path | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where tasks run (default: this folder).")] = None,
     as_json: Annotated[bool, json_option("Print the tasks as one JSON object; with --wait, how they ended.")] = False,
-    server: Server = None,
-    token: Token = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
 ) -> None:  # fmt: skip
     """Hand a plan to a yard as batch tasks: each waits for what its calls need, and knows its model."""
     from gpuyard.plan.planner.api import valid_plan
@@ -58,7 +58,7 @@ def submit(
     problem = open_problem(file)
     followed = valid_plan(plan, problem)
     sessions = sessions_of(problem, followed, loads=LOADS if per is Per.SESSION else 0.0)
-    common: NewTask = {
+    common: NewTaskFields = {
         "priority": "low",
         "tenant_id": tenant,
         "preemption": preemption,  # type: ignore[typeddict-item]
@@ -66,10 +66,10 @@ def submit(
         "work_dir": work_dir or Path.cwd(),
     }
     tasks = [_task(problem, session, command, common) for session in sessions]
-    yard = client(server, token)
-    made = yard.submit_many(tasks, idempotency_key=key)
+    cluster = client(server, token)
+    made = cluster.submit_many(tasks, idempotency_key=key)
     if wait:
-        made = _ended(yard, made, followed.makespan_s, quiet=as_json)
+        made = _ended(cluster, made, followed.makespan_s, quiet=as_json)
     if as_json:
         from gpuyard.cli.output.printing import print_json
 
@@ -96,7 +96,7 @@ def _check_command(command: "Sequence[str]", per: Per) -> None:
     raise typer.BadParameter(message, param_hint="'COMMAND...'")
 
 
-def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTask") -> "NewTask":
+def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTaskFields") -> "NewTaskFields":
     """One session as the yard sees it."""
     from math import ceil
 
@@ -128,14 +128,14 @@ def _filled_in(command: "Sequence[str]", words: dict[str, list[str]]) -> list[st
     return filled
 
 
-def _ended(yard: "Client", tasks: "list[Task]", planned_s: float, *, quiet: bool) -> "list[Task]":
+def _ended(cluster: "Client", tasks: "list[Task]", planned_s: float, *, quiet: bool) -> "list[Task]":
     """All of them when they ended; how far it is stands on standard error meanwhile, and the end on standard output."""
     import sys
     from time import perf_counter
 
     began, ends = perf_counter(), {}
     shown = sys.stderr.isatty() and not quiet
-    for task in yard.ends(tasks):
+    for task in cluster.ends(tasks):
         ends[task.number] = task
         if shown:
             print(f"\r\x1b[K{len(ends):,} of {len(tasks):,} tasks ended", end="", file=sys.stderr, flush=True)

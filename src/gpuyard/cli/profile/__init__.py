@@ -2,12 +2,12 @@
 
 import typer
 
-from gpuyard.cli.input.suggestions import Verbs
+from gpuyard.cli.input.suggestions import CommandGroup
 from gpuyard.cli.profile.calibrate import calibrate
 from gpuyard.cli.profile.command import command
 from gpuyard.cli.profile.run import run
 
-app = typer.Typer(cls=Verbs, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 app.command()(run)
 app.command()(calibrate)
 app.command(context_settings={"allow_interspersed_args": False})(command)

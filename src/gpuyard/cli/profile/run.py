@@ -15,7 +15,7 @@ from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from gpuyard.learn.profiler.rows import Configuration
-    from gpuyard.learn.profiler.zoo import Subject
+    from gpuyard.learn.profiler.zoo import ProfiledModel
 
 ON_CPU = "fp32"
 """The only precision worth measuring there."""
@@ -40,7 +40,7 @@ def run(
 
     here = device_to_measure(device)
     packages_for(models.split(","))
-    from gpuyard.learn.profiler.rows import already, append
+    from gpuyard.learn.profiler.rows import append, measured_configurations
     from gpuyard.learn.profiler.sweep import PRECISIONS
     from gpuyard.learn.profiler.zoo import subjects
 
@@ -53,12 +53,12 @@ def run(
         else:
             print_table(("MODEL", "FAMILY", "SIZE", "BATCHES"), [(s.name, s.family, s.size, ",".join(map(str, s.batches))) for s in chosen])  # fmt: skip
         return
-    from gpuyard.learn.profiler.measure import Place, measure
+    from gpuyard.learn.profiler.measure import MeasurementSetup, measure
 
     _known("--precisions", precisions, PRECISIONS)
     room_for(out)
-    has = already([out])
-    place = Place.here(datetime.now(UTC).date().isoformat(), here)
+    has = measured_configurations([out])
+    place = MeasurementSetup.here(datetime.now(UTC).date().isoformat(), here)
     todo = {
         s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, part, compiled=compiled) if c not in has]
         for s in chosen
@@ -83,7 +83,7 @@ def run(
 
 
 def _configurations(
-    subject: "Subject", modes: str, precisions: str, batches: str, part: float, *, compiled: bool
+    subject: "ProfiledModel", modes: str, precisions: str, batches: str, part: float, *, compiled: bool
 ) -> "list[Configuration]":
     from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
 

@@ -26,7 +26,7 @@ class NoLog(GpuyardError):
     """The log can not be written; choose another file in logging.output."""
 
 
-class Out(Protocol):
+class LogOutput(Protocol):
     """Somewhere to write lines to."""
 
     def write(self, line: bytes, /) -> int: ...  # noqa: D102
@@ -94,7 +94,7 @@ def _words(event: str, **more: object) -> str:
 class _Factory:
     """Gives every logger the one output."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: LogOutput) -> None:
         self._logger = structlog.BytesLogger(_Steady(out))  # type: ignore[arg-type]  # it writes and flushes, no more
 
     def __call__(self, *_: object) -> structlog.BytesLogger:
@@ -104,7 +104,7 @@ class _Factory:
 class _Steady:
     """A log that can not be written for the moment loses lines; whoever writes it goes on."""
 
-    def __init__(self, out: Out) -> None:
+    def __init__(self, out: LogOutput) -> None:
         self._out = out
 
     def write(self, line: bytes, /) -> int:
@@ -117,7 +117,7 @@ class _Steady:
             self._out.flush()
 
 
-def _out(output: str) -> Out:
+def _out(output: str) -> LogOutput:
     if output in {"stdout", "stderr"}:
         return getattr(sys, output).buffer  # type: ignore[no-any-return]
     try:

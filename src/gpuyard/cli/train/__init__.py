@@ -2,16 +2,16 @@
 
 import typer
 
-from gpuyard.cli.input.repeated_options import ManyWords
-from gpuyard.cli.input.suggestions import Verbs
+from gpuyard.cli.input.repeated_options import MultiValueCommand
+from gpuyard.cli.input.suggestions import CommandGroup
 from gpuyard.cli.train.evaluate import evaluate
 from gpuyard.cli.train.policy import policy
 from gpuyard.cli.train.predictor import predictor
 
-app = typer.Typer(cls=Verbs, rich_markup_mode=None)
-app.command(cls=ManyWords)(predictor)
-app.command(cls=ManyWords)(evaluate)
-app.command(cls=ManyWords)(policy)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
+app.command(cls=MultiValueCommand)(predictor)
+app.command(cls=MultiValueCommand)(evaluate)
+app.command(cls=MultiValueCommand)(policy)
 
 
 @app.callback(invoke_without_command=True)

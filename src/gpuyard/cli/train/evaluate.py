@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads, What
+from gpuyard.cli.train.files import KindOption, PeaksFile, SeedOption, SpecsFile, ThreadsOption
 
 
 def evaluate(
@@ -14,11 +14,11 @@ def evaluate(
     test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Rows to predict; one or more files.")] = None,
     split: Annotated[str | None, typer.Option("--split", metavar="HOW", help="Without --test: leave out random rows, whole families, or each gpu in turn.")] = None,
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help="With --split gpu: rows of the GPU that are shown after all, as a minute of measuring would.")] = 0,
-    what: What = None,
+    what: KindOption = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
-    seed: Seed = 1,
-    threads: Threads = 1,
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 1,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from some rows, predict others, and say how right that was."""
@@ -36,9 +36,9 @@ def evaluate(
     kind_model.THREADS = threads
     known, rows = read_specs(specs, calibration), read_profiles(train)
     if test:
-        told = evaluation.between(rows, only(read_profiles(test), what), known, seed)
+        told = evaluation.across_files(rows, only(read_profiles(test), what), known, seed)
     else:
-        told = evaluation.within(only(rows, what), known, split or "", seed, samples)
+        told = evaluation.cross_validated(only(rows, what), known, split or "", seed, samples)
     figures = evaluation.report(told)
     if as_json:
         print_json(figures)

@@ -10,14 +10,14 @@ import typer
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learn.performance.dataset import Rows
-    from gpuyard.learn.performance.gpu_specs import Specs
+    from gpuyard.learn.performance.dataset import ProfileRows
+    from gpuyard.learn.performance.gpu_specs import GpuSpecs
 
 SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help="GPUs and what they can do (default: those that ship).")]  # fmt: skip
 PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="What 'gpuyard profile calibrate' measured, in place of the data sheet.")]  # fmt: skip
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all that is drawn by chance.")]
-Threads = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="Cores to use (0: all).")]
-What = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilisation, where files have several (default: the first they have).")]  # fmt: skip
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all that is drawn by chance.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="Cores to use (0: all).")]
+KindOption = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilisation, where files have several (default: the first they have).")]  # fmt: skip
 
 KEPT_BACK = 0.2
 ENOUGH_ALONE = 100
@@ -26,7 +26,7 @@ MOST_TASKS = 1_000_000
 UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
 
 
-def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
+def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
     """The GPUs, with what was measured on them."""
     from gpuyard.learn.performance import gpu_specs
     from gpuyard.learn.performance.calibration import read_peaks
@@ -38,18 +38,18 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "Specs":
     return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
 
 
-def read_profiles(files: list[Path], more: "Iterable[Rows]" = ()) -> dict[str, "Rows"]:
+def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict[str, "ProfileRows"]:
     """All rows, by kind."""
     from gpuyard.learn.performance import dataset
 
-    return dataset.together([*(rows for file in files for rows in dataset.read(there(file))), *more])
+    return dataset.merge_rows([*(rows for file in files for rows in dataset.read(there(file))), *more])
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTasks:
     """What a yard's ended tasks say."""
 
-    rows: "tuple[Rows, ...]"
+    rows: "tuple[ProfileRows, ...]"
     tasks: int
     """How many of them are in it."""
     kept_back: int
@@ -57,12 +57,12 @@ class Ended:
     seen_until: float
 
 
-def read_journal(folder: Path, specs: "Specs", *, alone: bool) -> Ended:
+def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
     """What tasks took that said what they compute, but for the newest fifth of them. The yard may be running."""
-    from gpuyard.learn.performance.ended_tasks import ran_of, rows_of
-    from gpuyard.live.control_plane.stores.archive import ended_in
+    from gpuyard.learn.performance.ended_tasks import ended_runs, rows_of
+    from gpuyard.live.control_plane.stores.archive import newest_ended
 
-    ran = ran_of(ended_in(there(folder / "archive.sqlite"), MOST_TASKS))
+    ran = ended_runs(newest_ended(there(folder / "archive.sqlite"), MOST_TASKS))
     learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
     rows = rows_of(learnt, specs)
     if not rows or (alone and len(learnt) < ENOUGH_ALONE):
@@ -70,10 +70,10 @@ def read_journal(folder: Path, specs: "Specs", *, alone: bool) -> Ended:
         raise WrongInput(
             f"In {folder} {len(learnt)} tasks have ended well that said what they compute and ran long enough on one known GPU{least}"
         )
-    return Ended(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
+    return EndedTasks(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
 
 
-def only(kinds: dict[str, "Rows"], what: str | None) -> dict[str, "Rows"]:
+def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
     """Those that are about this."""
     from gpuyard.learn.performance.rooflines import ROOFLINES
 

@@ -44,9 +44,9 @@ def policy(
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
     traces = _traces(trace or [])
     from gpuyard.learn.policy_network import save
-    from gpuyard.learn.training.train import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, Order, train
+    from gpuyard.learn.training.train import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, TrainingOptions, train
 
-    order = Order(
+    order = TrainingOptions(
         seed,
         episodes or EPISODES,
         lessons or LESSONS,
@@ -85,12 +85,12 @@ def _traces(files: list[Path]) -> "dict[str, list[Job]]":
 
 
 def _write(trained: "Trained", curves: Path | None, card: Path | None, out: Path) -> None:
-    from gpuyard.learn.training.model_card import draw_curves, written
+    from gpuyard.learn.training.model_card import card_text, draw_curves
 
     if curves is not None:
         draw_curves(trained, curves)
     if card is not None:
-        card.write_text(written(trained.model, f"gpuyard train policy {_repeated(out)}"), encoding="utf-8")
+        card.write_text(card_text(trained.model, f"gpuyard train policy {_repeated(out)}"), encoding="utf-8")
 
 
 def _repeated(out: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.train.files import PeaksFile, Seed, SpecsFile, Threads
+from gpuyard.cli.train.files import PeaksFile, SeedOption, SpecsFile, ThreadsOption
 
 
 def predictor(
@@ -16,8 +16,8 @@ def predictor(
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="The data folder of a yard: what its tasks that said their work took.")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
-    seed: Seed = 1,
-    threads: Threads = 1,
+    seed: SeedOption = 1,
+    threads: ThreadsOption = 1,
     as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Learn from measured rows, and from tasks that have ended in a yard, how long tasks take, how much memory they need and how busy they keep a GPU."""
@@ -25,7 +25,7 @@ def predictor(
     from gpuyard.cli.train.files import read_journal, read_profiles, read_specs
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import kind_model
-    from gpuyard.learn.performance.model import Performance
+    from gpuyard.learn.performance.model import PerformanceModel
 
     if not out.parent.is_dir():
         raise WrongInput(f"There is no folder {out.parent}")
@@ -36,7 +36,7 @@ def predictor(
     known = read_specs(specs, calibration)
     ended = None if journal is None else read_journal(journal, known, alone=not profiles)
     kinds = read_profiles(profiles or [], () if ended is None else ended.rows)
-    model = Performance.learnt(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
+    model = PerformanceModel.learnt(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
     model.save(out)
     gpus = sorted({gpu for one in model.specialities.values() for gpu in one.vocabulary["gpu"]})
     said = {

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from gpuyard.cli.input.options import Config, DataDir, TakeOver, json_option
+from gpuyard.cli.input.options import ConfigOption, DataDirOption, TakeOverOption, json_option
 
 MARK = "up.json"
 """Says who is up on a data folder: empty when the last yard was stopped on purpose (see `mark`)."""
@@ -36,23 +36,23 @@ VIRTUAL = Annotated[
 
 
 def up(
-    config: Config = None,
-    data_dir: DataDir = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
     http_address: HTTP = None,
     grpc_address: GRPC = None,
     virtual_gpus: VIRTUAL = None,
-    take_over: TakeOver = False,
+    take_over: TakeOverOption = False,
     as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
 ) -> None:
     """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
     from gpuyard.cli.service.event_loop import run_in_loop, silence_grpc
 
     silence_grpc()
-    from gpuyard.cli.up.mark import Mark
-    from gpuyard.cli.up.running import Plan, run
+    from gpuyard.cli.up.mark import RunningMark
+    from gpuyard.cli.up.running import UpPlan, run
 
     folder = data_folder(data_dir, config)
-    plan = Plan.of(
+    plan = UpPlan.of(
         os.environ,
         folder,
         http_address,
@@ -63,7 +63,7 @@ def up(
         as_json=as_json,
         again=command_on(folder, "up", *_options(config, http_address, grpc_address, virtual_gpus)),
     )
-    with Mark.take(folder) as mark:
+    with RunningMark.take(folder) as mark:
         run_in_loop(lambda: run(plan, mark))
 
 
@@ -106,11 +106,11 @@ def was_up(folder: Path, seconds: float) -> bool:
 
 def _said_in(config: Path) -> str:
     """storage.data_dir of a file; empty: it does not say. Whatever is wrong in the file is said when it is read for good."""
-    from gpuyard.live.control_plane.settings import ServerSettings, Storage, load_server_settings
+    from gpuyard.live.control_plane.settings import ServerSettings, StorageSection, load_server_settings
     from gpuyard.live.wire.config import WrongSettings, variables
 
     try:
         settings = load_server_settings(config, {}, not_ours=variables(ServerSettings))
     except WrongSettings:
         return ""
-    return "" if settings.storage.data_dir == Storage().data_dir else settings.storage.data_dir
+    return "" if settings.storage.data_dir == StorageSection().data_dir else settings.storage.data_dir

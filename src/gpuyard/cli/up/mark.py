@@ -27,7 +27,7 @@ class NoFolder(GpuyardError):
     """The data folder can not be used; choose another one with --data-dir."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class RunningCluster(msgspec.Struct, frozen=True):
     """What is known of a yard that is up."""
 
     pid: int
@@ -36,7 +36,7 @@ class Standing(msgspec.Struct, frozen=True):
     grpc: str = ""
 
 
-class Mark:
+class RunningMark:
     """The locked file of this process."""
 
     def __init__(self, descriptor: int) -> None:
@@ -44,13 +44,13 @@ class Mark:
 
     @classmethod
     @contextmanager
-    def take(cls, folder: Path) -> Iterator["Mark"]:
+    def take(cls, folder: Path) -> Iterator["RunningMark"]:
         """Be the one who is up on this folder, or say who is."""
         try:
             closed_folder(folder, "data folder", "--data-dir")
             descriptor = take_lock(folder / FILE)
         except BlockingIOError:
-            other = standing(folder)
+            other = running_cluster(folder)
             who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
             down = command_on(folder, "down")
             message = f"A yard is up on {folder} already{who}; stop it with `{down}`, or use another --data-dir."
@@ -71,10 +71,10 @@ class Mark:
     def write(self, http: str = "", grpc: str = "") -> None:
         """Say where we listen."""
         os.truncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, msgspec.json.encode(Standing(os.getpid(), http, grpc)), 0)
+        os.pwrite(self._descriptor, msgspec.json.encode(RunningCluster(os.getpid(), http, grpc)), 0)
 
 
-def standing(folder: Path) -> Standing | None:
+def running_cluster(folder: Path) -> RunningCluster | None:
     """Who is up on this folder; none: nobody."""
     try:
         descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -89,8 +89,8 @@ def standing(folder: Path) -> Standing | None:
     return None
 
 
-def _read(descriptor: int) -> Standing | None:
+def _read(descriptor: int) -> RunningCluster | None:
     try:
-        return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=Standing)
+        return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=RunningCluster)
     except msgspec.MsgspecError:
         return None  # it is just being written

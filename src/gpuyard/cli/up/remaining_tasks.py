@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import socket_address
 
 STOP_SECONDS = 60.0
@@ -45,34 +45,34 @@ def _line_to(folder: Path) -> Iterator[socket.socket | None]:
 
 
 def _running(line: socket.socket) -> int:
-    line.sendall(said.frame([said.List()]))
-    frames = said.Frames()
+    line.sendall(messages.frame([messages.ListAttempts()]))
+    frames = messages.Frames()
     while data := line.recv(1 << 18):
         for body in frames.feed(data):
-            for event in said.decode_events(body):
-                if isinstance(event, said.Holding):
+            for event in messages.decode_events(body):
+                if isinstance(event, messages.Holding):
                     return len(_open(event))
     return 0
 
 
-def _open(holding: said.Holding) -> set[said.Key]:
-    return {held.key for held in holding.attempts if held.phase is not said.Phase.ENDED}
+def _open(holding: messages.Holding) -> set[messages.AttemptKey]:
+    return {held.key for held in holding.attempts if held.phase is not messages.ProcessPhase.ENDED}
 
 
 def _end_all(line: socket.socket) -> int:
-    line.sendall(said.frame([said.Subscribe()]))
-    frames = said.Frames()
-    running: set[said.Key] | None = None
+    line.sendall(messages.frame([messages.Subscribe()]))
+    frames = messages.Frames()
+    running: set[messages.AttemptKey] | None = None
     count, supervisor = 0, 0
     while data := line.recv(1 << 18):
         for body in frames.feed(data):
-            for event in said.decode_events(body):
-                if isinstance(event, said.Holding):
+            for event in messages.decode_events(body):
+                if isinstance(event, messages.Holding):
                     supervisor = event.pid
                     running = _open(event)
                     count = len(running)
-                    line.sendall(said.frame([said.Stop(key, GRACE_SECONDS) for key in running]))
-                elif running and isinstance(event, said.Ended | said.NotLaunched):
+                    line.sendall(messages.frame([messages.StopAttempt(key, GRACE_SECONDS) for key in running]))
+                elif running and isinstance(event, messages.ProcessEnded | messages.NotLaunched):
                     running.discard(event.key)
         if running is not None and not running:
             break

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gpuyard import __version__
 from gpuyard.cli.service.log_output import set_up
 from gpuyard.cli.up import command_on
-from gpuyard.cli.up.mark import Mark
+from gpuyard.cli.up.mark import RunningMark
 from gpuyard.cli.up.remaining_tasks import what_goes_on
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.tenant import QuotaMode
@@ -44,7 +44,7 @@ DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
 """The limit that was set for us. The scheduler raises its own; agent and tasks keep this one."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class UpPlan(msgspec.Struct, frozen=True):
     """What is to be run."""
 
     settings: ServerSettings
@@ -123,7 +123,7 @@ def _in_words_of_options(sentence: str) -> str:
     return sentence
 
 
-async def run(plan: Plan, mark: Mark) -> None:
+async def run(plan: UpPlan, mark: RunningMark) -> None:
     """Until Ctrl-C, TERM, or a failure of the scheduler."""
     settings = plan.settings
     set_up(settings.log_level, settings.logging.format, settings.log_output)
@@ -167,11 +167,11 @@ def _reached_at(host: str, port: int) -> str:
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
-def _agent_file(plan: Plan) -> Path:
+def _agent_file(plan: UpPlan) -> Path:
     return plan.folder / "agent.yaml"
 
 
-def _write_agent_file(plan: Plan, grpc: str) -> None:
+def _write_agent_file(plan: UpPlan, grpc: str) -> None:
     """The agent's settings, for this user's eyes only since the join token is in them. JSON is YAML too."""
     scheduler = {"master_address": grpc, "plain": plan.settings.server.plain}
     content = {**plan.agent, "agent": {"join_token": join_token(plan.settings)}, "scheduler": scheduler}
@@ -181,7 +181,7 @@ def _write_agent_file(plan: Plan, grpc: str) -> None:
         file.write(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
 
 
-async def _keep_agent(plan: Plan) -> None:
+async def _keep_agent(plan: UpPlan) -> None:
     """Run the agent, and another one whenever it dies; soon at first, then more patiently."""
     backoff = Backoff(0.5, LONGEST_PAUSE_SECONDS)
     loop = asyncio.get_running_loop()
@@ -196,7 +196,7 @@ async def _keep_agent(plan: Plan) -> None:
         await asyncio.sleep(pause)
 
 
-async def _run_agent(plan: Plan) -> int:
+async def _run_agent(plan: UpPlan) -> int:
     """One agent, to its end; ended with us. In a session of its own: Ctrl-C is for us to hear, the agent stops after us.
 
     Started by `subprocess` and not by the loop, whose way of forking makes gRPC complain.
@@ -232,7 +232,7 @@ async def _end(process: subprocess.Popen[bytes], ended: "asyncio.Task[int]") -> 
 # --- what people see --------------------------------------------------------------------------------------------------
 
 
-def _greet(plan: Plan, http: str, grpc: str) -> None:
+def _greet(plan: UpPlan, http: str, grpc: str) -> None:
     if plan.as_json:
         standing = {"http": http, "grpc": grpc, "data_dir": str(plan.folder), "pid": os.getpid()}
         print(msgspec.json.encode(standing).decode(), flush=True)
@@ -244,12 +244,12 @@ def _greet(plan: Plan, http: str, grpc: str) -> None:
     _say(plan, "Ctrl-C stops it; tasks that run go on.")
 
 
-async def _tell_of_gpus(plan: Plan, http: str) -> None:
+async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
     """Say which GPUs there are, once the agent has joined."""
-    yard = connect(http, token="")
+    cluster = connect(http, token="")
     try:
         async with asyncio.timeout(GPUS_SECONDS):
-            while not (known := await asyncio.to_thread(_gpus, yard)):
+            while not (known := await asyncio.to_thread(_gpus, cluster)):
                 await asyncio.sleep(0.2)
     except TimeoutError:
         _say(plan, f"No node has joined yet; {plan.folder / 'logs' / 'agent.log'} may say why.")
@@ -260,10 +260,10 @@ async def _tell_of_gpus(plan: Plan, http: str) -> None:
     _say(plan, _spoken(known))
 
 
-def _gpus(yard: Client) -> GpusAnswer | None:
+def _gpus(cluster: Client) -> GpusAnswer | None:
     """All GPUs, once there is a node; the last one may have none."""
     try:
-        return yard.gpus() if yard.nodes().nodes else None
+        return cluster.gpus() if cluster.nodes().nodes else None
     except NotAllowed:
         raise
     except GpuyardError:
@@ -284,7 +284,7 @@ def _spoken(known: GpusAnswer) -> str:
     return f"GPUs: {'; '.join(words)}."
 
 
-def _say(plan: Plan, sentence: str) -> None:
+def _say(plan: UpPlan, sentence: str) -> None:
     """To the person who started it; programs read `--json`."""
     with suppress(OSError):  # the terminal may be gone, the yard goes on
         print(sentence, file=sys.stderr if plan.as_json else sys.stdout, flush=True)

@@ -14,7 +14,7 @@ class Actual(Value, frozen=True):
     """How busy its GPUs were, in percent, on average; only of whole GPUs, since nobody can tell shares apart."""
 
 
-def together(parts: Iterable[Actual | None]) -> Actual | None:
+def combined_actual(parts: Iterable[Actual | None]) -> Actual | None:
     """Of a gang: the most memory on any GPU, and how busy they were on average."""
     known = [part for part in parts if part is not None]
     if not known:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 _PIECES = re.compile(r"[a-z]+|[0-9]+")
 
 
-def meant(asked: str, known: Collection[str]) -> str | None:
+def resolve_gpu_name(asked: str, known: Collection[str]) -> str | None:
     """The one known model that a name means; none if no model or more than one could be meant.
 
     `rtx4090` and `RTX 4090` mean `RTX4090`, and `4090` means `NVIDIA GeForce RTX 4090`. A part of a word or number
@@ -23,7 +23,7 @@ def meant(asked: str, known: Collection[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def nearest(asked: str, known: Collection[str]) -> str | None:
+def closest_gpu_name(asked: str, known: Collection[str]) -> str | None:
     """The known model whose name looks most like this one, if any does."""
     by_small = {model.lower(): model for model in sorted(known)}
     close = get_close_matches(asked.lower(), by_small, n=1, cutoff=0.8)

@@ -8,12 +8,12 @@ MAPPED_ONLY = ("gpuyard/accounts", "mapped")
 """The label of a node whose agent is root: it runs only tasks of tenants and users that are mapped to a system account."""
 
 
-def maps_tenant(name: str) -> tuple[str, str]:
+def tenant_account_label(name: str) -> tuple[str, str]:
     """The label of a node whose own settings map a tenant to a system account."""
     return (f"gpuyard/tenant/{name}", "mapped")
 
 
-def maps_user(name: str) -> tuple[str, str]:
+def user_account_label(name: str) -> tuple[str, str]:
     """The same for a user."""
     return (f"gpuyard/user/{name}", "mapped")
 
@@ -42,14 +42,14 @@ class NodeSpec(Value, frozen=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def has_same_cards(before: NodeSpec, after: NodeSpec) -> bool:
+def has_same_gpus(before: NodeSpec, after: NodeSpec) -> bool:
     """Whether a node can be changed in place: the same cards in the same order, and no less of anything else."""
     if len(before.gpus) != len(after.gpus) or after.cpus < before.cpus or after.memory_mib < before.memory_mib:
         return False
-    return all(is_same_card(was, now, same_place=True) for was, now in zip(before.gpus, after.gpus, strict=True))
+    return all(is_same_gpu(was, now, same_place=True) for was, now in zip(before.gpus, after.gpus, strict=True))
 
 
-def is_same_card(was: Gpu, now: Gpu, same_place: bool) -> bool:
+def is_same_gpu(was: Gpu, now: Gpu, same_place: bool) -> bool:
     """Whether two descriptions are of one card; without a UUID its place in the node tells."""
     if (was.model, was.memory_mib) != (now.model, now.memory_mib):
         return False

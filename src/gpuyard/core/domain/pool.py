@@ -5,7 +5,7 @@ from enum import StrEnum
 from gpuyard.core.domain.values import NodeId, Value
 
 
-class HireState(StrEnum):
+class PoolNodeState(StrEnum):
     """What has become of a node that was asked for."""
 
     BOOTING = "booting"
@@ -19,11 +19,11 @@ class HireState(StrEnum):
     """It is down: it was let go, or its owner took it away."""
 
 
-class Hired(Value, frozen=True):
+class PoolNode(Value, frozen=True):
     """A node that was asked for and is not forgotten yet."""
 
     node: NodeId
-    state: HireState
+    state: PoolNodeState
     since: float
     """Since when it is so."""
 
@@ -44,7 +44,7 @@ class PoolSettings(Value, frozen=True):
     """A node that has not joined the yard so long after it was asked for, or was up, has failed."""
 
 
-class PoolOrders(Value, frozen=True):
+class PoolActions(Value, frozen=True):
     """What is to be done about a pool."""
 
     boot: tuple[NodeId, ...] = ()

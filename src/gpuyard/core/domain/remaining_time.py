@@ -15,7 +15,7 @@ LEVEL_SECONDS = (600.0, 2400.0, 9600.0, 38400.0)
 
 LAST_LEVEL = len(LEVEL_SECONDS)
 
-Outlook = tuple[int, ...]
+RemainingTimeLevels = tuple[int, ...]
 """The level at each age; the last one holds for all later ages, too. Empty: nobody knows."""
 
 
@@ -24,7 +24,7 @@ def age_of(ran_seconds: float) -> int:
     return min(int(ran_seconds / FIRST_SECONDS).bit_length(), AGES - 1)
 
 
-def begins_after(age: int) -> float:
+def age_begins_at(age: int) -> float:
     """How long a task has run when it comes to an age."""
     return FIRST_SECONDS * 2.0 ** (age - 1) if age else 0.0
 

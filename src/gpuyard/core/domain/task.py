@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain.remaining_time import Outlook
+from gpuyard.core.domain.remaining_time import RemainingTimeLevels
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId, Value
-from gpuyard.core.domain.workload import Forecast, Work
+from gpuyard.core.domain.workload import Forecast, WorkloadSpec
 
 TaskRange = tuple[TaskId, TaskId]
 """Tasks with consecutive numbers: the first and the last of them."""
@@ -113,13 +113,13 @@ class TaskSpec(Value, frozen=True):
     preemption: Preemption = Preemption.NEVER
     on_lost: OnLost = OnLost.RERUN
     estimate: Estimate | None = None
-    outlook: Outlook = ()
+    outlook: RemainingTimeLevels = ()
     """How likely it is to end soon, at each age."""
     require_fit: bool = False
     """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
     secrets: tuple[str, ...] = ()
     """Names of environment variables whose values only the nodes that run it are told."""
-    work: Work | None = None
+    work: WorkloadSpec | None = None
     """What it computes."""
     forecasts: tuple[Forecast, ...] = ()
     """What that was foreseen to take when the task came, on each model of GPU of the yard that fits."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from gpuyard.core.domain.values import Value
 
 
-class Work(Value, frozen=True, kw_only=True):
+class WorkloadSpec(Value, frozen=True, kw_only=True):
     """Steps of a machine-learning model. Totals are of one sample, for a model nobody has counted."""
 
     model: str

@@ -124,7 +124,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
         return None
     if verdict(task, shape.need_milli, state.classes, context.at) is not None:
         return None
-    closed = closed_by_model(task.tenant_usage, shape, state.index) | shape.too_dear(
+    closed = closed_by_model(task.tenant_usage, shape, state.index) | shape.above_quota(
         left_for(task, state.classes).least
     )
     closed |= without(state.index.everywhere, reservation.bays)
@@ -152,7 +152,7 @@ def reserve(context: Context, task: Task, shape: Shape) -> None:
     need, left = shape.need_milli, left_for(task, state.classes, before).least
     if need and need > left:
         return
-    found = promise(state, task, shape, context.at, before, closed=shape.too_dear(left))
+    found = promise(state, task, shape, context.at, before, closed=shape.above_quota(left))
     if found is None:
         return
     cause = task.group.line.cause if task.group is not None else None

@@ -23,13 +23,14 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from gpuyard.core.domain.placement import Placement
-from gpuyard.core.domain.values import Preemption, TaskId
+from gpuyard.core.domain.values import Preemption
+from gpuyard.core.engine.attempt import Ready
 from gpuyard.core.engine.queue import Group, Line
 from gpuyard.core.engine.quota import verdict
 from gpuyard.core.engine.state import State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.shape import Shape
 
 TASKS, SPEEDS, LOOK = 4, 3, 32
@@ -83,7 +84,6 @@ class Candidate(NamedTuple):
     speed: float
 
 
-Ready = tuple[object, TaskId, Line, Group]
 """See gpuyard.core.engine.schedule."""
 
 
@@ -97,7 +97,7 @@ def is_advised(state: State, task: Task) -> bool:
     return state.policy.advised and stays and not state.reservations
 
 
-def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: BaySet) -> list[Candidate]:
+def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: DeviceGroupMask) -> list[Candidate]:
     """All that could be done instead of placing the first; only itself if there is nothing to ask."""
     assert first.placement is not None
     found = [first]
@@ -133,16 +133,16 @@ def _next_in_line(ready: Sequence[Ready], count: int) -> list[Ready]:
     return found
 
 
-def better_than(first: Candidate) -> BaySet:
+def better_than(first: Candidate) -> DeviceGroupMask:
     """What a task waits for instead of its place: bays where it is faster; if there are none, whatever is freed."""
-    faster: BaySet = 0
+    faster: DeviceGroupMask = 0
     for speed, bays in first.line.shape.tiers:
         if speed > first.speed:
             faster |= bays
     return faster or first.line.shape.eligible
 
 
-def _elsewhere(state: State, first: Candidate, closed: BaySet) -> Iterator[Candidate]:
+def _elsewhere(state: State, first: Candidate, closed: DeviceGroupMask) -> Iterator[Candidate]:
     """The same task on GPUs of other speeds."""
     shape, order = first.line.shape, state.order_for(first.line.shape.gpus)
     if shape.nodes > 1:
@@ -155,7 +155,7 @@ def _elsewhere(state: State, first: Candidate, closed: BaySet) -> Iterator[Candi
                 yield first._replace(placement=placement, speed=speed)
 
 
-def _instead(state: State, task: Task, line: Line, group: Group, bays: BaySet) -> Candidate | None:
+def _instead(state: State, task: Task, line: Line, group: Group, bays: DeviceGroupMask) -> Candidate | None:
     """Another task in the place of the first, if it would go there and nothing but its turn is missing."""
     shape, tenant = line.shape, group.tenant
     if not is_advised(state, task):
@@ -179,7 +179,7 @@ def speed_at(state: State, shape: Shape, placement: Placement) -> float:
     return min(shape.speed_on(hosts[part.node].bay_of[part.gpus[0]].model) for part in placement.slices if part.gpus)
 
 
-def _runs_something(state: State, bays: BaySet) -> bool:
+def _runs_something(state: State, bays: DeviceGroupMask) -> bool:
     """Whether a task will free GPUs there."""
     return any(_on_bay(state, number) for number in islice(members(bays), LOOK))
 

@@ -31,7 +31,7 @@ from gpuyard.core.engine.wakeups import (
     TenantQuota,
 )
 from gpuyard.core.placement.choose import choose
-from gpuyard.core.placement.device_group_mask import BaySet, without
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, without
 from gpuyard.core.placement.shape import Shape
 
 Ready = tuple[Any, TaskId, Line, Group]
@@ -52,10 +52,10 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     before = reservations_before(state, task, context.at) if state.reservations else []
     if shape.need_milli and (blocked := _blocked_by_quota(context, task, group, shape, before)):
         return blocked
-    by_model = too_dear = 0
+    by_model = above_quota = 0
     if group.tenant.model_limits or shape.needs is not None:
-        by_model, too_dear = closed_to(context, task, group, shape, before)
-    closed = by_model | too_dear
+        by_model, above_quota = closed_to(context, task, group, shape, before)
+    closed = by_model | above_quota
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.bays_of((task.avoid,)), before)
@@ -68,7 +68,7 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
         return NO_ROOM
     if isinstance(found, Placement):
         return found
-    if too_dear & shape.eligible:  # asked again whenever anything is freed, quota or room
+    if above_quota & shape.eligible:  # asked again whenever anything is freed, quota or room
         return Blocked(no.TenantQuotaFull, (TenantQuota(group.tenant.id, SOME),), True, True)
     if by_model & shape.eligible:
         return Blocked(no.TenantModelQuotaFull, (TenantQuota(group.tenant.id, _model_limit(shape)),), True)
@@ -77,12 +77,12 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     return NO_ROOM
 
 
-def held_back(groups: BaySet, until: float) -> Blocked:
+def held_back(groups: DeviceGroupMask, until: float) -> Blocked:
     """It has room, and advice lets it wait for these device groups, for a while."""
     return Blocked(no.HeldBack, (RoomOn(groups), At(until)))
 
 
-def waits_for_better(line: Line) -> BaySet:
+def waits_for_better(line: Line) -> DeviceGroupMask:
     """The device groups that advice lets a line wait for, if it does."""
     if line.blocked is None or line.blocked.refusal is not no.HeldBack:
         return 0
@@ -93,15 +93,15 @@ def waits_for_better(line: Line) -> BaySet:
 
 def closed_to(
     context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
-) -> tuple[BaySet, BaySet]:
+) -> tuple[DeviceGroupMask, DeviceGroupMask]:
     """Device groups that are closed to a task: by limits on GPU models, and because it counts there for too much."""
     state = context.state
-    by_model = too_dear = 0
+    by_model = above_quota = 0
     if shape.need_milli and group.tenant.model_limits:
         by_model = closed_by_model(group.tenant, shape, state.index)
     if shape.needs is not None:
-        too_dear = shape.too_dear(left_for(task, state.classes, before).least)
-    return by_model, too_dear
+        above_quota = shape.above_quota(left_for(task, state.classes, before).least)
+    return by_model, above_quota
 
 
 # --- quotas -----------------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
 
 
 def _find(
-    context: Context, task: Task, shape: Shape, closed: BaySet, before: Sequence[Reservation]
+    context: Context, task: Task, shape: Shape, closed: DeviceGroupMask, before: Sequence[Reservation]
 ) -> Placement | TaskId | None:
     """Room that is reserved for no task that goes before; else the task in whose favour room is kept, if there is one."""
     state = context.state
@@ -264,7 +264,7 @@ def _find(
         return first
     if not before:
         return choose(shape, state.index, order, closed, model=task.model)
-    reserved: BaySet = 0
+    reserved: DeviceGroupMask = 0
     for reservation in before:
         reserved |= reservation.bays
     placement = choose(shape, state.index, order, closed | reserved, model=task.model)

@@ -6,7 +6,7 @@ that fails stops the others; what lost nodes may still run of it counts as over,
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
-from gpuyard.core.domain.actual import together
+from gpuyard.core.domain.actual import combined_actual
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
 from gpuyard.core.engine.backfill import is_hopeless
@@ -86,7 +86,7 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
         stopped = (part for part in ends if part.outcome is Outcome.STOPPED)
         full = (part for part in ends if part.outcome is Outcome.OUT_OF_MEMORY)
         how = next(full, None) or next(failed, None) or next(stopped, ends[-1])
-        actual = together(part.actual for part in ends)
+        actual = combined_actual(part.actual for part in ends)
         report = command.ReportEnded(
             task.id, asked.attempt, how.outcome, how.exit_code, how.node, how.signal, how.message, actual,
             ended_at=asked.ended_at,

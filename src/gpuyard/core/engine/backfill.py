@@ -31,8 +31,8 @@ from gpuyard.core.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspend
 from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
-from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 from gpuyard.core.placement.topology import mask_of
 
@@ -69,7 +69,7 @@ class Promise(NamedTuple):
     starts_at: float | None
 
 
-def need_of(shape: Shape, bay: Bay) -> Amount:
+def need_of(shape: Shape, bay: DeviceGroup) -> Amount:
     """What one part of a shape takes of a bay; a share counts as a card, since it may need a fresh one."""
     gpus = bay.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
     return Amount(gpus, shape.cpus, shape.memory_mib)
@@ -85,7 +85,7 @@ def expected_end(task: Task, at: float, side: Side = "high") -> float:
     return at + task.seconds_at(task.speed, at, side)
 
 
-def held_on(bay: Bay, task: Task) -> Amount:
+def held_on(bay: DeviceGroup, task: Task) -> Amount:
     """What a task holds of a bay and its node; a card it shares is seen to by `ends_on`."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
@@ -97,19 +97,21 @@ def _part_on(placement: Placement, node: NodeId) -> Slice:
     return first if first.node == node else next(part for part in placement.slices if part.node == node)
 
 
-def _held(bay: Bay, phase: Phase, part: Slice) -> Amount:
+def _held(bay: DeviceGroup, phase: Phase, part: Slice) -> Amount:
     if not holds_gpus(phase):
         return Amount(0, 0, part.memory_mib)
     amount = _amount(bay, part)
     return amount._replace(memory_mib=0) if type(phase) is Suspending else amount
 
 
-def _amount(bay: Bay, part: Slice) -> Amount:
+def _amount(bay: DeviceGroup, part: Slice) -> Amount:
     gpus = (bay.usable & mask_of(part.gpus)).bit_count() if part.milli == MILLI else 0
     return Amount(gpus, part.cpus, part.memory_mib)
 
 
-def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
+def _holders(
+    state: State, bay: DeviceGroup, at: float, side: Side
+) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
     """Who will give back something of a bay: tasks, and what was left behind by some that are over."""
     node = bay.host.spec.id
     for task in state.on_node[node].values():
@@ -121,7 +123,7 @@ def _holders(state: State, bay: Bay, at: float, side: Side) -> Iterator[tuple[fl
         yield at + STOP_TAKES_SECONDS, _amount(bay, left.part), left.part, None
 
 
-def ends_on(state: State, bay: Bay, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:
+def ends_on(state: State, bay: DeviceGroup, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:
     """When what is taken in a bay is expected to be free, soonest first. A shared card comes back with the last on it."""
     holders = list(_holders(state, bay, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
@@ -146,7 +148,7 @@ def _has_an_end(state: State, node: NodeId) -> bool:
     )
 
 
-def capacity(state: State, bay: Bay) -> Amount:
+def capacity(state: State, bay: DeviceGroup) -> Amount:
     """What a bay has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
     spec = bay.host.spec
     kept = 0
@@ -170,7 +172,7 @@ def is_hopeless(state: State, reservation: Reservation) -> bool:
 
 def earliest(
     state: State,
-    bay: Bay,
+    bay: DeviceGroup,
     shape: Shape,
     seconds: float,
     at: float,
@@ -209,7 +211,7 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
-def _seconds_on(bay: Bay, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
+def _seconds_on(bay: DeviceGroup, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
     """How long a waiting task is thought to run in a bay."""
     if shape.speeds is None:
         return task.left_seconds(at, side)
@@ -217,8 +219,8 @@ def _seconds_on(bay: Bay, task: Task, shape: Shape, at: float, side: Side = "hig
 
 
 def _seconds_on_each(
-    bays: list[Bay], task: Task, shape: Shape, at: float, side: Side = "high"
-) -> list[tuple[Bay, float]]:
+    bays: list[DeviceGroup], task: Task, shape: Shape, at: float, side: Side = "high"
+) -> list[tuple[DeviceGroup, float]]:
     if shape.speeds is None:
         seconds = task.left_seconds(at, side)
         return [(bay, seconds) for bay in bays]
@@ -232,7 +234,7 @@ def promise(
     at: float,
     reservations: Sequence[Reservation],
     side: Side = "high",
-    closed: BaySet = 0,
+    closed: DeviceGroupMask = 0,
 ) -> Promise | None:
     """The earliest place and time for a task behind the given holds, among the nodes looked at that are not closed to it."""
     bays = list(_candidates(state, shape, closed))
@@ -276,12 +278,12 @@ def promised_start(state: State, reservation: Reservation, at: float) -> float |
     return None if starts == UNKNOWN else starts
 
 
-def _candidates(state: State, shape: Shape, closed: BaySet) -> Iterator[Bay]:
+def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator[DeviceGroup]:
     """The nodes worth looking at, emptiest first, no more than the settings allow (but enough for a gang)."""
     index, depth = state.index, max(state.settings.search_depth, 2 * shape.nodes)
     seen: set[NodeId] = set()
 
-    def all_of_them() -> Iterator[Bay]:
+    def all_of_them() -> Iterator[DeviceGroup]:
         for bays in reversed(index.by_free):
             for number in members(without(bays & shape.eligible, closed)):
                 bay = index.bay(number)
@@ -301,7 +303,9 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
     return [reservation for reservation in reservations if reservation.claim or reservation.sort_key < mine]
 
 
-def in_the_way(state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]) -> BaySet:
+def in_the_way(
+    state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
+) -> DeviceGroupMask:
     """The bays a task must stay away from, because it would delay one of the holds there."""
     away = 0
     ends = at + task.left_seconds(at)
@@ -336,7 +340,7 @@ def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> 
     return policy.rank(task, at, settings) > policy.rank(reservation.task, at, settings) + policy.margin
 
 
-def _enough_for_both(state: State, bay: Bay, shape: Shape, reservation: Reservation, at: float) -> bool:
+def _enough_for_both(state: State, bay: DeviceGroup, shape: Shape, reservation: Reservation, at: float) -> bool:
     """Whether a bay still holds the promised task, at the promised instant, if another takes its part now."""
     left = capacity(state, bay)
     for ends, taken, task in ends_on(state, bay, at):

@@ -105,7 +105,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     if low is not None and likely is not None and high is not None:
         guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
     nodes = reservation.nodes if reservation else ()
-    ran_on = tuple(sorted(state.index.hosts_of(state.index.warmth.bays(task.model) & shape.eligible)))
+    ran_on = tuple(sorted(state.index.hosts_of(state.index.model_cache.bays(task.model) & shape.eligible)))
     return Explanation(
         task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
     )  # fmt: skip
@@ -341,13 +341,13 @@ def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float
     return max(found.starts_at, when, task.phase.not_before if isinstance(task.phase, Waiting) else at)
 
 
-Kind = tuple[str, str, Estimate]
+EstimateKind = tuple[str, str, Estimate]
 """Tasks of one tenant and user with the same prediction."""
 
 
-def _ages(state: State, at: float) -> dict[Kind, float]:
+def _ages(state: State, at: float) -> dict[EstimateKind, float]:
     """How long tasks with a predicted run time have run, the oldest of each kind."""
-    ages: dict[Kind, float] = {}
+    ages: dict[EstimateKind, float] = {}
     for task in islice(chain.from_iterable(tasks.values() for tasks in state.on_node.values()), WITNESSES):
         if isinstance(task.phase, Running) and task.estimate is not None and task.estimate.runs:
             kind = (task.spec.tenant, task.spec.user, task.estimate)
@@ -355,7 +355,7 @@ def _ages(state: State, at: float) -> dict[Kind, float]:
     return ages
 
 
-def _as_known_now(task: Task, revise: Revise | None, ages: dict[Kind, float]) -> Task:
+def _as_known_now(task: Task, revise: Revise | None, ages: dict[EstimateKind, float]) -> Task:
     """A waiting task with the run time that would be predicted now; what its user said stays."""
     estimate = task.estimate
     if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):

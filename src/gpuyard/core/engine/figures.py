@@ -18,8 +18,8 @@ from gpuyard.core.engine.backfill import Amount, ends_on, need_of
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.placement.device_group_mask import BaySet, members
-from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 RULE_SAVES, RULE_MOST = 0.3, 0.7
@@ -45,13 +45,13 @@ class Moment:
 
     def __init__(self, state: State, at: float) -> None:
         self.state, self.at = state, at
-        self._waiting: list[tuple[BaySet, float, TaskId, Task, float]] | None = None
+        self._waiting: list[tuple[DeviceGroupMask, float, TaskId, Task, float]] | None = None
         self._ends: dict[int, list[tuple[float, Amount, Task | None]]] = {}
         self._ends_in_an_hour: float | None = None
         self._until: dict[tuple[object, ...], float] = {}
         self._views: dict[TaskId, _View] = {}
-        self._free: dict[BaySet, int] = {}
-        self._usable: dict[BaySet, int] = {}
+        self._free: dict[DeviceGroupMask, int] = {}
+        self._usable: dict[DeviceGroupMask, int] = {}
 
     def hear_of(self, placement: Placement) -> None:
         """Somebody was placed: there, and in the queue, things are as they are now."""
@@ -71,7 +71,7 @@ class Moment:
         return found
 
     @property
-    def waiting(self) -> list[tuple[BaySet, float, TaskId, Task, float]]:
+    def waiting(self) -> list[tuple[DeviceGroupMask, float, TaskId, Task, float]]:
         """Of each group that waits, as far as one looks: the bays it could use, who is first, and GPU-seconds of work:
         as if all were as the first.
         """
@@ -98,7 +98,7 @@ class Moment:
             self._ends_in_an_hour = gpus
         return self._ends_in_an_hour
 
-    def free(self, bays: BaySet) -> int:
+    def free(self, bays: DeviceGroupMask) -> int:
         """GPUs of these bays that nobody has."""
         found = self._free.get(bays)
         if found is None:
@@ -107,7 +107,7 @@ class Moment:
             self._free[bays] = found
         return found
 
-    def usable(self, bays: BaySet) -> int:
+    def usable(self, bays: DeviceGroupMask) -> int:
         """GPUs of these bays, as far as one looks."""
         found = self._usable.get(bays)
         if found is None:
@@ -116,7 +116,7 @@ class Moment:
             self._usable[bays] = found
         return found
 
-    def seconds_until(self, shape: Shape, bays: BaySet) -> float:
+    def seconds_until(self, shape: Shape, bays: DeviceGroupMask) -> float:
         """How long until one of these bays has room for a part of a shape, as far as one looks."""
         asks = (bays, shape.gpus, shape.cpus, shape.memory_mib, shape.whole_nodes)
         found = self._until.get(asks)
@@ -124,9 +124,9 @@ class Moment:
             found = self._until[asks] = self._looked_up(shape, bays)
         return found
 
-    def _looked_up(self, shape: Shape, bays: BaySet) -> float:
+    def _looked_up(self, shape: Shape, bays: DeviceGroupMask) -> float:
         index = self.state.index
-        short: list[tuple[Bay, int, int, int]] = []
+        short: list[tuple[DeviceGroup, int, int, int]] = []
         """Bays, and how many GPUs, CPUs and MiB each has beyond what is needed; of something too few."""
         for number in islice(members(bays & index.open), LOOK):
             bay = index.bay(number)
@@ -137,7 +137,7 @@ class Moment:
             short.append((bay, gpus, cpus, memory))
         return min(min((self._enough_at(*each) for each in short), default=inf) - self.at, FAR)
 
-    def _enough_at(self, bay: Bay, gpus: int, cpus: int, memory_mib: int) -> float:
+    def _enough_at(self, bay: DeviceGroup, gpus: int, cpus: int, memory_mib: int) -> float:
         """When a bay that is short of something will have enough of everything."""
         ends = self._ends.get(bay.number)
         if ends is None:
@@ -196,7 +196,7 @@ class _View:
         done, _ = self.best(speed)
         return max(-1.0, (here - done) / max(here, 1.0))
 
-    def bays_at(self, speed: float) -> BaySet:
+    def bays_at(self, speed: float) -> DeviceGroupMask:
         """Where it is so fast."""
         return next((bays for each, bays in self.tiers if each == speed), self.tiers[0][1])
 
@@ -250,7 +250,7 @@ def seconds_on(task: Task, speed: float, at: float) -> float:
     return seconds if seconds < inf else UNKNOWN_SECONDS / speed
 
 
-def _wider(state: State, first: Candidate, bays: BaySet) -> Task | None:
+def _wider(state: State, first: Candidate, bays: DeviceGroupMask) -> Task | None:
     """The first of those asleep who want more GPUs than the first task, and some of the same."""
     gpus = first.line.shape.need_milli
     best: tuple[float, TaskId] | None = None

@@ -27,8 +27,8 @@ from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.wakeups import Blocked
 from gpuyard.core.placement.choose import choose
-from gpuyard.core.placement.device_group_mask import BaySet
-from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
+from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.shape import Shape
 
 
@@ -53,7 +53,7 @@ def check_quota_in_force(state: State) -> None:
 
 
 def _check_models(state: State) -> None:
-    ran: dict[Model, BaySet] = {}
+    ran: dict[ModelKey, DeviceGroupMask] = {}
     for bay in state.index.all_bays():
         seen = 0
         for model, cards in bay.models.items():
@@ -62,7 +62,7 @@ def _check_models(state: State) -> None:
             seen |= cards
             ran[model] = ran.get(model, 0) | bay.bit
         assert seen == bay.warm, f"the warm cards of {bay.host.spec.id} are not those that had a model"
-    assert state.index.warmth.by_model == ran, "where models ran last is not what the cards say"
+    assert state.index.model_cache.by_model == ran, "where models ran last is not what the cards say"
 
 
 def _check_cards(state: State) -> None:
@@ -346,11 +346,11 @@ def _could_start(state: State, task: Task) -> str:
         return ""  # what is left is promised to a task with a reservation
     if need and _kept_back_at_quota(state, task, mine):
         return ""
-    closed = shape.too_dear(min(usage.limit - usage.used - in_class, tenant.limit - tenant.used - in_tenant))
+    closed = shape.above_quota(min(usage.limit - usage.used - in_class, tenant.limit - tenant.used - in_tenant))
     for model, limit in tenant.model_limits.items():
         left = limit - tenant.used_by_model.get(model, 0)
         if need:
-            dear = shape.too_dear(left) if need <= left else state.index.everywhere
+            dear = shape.above_quota(left) if need <= left else state.index.everywhere
             closed |= state.index.by_model.get(model, 0) & dear
     placement = choose(shape, state.index, state.order_for(shape.gpus), held | closed)
     if placement is None or (state.settings.backfill is Backfill.NONE and _somebody_first(state, task, shape, mine)):

@@ -35,8 +35,8 @@ from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
-from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 STOP_COSTS = STOP_COSTS_SECONDS[Preemption.CHECKPOINT]
@@ -121,7 +121,7 @@ class _Slow:
                     return Move(speed - task.speed, task, placement.nodes)
         return None
 
-    def _room(self, closed: BaySet) -> Placement | None:
+    def _room(self, closed: DeviceGroupMask) -> Placement | None:
         """Free GPUs outside the closed bays, on which it would delay nobody who was promised them."""
         state, shape = self._state, self._shape
         order = state.order_for(shape.gpus)
@@ -150,7 +150,7 @@ class _Slow:
                     best = Move(gain, task, (bay.host.spec.id,), tuple(others))
         return best
 
-    def _worth_a_look(self) -> Iterator[tuple[float, Bay]]:
+    def _worth_a_look(self) -> Iterator[tuple[float, DeviceGroup]]:
         """Bays where it is so much faster that an exchange would pay if nobody lost by it."""
         state = self._state
         away = self._closed() | state.reserved_bays
@@ -159,7 +159,7 @@ class _Slow:
                 for number in members(without(bays & state.index.open, away)):
                     yield speed, state.index.bay(number)
 
-    def _faster(self) -> Iterator[tuple[float, BaySet]]:
+    def _faster(self) -> Iterator[tuple[float, DeviceGroupMask]]:
         for speed, bays in self._shape.tiers:
             if speed <= self._task.speed:
                 return
@@ -172,10 +172,10 @@ class _Slow:
         """How long the task goes on at its new speed; if nobody knows, how long it has been where it is."""
         return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
-    def _closed(self) -> BaySet:
+    def _closed(self) -> DeviceGroupMask:
         return closed_by_model(self._task.tenant_usage, self._shape, self._state.index)
 
-    def _who_makes_room(self, bay: Bay, home: Bay, gain: float) -> tuple[list[Task], float] | None:
+    def _who_makes_room(self, bay: DeviceGroup, home: DeviceGroup, gain: float) -> tuple[list[Task], float] | None:
         """Who would make room in a bay and finds room in the place of our task, losing least; and how much that is."""
         task = self._task
         need, free = need_of(self._shape, bay), Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
@@ -194,7 +194,7 @@ class _Slow:
                 free, there, loss = free.plus(held), there.plus(held, -1), loss + lost
         return (chosen, loss) if chosen and free.covers(need) else None
 
-    def _others(self, bay: Bay, home: Bay, gain: float) -> Iterator[tuple[float, Task]]:
+    def _others(self, bay: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, Task]]:
         """Tasks of a bay that could change places with ours and lose less than it gains, and what each loses."""
         state, at, rank = self._state, self._at, self._state.policy.rank
         for other in state.on_node[bay.host.spec.id].values():

@@ -23,7 +23,7 @@ from math import inf
 from msgspec.structs import replace
 
 from gpuyard.core.domain.node import NodeSpec
-from gpuyard.core.domain.pool import Hired, HireState, PoolOrders, PoolSettings
+from gpuyard.core.domain.pool import PoolActions, PoolNode, PoolNodeState, PoolSettings
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, NodeId, TenantId
@@ -32,7 +32,7 @@ from gpuyard.core.engine.queue import Group
 from gpuyard.core.engine.quota import ONLINE, TenantUsage
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.placement.choose import choose, rooms
+from gpuyard.core.placement.choose import choose, groups_with_room
 from gpuyard.core.placement.demand import milli_of
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.shape import Shape
@@ -46,15 +46,15 @@ def pool_orders(
     now: float,
     settings: PoolSettings,
     kind: NodeSpec,
-    hired: Sequence[Hired],
+    hired: Sequence[PoolNode],
     idle_since: dict[NodeId, float],
-) -> PoolOrders:
+) -> PoolActions:
     """What to do about a pool of nodes that are like `kind`; `idle_since` is kept from one call to the next."""
     hosts = state.index.hosts
     coming, kept, failed = _sorted(now, settings, hired, hosts)
     rested = [node for node, since in failed if now >= since + settings.retry_seconds]
     resting = len(failed) - len(rested)  # what failed is not asked for again at once
-    leaving = sum(it.state is HireState.LEAVING for it in hired)
+    leaving = sum(it.state is PoolNodeState.LEAVING for it in hired)
     space = max(0, settings.max_nodes - len(coming) - len(kept) - resting - leaving)
     idle = _idle(state, now, kept, idle_since)
     ripe = [node for node, since in idle.items() if now >= since + settings.idle_seconds]
@@ -69,14 +69,14 @@ def pool_orders(
         if pressing:
             spare = [node for node in spare if not hosts[node].open]  # nobody could use those
     boot = min(max(missing, settings.min_nodes - len(coming) - len(kept)), space)
-    gone = [it.node for it in hired if it.state is HireState.GONE]
+    gone = [it.node for it in hired if it.state is PoolNodeState.GONE]
     times = [
         ripens_at,
         *(since + settings.idle_seconds for node, since in idle.items() if node not in ripe),
         *(since + settings.retry_seconds for node, since in failed if node not in rested),
         *(since + settings.boot_limit_seconds for since in coming.values()),
     ]
-    return PoolOrders(
+    return PoolActions(
         boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in hired)})),
         give_back=tuple(spare),
         remove=tuple(node for node in gone if node in hosts),
@@ -86,16 +86,16 @@ def pool_orders(
 
 
 def _sorted(
-    now: float, settings: PoolSettings, hired: Sequence[Hired], hosts: Container[NodeId]
+    now: float, settings: PoolSettings, hired: Sequence[PoolNode], hosts: Container[NodeId]
 ) -> tuple[dict[NodeId, float], list[NodeId], list[tuple[NodeId, float]]]:
     """Nodes on their way and since when, those in the yard, and those that failed and when."""
     coming: dict[NodeId, float] = {}
     kept: list[NodeId] = []
     failed: list[tuple[NodeId, float]] = []
     for it in hired:
-        if it.state is HireState.FAILED:
+        if it.state is PoolNodeState.FAILED:
             failed.append((it.node, it.since))
-        elif it.state in {HireState.BOOTING, HireState.READY}:
+        elif it.state in {PoolNodeState.BOOTING, PoolNodeState.READY}:
             late_at = it.since + settings.boot_limit_seconds
             if it.node in hosts:
                 kept.append(it.node)
@@ -221,7 +221,7 @@ def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int
     for line, count in sorted(lines, key=lambda pair: -pair[0].shape.gpus):
         ask = line.shape.resources
         part = _part(ask, kind)
-        there = len(rooms(_one_part(line.shape, state.index), state.index)) if ask.nodes > 1 else 0
+        there = len(groups_with_room(_one_part(line.shape, state.index), state.index)) if ask.nodes > 1 else 0
         holders = sum(nodes for room, nodes in bins.items() if _fitting(room, part))
         left = _put(bins, part, max(0, count * ask.nodes - there))
         needed = max(-(-left // _fitting(whole, part)), ask.nodes - there - holders)  # parts of a gang sit apart

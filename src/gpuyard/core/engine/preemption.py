@@ -34,8 +34,8 @@ from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, left_for
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import Task
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
-from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
@@ -55,8 +55,8 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
     rights = _Rights(state, task, shape, at)
     if not rights.any:
         return None, None
-    here: list[tuple[float, float, int, Bay, list[Task]]] = []
-    closed = shape.too_dear(rights.left_milli)
+    here: list[tuple[float, float, int, DeviceGroup, list[Task]]] = []
+    closed = shape.above_quota(rights.left_milli)
     for at_best, bay in islice(
         _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
     ):
@@ -246,7 +246,9 @@ class _Rights:
         return True
 
 
-def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> Iterator[tuple[float, Bay]]:
+def _candidates(
+    state: State, shape: Shape, closed: DeviceGroupMask, rights: _Rights
+) -> Iterator[tuple[float, DeviceGroup]]:
     """Open bays, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
     for reservation in state.reservations.values():
         if reservation.claim:
@@ -261,7 +263,7 @@ def _candidates(state: State, shape: Shape, closed: BaySet, rights: _Rights) -> 
     )
 
 
-def _emptiest_first(state: State, shape: Shape, wanted: BaySet) -> Iterator[Bay]:
+def _emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iterator[DeviceGroup]:
     seen: set[NodeId] = set()
     for bays in reversed(state.index.by_free):
         for number in members(bays & wanted):
@@ -272,7 +274,9 @@ def _emptiest_first(state: State, shape: Shape, wanted: BaySet) -> Iterator[Bay]
                 yield bay
 
 
-def _down_the_list(state: State, shape: Shape, wanted: BaySet, above: float) -> Iterator[tuple[float, Bay]]:
+def _down_the_list(
+    state: State, shape: Shape, wanted: DeviceGroupMask, above: float
+) -> Iterator[tuple[float, DeviceGroup]]:
     """Bays in which enough who may be stopped hold GPUs, those of the weakest first."""
     seen: set[NodeId] = set()
     if shape.nodes > 1:
@@ -308,7 +312,7 @@ def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> boo
     return any(_free_without(bay, victims).covers(need_of(reservation.shape, bay)) for bay in bays)
 
 
-def _weakest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+def _weakest(state: State, bay: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
     """The weakest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
     need, host = need_of(shape, bay), bay.host
     free = Amount(bay.free, host.cpus_free, host.memory_free)
@@ -331,7 +335,7 @@ def _weakest(state: State, bay: Bay, shape: Shape, rights: _Rights, at: float) -
     return chosen
 
 
-def _free_without(bay: Bay, victims: list[Task]) -> Amount:
+def _free_without(bay: DeviceGroup, victims: list[Task]) -> Amount:
     """What a bay has free once these are gone; a shared card only if all who share it are among them."""
     host = bay.host
     free = Amount(bay.free, host.cpus_free, host.memory_free)

@@ -38,7 +38,7 @@ from gpuyard.core.engine.wakeups import (
     RoomOn,
     TenantQuota,
 )
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.shape import Shape
 
 SLACK = 64
@@ -168,7 +168,7 @@ class Queue:
     """All lines, and the index from wake-ups to what waits for them."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Resources, int, BaySet, bool], Line] = {}
+        self.lines: dict[tuple[Resources, int, DeviceGroupMask, bool], Line] = {}
         self.by_number: dict[int, Line] = {}
         self.waiting = 0
         self.dirty: dict[int, Line] = {}
@@ -190,7 +190,7 @@ class Queue:
 
     # --- tasks come and go ---------------------------------------------------------------------------------------
 
-    def push(self, task: Task, resources: Resources, pin: BaySet, seconds: float) -> Line:
+    def push(self, task: Task, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
         """Queue a task under the key it has."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin, task.preemption is Preemption.NEVER)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, TaskClass, TenantId
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.shape import Shape
 
@@ -219,15 +219,15 @@ def refusal(
     return no.TenantQuotaFull(tenant.id, tenant.limit // MILLI, tenant.used / MILLI, needed)
 
 
-def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> BaySet:
+def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> DeviceGroupMask:
     """Device groups of the GPU models of which a tenant may not use so many more."""
-    closed: BaySet = 0
+    closed: DeviceGroupMask = 0
     for model, limit in tenant.model_limits.items():
         left = limit - tenant.used_by_model.get(model, 0)
         if shape.need_milli > left:
             closed |= index.by_model.get(model, 0)
         elif shape.needs is not None:
-            closed |= index.by_model.get(model, 0) & shape.too_dear(left)
+            closed |= index.by_model.get(model, 0) & shape.above_quota(left)
     return closed
 
 

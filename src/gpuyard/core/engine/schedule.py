@@ -39,7 +39,7 @@ from gpuyard.core.engine.quota import BATCH, ONLINE, verdict
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
-from gpuyard.core.placement.index import Bay
+from gpuyard.core.placement.index import DeviceGroup
 
 RANKS_CHANGED = Cause(Why.QUEUE_CHANGED)
 
@@ -167,7 +167,7 @@ class Pass:
             if bay is not None and bay.host.open and state.may_preempt():
                 self._wake_preemptors(bay, cause)
 
-    def _wake_preemptors(self, bay: Bay, cause: Cause) -> None:
+    def _wake_preemptors(self, bay: DeviceGroup, cause: Cause) -> None:
         """A device group has too little free for some lines: with what they may take from others there it may do."""
         state = self.state
         queue, node = state.queue, bay.host.spec.id
@@ -390,8 +390,8 @@ class Pass:
         state, context, choice = self.state, self.context, first
         assert self.advisor is not None
         before = reservations_before(state, first.task, context.at) if state.reservations else []
-        by_model, too_dear = closed_to(context, first.task, first.group, first.line.shape, before)
-        found = candidates(state, first, self.ready, by_model | too_dear)
+        by_model, above_quota = closed_to(context, first.task, first.group, first.line.shape, before)
+        found = candidates(state, first, self.ready, by_model | above_quota)
         if len(found) > 1:
             self._moment = self._moment or Moment(state, context.at)
             choice = found[self.advisor.pick(rows_of(self._moment, found))]

@@ -34,7 +34,7 @@ from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import TenantUsage
 from gpuyard.core.engine.state import Left, State, holds_gpus
 from gpuyard.core.engine.task import Task
-from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.speeds import speed_of
 
 FORMAT = 1
@@ -62,7 +62,7 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     draining: bool = False
     health: dict[str, GpuHealth] = {}
     remains: tuple[RemainsRow, ...] = ()
-    models: tuple[tuple[Model, int], ...] = ()
+    models: tuple[tuple[ModelKey, int], ...] = ()
     """Cards, as bits, by the model of the last task on them; a node of several kinds of cards may have one twice."""
     away: bool = False
     back_by: float | None = None
@@ -115,7 +115,7 @@ class ReservationRow(msgspec.Struct, omit_defaults=True):
     victims: tuple[TaskId, ...] = ()
 
 
-class Document(msgspec.Struct):
+class SnapshotDocument(msgspec.Struct):
     """All of it."""
 
     format: int
@@ -140,7 +140,7 @@ class Document(msgspec.Struct):
 
 def dump(state: State) -> dict[str, Any]:
     """The state as a document of plain values."""
-    document = Document(
+    document = SnapshotDocument(
         FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
         nodes=[
             NodeRow(
@@ -193,7 +193,7 @@ def _row(task: Task) -> TaskRow:
 def load(plain: dict[str, Any]) -> State:
     """The state a document describes."""
     try:
-        document = msgspec.convert(plain, Document, str_keys=True)
+        document = msgspec.convert(plain, SnapshotDocument, str_keys=True)
     except msgspec.ValidationError as error:
         raise JournalDamaged(f"The snapshot is not one of this version: {error}.") from error
     if document.format != FORMAT:
@@ -204,7 +204,7 @@ def load(plain: dict[str, Any]) -> State:
         raise JournalDamaged(f"The snapshot contradicts itself: {error}.") from error
 
 
-def _build(document: Document) -> State:
+def _build(document: SnapshotDocument) -> State:
     state = State()
     state.yard, state.now = document.yard, document.now
     state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
@@ -251,7 +251,7 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         if row.agent[0]:
             state.agents[row.spec.id] = row.agent
         for model, cards in row.models:
-            state.index.warmth.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
+            state.index.model_cache.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
         for left in row.remains:
             ref = AttemptRef(left.task, left.attempt, left.origin)
             state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted, left.found)

@@ -35,10 +35,10 @@ from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassUsage, Tenant
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import Timers
 from gpuyard.core.placement.demand import Demand
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
-from gpuyard.core.placement.scores import SCORES, Order
-from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.scores import SCORES, NodeOrder
+from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 DEFAULT_TENANT = TenantId("default")
@@ -80,7 +80,7 @@ class Reservation:
         self.claim = event.claim
         self.borrowed = event.borrowed
         self.tenant_key = event.tenant_key
-        self.bays: BaySet = 0
+        self.bays: DeviceGroupMask = 0
         self.need_milli = shape.need_milli
         """What it will count for in quotas."""
         self.victims: set[TaskId] = set()
@@ -141,7 +141,7 @@ class State:
         """Which agent speaks for a node, and since which start of its machine, where the node has said so."""
         self.back_by: dict[NodeId, float] = {}
         """Nodes whose agents were stopped on purpose, and by when they are expected back."""
-        self.reserved_bays: BaySet = 0
+        self.reserved_bays: DeviceGroupMask = 0
         self.preemptible: dict[NodeId, int] = {}
         """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
         self.weak: list[tuple[float, TaskId, Task]] = []
@@ -159,7 +159,7 @@ class State:
         """A tenant has a guarantee."""
         self.demand = Demand()
         """What the open tasks ask for."""
-        self.orders: dict[int, Order] = {}
+        self.orders: dict[int, NodeOrder] = {}
         """In which order the score tries room, by GPUs wanted; under ANY, what is the same for all."""
 
     # tasks
@@ -397,12 +397,12 @@ class State:
         if self.reserved_bays and self.reserved_bays & self.index.bays_of(placement.nodes):
             self.queue.reservation_moved(cause)
 
-    def _asks(self, task: Task) -> tuple[Resources, BaySet]:
+    def _asks(self, task: Task) -> tuple[Resources, DeviceGroupMask]:
         """What a waiting task needs; a suspended one as many cards of the same kind, on the nodes where its memory is."""
         ask, phase = task.spec.resources, task.phase
         if not isinstance(phase, Suspended):
             return ask, 0
-        pin: BaySet = 0
+        pin: DeviceGroupMask = 0
         for part in phase.placement.slices:
             host = self.index.hosts[part.node]
             pin |= (host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]).bit
@@ -505,13 +505,13 @@ class State:
         """Whether this journal has, or had, a task of this number."""
         return task <= self.last_task and not any(first <= task <= last for first, last in self.gaps)
 
-    def order_for(self, gpus: int) -> Order:
+    def order_for(self, gpus: int) -> NodeOrder:
         """In which order the score tries room for a task that wants so many GPUs on a node."""
         order = self.orders.get(gpus)
         if order is None:
             order = self.orders.get(ANY) or SCORES[self.settings.score](gpus, self.index, self.demand)
             self.orders[gpus] = order
-            if isinstance(order, Fragmentation):
+            if isinstance(order, FragmentationCosts):
                 self.orders[ANY] = order
         return order
 

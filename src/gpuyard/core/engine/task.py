@@ -8,7 +8,7 @@ from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
 from gpuyard.core.engine.barriers import Barrier
 from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting, WithPlacement
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
-from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.model_cache_affinity import ModelKey
 
 if TYPE_CHECKING:
     from gpuyard.core.engine.queue import Group
@@ -64,7 +64,7 @@ class Task:
         self.tenant_usage = usage
         """Its tenant's."""
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
-        self.model: Model | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None
+        self.model: ModelKey | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None
         """The machine-learning model it is about."""
         self.submitted_at = at
         self.phase: Phase = Waiting(at)

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId, TenantId, Value
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 
 TOTAL, SOME = "", "*"
 """Limits of a tenant: on all its GPUs, and on several models or on some nodes only. Any other is the name of a GPU model."""
@@ -35,7 +35,7 @@ class Wakeup(Value, frozen=True):
 class RoomOn(Wakeup, frozen=True):
     """Device groups have more room than before."""
 
-    groups: BaySet = 0
+    groups: DeviceGroupMask = 0
     """Those that count; 0: all that the blocked tasks could use."""
 
 

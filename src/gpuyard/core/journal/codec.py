@@ -22,10 +22,10 @@ import msgspec
 
 from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFromFuture
 from gpuyard.core.domain.events import EVENTS, Event
-from gpuyard.core.journal.records import Entry, Record
+from gpuyard.core.journal.records import JournalEntry, Record
 
-RawFact: TypeAlias = dict[str, Any]
-Upgrade: TypeAlias = Callable[[RawFact], RawFact]
+RawEvent: TypeAlias = dict[str, Any]
+Upgrade: TypeAlias = Callable[[RawEvent], RawEvent]
 
 UPGRADES: dict[tuple[str, int], Upgrade] = {}
 """(type, version n) -> the function that makes version n+1 of it. Empty: every fact is still as it was first written."""
@@ -60,7 +60,7 @@ class Codec:
         self._encode = msgspec.json.Encoder().encode
         self._decode = msgspec.json.Decoder(_Envelope).decode
 
-    def encode(self, entry: Entry) -> bytes:
+    def encode(self, entry: JournalEntry) -> bytes:
         """The payload for a fact; one that would not read back as it is, is an error here and not years later."""
         try:
             version = self._versions[type(entry.fact)]
@@ -79,7 +79,7 @@ class Codec:
             raise JournalError(message)
         return payload
 
-    def _reads_back(self, payload: bytes, entry: Entry) -> bool:
+    def _reads_back(self, payload: bytes, entry: JournalEntry) -> bool:
         try:
             found = self._decode(payload)
         except msgspec.MsgspecError:

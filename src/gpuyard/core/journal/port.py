@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from gpuyard.core.journal.records import Entry, Position, Record, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
 
 
-class Audit(NamedTuple):
+class AuditRetention(NamedTuple):
     """Which facts are kept when they are retired, and where."""
 
     folder: Path
@@ -22,11 +22,11 @@ class Journal(Protocol):
         """How far the journal goes."""
         ...
 
-    def encode(self, entry: Entry) -> bytes:
+    def encode(self, entry: JournalEntry) -> bytes:
         """A fact as it would be written. One that can not be is a `JournalError` here, and nothing was written."""
         ...
 
-    def append(self, batch: Sequence[Entry]) -> Position:
+    def append(self, batch: Sequence[JournalEntry]) -> Position:
         """Encode these facts and append them."""
         ...
 
@@ -57,7 +57,7 @@ class Journal(Protocol):
         """All snapshots that can be used, the newest first: what is whole may still not be understood."""
         ...
 
-    def retire(self, into: Path | None = None, audit: "Audit | None" = None) -> int:
+    def retire(self, into: Path | None = None, audit: "AuditRetention | None" = None) -> int:
         """Take out facts that both kept snapshots cover; return how many.
 
         They are dropped, or packed into a folder; those that `audit` wants are kept in its folder as lines of JSON. A store may keep more than asked, up to one segment. With

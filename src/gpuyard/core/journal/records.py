@@ -21,7 +21,7 @@ GENESIS = Position(0, bytes(HASH_BYTES).hex())
 """Before the first fact."""
 
 
-class Entry(Value, frozen=True):
+class JournalEntry(Value, frozen=True):
     """A fact on its way into the journal."""
 
     at: float

@@ -25,7 +25,7 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 _BATCH = 1000
 
 
-class Salvaged(Value, frozen=True):
+class SalvageResult(Value, frozen=True):
     """What became of a damaged journal."""
 
     after: int
@@ -46,13 +46,13 @@ class Salvaged(Value, frozen=True):
         return " ".join(filter(None, [f"The new journal {begins} and ends at fact {self.head.seq}.", lost, self.why]))
 
 
-def salvage(folder: Path, new_folder: Path) -> Salvaged:
+def salvage(folder: Path, new_folder: Path) -> SalvageResult:
     """Make a journal in `new_folder` from what is whole in `folder`."""
     with as_journal_errors(new_folder):
         new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(new_folder.iterdir()):
             raise JournalError(f"{new_folder} is not empty. Name a new folder.")
-    whole = _Whole(segment.listed(folder))
+    whole = _Whole(segment.segments_in(folder))
     newest = _newest_snapshot(folder)
     from_first = whole.reach(GENESIS)
     if newest is None and from_first is None:
@@ -70,7 +70,7 @@ def salvage(folder: Path, new_folder: Path) -> Salvaged:
         if newest and after == GENESIS:
             with suppress(JournalError):  # a snapshot of some other journal
                 journal.save_snapshot(newest)
-        return Salvaged(after.seq, journal.head, whole.why, _witnessed(folder))
+        return SalvageResult(after.seq, journal.head, whole.why, _witnessed(folder))
     finally:
         journal.close()
 
@@ -86,7 +86,7 @@ class _Whole:
         self.why = ""
         try:
             if segment.position_at(self._paths, after.seq) == after:
-                for _, payload, _ in segment.walk(self._paths, after.seq):
+                for _, payload, _ in segment.read_rows(self._paths, after.seq):
                     yield payload
         except JournalError as error:
             self.why = str(error).removesuffix(segment.WAY_OUT).strip()

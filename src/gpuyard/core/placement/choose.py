@@ -10,13 +10,13 @@ from itertools import islice
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, Link, NodeId
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
-from gpuyard.core.placement.fragmentation_search import descend
-from gpuyard.core.placement.index import Bay, Index
-from gpuyard.core.placement.model_cache_affinity import Model, pick
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
+from gpuyard.core.placement.fragmentation_search import find_cheapest
+from gpuyard.core.placement.index import DeviceGroup, Index
+from gpuyard.core.placement.model_cache_affinity import ModelKey, pick
 from gpuyard.core.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
-from gpuyard.core.placement.scores import Order
-from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.scores import NodeOrder
+from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 LINK_CHOICES = 16
@@ -26,11 +26,11 @@ LINK_CHOICES = 16
 def choose(
     shape: Shape,
     index: Index,
-    order: Order,
-    forbidden: BaySet = 0,
+    order: NodeOrder,
+    forbidden: DeviceGroupMask = 0,
     *,
     wherever: bool = False,
-    model: Model | None = None,
+    model: ModelKey | None = None,
 ) -> Placement | None:
     """Find room for a shape outside the forbidden bays, where it is fastest, in the score's order; of what is equal in
     both, where the model ran last. `wherever`: how fast is all one.
@@ -40,16 +40,16 @@ def choose(
     eligible = shape.eligible
     if forbidden:
         eligible = without(eligible, forbidden)
-    if isinstance(order, Fragmentation):
+    if isinstance(order, FragmentationCosts):
         if shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY:
-            return descend(shape, index, order, eligible, model)
+            return find_cheapest(shape, index, order, eligible, model)
         order = order.counts(shape.gpus)
     if shape.plain and shape.link is Link.ANY:
         by_free, most = index.by_free, len(index.by_free)
         for free in order:
             if free < most and (found := by_free[free] & eligible):
                 if model is not None:
-                    found = found & index.warmth.bays(model) or found
+                    found = found & index.model_cache.bays(model) or found
                 bay = index.bays[found.bit_length() - 1]
                 assert bay is not None
                 return Placement((Slice(bay.host.spec.id, pick(bay, shape.gpus, Link.ANY, model)),))
@@ -62,7 +62,9 @@ def choose(
     return None if bay is None else Placement((whole_slice(shape, bay, model),))
 
 
-def _choose_fast(shape: Shape, index: Index, order: Order, forbidden: BaySet, model: Model | None) -> Placement | None:
+def _choose_fast(
+    shape: Shape, index: Index, order: NodeOrder, forbidden: DeviceGroupMask, model: ModelKey | None
+) -> Placement | None:
     """Each speed has its bays; a gang takes bays of several speeds only if none of them has room for all of it."""
     for _, bays in shape.tiers:
         placement = choose(shape, index, order, forbidden | without(shape.eligible, bays), wherever=True, model=model)
@@ -71,7 +73,7 @@ def _choose_fast(shape: Shape, index: Index, order: Order, forbidden: BaySet, mo
     return choose(shape, index, order, forbidden, wherever=True, model=model) if shape.nodes > 1 else None
 
 
-def rooms(shape: Shape, index: Index, forbidden: BaySet = 0) -> list[Bay]:
+def groups_with_room(shape: Shape, index: Index, forbidden: DeviceGroupMask = 0) -> list[DeviceGroup]:
     """All bays, one a node, where one part of a shape finds room now."""
     seen: set[NodeId] = set()
     found = []
@@ -83,12 +85,14 @@ def rooms(shape: Shape, index: Index, forbidden: BaySet = 0) -> list[Bay]:
     return found
 
 
-def _first(shape: Shape, index: Index, order: Sequence[int], eligible: BaySet, model: Model | None) -> Bay | None:
+def _first(
+    shape: Shape, index: Index, order: Sequence[int], eligible: DeviceGroupMask, model: ModelKey | None
+) -> DeviceGroup | None:
     """The first bay with room, in the score's order."""
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
-    for bays in _warm_first(_by_preference(shape, index, order, possible), index.warmth.bays(model)):
+    for bays in _warm_first(_by_preference(shape, index, order, possible), index.model_cache.bays(model)):
         fitting = _fitting(shape, index, bays)
         first = next(fitting, None)
         if first is not None:
@@ -96,7 +100,7 @@ def _first(shape: Shape, index: Index, order: Sequence[int], eligible: BaySet, m
     return None
 
 
-def _fitting(shape: Shape, index: Index, bays: BaySet) -> Iterator[Bay]:
+def _fitting(shape: Shape, index: Index, bays: DeviceGroupMask) -> Iterator[DeviceGroup]:
     """Those of the bays where one part of a shape finds room now."""
     for number in members(bays):
         bay = index.bay(number)
@@ -104,13 +108,15 @@ def _fitting(shape: Shape, index: Index, bays: BaySet) -> Iterator[Bay]:
             yield bay
 
 
-def _by_preference(shape: Shape, index: Index, order: Sequence[int], possible: BaySet) -> list[BaySet]:
+def _by_preference(
+    shape: Shape, index: Index, order: Sequence[int], possible: DeviceGroupMask
+) -> list[DeviceGroupMask]:
     if shape.gpus == 0:  # CPUs only: leave nodes with GPUs to those who need them
         return [possible & index.without_gpus, without(possible, index.without_gpus)]
     return [index.by_free[free] & possible for free in order if free < len(index.by_free)]
 
 
-def _warm_first(sets: Iterable[BaySet], warm: BaySet) -> Iterator[BaySet]:
+def _warm_first(sets: Iterable[DeviceGroupMask], warm: DeviceGroupMask) -> Iterator[DeviceGroupMask]:
     """The same sets, each cut into the bays where a model ran last and the others."""
     for bays in sets:
         if here := bays & warm:
@@ -118,7 +124,7 @@ def _warm_first(sets: Iterable[BaySet], warm: BaySet) -> Iterator[BaySet]:
         yield bays ^ here
 
 
-def _closest(shape: Shape, first: Bay, others: Iterator[Bay]) -> Bay:
+def _closest(shape: Shape, first: DeviceGroup, others: Iterator[DeviceGroup]) -> DeviceGroup:
     """Of a few equally full bays, the one whose free cards hang together best."""
     best, best_pieces = first, _pieces(shape, first)
     for bay in islice(others, LINK_CHOICES):
@@ -129,18 +135,18 @@ def _closest(shape: Shape, first: Bay, others: Iterator[Bay]) -> Bay:
     return best
 
 
-def _pieces(shape: Shape, bay: Bay) -> int:
+def _pieces(shape: Shape, bay: DeviceGroup) -> int:
     return bay.topology.pieces(bay.topology.pick(bay.free_mask, shape.gpus, shape.link), shape.link)
 
 
 def _choose_gang(
-    shape: Shape, index: Index, order: Sequence[int], eligible: BaySet, model: Model | None
+    shape: Shape, index: Index, order: Sequence[int], eligible: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
-    chosen: dict[NodeId, Bay] = {}
-    for bays in _warm_first(_by_preference(shape, index, order, possible), index.warmth.bays(model)):
+    chosen: dict[NodeId, DeviceGroup] = {}
+    for bays in _warm_first(_by_preference(shape, index, order, possible), index.model_cache.bays(model)):
         for number in members(bays):
             bay = index.bay(number)
             if bay.host.spec.id not in chosen and fits_now(shape, bay):
@@ -150,9 +156,9 @@ def _choose_gang(
     return None
 
 
-def _choose_share(shape: Shape, index: Index, eligible: BaySet, model: Model | None) -> Placement | None:
+def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: ModelKey | None) -> Placement | None:
     """The fullest shared card that still has room; else a fresh card, on the node with the fewest free ones."""
-    possible, warm = candidates(shape, index) & eligible, index.warmth.bays(model)
+    possible, warm = candidates(shape, index) & eligible, index.model_cache.bays(model)
     for left in sorted(left for left in index.by_left if left >= shape.need_milli):
         for bays in _warm_first((index.by_left[left] & possible,), warm):
             for bay in _fitting(shape, index, bays):
@@ -177,7 +183,7 @@ def why_not(shape: Shape, index: Index) -> no.Refusal:
     if hosts < shape.nodes:
         return no.NodesClosed(shape.nodes, len(index.hosts_of(shape.eligible)), hosts)
     if shape.nodes > 1:
-        return no.GangIncomplete(shape.nodes, len(rooms(shape, index)))
+        return no.GangIncomplete(shape.nodes, len(groups_with_room(shape, index)))
     if shape.gpus or shape.share:
         enough = [
             bay

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import MILLI
-from gpuyard.core.placement.fragmentation_cost import worth_of_rests
+from gpuyard.core.placement.fragmentation_cost import remainder_values
 
 LITTLE = 16
 """So many tasks may come or go before anything that was worked out from the demand is worked out again; then, a
@@ -46,13 +46,13 @@ class Demand:
             yield ask, count * ask.nodes
 
     def worth(self, card_mib: int) -> tuple[float, ...]:
-        """What the rest of a card is worth to the shares that are asked for; see `worth_of_rests`."""
+        """What the rest of a card is worth to the shares that are asked for; see `remainder_values`."""
         if not self._worth or self._card_mib != card_mib:
             shares: dict[int, int] = {}
             for ask, count in self.asks():
                 if ask.share is not None and (milli := milli_of(ask, card_mib)) < MILLI:
                     shares[milli] = shares.get(milli, 0) + count
-            self._worth, self._card_mib = worth_of_rests(shares), card_mib
+            self._worth, self._card_mib = remainder_values(shares), card_mib
         return self._worth
 
 

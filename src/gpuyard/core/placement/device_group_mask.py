@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-BaySet = int
+DeviceGroupMask = int
 """Bit n stands for bay n. AND, OR and XOR are intersection, union and toggling."""
 
 
-def members(bays: BaySet) -> Iterator[int]:
+def members(bays: DeviceGroupMask) -> Iterator[int]:
     """The bay numbers in a set, highest first: the highest bit is the one Python finds at once."""
     while bays:
         top = bays.bit_length() - 1
@@ -14,18 +14,18 @@ def members(bays: BaySet) -> Iterator[int]:
         bays ^= 1 << top
 
 
-def without(bays: BaySet, forbidden: BaySet) -> BaySet:
+def without(bays: DeviceGroupMask, forbidden: DeviceGroupMask) -> DeviceGroupMask:
     """Set difference; `a & ~b` would make a negative number on the way, which is slower."""
     return bays ^ (bays & forbidden)
 
 
-class ByValue:
+class GroupsByValue:
     """Bays by an amount that seldom changes and takes few values: card memory, CPUs built in."""
 
     def __init__(self) -> None:
-        self._bays: dict[int, BaySet] = {}
+        self._bays: dict[int, DeviceGroupMask] = {}
 
-    def toggle(self, value: int, bay: BaySet) -> None:
+    def toggle(self, value: int, bay: DeviceGroupMask) -> None:
         """Put a bay in, or take it out."""
         left = self._bays.get(value, 0) ^ bay
         if left:
@@ -33,7 +33,7 @@ class ByValue:
         else:
             self._bays.pop(value, None)
 
-    def at_least(self, value: int) -> BaySet:
+    def at_least(self, value: int) -> DeviceGroupMask:
         """All bays with this amount or more."""
         found = 0
         for amount, bays in self._bays.items():
@@ -41,16 +41,16 @@ class ByValue:
                 found |= bays
         return found
 
-    def largest(self, among: BaySet) -> int:
+    def largest(self, among: DeviceGroupMask) -> int:
         """The greatest amount any of these bays has."""
         return max((amount for amount, bays in self._bays.items() if bays & among), default=0)
 
-    def total(self, among: BaySet) -> int:
+    def total(self, among: DeviceGroupMask) -> int:
         """The amounts of all these bays together."""
         return sum(amount * (bays & among).bit_count() for amount, bays in self._bays.items())
 
 
-class ByLevel:
+class GroupsByLevel:
     """Bays by an amount that changes with every placement and takes many values: free CPUs, free host memory.
 
     The level of an amount is its number of binary digits. A bay of a higher level than asked for surely has enough;
@@ -58,25 +58,25 @@ class ByLevel:
     """
 
     def __init__(self) -> None:
-        self._reaches: list[BaySet] = [0] * 66
+        self._reaches: list[DeviceGroupMask] = [0] * 66
 
-    def add(self, amount: int, bay: BaySet) -> None:
+    def add(self, amount: int, bay: DeviceGroupMask) -> None:
         """Put a bay in that was not there."""
         for level in range(amount.bit_length() + 1):
             self._reaches[level] |= bay
 
-    def drop(self, amount: int, bay: BaySet) -> None:
+    def drop(self, amount: int, bay: DeviceGroupMask) -> None:
         """Take a bay out."""
         for level in range(amount.bit_length() + 1):
             self._reaches[level] ^= bay
 
-    def move(self, before: int, after: int, bay: BaySet) -> None:
+    def move(self, before: int, after: int, bay: DeviceGroupMask) -> None:
         """A bay's amount changed."""
         low, high = before.bit_length(), after.bit_length()
         if low != high:
             for level in range(min(low, high) + 1, max(low, high) + 1):
                 self._reaches[level] ^= bay
 
-    def maybe(self, amount: int) -> BaySet:
+    def may_have(self, amount: int) -> DeviceGroupMask:
         """All bays that may have the amount: none that has it is missing."""
         return self._reaches[amount.bit_length()]

@@ -25,7 +25,7 @@ PACE = 0.3
 """How far the size that a round serves best gets in it."""
 
 
-def worth_of_rests(shares: Mapping[int, int]) -> tuple[float, ...]:
+def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
     """By number of steps left, from nothing to the whole card, which is worth 1; `shares` counts them by thousandths."""
     by_steps: dict[int, int] = {}
     for milli, count in shares.items():

@@ -10,11 +10,11 @@ from itertools import chain
 
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, Link
-from gpuyard.core.placement.device_group_mask import BaySet, members, without
-from gpuyard.core.placement.index import Bay, Index
-from gpuyard.core.placement.model_cache_affinity import Model, pick
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
+from gpuyard.core.placement.index import DeviceGroup, Index
+from gpuyard.core.placement.model_cache_affinity import ModelKey, pick
 from gpuyard.core.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
-from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 LOOKS = 16
@@ -22,18 +22,18 @@ LOOKS = 16
 MOST_LOOKS = 96
 """And in all, once there is one with room."""
 
-Class = tuple[float, int, int, BaySet]
+CostClass = tuple[float, int, int, DeviceGroupMask]
 """What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its bays."""
 
 
-def descend(
-    shape: Shape, index: Index, costs: Fragmentation, eligible: BaySet, model: Model | None
+def find_cheapest(
+    shape: Shape, index: Index, costs: FragmentationCosts, eligible: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
     """The cheapest room for a shape of one node; of equally cheap ones of a class, where the model ran last."""
-    warm = index.warmth.bays(model)
+    warm = index.model_cache.bays(model)
     possible = candidates(shape, index) & eligible
     best, best_cost, best_left, looks = None, 0.0, 0, 0
-    full: BaySet = 0
+    full: DeviceGroupMask = 0
     for cost, left, milli, bays in sorted(_classes(shape, index, costs, possible)):
         least = cost + costs.least_stranding(milli, shape.cpus, shape.memory_mib)
         if best is not None and (looks >= MOST_LOOKS or least >= best_cost):
@@ -55,7 +55,7 @@ def descend(
     return None if best is None else Placement((_slice(shape, best, best_left, model),))
 
 
-def _classes(shape: Shape, index: Index, costs: Fragmentation, possible: BaySet) -> Iterator[Class]:
+def _classes(shape: Shape, index: Index, costs: FragmentationCosts, possible: DeviceGroupMask) -> Iterator[CostClass]:
     if not shape.gpus and shape.share is None:  # CPUs only: leave nodes with GPUs to those who need them
         yield -1.0, MILLI, 0, possible & index.without_gpus
         for bays in index.by_model.values():
@@ -82,7 +82,7 @@ def _classes(shape: Shape, index: Index, costs: Fragmentation, possible: BaySet)
                         yield round(costs.fresh(free, milli) + pressure * milli, 6), MILLI + free, milli, bays
 
 
-def _slice(shape: Shape, bay: Bay, left: int, model: Model | None) -> Slice:
+def _slice(shape: Shape, bay: DeviceGroup, left: int, model: ModelKey | None) -> Slice:
     if shape.share is None:
         return whole_slice(shape, bay, model)
     card = share_card(shape, bay, left) if left < MILLI else pick(bay, 1, Link.ANY, model)[0]

@@ -10,12 +10,12 @@ from typing import Any
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId
-from gpuyard.core.placement.device_group_mask import BaySet, ByLevel, ByValue, members
-from gpuyard.core.placement.model_cache_affinity import Model, Warmth
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, GroupsByLevel, GroupsByValue, members
+from gpuyard.core.placement.model_cache_affinity import ModelCache, ModelKey
 from gpuyard.core.placement.topology import Topology, mask_of
 
 
-class Shared:
+class SharedGpu:
     """One card that tasks share: what is left of it."""
 
     __slots__ = ("memory_mib", "milli", "tasks")
@@ -26,7 +26,7 @@ class Shared:
         self.tasks = 0
 
 
-class Bay:
+class DeviceGroup:
     """The GPUs of one model in one node."""
 
     __slots__ = (
@@ -46,21 +46,21 @@ class Bay:
         "warm",
     )
 
-    def __init__(self, number: int, host: "Host", gpus: tuple[tuple[int, Gpu], ...], topology: Topology) -> None:
+    def __init__(self, number: int, host: "NodeEntry", gpus: tuple[tuple[int, Gpu], ...], topology: Topology) -> None:
         self.number = number
-        self.bit: BaySet = 1 << number
+        self.bit: DeviceGroupMask = 1 << number
         self.host = host
         self.model = gpus[0][1].model if gpus else ""
         self.gpu_memory_mib = gpus[0][1].memory_mib if gpus else 0
         self.topology = topology
-        self.models: dict[Model, int] = {}
+        self.models: dict[ModelKey, int] = {}
         """Cards by the machine-learning model of the last task on them, where it named one."""
         self.warm = 0
         """All of those cards."""
         self.all = mask_of(tuple(index for index, _ in gpus))
         self.usable = self.all
         self.taken = 0
-        self.shared: dict[int, Shared] = {}
+        self.shared: dict[int, SharedGpu] = {}
         self.free_mask = self.all
         self.free = len(gpus)
 
@@ -70,15 +70,15 @@ class Bay:
         return {card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1}
 
 
-class Host:
+class NodeEntry:
     """A node: its bays, and the CPUs and memory they have in common."""
 
     __slots__ = ("away", "bay_of", "bays", "cordoned", "cpus_free", "draining", "health", "lost", "memory_free", "spec")
 
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
-        self.bays: list[Bay] = []
-        self.bay_of: dict[int, Bay] = {}
+        self.bays: list[DeviceGroup] = []
+        self.bay_of: dict[int, DeviceGroup] = {}
         self.cpus_free = spec.cpus
         self.memory_free = spec.memory_mib
         self.lost = False
@@ -109,8 +109,8 @@ class Index:
     """Every bay of the yard, by everything a search asks for."""
 
     def __init__(self) -> None:
-        self.hosts: dict[NodeId, Host] = {}
-        self.bays: list[Bay | None] = []
+        self.hosts: dict[NodeId, NodeEntry] = {}
+        self.bays: list[DeviceGroup | None] = []
         self.version = 0
         """Grows whenever what a node *is* changes; shapes look their bays up again then."""
         self.changes = 0
@@ -119,37 +119,37 @@ class Index:
         """Cards that count for the split between the classes: of nodes that are not lost, less the broken ones."""
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
         self._vacant: list[int] = []
-        self.warmth = Warmth()
+        self.model_cache = ModelCache()
         # what bays are
-        self.everywhere: BaySet = 0
-        self.primary: BaySet = 0
+        self.everywhere: DeviceGroupMask = 0
+        self.primary: DeviceGroupMask = 0
         """One bay of each node: the one that stands for its CPUs."""
-        self.without_gpus: BaySet = 0
-        self.by_model: dict[str, BaySet] = {}
-        self.by_label: dict[tuple[str, str], BaySet] = {}
-        self.by_gpu_memory = ByValue()
-        self.by_gpu_count = ByValue()
-        self.by_cpus = ByValue()
-        self.by_memory = ByValue()
+        self.without_gpus: DeviceGroupMask = 0
+        self.by_model: dict[str, DeviceGroupMask] = {}
+        self.by_label: dict[tuple[str, str], DeviceGroupMask] = {}
+        self.by_gpu_memory = GroupsByValue()
+        self.by_gpu_count = GroupsByValue()
+        self.by_cpus = GroupsByValue()
+        self.by_memory = GroupsByValue()
         # what is there and free in open bays
-        self.by_usable = ByValue()
+        self.by_usable = GroupsByValue()
         """Open bays by the number of cards that may be used, free or not."""
-        self.by_free: list[BaySet] = [0]
+        self.by_free: list[DeviceGroupMask] = [0]
         """Bays by the number of wholly free GPUs."""
-        self.open: BaySet = 0
+        self.open: DeviceGroupMask = 0
         """Bays of nodes that take new work."""
-        self.idle: BaySet = 0
+        self.idle: DeviceGroupMask = 0
         """Bays with GPUs, all of them free."""
-        self.by_left: dict[int, BaySet] = {}
+        self.by_left: dict[int, DeviceGroupMask] = {}
         """Bays by what is left of a shared card, in thousandths: one with several such cards is in several sets."""
-        self.by_cpus_free = ByLevel()
-        self.by_memory_free = ByLevel()
+        self.by_cpus_free = GroupsByLevel()
+        self.by_memory_free = GroupsByLevel()
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
-    def join(self, spec: NodeSpec, numbers: tuple[int, ...] = ()) -> Host:
+    def join(self, spec: NodeSpec, numbers: tuple[int, ...] = ()) -> NodeEntry:
         """A node comes. A snapshot says which bay numbers it had, because ties are broken by number."""
-        host = self.hosts[spec.id] = Host(spec)
+        host = self.hosts[spec.id] = NodeEntry(spec)
         kinds: dict[tuple[str, int], list[tuple[int, Gpu]]] = {}
         for index, gpu in enumerate(spec.gpus):
             kinds.setdefault((gpu.model, gpu.memory_mib), []).append((index, gpu))
@@ -195,7 +195,7 @@ class Index:
             self.gpus_up -= self._healthy(host)
         self._describe(host)
         for bay in host.bays:
-            self.warmth.forget(bay)
+            self.model_cache.forget(bay)
             self.bays[bay.number] = None
             self._vacant.append(bay.number)
         self._vacant.sort(reverse=True)
@@ -221,7 +221,7 @@ class Index:
         if host.lost != was_lost:
             self.gpus_up += -self._healthy(host) if host.lost else self._healthy(host)
             for bay in host.bays:
-                self.warmth.forget(bay)
+                self.model_cache.forget(bay)
         if was_open and not host.open:
             self._close(host)
         elif host.open and not was_open:
@@ -252,10 +252,10 @@ class Index:
             self._offer(bay)
         self._note_change()
 
-    def _healthy(self, host: Host) -> int:
+    def _healthy(self, host: NodeEntry) -> int:
         return len(host.spec.gpus) - sum(1 for health in host.health.values() if health is GpuHealth.OFFLINE)
 
-    def _new_bay(self, host: Host, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> Bay:
+    def _new_bay(self, host: NodeEntry, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> DeviceGroup:
         if number is None:
             number = self._vacant.pop() if self._vacant else len(self.bays)
         while len(self.bays) <= number:
@@ -263,14 +263,14 @@ class Index:
             self._vacant.insert(0, len(self.bays) - 1)
         if number in self._vacant:
             self._vacant.remove(number)
-        bay = self.bays[number] = Bay(number, host, gpus, self._topology(gpus))
+        bay = self.bays[number] = DeviceGroup(number, host, gpus, self._topology(gpus))
         return bay
 
     def _topology(self, gpus: tuple[tuple[int, Gpu], ...]) -> Topology:
         layout = tuple((index, gpu.numa, gpu.nvlink) for index, gpu in gpus)
         return self._topologies.setdefault(layout, Topology(gpus))
 
-    def _describe(self, host: Host) -> None:
+    def _describe(self, host: NodeEntry) -> None:
         """Enter what a node's bays are into the sets that never change with placements, or take them out again."""
         for bay in host.bays:
             bit = bay.bit
@@ -290,7 +290,7 @@ class Index:
 
     # --- free things ---------------------------------------------------------------------------------------------
 
-    def _open(self, host: Host) -> None:
+    def _open(self, host: NodeEntry) -> None:
         for bay in host.bays:
             self._offer(bay)
             self.open |= bay.bit
@@ -298,7 +298,7 @@ class Index:
             self.by_cpus_free.add(host.cpus_free, bay.bit)
             self.by_memory_free.add(host.memory_free, bay.bit)
 
-    def _close(self, host: Host) -> None:
+    def _close(self, host: NodeEntry) -> None:
         for bay in host.bays:
             self._withdraw(bay)
             self.open ^= bay.bit
@@ -306,7 +306,7 @@ class Index:
             self.by_cpus_free.drop(host.cpus_free, bay.bit)
             self.by_memory_free.drop(host.memory_free, bay.bit)
 
-    def _offer(self, bay: Bay) -> None:
+    def _offer(self, bay: DeviceGroup) -> None:
         while len(self.by_free) <= bay.free:
             self.by_free.append(0)
         self.by_free[bay.free] |= bay.bit
@@ -315,18 +315,18 @@ class Index:
         if bay.shared:
             self._toggle_lefts(bay)
 
-    def _withdraw(self, bay: Bay) -> None:
+    def _withdraw(self, bay: DeviceGroup) -> None:
         self.by_free[bay.free] ^= bay.bit
         if bay.free_mask == bay.usable and bay.free:
             self.idle ^= bay.bit
         if bay.shared:
             self._toggle_lefts(bay)
 
-    def _toggle_lefts(self, bay: Bay) -> None:
+    def _toggle_lefts(self, bay: DeviceGroup) -> None:
         for left in bay.lefts:
             _toggle(self.by_left, left, bay.bit)
 
-    def _count_free(self, bay: Bay) -> None:
+    def _count_free(self, bay: DeviceGroup) -> None:
         mask = bay.usable & ~bay.taken
         for gpu in bay.shared:
             mask &= ~(1 << gpu)
@@ -347,11 +347,11 @@ class Index:
             if part.cpus or part.memory_mib:
                 self._move_host(host, -part.cpus, -part.memory_mib)
 
-    def note_model(self, placement: Placement, model: Model | None) -> None:
+    def note_model(self, placement: Placement, model: ModelKey | None) -> None:
         """A task about a model, or about none, is where this placement is."""
         for part in placement.slices:
             if part.gpus:
-                self.warmth.note(self.hosts[part.node].bay_of[part.gpus[0]], mask_of(part.gpus), model)
+                self.model_cache.note(self.hosts[part.node].bay_of[part.gpus[0]], mask_of(part.gpus), model)
 
     def give(self, placement: Placement, *, keep_memory: bool = False) -> None:
         """A placement ends; a suspended attempt leaves its host memory where it is."""
@@ -372,21 +372,21 @@ class Index:
             if part.memory_mib:
                 self._move_host(self.hosts[part.node], 0, part.memory_mib)
 
-    def _take_whole(self, host: Host, gpus: tuple[int, ...]) -> None:
+    def _take_whole(self, host: NodeEntry, gpus: tuple[int, ...]) -> None:
         bay = host.bay_of[gpus[0]]
         mask = mask_of(gpus)
         assert not bay.taken & mask, f"a GPU of {host.spec.id} is given twice"
         bay.taken |= mask
         self._recount(bay, bay.free_mask & ~mask)
 
-    def _give_whole(self, host: Host, gpus: tuple[int, ...]) -> None:
+    def _give_whole(self, host: NodeEntry, gpus: tuple[int, ...]) -> None:
         bay = host.bay_of[gpus[0]]
         mask = mask_of(gpus)
         assert bay.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
         bay.taken ^= mask
         self._recount(bay, bay.free_mask | (mask & bay.usable))
 
-    def _recount(self, bay: Bay, free_mask: int) -> None:
+    def _recount(self, bay: DeviceGroup, free_mask: int) -> None:
         """Other cards of a bay are free than before."""
         before, after, usable = bay.free, free_mask.bit_count(), bay.usable
         was_idle, is_idle = bay.free_mask == usable and before > 0, free_mask == usable and after > 0
@@ -399,7 +399,7 @@ class Index:
             if was_idle != is_idle:
                 self.idle ^= bit
 
-    def _move_share(self, host: Host, part: Slice, *, taken: bool) -> None:
+    def _move_share(self, host: NodeEntry, part: Slice, *, taken: bool) -> None:
         (gpu,) = part.gpus
         bay = host.bay_of[gpu]
         if host.open:
@@ -408,7 +408,7 @@ class Index:
         if taken:
             assert not bay.taken >> gpu & 1, f"GPU {gpu} of {host.spec.id} is whole and shared at once"
             if card is None:
-                card = bay.shared[gpu] = Shared(bay.gpu_memory_mib)
+                card = bay.shared[gpu] = SharedGpu(bay.gpu_memory_mib)
             card.milli -= part.milli
             card.memory_mib -= part.gpu_memory_mib
             card.tasks += 1
@@ -425,7 +425,7 @@ class Index:
         if host.open:
             self._offer(bay)
 
-    def _move_host(self, host: Host, cpus: int, memory_mib: int) -> None:
+    def _move_host(self, host: NodeEntry, cpus: int, memory_mib: int) -> None:
         cpus_after, memory_after = host.cpus_free + cpus, host.memory_free + memory_mib
         assert cpus_after >= 0, f"the CPUs of {host.spec.id} are given twice"
         assert memory_after >= 0, f"the memory of {host.spec.id} is given twice"
@@ -459,13 +459,13 @@ class Index:
         )
         return Slice(part.node, gpus, cpus=cpus, memory_mib=memory_mib) if gpus or cpus or memory_mib else None
 
-    def bay(self, number: int) -> Bay:
+    def bay(self, number: int) -> DeviceGroup:
         """The bay with this number."""
         bay = self.bays[number]
         assert bay is not None, f"bay {number} is vacant"
         return bay
 
-    def bays_of(self, nodes: tuple[NodeId, ...]) -> BaySet:
+    def bays_of(self, nodes: tuple[NodeId, ...]) -> DeviceGroupMask:
         """All bays of these nodes."""
         found = 0
         for node in nodes:
@@ -474,18 +474,18 @@ class Index:
                     found |= bay.bit
         return found
 
-    def hosts_of(self, bays: BaySet) -> set[NodeId]:
+    def hosts_of(self, bays: DeviceGroupMask) -> set[NodeId]:
         """The nodes these bays are in."""
         return {self.bay(number).host.spec.id for number in members(bays)}
 
-    def all_bays(self) -> Iterator[Bay]:
+    def all_bays(self) -> Iterator[DeviceGroup]:
         """Every bay, in order of number."""
         for bay in self.bays:
             if bay is not None:
                 yield bay
 
 
-def _toggle(sets: dict[Any, BaySet], key: object, bay: BaySet) -> None:
+def _toggle(sets: dict[Any, DeviceGroupMask], key: object, bay: DeviceGroupMask) -> None:
     """Put a bay into a set of many, or take it out; a set that is empty is forgotten."""
     if left := sets.get(key, 0) ^ bay:
         sets[key] = left

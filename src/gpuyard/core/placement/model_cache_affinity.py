@@ -8,26 +8,26 @@ taken, and there the cards that had it; a model that is new to a node takes card
 from typing import TYPE_CHECKING, TypeAlias
 
 from gpuyard.core.domain.values import Link
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 
 if TYPE_CHECKING:
-    from gpuyard.core.placement.index import Bay
+    from gpuyard.core.placement.index import DeviceGroup
 
-Model: TypeAlias = str
+ModelKey: TypeAlias = str
 """Whose it is, and what they call it, such as `team/llama`: tenants do not know of each other's models."""
 
 
-class Warmth:
+class ModelCache:
     """The bays by the models that ran last on any of their cards."""
 
     def __init__(self) -> None:
-        self.by_model: dict[Model, BaySet] = {}
+        self.by_model: dict[ModelKey, DeviceGroupMask] = {}
 
-    def bays(self, model: Model | None) -> BaySet:
+    def bays(self, model: ModelKey | None) -> DeviceGroupMask:
         """Where it ran last."""
         return self.by_model.get(model, 0) if model is not None else 0
 
-    def note(self, bay: "Bay", cards: int, model: Model | None) -> None:
+    def note(self, bay: "DeviceGroup", cards: int, model: ModelKey | None) -> None:
         """A task about a model, or about none, was placed on cards: bits, as everywhere in a bay."""
         had = bay.models.get(model, 0) if model is not None else 0
         if bay.warm & cards & ~had:
@@ -38,11 +38,11 @@ class Warmth:
             if not had:
                 self.by_model[model] = self.by_model.get(model, 0) | bay.bit
 
-    def forget(self, bay: "Bay") -> None:
+    def forget(self, bay: "DeviceGroup") -> None:
         """Nothing is left there of anything."""
         self._wipe(bay, bay.warm)
 
-    def _wipe(self, bay: "Bay", cards: int) -> None:
+    def _wipe(self, bay: "DeviceGroup", cards: int) -> None:
         gone = []
         for model, had in bay.models.items():
             if had & cards:
@@ -58,11 +58,11 @@ class Warmth:
                 del self.by_model[model]
 
 
-def pick(bay: "Bay", count: int, link: Link, model: Model | None) -> tuple[int, ...]:
+def pick(bay: "DeviceGroup", count: int, link: Link, model: ModelKey | None) -> tuple[int, ...]:
     """So many of the free cards of a bay, for a task about a model."""
     free, topology = bay.free_mask, bay.topology
     if model is not None and bay.warm:
         for liked in (free & bay.models.get(model, 0), free & ~bay.warm):
-            if liked and (cards := topology.pick_liked(free, liked, count, link)):
+            if liked and (cards := topology.pick_preferred(free, liked, count, link)):
                 return cards
     return topology.pick(free, count, link)

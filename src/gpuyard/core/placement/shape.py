@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from gpuyard.core.domain.refusals import GangLargerThanYard, Never, NoNodesYet
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import MILLI, NodeId
-from gpuyard.core.placement.device_group_mask import BaySet, members
-from gpuyard.core.placement.index import Bay, Index
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
+from gpuyard.core.placement.index import DeviceGroup, Index
 from gpuyard.core.placement.rules import RULES
 from gpuyard.core.placement.speeds import relative
 
@@ -39,7 +39,7 @@ class Shape:
         "whole_nodes",
     )  # fmt: skip
 
-    def __init__(self, resources: Resources, pin: BaySet = 0) -> None:
+    def __init__(self, resources: Resources, pin: DeviceGroupMask = 0) -> None:
         self.resources = resources
         self.pin = pin
         """A suspended attempt can only go on where it is, on cards of the same kind; 0: anywhere."""
@@ -52,14 +52,14 @@ class Shape:
         self.whole_nodes = resources.whole_nodes
         self.plain = self.gpus > 0 and self.nodes == 1 and not (self.whole_nodes or self.cpus or self.memory_mib)
         """Whole GPUs on one node and nothing else: the common case, which has a short way through `choose`."""
-        self.eligible: BaySet = 0
+        self.eligible: DeviceGroupMask = 0
         self.speeds = relative(resources.speeds) if resources.speeds else None
         """On each model it names, where 1 is the fastest of them."""
-        self.tiers: tuple[tuple[float, BaySet], ...] = ()
+        self.tiers: tuple[tuple[float, DeviceGroupMask], ...] = ()
         """If it has speeds: the eligible bays by how fast it is there, fastest first."""
         self.need_milli = self.gpus * self.nodes * MILLI
         """The least it can count for in quotas."""
-        self.needs: dict[int, BaySet] | None = None
+        self.needs: dict[int, DeviceGroupMask] | None = None
         """Where that depends on the bay (whole nodes, shares): the bays by what one part counts for there."""
         self.version = -1
         """The index's version at the last look."""
@@ -85,7 +85,7 @@ class Shape:
             self._look_up_needs(index)
 
     def _look_up_tiers(self, index: Index) -> None:
-        tiers: dict[float, BaySet] = {}
+        tiers: dict[float, DeviceGroupMask] = {}
         for model, bays in index.by_model.items():
             if here := bays & self.eligible:
                 speed = self.speed_on(model)
@@ -106,11 +106,11 @@ class Shape:
         least = MILLI if self.share is not None else self.gpus * MILLI
         self.need_milli = min(self.needs, default=least) * self.nodes
 
-    def too_dear(self, left_milli: int) -> BaySet:
+    def above_quota(self, left_milli: int) -> DeviceGroupMask:
         """The bays where it would count for more than a quota has left."""
         if self.needs is None:
             return 0
-        dear: BaySet = 0
+        dear: DeviceGroupMask = 0
         for need, bays in self.needs.items():
             if need * self.nodes > left_milli:
                 dear |= bays
@@ -132,7 +132,7 @@ class Shape:
             self._startable = bool(fitting) and (self.nodes == 1 or len(index.hosts_of(fitting)) >= self.nodes)
         return self._startable
 
-    def share_of(self, bay: Bay) -> tuple[int, int]:
+    def share_of(self, bay: DeviceGroup) -> tuple[int, int]:
         """What this share takes of a card in a bay: thousandths and MiB, each the larger of what it asks and implies."""
         assert self.share is not None
         card = bay.gpu_memory_mib

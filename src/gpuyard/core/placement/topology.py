@@ -11,7 +11,7 @@ from gpuyard.core.domain.node import Gpu
 from gpuyard.core.domain.values import Link
 
 MOST_LIKED = 10_000
-"""How many answers of `pick_liked` are kept: there are many sets of cards with many free ones among them."""
+"""How many answers of `pick_preferred` are kept: there are many sets of cards with many free ones among them."""
 
 
 class Topology:
@@ -36,7 +36,7 @@ class Topology:
         groups = self._numa if link is Link.NUMA else self._nvlink
         return sum(1 for group in groups if mask_of(gpus) & group)
 
-    def pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
+    def pick_preferred(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
         """The same among those of the free cards that somebody likes better; empty where that is not as good."""
         key = (free, liked, count, link)
         chosen = self._liked.get(key)

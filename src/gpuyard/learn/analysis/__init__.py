@@ -8,7 +8,7 @@
 Read `effects` first: its head says what is believed of code. `library_calls.toml` has all knowledge of libraries.
 """
 
-from gpuyard.learn.analysis.graph import Graph, Request, Task
+from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest, TaskGraph
 from gpuyard.learn.analysis.script_analysis import analyze
 
-__all__ = ["Graph", "Request", "Task", "analyze"]
+__all__ = ["ScriptTask", "SubmitRequest", "TaskGraph", "analyze"]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from gpuyard.learn.analysis.graph import Bound, Kind
+from gpuyard.learn.analysis.graph import StepKind, TaskBound
 
 T = TypeVar("T")
 RANDOM: Final = "random numbers"
@@ -22,8 +22,8 @@ EXITS: Final = "the end of the script"
 class Pattern(NamedTuple):
     """What one call says about the work it belongs to."""
 
-    kind: Kind | None
-    bound: Bound | None
+    kind: StepKind | None
+    bound: TaskBound | None
     weight: float
     says: str
     gpu: bool = False

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from gpuyard.learn.analysis import api_patterns as api
 from gpuyard.learn.analysis.groups import Groups
-from gpuyard.learn.analysis.paths import OPTIONS, UNKNOWN, Scope, Text, text
+from gpuyard.learn.analysis.paths import OPTIONS, UNKNOWN, NameScope, Text, text
 from gpuyard.learn.analysis.source import Found, Function, Module, Project, assigned, dotted_name, resolved, statements
 from gpuyard.learn.analysis.step_classifier import Clues, function_clue, method_clue
 
@@ -84,7 +84,7 @@ class Effects:
 class Analysis:
     """Finds the effects of functions of one project, each once for the paths it is called with."""
 
-    def __init__(self, project: Project, scope: Scope) -> None:
+    def __init__(self, project: Project, scope: NameScope) -> None:
         self.project, self.scope = project, scope
         self.options_change = _options_change(project)
         self.outer: dict[int, tuple[tuple[str, frozenset[str]], ...]] = {}
@@ -156,7 +156,7 @@ def _from_outside(inside: Effects, scope: str, given: set[str]) -> Effects:
 class Walker:
     """Walks one scope, a file or a function, in the order of its code."""
 
-    def __init__(self, analysis: Analysis, module: Module, scope: Scope, function: Found | None = None) -> None:
+    def __init__(self, analysis: Analysis, module: Module, scope: NameScope, function: Found | None = None) -> None:
         self.analysis, self.module, self.scope = analysis, module, scope
         self.effects = Effects()
         self.loops = 0
@@ -662,7 +662,7 @@ class Walker:
         """The text of each parameter: what is given, or its default."""
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
             return {}
-        function, inside = found.function, Scope(found.module)
+        function, inside = found.function, NameScope(found.module)
         placed = [arg.arg for arg in [*function.args.posonlyargs, *function.args.args]]
         defaults = dict(zip(placed[len(placed) - len(function.args.defaults) :], function.args.defaults, strict=True))
         named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)

@@ -10,8 +10,8 @@ from typing import Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-Kind = Literal["training", "inference", "data", "hpc", "other"]
-Bound = Literal["compute", "memory", "io", "communication", "unknown"]
+StepKind = Literal["training", "inference", "data", "hpc", "other"]
+TaskBound = Literal["compute", "memory", "io", "communication", "unknown"]
 EXACT_WIDTH = 300
 """With more tasks than these the width is that of the widest level."""
 
@@ -32,7 +32,7 @@ class Need(Struct, frozen=True, order=True):
     why: str
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class ScriptTask(Struct, frozen=True, kw_only=True):
     """A step of the script."""
 
     id: str
@@ -41,8 +41,8 @@ class Task(Struct, frozen=True, kw_only=True):
     file: str
     line: int
     end_line: int
-    kind: Kind = field(default="other", name="class")
-    bound: Bound = "unknown"
+    kind: StepKind = field(default="other", name="class")
+    bound: TaskBound = "unknown"
     level: int = 0
     needs: tuple[Need, ...] = ()
     """Direct ones; those that they imply are left out."""
@@ -58,7 +58,7 @@ class Task(Struct, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class SubmitRequest(Struct, frozen=True, kw_only=True):
     """A task to submit to the scheduler: the whole script, or a part of it."""
 
     name: str
@@ -68,18 +68,18 @@ class Request(Struct, frozen=True, kw_only=True):
     work_dir: str
     after: tuple[str, ...] = ()
     """Names of other requests that must have succeeded."""
-    kind: Kind = field(default="other", name="class")
+    kind: StepKind = field(default="other", name="class")
     gpus: int = 0
     seconds: float | None = None
     array: int | None = None
     """So many copies, one for each round of a loop."""
 
 
-class Graph(Struct, frozen=True, kw_only=True):
+class TaskGraph(Struct, frozen=True, kw_only=True):
     """The tasks of a script, their dependencies, and what could be submitted."""
 
     source: str
-    tasks: tuple[Task, ...]
+    tasks: tuple[ScriptTask, ...]
     levels: tuple[tuple[str, ...], ...]
     critical_path: tuple[str, ...]
     critical_length: float
@@ -90,11 +90,13 @@ class Graph(Struct, frozen=True, kw_only=True):
     speedup: float
     """An upper bound, with any number of GPUs."""
     in_seconds: bool
-    requests: tuple[Request, ...] = ()
+    requests: tuple[SubmitRequest, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def graph_of(source: str, tasks: Sequence[Task], notes: Iterable[str] = (), requests: Iterable[Request] = ()) -> Graph:
+def graph_of(
+    source: str, tasks: Sequence[ScriptTask], notes: Iterable[str] = (), requests: Iterable[SubmitRequest] = ()
+) -> TaskGraph:
     """Everything that follows from the tasks and their needs."""
     before = {task.id: [need.task for need in task.needs] for task in tasks}
     level = levels(before)
@@ -107,7 +109,7 @@ def graph_of(source: str, tasks: Sequence[Task], notes: Iterable[str] = (), requ
     lengths = {task.id: (task.seconds or 0.0) if in_seconds else 1.0 for task in tasks}
     path = critical_path(before, lengths)
     total, critical = sum(seconds if in_seconds else copies.values()), sum(lengths[task] for task in path)
-    return Graph(
+    return TaskGraph(
         source=source,
         tasks=tuple(replace(task, level=level[task.id]) for task in tasks),
         levels=tuple(map(tuple, rows)),

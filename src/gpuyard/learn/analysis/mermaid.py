@@ -1,11 +1,11 @@
 """The task graph as a Mermaid diagram: text that GitHub, GitLab and MkDocs draw."""
 
-from gpuyard.learn.analysis.graph import Graph
+from gpuyard.learn.analysis.graph import TaskGraph
 
 COLORS = {"training": "#f4b183", "inference": "#9dc3e6", "data": "#c5e0b4", "hpc": "#d9c3e8", "other": "#e4e4e4"}
 
 
-def mermaid(graph: Graph) -> str:
+def mermaid(graph: TaskGraph) -> str:
     """One box per task, colored by class; edges of the critical path are thick."""
     number = {task.id: f"t{at}" for at, task in enumerate(graph.tasks)}
     path = set(zip(graph.critical_path, graph.critical_path[1:], strict=False))

@@ -52,7 +52,7 @@ UNKNOWN = Text(ANY)
 
 
 @dataclass
-class Scope:
+class NameScope:
     """What names and options stand for at one place in the code."""
 
     module: Module
@@ -62,9 +62,9 @@ class Scope:
     arguments: Sequence[str] = ()
     """The command line itself."""
 
-    def inside(self, module: Module, names: dict[str, Text]) -> "Scope":
+    def inside(self, module: Module, names: dict[str, Text]) -> "NameScope":
         """The scope of a function that is called from here."""
-        return Scope(module, names, self.options, self.arguments)
+        return NameScope(module, names, self.options, self.arguments)
 
     def learn(self, body: list[ast.stmt]) -> None:
         """Remember names that are assigned one text and nothing else."""
@@ -79,7 +79,7 @@ class Scope:
                 seen.add(name)
 
 
-def text(node: ast.expr | None, scope: Scope) -> Text | None:
+def text(node: ast.expr | None, scope: NameScope) -> Text | None:
     """The text that an expression gives; None where nothing of it is known."""
     match node:
         case ast.Constant(value=str() | int() | float() as value) if not isinstance(value, bool):
@@ -102,7 +102,7 @@ def text(node: ast.expr | None, scope: Scope) -> Text | None:
     return None
 
 
-def _piece(part: ast.expr, scope: Scope) -> Text:
+def _piece(part: ast.expr, scope: NameScope) -> Text:
     if not isinstance(part, ast.FormattedValue):
         return text(part, scope) or UNKNOWN
     found = text(part.value, scope) or UNKNOWN
@@ -116,7 +116,7 @@ def _join(one: Text, other: Text) -> Text:
     return one + Text("" if one.pattern.endswith("/") else "/") + other
 
 
-def _named(node: ast.Name | ast.Attribute, scope: Scope) -> Text | None:
+def _named(node: ast.Name | ast.Attribute, scope: NameScope) -> Text | None:
     if isinstance(node, ast.Name) and node.id in scope.names:
         return scope.names[node.id]
     match node:
@@ -131,7 +131,7 @@ def _named(node: ast.Name | ast.Attribute, scope: Scope) -> Text | None:
     return None
 
 
-def _called(node: ast.Call, scope: Scope) -> Text | None:
+def _called(node: ast.Call, scope: NameScope) -> Text | None:
     name = resolved(node.func, scope.module) or ""
     first = node.args[0] if node.args else None
     if name in PATHS and node.args:
@@ -146,7 +146,7 @@ def _called(node: ast.Call, scope: Scope) -> Text | None:
     return None
 
 
-def _method(node: ast.Call, method: str, base: Text, scope: Scope) -> Text | None:
+def _method(node: ast.Call, method: str, base: Text, scope: NameScope) -> Text | None:
     first = (text(node.args[0], scope) or UNKNOWN) if node.args else UNKNOWN
     match method:
         case "joinpath" | "glob" | "rglob":
@@ -164,7 +164,7 @@ def constants(module: Module) -> dict[str, Text]:
     """Texts that a file assigns to names, once and outside of functions."""
     if module.constants is None:
         module.constants = {}
-        Scope(module, module.constants).learn([node for node in module.tree.body if not isinstance(node, Function)])
+        NameScope(module, module.constants).learn([node for node in module.tree.body if not isinstance(node, Function)])
         for name in module.shared:
             module.constants.pop(name, None)
     return module.constants
@@ -183,9 +183,9 @@ def options_of(module: Module, arguments: Sequence[str] = ()) -> dict[str, str]:
                 given = {word.arg: word.value for word in node.keywords}
                 if not names:
                     continue
-                dest = text(given["dest"], Scope(module)) if "dest" in given else None
+                dest = text(given["dest"], NameScope(module)) if "dest" in given else None
                 name = dest.pattern if dest else _option(max(names, key=len))
-                default = text(given.get("default"), Scope(module))
+                default = text(given.get("default"), NameScope(module))
                 if default is not None:
                     found[name] = default.pattern
                 if not names[0].startswith("-"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.analysis import rounds
 from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
-from gpuyard.learn.analysis.graph import Graph, Need, Task, graph_of, reduced
+from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
 from gpuyard.learn.analysis.source import one_line
 from gpuyard.learn.analysis.steps import Script, Unit, read_script, step_name
 from gpuyard.learn.analysis.submission import requests_of
@@ -23,7 +23,7 @@ def analyze(
     *,
     seconds: Mapping[str, float] | None = None,
     python: str = sys.executable,
-) -> Graph:
+) -> TaskGraph:
     """Read a Python script as it would run with these arguments.
 
     `seconds` are durations by the id of the task; when every task has one, the critical path counts seconds. `python` is the
@@ -51,7 +51,7 @@ def analyze(
     return graph_of(script.module.shown, list(tasks.values()), notes, requests)
 
 
-def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, Task]:
+def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, ScriptTask]:
     """The steps as tasks, by the number of their unit."""
     steps = [unit for unit in script.units if unit.is_step]
     names = _names(steps)
@@ -62,7 +62,7 @@ def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[i
         clues, files = unit.effects.clues, unit.effects.files
         name = names[unit.number]
         why = {int(other): needs[unit.number][int(other)] for other in kept[str(unit.number)]}
-        tasks[unit.number] = Task(
+        tasks[unit.number] = ScriptTask(
             id=name,
             does=one_line(unit.node),
             file=unit.walker.module.shown,

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from gpuyard.learn.analysis import api_patterns as api
 from gpuyard.learn.analysis.api_patterns import Pattern
-from gpuyard.learn.analysis.graph import Bound, Evidence, Kind
+from gpuyard.learn.analysis.graph import Evidence, StepKind, TaskBound
 from gpuyard.learn.analysis.source import Module, one_line
 
 T = TypeVar("T")
@@ -22,8 +22,8 @@ DECISIVE = 8.0
 RUNS_A_MODEL = 5.0
 """Weight from which a clue of inference outweighs reading of files."""
 MOST_EVIDENCE = 8
-KINDS: tuple[Kind, ...] = ("training", "inference", "hpc", "data")
-BOUNDS: tuple[Bound, ...] = ("compute", "communication", "memory", "io")
+KINDS: tuple[StepKind, ...] = ("training", "inference", "hpc", "data")
+BOUNDS: tuple[TaskBound, ...] = ("compute", "communication", "memory", "io")
 
 
 class Clue(NamedTuple):
@@ -68,7 +68,7 @@ class Clues:
         """Whether anything in it computes gradients."""
         return any(clue.pattern.kind == "training" and clue.pattern.weight >= DECISIVE for clue in self.seen.values())
 
-    def kind(self) -> Kind:
+    def kind(self) -> StepKind:
         """The kind with most weight."""
         if self.trains:
             return "training"
@@ -78,7 +78,7 @@ class Clues:
             or "other"
         )
 
-    def bound(self) -> Bound:
+    def bound(self) -> TaskBound:
         """The resource that limits it."""
         return self._heaviest(BOUNDS, lambda pattern: pattern.bound) or "unknown"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from gpuyard.learn.analysis.effects import Analysis, Effects, Walker
-from gpuyard.learn.analysis.paths import Scope, Text, options_of, text
+from gpuyard.learn.analysis.paths import NameScope, Text, options_of, text
 from gpuyard.learn.analysis.source import Found, Function, Module, Project, dotted_name, resolved
 
 QUICK = re.compile(
@@ -63,7 +63,7 @@ def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
     """Read a script as it would run when called with these arguments."""
     project = Project(path)
     module = project.module(path)
-    scope = Scope(module, {}, options_of(module, arguments), tuple(arguments))
+    scope = NameScope(module, {}, options_of(module, arguments), tuple(arguments))
     guarded = [node.body if _is_main_guard(node) else [node] for node in module.tree.body]
     walker = Walker(Analysis(project, scope), module, scope)
     units = _units(walker, [node for body in guarded for node in body])
@@ -146,7 +146,7 @@ def step_name(unit: Unit) -> str:
     return names[0] if names else f"line_{unit.node.lineno}" if kind == "other" else kind
 
 
-def _rounds(source: ast.expr, scope: Scope) -> int | None:
+def _rounds(source: ast.expr, scope: NameScope) -> int | None:
     """How many elements there are, where that is written down."""
     while isinstance(source, ast.Call) and source.args and resolved(source.func, scope.module) in ITERATION:
         source = source.args[0]

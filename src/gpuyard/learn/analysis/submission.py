@@ -13,7 +13,7 @@ from pathlib import Path
 from gpuyard.learn.analysis.api_patterns import OUTSIDE
 from gpuyard.learn.analysis.dataflow import Edges
 from gpuyard.learn.analysis.effects import EVERYTHING
-from gpuyard.learn.analysis.graph import Request, Task
+from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest
 from gpuyard.learn.analysis.groups import Groups
 from gpuyard.learn.analysis.steps import Script, Unit
 
@@ -22,8 +22,8 @@ MOST_ROUNDS = 1_000
 
 
 def requests_of(
-    script: Script, edges: Edges, tasks: dict[int, Task], path: Path, arguments: Sequence[str], python: str
-) -> list[Request]:
+    script: Script, edges: Edges, tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str], python: str
+) -> list[SubmitRequest]:
     """The requests of a script, those that others wait for first. `tasks` are its steps by the number of their unit."""
     if not tasks:
         return []
@@ -78,7 +78,7 @@ def _parts(units: Sequence[Unit], edges: Edges) -> list[list[int]]:
     return list(parts.values()) if in_order and all(set(part) & set(steps) for part in parts.values()) else [own]
 
 
-def _array(part: Sequence[int], tasks: dict[int, Task]) -> int | None:
+def _array(part: Sequence[int], tasks: dict[int, ScriptTask]) -> int | None:
     """The number of rounds, if the part is one loop whose rounds can be processes of their own."""
     task = tasks.get(part[0])
     if len(part) > 1 or task is None or not task.independent or task.rounds is None:
@@ -88,15 +88,15 @@ def _array(part: Sequence[int], tasks: dict[int, Task]) -> int | None:
 
 def _request(
     name: str,
-    tasks: Sequence[Task],
+    tasks: Sequence[ScriptTask],
     command: tuple[str, ...],
     path: Path,
     after: tuple[str, ...],
     array: int | None = None,
-) -> Request:
+) -> SubmitRequest:
     heaviest = max(tasks, key=lambda task: (task.gpus, task.kind == "training"))
     seconds = [task.seconds for task in tasks if task.seconds is not None]
-    return Request(
+    return SubmitRequest(
         name=name,
         tasks=tuple(task.id for task in tasks),
         command=command,

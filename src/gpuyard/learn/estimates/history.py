@@ -23,7 +23,7 @@ from typing import NamedTuple, Protocol
 from msgspec.structs import replace
 
 from gpuyard.core.domain.task import Estimate, TaskSpec
-from gpuyard.learn.estimates.kinds import Kinds, Likeness
+from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
 ENOUGH = 3
 REMEMBERED = 50
@@ -58,7 +58,7 @@ NEW = 2.3
 """The same for what was hardly seen before: it may be something else, ten times as long or short."""
 
 
-class Asked(NamedTuple):
+class TaskFeatures(NamedTuple):
     """What is known of a task before it runs."""
 
     user: str = ""
@@ -67,64 +67,64 @@ class Asked(NamedTuple):
     gpus: float = 0.0
     pool: str = ""
 
-    def likenesses(self) -> tuple[Likeness, ...]:
+    def similarity_keys(self) -> tuple[SimilarityKey, ...]:
         """The kinds it belongs to, the most general first, as many as there are `LEVELS` at the most."""
         user, _, _, gpus, pool = self
         kinds = ((), (pool,), (pool, gpus), (pool, user), (pool, user, gpus))
         return (*kinds, self) if self.name or self.project else kinds
 
 
-def asked_of(spec: TaskSpec) -> Asked:
+def features_of(spec: TaskSpec) -> TaskFeatures:
     """What is known of a task of a yard."""
-    return known_of(spec.tenant, spec.user, spec.project, spec.name, spec.command, spec.resources.all_gpus)
+    return features_from(spec.tenant, spec.user, spec.project, spec.name, spec.command, spec.resources.all_gpus)
 
 
-def known_of(
+def features_from(
     tenant: str, user: str, project: str, name: str, command: Sequence[str] | str | None, gpus: float
-) -> Asked:
+) -> TaskFeatures:
     """The same, from what is kept of it. Its command stands for a name; people who hold GPUs by a lease are another world."""
     if command is None:
-        return Asked(user, project, name[:LONGEST_NAME], gpus, f"{tenant}, leases")
+        return TaskFeatures(user, project, name[:LONGEST_NAME], gpus, f"{tenant}, leases")
     called = name or (command if isinstance(command, str) else " ".join(command))
-    return Asked(user, project, called[:LONGEST_NAME], gpus, tenant)
+    return TaskFeatures(user, project, called[:LONGEST_NAME], gpus, tenant)
 
 
-class Predictor(Protocol):
+class RuntimePredictor(Protocol):
     """Whoever has an idea of run times. It is told of every end, and of nothing before it has happened."""
 
-    def foresee(self, asked: Asked, now: float) -> Estimate | None:
+    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
         """How long a task that is submitted now is thought to run; none: nobody knows."""
         ...
 
-    def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:
+    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
         """A task has ended after it ran so long; `told` is what was foreseen for it."""
         ...
 
 
-class History:
-    """See Predictor: simple statistics of everything that has ended, as far as it is remembered."""
+class HistoryPredictor:
+    """See RuntimePredictor: simple statistics of everything that has ended, as far as it is remembered."""
 
     def __init__(self) -> None:
-        self._kinds = Kinds(Kind, MOST_KINDS)
+        self._kinds = RecentKinds(KindHistory, MOST_KINDS)
         self._low = self._high = 1.0
         """How far the sides of bands are stretched."""
-        self._before: tuple[Asked, Estimate | None] | None = None
+        self._before: tuple[TaskFeatures, Estimate | None] | None = None
         """What was asked last, and the answer while nothing has ended since: tasks often come in swarms."""
 
-    def foresee(self, asked: Asked, now: float) -> Estimate | None:  # noqa: ARG002 - see Predictor
+    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
         """How long a task like this one is thought to run."""
         if self._before is None or self._before[0] != asked:
             self._before = asked, self._estimate(asked)
         return self._before[1]
 
-    def _estimate(self, asked: Asked) -> Estimate | None:
+    def _estimate(self, asked: TaskFeatures) -> Estimate | None:
         kinds = self._kinds
         known = kinds.get(())
         if known is None or len(known.ordered) < ENOUGH:
             return None
         mean, variance = known.mean, known.variance
-        kind: Kind | None = known
-        for likeness, (_, pull) in zip(asked.likenesses()[1:], LEVELS[1:], strict=False):
+        kind: KindHistory | None = known
+        for likeness, (_, pull) in zip(asked.similarity_keys()[1:], LEVELS[1:], strict=False):
             kind = kinds.get(likeness)
             if kind is None:
                 continue
@@ -142,11 +142,11 @@ class History:
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
         return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)
 
-    def kind(self, likeness: Likeness) -> "Kind | None":
+    def kind(self, likeness: SimilarityKey) -> "KindHistory | None":
         """What is remembered of a kind."""
         return self._kinds.get(likeness)
 
-    def believed(self, asked: Asked, said: Estimate) -> Estimate:
+    def believed(self, asked: TaskFeatures, said: Estimate) -> Estimate:
         """What a user said, with a band by how right this user was before."""
         kind = self._kinds.get((SAID, asked.pool, asked.user))
         if kind is None or len(kind.ordered) < ENOUGH:
@@ -159,38 +159,38 @@ class History:
             high_seconds=max(said.high_seconds, said.seconds * exp(high)),
         )
 
-    def corrected(self, asked: Asked, foretold: Estimate, by: str) -> Estimate:
+    def corrected(self, asked: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
         """What was foretold from what a task computes, put right by what tasks of its kind took over what was foretold.
 
         Two runs of its own weigh as much as what was foretold.
         """
         kind = self._kinds.get((FORETOLD, by, *asked))
         if kind is None:
-            return foretold
+            return predicted
         runs = len(kind.ordered)
-        likely = log(foretold.seconds) + runs / (runs + CORRECTED_BY) * kind.ordered[runs // 2]
-        low, high = log(foretold.low_seconds / foretold.seconds), log(foretold.high_seconds / foretold.seconds)
+        likely = log(predicted.seconds) + runs / (runs + CORRECTED_BY) * kind.ordered[runs // 2]
+        low, high = log(predicted.low_seconds / predicted.seconds), log(predicted.high_seconds / predicted.seconds)
         if runs >= ENOUGH:
             side = NINE_OF_TEN * sqrt(kind.variance) + CORRECTED_AT_LEAST
             low, high = -side, side
         return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
 
-    def learn_correction(self, asked: Asked, by: str, foretold_seconds: float, seconds: float) -> None:
+    def learn_correction(self, asked: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
         """A task took so long where somebody foretold so long of it."""
-        wrong = log(max(seconds, LEAST_SECONDS) / max(foretold_seconds, LEAST_SECONDS))
-        self._kinds.heard_of((FORETOLD, by, *asked)).add(wrong, CORRECTIONS_FADE)
+        wrong = log(max(seconds, LEAST_SECONDS) / max(predicted_seconds, LEAST_SECONDS))
+        self._kinds.touch((FORETOLD, by, *asked)).add(wrong, CORRECTIONS_FADE)
 
-    def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
+    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
         """Remember it with all its kinds, and judge the band it was given, or how right its user was."""
         if told is not None and not told.runs:
             wrong = log(max(seconds, LEAST_SECONDS) / told.seconds)
-            self._kinds.heard_of((SAID, asked.pool, asked.user)).add(wrong, 1.0)
+            self._kinds.touch((SAID, asked.pool, asked.user)).add(wrong, 1.0)
         elif told is not None:
             self._low = _stretched(self._low, missed=seconds < told.low_seconds)
             self._high = _stretched(self._high, missed=seconds > told.high_seconds)
         seconds_log = log(max(seconds, LEAST_SECONDS))
-        for likeness, (fade, _) in zip(asked.likenesses(), LEVELS, strict=False):
-            self._kinds.heard_of(likeness).add(seconds_log, fade)
+        for likeness, (fade, _) in zip(asked.similarity_keys(), LEVELS, strict=False):
+            self._kinds.touch(likeness).add(seconds_log, fade)
         self._kinds.forget()
         self._before = None
 
@@ -199,7 +199,7 @@ def _stretched(side: float, *, missed: bool) -> float:
     return min(max(0.0, side + STRETCH * (missed - MISSES)), MOST_STRETCHED)
 
 
-class Kind:
+class KindHistory:
     """The run times of what is alike, as logarithms."""
 
     __slots__ = ("last", "mean", "ordered", "variance", "weight")

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar
 
-Likeness: TypeAlias = tuple[object, ...]
+SimilarityKey: TypeAlias = tuple[object, ...]
 """What tasks of a kind have in common."""
 Known = TypeVar("Known")
 
 
-class Kinds(dict[Likeness, Known]):
+class RecentKinds(dict[SimilarityKey, Known]):
     """What is known of each kind; the one that was heard of last is the last one."""
 
     def __init__(self, new: Callable[[], Known], most: int) -> None:
@@ -16,7 +16,7 @@ class Kinds(dict[Likeness, Known]):
         super().__init__()
         self._new, self._most = new, most
 
-    def heard_of(self, kind: Likeness) -> Known:
+    def touch(self, kind: SimilarityKey) -> Known:
         """What is known of a kind, to be added to."""
         known = self.pop(kind) if kind in self else self._new()
         self[kind] = known

@@ -1,9 +1,9 @@
 """What simple statistics miss, learnt by trees: the hour, the weekday, bursts, and who differs from whom in what way.
 
-It does not begin anew. It takes what `History` says and learns by which factor that is wrong, from what was known when each
+It does not begin anew. It takes what `HistoryPredictor` says and learns by which factor that is wrong, from what was known when each
 task came: the last run times of its kinds, the size, hour and weekday, how many tasks of its kind are open and how long ago
 the last one came. LightGBM is fitted to the logarithm of that factor after every `EVERY` ends, on the last `WINDOW` of them;
-before the first fit `History` speaks alone, and its band is kept.
+before the first fit `HistoryPredictor` speaks alone, and its band is kept.
 
 Needs LightGBM, which is loaded only here (`pip install 'gpuyard[learn]'`). docs/manual/prediction.md says what it brings and
 what it costs: for a scheduler that is asked thousands of times a second it is too slow.
@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import LEAST_SECONDS, LEVELS, Asked, History
+from gpuyard.learn.estimates.history import LEAST_SECONDS, LEVELS, HistoryPredictor, TaskFeatures
 
 EVERY = 1_000
 WINDOW = 8_000
@@ -41,24 +41,24 @@ HOUR, DAY = 3_600.0, 86_400.0
 LONG_AGO = 30 * DAY
 
 
-class Learned:
-    """See Predictor."""
+class LearnedPredictor:
+    """See RuntimePredictor."""
 
     def __init__(self) -> None:
-        self._history = History()
+        self._history = HistoryPredictor()
         self._model: lightgbm.Booster | None = None
         self._open: dict[Estimate, list[tuple[list[float], float]]] = {}
-        """What was known of tasks that have not ended, and what `History` said, by what they were told."""
+        """What was known of tasks that have not ended, and what `HistoryPredictor` said, by what they were told."""
         self._rows: deque[tuple[list[float], float]] = deque(maxlen=WINDOW)
-        """What was known of tasks that have, and by how much `History` was wrong."""
+        """What was known of tasks that have, and by how much `HistoryPredictor` was wrong."""
         self._ends = 0
         self._count: dict[tuple[object, ...], int] = {}
         self._came: dict[tuple[object, ...], float] = {}
         """Of each kind: how many are open, and when the last one came."""
 
-    def foresee(self, asked: Asked, now: float) -> Estimate | None:
-        """What `History` says, put right."""
-        said = self._history.foresee(asked, now)
+    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
+        """What `HistoryPredictor` says, put right."""
+        said = self._history.estimate(asked, now)
         told = None
         if said is not None:
             known = self._known(asked, now, said)
@@ -69,7 +69,7 @@ class Learned:
             self._came[kind] = now
         return told
 
-    def ended(self, asked: Asked, seconds: float, now: float, told: Estimate | None = None) -> None:
+    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
         """Remember it, and learn anew when there is enough that is new."""
         self._history.ended(asked, seconds, now, told)
         for kind in _own(asked):
@@ -92,12 +92,12 @@ class Learned:
         low, high = min(said.low_seconds, seconds), max(said.high_seconds, seconds)
         return replace(said, seconds=seconds, low_seconds=low, high_seconds=high)
 
-    def _known(self, asked: Asked, now: float, said: Estimate) -> list[float]:
+    def _known(self, asked: TaskFeatures, now: float, said: Estimate) -> list[float]:
         """All that is known of a task that comes now, as numbers."""
         known = [asked.gpus, now / HOUR % 24, now // DAY % 7, log(said.seconds), float(said.runs)]
-        likenesses = asked.likenesses()
+        similarity_keys = asked.similarity_keys()
         for place in range(len(LEVELS)):
-            kind = self._history.kind(likenesses[place]) if place < len(likenesses) else None
+            kind = self._history.kind(similarity_keys[place]) if place < len(similarity_keys) else None
             if kind is None:
                 known += [nan] * 6
             else:
@@ -110,6 +110,6 @@ class Learned:
         return known
 
 
-def _own(asked: Asked) -> tuple[tuple[object, ...], ...]:
+def _own(asked: TaskFeatures) -> tuple[tuple[object, ...], ...]:
     """The kinds whose tasks come in bursts: the user's, and the user's of this size."""
-    return asked.likenesses()[3:5]
+    return asked.similarity_keys()[3:5]

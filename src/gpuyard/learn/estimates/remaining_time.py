@@ -21,9 +21,9 @@ Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scu
 from collections import Counter, deque
 from math import inf
 
-from gpuyard.core.domain.remaining_time import AGES, Outlook, age_of, begins_after, level_of
-from gpuyard.learn.estimates.history import Asked
-from gpuyard.learn.estimates.kinds import Kinds, Likeness
+from gpuyard.core.domain.remaining_time import AGES, RemainingTimeLevels, age_begins_at, age_of, level_of
+from gpuyard.learn.estimates.history import TaskFeatures
+from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
 WEIGHT = 5.0
 """How many tasks of a kind weigh as much as all that is known of the wider kind."""
@@ -36,30 +36,30 @@ MOST = 1000
 KINDS = 20_000
 """How many kinds are remembered; the one that was not seen for longest is forgotten first."""
 
-BOUNDS = [begins_after(age) for age in range(AGES)] + [2 * begins_after(AGES - 1)]
+BOUNDS = [age_begins_at(age) for age in range(AGES)] + [2 * age_begins_at(AGES - 1)]
 
 
-class Outlooks:
+class RemainingTimeModel:
     """What is known of all kinds."""
 
     def __init__(self) -> None:
-        self._kinds = Kinds(_Kind, KINDS)
-        self._known: dict[Likeness, Outlook] = {}
+        self._kinds = RecentKinds(_Kind, KINDS)
+        self._known: dict[SimilarityKey, RemainingTimeLevels] = {}
         """Answers since the last end: whoever submits many at once gets them at once."""
-        self._last_ends: deque[Likeness] = deque()
-        self._ends_of: Counter[Likeness] = Counter()
+        self._last_ends: deque[SimilarityKey] = deque()
+        self._ends_of: Counter[SimilarityKey] = Counter()
         """Of which particular kind the last ends were, and how many of each."""
 
-    def observe(self, asked: Asked, seconds: float) -> None:
+    def observe(self, asked: TaskFeatures, seconds: float) -> None:
         """A task has ended after it ran for so long."""
         age, kinds = age_of(seconds), _kinds(asked)
         self._note_end(kinds[-1])
         self._known.clear()
         for key in kinds:
-            self._kinds.heard_of(key).count(age)
+            self._kinds.touch(key).count(age)
         self._kinds.forget()
 
-    def _note_end(self, kind: Likeness) -> None:
+    def _note_end(self, kind: SimilarityKey) -> None:
         self._last_ends.append(kind)
         self._ends_of[kind] += 1
         if len(self._last_ends) > MOST:
@@ -71,7 +71,7 @@ class Outlooks:
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def outlook(self, asked: Asked) -> Outlook:
+    def outlook(self, asked: TaskFeatures) -> RemainingTimeLevels:
         """The levels of a task that is submitted now."""
         kinds = _kinds(asked)
         if not asked.user or 2 * self._ends_of[kinds[-1]] > len(self._last_ends):
@@ -84,7 +84,7 @@ class Outlooks:
             kind = self._kinds.get(key)
             if kind is None:
                 break
-            parts, weight = kind.drawn_towards(parts, weight), WEIGHT
+            parts, weight = kind.shrunk_towards(parts, weight), WEIGHT
         found = self._known[kinds[-1]] = _levels(parts)
         return found
 
@@ -106,7 +106,7 @@ class _Kind:
             self.ended = [count / 2 for count in self.ended]
             self.seen /= 2
 
-    def drawn_towards(self, wider: list[float], weight: float) -> list[float]:
+    def shrunk_towards(self, wider: list[float], weight: float) -> list[float]:
         """The part that ends at each age, of those who come to it."""
         parts, come = [], self.seen
         for ended, other in zip(self.ended, wider, strict=True):
@@ -115,15 +115,15 @@ class _Kind:
         return parts
 
 
-def _kinds(asked: Asked) -> list[Likeness]:
+def _kinds(asked: TaskFeatures) -> list[SimilarityKey]:
     """The kinds a task is of, the widest first."""
-    kinds: list[Likeness] = [(), (asked.user,), (asked.user, asked.gpus)]
+    kinds: list[SimilarityKey] = [(), (asked.user,), (asked.user, asked.gpus)]
     if asked.name:
         kinds.append((asked.user, asked.gpus, asked.name))
     return kinds
 
 
-def _levels(parts: list[float]) -> Outlook:
+def _levels(parts: list[float]) -> RemainingTimeLevels:
     """The level at each age, if these parts of those who come to an age end at it."""
     levels = [level_of(index) for index in indices(parts)]
     while len(levels) > 1 and levels[-1] == levels[-2]:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.dataset import Floats
+from gpuyard.learn.performance.arrays import Floats
 
 NOISE = 0.1
 """The part of a row's error that says nothing of its neighbours."""

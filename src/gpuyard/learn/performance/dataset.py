@@ -1,7 +1,7 @@
 """Measured rows, from whoever measured them.
 
 Files of profiles come from many hands, each with its own columns. `sources/` has a file for each of them; it turns lines
-into `Rows`: which GPU, what was done there, how long it took or how much memory it needed. A file is known by its columns,
+into `ProfileRows`: which GPU, what was done there, how long it took or how much memory it needed. A file is known by its columns,
 so it may be called anything. What kind of work the rows are decides which features they have (`rooflines/`) and which model
 learns them.
 """
@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.operation_profile import Works
-
-Floats = NDArray[np.float64]
-Words = NDArray[np.str_]
+from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.operation_profile import OperationProfiles
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ProfileRows:
     """Rows of one kind of work. What a GPU has to do with it is not in here: that is for the features."""
 
     kind: str
@@ -40,15 +38,15 @@ class Rows:
     """How large it is, in the words of its kind."""
     words: Mapping[str, Words] = field(default_factory=dict)
     """Which sort of it, where that is not a number."""
-    works: Works | None = None
+    works: OperationProfiles | None = None
     """What a step is made of, for whole models."""
 
     def __len__(self) -> int:
         return len(self.gpu)
 
-    def take(self, which: NDArray[Any]) -> "Rows":
+    def take(self, which: NDArray[Any]) -> "ProfileRows":
         """Some of them: a mask, or places."""
-        return Rows(
+        return ProfileRows(
             self.kind,
             self.gpu[which],
             self.family[which],
@@ -59,17 +57,19 @@ class Rows:
             None if self.works is None else self.works.take(which),
         )
 
-    def of(self, works: Works) -> "Rows":
+    def of(self, works: OperationProfiles) -> "ProfileRows":
         """The same, made of this."""
-        return Rows(self.kind, self.gpu, self.family, self.precision, self.measured, self.shape, self.words, works)
+        return ProfileRows(
+            self.kind, self.gpu, self.family, self.precision, self.measured, self.shape, self.words, works
+        )
 
 
-def ones(word: str, count: int) -> Words:
+def constant_column(word: str, count: int) -> Words:
     """A column that says the same in every row."""
     return np.full(count, word)
 
 
-def unsaid(count: int) -> Floats:
+def missing_column(count: int) -> Floats:
     """A column that says nothing."""
     return np.full(count, np.nan)
 
@@ -80,21 +80,21 @@ def families(models: Words) -> Words:
     return np.array([named[name] for name in models.tolist()])
 
 
-def together(parts: Sequence[Rows]) -> dict[str, Rows]:
+def merge_rows(parts: Sequence[ProfileRows]) -> dict[str, ProfileRows]:
     """Rows of the same kind in one, by kind."""
-    kinds: dict[str, list[Rows]] = {}
+    kinds: dict[str, list[ProfileRows]] = {}
     for rows in parts:
         kinds.setdefault(rows.kind, []).append(rows)
     return {kind: _joined(found) for kind, found in kinds.items()}
 
 
-def _joined(parts: list[Rows]) -> Rows:
+def _joined(parts: list[ProfileRows]) -> ProfileRows:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
 
     works = [rows.works for rows in parts if rows.works is not None]
-    return Rows(
+    return ProfileRows(
         first.kind,
         np.concatenate([rows.gpu for rows in parts]),
         np.concatenate([rows.family for rows in parts]),
@@ -102,11 +102,11 @@ def _joined(parts: list[Rows]) -> Rows:
         np.concatenate([rows.measured for rows in parts]),
         {name: np.concatenate([rows.shape[name] for rows in parts]) for name in first.shape},
         {name: np.concatenate([rows.words[name] for rows in parts]) for name in first.words},
-        Works.joined(works) if works else None,
+        OperationProfiles.joined(works) if works else None,
     )
 
 
-class Columns:
+class CsvColumns:
     """A file as it was written: its columns as text, turned into what they mean when they are asked for."""
 
     def __init__(self, path: Path) -> None:
@@ -153,11 +153,11 @@ def _number(text: str) -> float:
         return float("nan")
 
 
-def read(path: Path) -> list[Rows]:
+def read(path: Path) -> list[ProfileRows]:
     """The rows of one file, a part for each kind of work in it."""
     from gpuyard.learn.performance.sources import SOURCES
 
-    columns = Columns(path)
+    columns = CsvColumns(path)
     if not columns.names:
         raise WrongInput(f"{path} is empty")
     for source in SOURCES.values():

@@ -14,22 +14,22 @@ import numpy as np
 
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.domain.workload import Work
-from gpuyard.learn.performance.dataset import Rows, together
-from gpuyard.learn.performance.gpu_specs import Gpu, Specs
-from gpuyard.learn.performance.model import Performance
-from gpuyard.learn.performance.operation_profile import Anatomy
-from gpuyard.learn.performance.query import CONTEXT_MIB, made_of, rows
+from gpuyard.core.domain.workload import WorkloadSpec
+from gpuyard.learn.performance.dataset import ProfileRows, merge_rows
+from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
+from gpuyard.learn.performance.model import PerformanceModel
+from gpuyard.learn.performance.operation_profile import OperationProfile
+from gpuyard.learn.performance.query import CONTEXT_MIB, profile_of, rows
 
 LEAST_SECONDS = 30.0
 """What ran for less is mostly its own start."""
 LEAST_MIB = 16.0
 
 
-class Ran(msgspec.Struct, frozen=True):
+class EndedRun(msgspec.Struct, frozen=True):
     """A task that said what it computes, and what that took."""
 
-    work: Work
+    work: WorkloadSpec
     gpu_model: str
     seconds: float
     ended_at: float
@@ -46,7 +46,7 @@ class _Answer(msgspec.Struct):
     reason_code: str | None
     run_seconds: float | None = None
     ran_on: str | None = None
-    work: Work | None = None
+    work: WorkloadSpec | None = None
     gpu_memory_peak_mib: float | None = None
     gpu_utilization: float | None = None
 
@@ -54,7 +54,7 @@ class _Answer(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Answer).decode
 
 
-def ran_of(ended: Iterable[tuple[float, bytes]]) -> list[Ran]:
+def ended_runs(ended: Iterable[tuple[float, bytes]]) -> list[EndedRun]:
     """Those of the archive's tasks that something can be learnt from, in the order in which they ended."""
     found = []
     for at, answer in ended:
@@ -69,27 +69,27 @@ def ran_of(ended: Iterable[tuple[float, bytes]]) -> list[Ran]:
         if said.gpu_count * said.nodes == 1 and said.work.steps > 1 and (said.run_seconds or 0.0) >= LEAST_SECONDS:
             seconds = said.run_seconds or 0.0
             found.append(
-                Ran(said.work, said.ran_on, seconds, at, said.gpu_memory_peak_mib, said.gpu_utilization)
+                EndedRun(said.work, said.ran_on, seconds, at, said.gpu_memory_peak_mib, said.gpu_utilization)
             )  # fmt: skip
     return found
 
 
-def rows_of(ran: Sequence[Ran], specs: Specs) -> dict[str, Rows]:
+def rows_of(ran: Sequence[EndedRun], specs: GpuSpecs) -> dict[str, ProfileRows]:
     """As rows, by kind. What is of models or GPUs that nobody knows is left out."""
-    alike: dict[tuple[Work, str], list[Ran]] = {}
+    alike: dict[tuple[WorkloadSpec, str], list[EndedRun]] = {}
     for one in ran:
         alike.setdefault((one.work, one.gpu_model), []).append(one)
-    parts: list[Rows] = []
+    parts: list[ProfileRows] = []
     for (work, gpu_model), some in alike.items():
         try:
-            made, chip = made_of(work), specs.find(gpu_model)
+            made, chip = profile_of(work), specs.find(gpu_model)
         except WrongInput:
             continue
         parts += _measured(work, made, chip, some)
-    return together(parts)
+    return merge_rows(parts)
 
 
-def _measured(work: Work, made: Anatomy, chip: Gpu, some: list[Ran]) -> list[Rows]:
+def _measured(work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, some: list[EndedRun]) -> list[ProfileRows]:
     """What tasks with the same work on the same GPU took."""
     took = {
         "network": [one.seconds / work.steps * 1e3 for one in some],
@@ -103,13 +103,13 @@ def _measured(work: Work, made: Anatomy, chip: Gpu, some: list[Ran]) -> list[Row
     return [_rows(kind, work, made, chip, values) for kind, values in took.items() if values]
 
 
-def _rows(kind: str, work: Work, made: Anatomy, chip: Gpu, values: list[float]) -> Rows:
+def _rows(kind: str, work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, values: list[float]) -> ProfileRows:
     count = len(values)
     asked = rows(kind, work, [made] * count, np.full(count, float(work.batch)), [chip.gpu] * count)
     return replace(asked, measured=np.array(values))
 
 
-def wrong_by(model: Performance, ran: Sequence[Ran]) -> float | None:
+def mean_error(model: PerformanceModel, ran: Sequence[EndedRun]) -> float | None:
     """By which part predictions of these run times are wrong on average; none: it can say nothing of them."""
     found = rows_of(ran, model.specs).get("network")
     if found is None:

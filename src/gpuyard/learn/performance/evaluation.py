@@ -14,42 +14,50 @@ from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import kind_model
-from gpuyard.learn.performance.dataset import Rows
-from gpuyard.learn.performance.gpu_specs import Specs
-from gpuyard.learn.performance.kind_model import Prediction
-from gpuyard.learn.performance.model import Performance, accuracy
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.gpu_specs import GpuSpecs
+from gpuyard.learn.performance.kind_model import KindPrediction
+from gpuyard.learn.performance.model import PerformanceModel, accuracy
 
 SPLITS = ("random", "family", "gpu")
 FOLDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EvaluatedRows:
     """Rows, and what was said of them."""
 
-    rows: Rows
-    said: Prediction
+    rows: ProfileRows
+    said: KindPrediction
 
 
-def between(train: Mapping[str, Rows], test: Mapping[str, Rows], specs: Specs, seed: int = 1) -> list[Told]:
+def across_files(
+    train: Mapping[str, ProfileRows], test: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1
+) -> list[EvaluatedRows]:
     """Learn from some files, predict others."""
     missing = sorted(set(test) - set(train))
     if missing:
         raise WrongInput(f"Nothing to learn {', '.join(missing)} from: no file of that kind among those to train on")
-    model = Performance.learnt({kind: train[kind] for kind in test}, specs, seed)
-    return [Told(rows, model.predict(rows)) for rows in test.values()]
+    model = PerformanceModel.learnt({kind: train[kind] for kind in test}, specs, seed)
+    return [EvaluatedRows(rows, model.predict(rows)) for rows in test.values()]
 
 
-def within(kinds: Mapping[str, Rows], specs: Specs, split: str, seed: int = 1, samples: int = 0) -> list[Told]:
+def cross_validated(
+    kinds: Mapping[str, ProfileRows], specs: GpuSpecs, split: str, seed: int = 1, samples: int = 0
+) -> list[EvaluatedRows]:
     """Leave out parts of the rows in turn, learn from the rest, predict what was left out."""
     return [
-        Told(rows.take(held), kind_model.fit(rows.take(~held | shown), specs, seed).predict(rows.take(held), specs))
+        EvaluatedRows(
+            rows.take(held), kind_model.fit(rows.take(~held | shown), specs, seed).predict(rows.take(held), specs)
+        )
         for rows in kinds.values()
         for held, shown in parts(rows, split, seed, samples)
     ]
 
 
-def parts(rows: Rows, split: str, seed: int, samples: int) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+def parts(
+    rows: ProfileRows, split: str, seed: int, samples: int
+) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
     """Which rows are predicted, and which of a GPU that is left out are shown after all."""
     chance = np.random.default_rng(seed)
     if split == "gpu":
@@ -73,7 +81,7 @@ def parts(rows: Rows, split: str, seed: int, samples: int) -> Iterator[tuple[NDA
         yield fold == number, nothing
 
 
-def report(told: list[Told]) -> dict[str, Any]:
+def report(told: list[EvaluatedRows]) -> dict[str, Any]:
     """Figures over all rows, and by GPU and by kind."""
 
     def over(pick: Any) -> dict[str, dict[str, float]]:
@@ -83,7 +91,7 @@ def report(told: list[Told]) -> dict[str, Any]:
         }
 
     measured = np.concatenate([one.rows.measured for one in told])
-    said = Prediction(
+    said = KindPrediction(
         *(np.concatenate([getattr(one.said, name) for one in told]) for name in ("middle", "low", "high", "head"))
     )
     return {
@@ -94,5 +102,5 @@ def report(told: list[Told]) -> dict[str, Any]:
     }
 
 
-def _some(said: Prediction, which: NDArray[np.bool_]) -> Prediction:
-    return Prediction(said.middle[which], said.low[which], said.high[which], said.head[which])
+def _some(said: KindPrediction, which: NDArray[np.bool_]) -> KindPrediction:
+    return KindPrediction(said.middle[which], said.low[which], said.high[which], said.head[which])

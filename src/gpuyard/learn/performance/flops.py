@@ -25,7 +25,7 @@ Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class StepCounts:
     """Of one step."""
 
     flops: float
@@ -45,17 +45,17 @@ class Counts:
     largest_bytes: float
     """Of the largest operation: what goes in and comes out."""
     operations: tuple[tuple[str, int, float, float], ...] = ()
-    """Each in its turn: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+    """Each in its turn: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
 
 
-class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Of one model. Storages are told apart by their address, so a model has to be held while it is counted."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.model = model
         self.operations: list[tuple[str, int, float, float]] = []
-        """Each in its turn: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+        """Each in its turn: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
         self.parameters = {storage_of(p): p for p in model.parameters()}
         self.kept: dict[int, int] = {}
         """Bytes of storages that autograd keeps."""
@@ -104,7 +104,9 @@ class _Whole(torch.autograd.Function):
     """Stands for an operation that is one kernel on a GPU: remembers its cost, gives back tensors of the right shape."""
 
     @staticmethod
-    def forward(context: Any, seen: Counter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any) -> Any:
+    def forward(
+        context: Any, seen: OperationCounter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any
+    ) -> Any:
         """`shape` is of what comes out."""
         context.cost = seen, kind, flops, kernels
         context.save_for_backward(*tensors)
@@ -126,7 +128,7 @@ class _Whole(torch.autograd.Function):
 class _Catch(TorchFunctionMode):
     """Hands attention and recurrent layers to `_Whole`."""
 
-    def __init__(self, seen: Counter) -> None:
+    def __init__(self, seen: OperationCounter) -> None:
         super().__init__()
         self.seen = seen
 
@@ -198,19 +200,19 @@ def _on_meta(build: Callable[[], Any]) -> Any:
 
 def count(
     build: Callable[[], Any], inputs: Callable[[], tuple[Any, ...]], *, training: bool, dtype: str = "float32"
-) -> Counts:
+) -> StepCounts:
     """Count one step. `build` and `inputs` make their tensors on torch's default device, which is `meta` here."""
     model = _on_meta(build).to(getattr(torch, dtype)).train(training)
     with torch.device("meta"):
         given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
-    seen = Counter(model)
+    seen = OperationCounter(model)
     seen.step(given, training=training)
     heavy = [operation for operation in seen.operations if operation[0] not in {"norm", "light"}]
 
     def flops(*kinds: str) -> float:
         return sum(flops for kind, _, flops, _ in heavy if kind in kinds)
 
-    return Counts(
+    return StepCounts(
         sum(flops for _, _, flops, _ in heavy),
         flops("matmul"),
         flops("convolution", "grouped"),

@@ -37,7 +37,7 @@ TWINS = 1.16
 """By which factor the processors of two boards with one chip may differ: some are switched off on the cheaper one."""
 
 
-class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
+class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One model of GPU."""
 
     gpu: str
@@ -92,20 +92,20 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False
         cost = {"fp32": full, "tf32": 2 * half, "fp8": quarter}.get(precision, half)
         return min(peak, self.tdp_w / cost)
 
-    def is_twin_of(self, other: "Gpu") -> bool:
+    def has_same_chip_as(self, other: "GpuSpec") -> bool:
         """Whether both boards carry the same chip, whole or nearly: they run the same kernels, with other memory and power."""
         size = self.sm_count / other.sm_count
         return self.compute_capability == other.compute_capability != "" and 1 / TWINS < size < TWINS
 
 
-class Specs:
+class GpuSpecs:
     """GPUs by their names."""
 
-    def __init__(self, gpus: Iterable[Gpu]) -> None:
+    def __init__(self, gpus: Iterable[GpuSpec]) -> None:
         self.gpus = {gpu.gpu: gpu for gpu in gpus}
         self._by_name = {_plain(name): gpu for gpu in self.gpus.values() for name in gpu.names}
 
-    def find(self, name: str) -> Gpu:
+    def find(self, name: str) -> GpuSpec:
         """By its name, one of its aliases, or a beginning that only one memory size or socket can be meant by."""
         plain = _plain(name)
         if plain in self._by_name:
@@ -119,13 +119,13 @@ class Specs:
             f"Unknown GPU {name!r}; near to it: {offered}. Another one can be described in a file of specs"
         )
 
-    def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "Specs":
+    def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "GpuSpecs":
         """The same with what was measured, by name of the GPU: see `gpuyard profile calibrate`."""
         peaks = {self.find(name).gpu: dict(said) for name, said in measured.items()}
-        return Specs(_measured(gpu, peaks[gpu.gpu]) if gpu.gpu in peaks else gpu for gpu in self.gpus.values())
+        return GpuSpecs(_measured(gpu, peaks[gpu.gpu]) if gpu.gpu in peaks else gpu for gpu in self.gpus.values())
 
 
-def _measured(gpu: Gpu, peaks: dict[str, float]) -> Gpu:
+def _measured(gpu: GpuSpec, peaks: dict[str, float]) -> GpuSpec:
     """A product of seconds tells what is kept up. Shorter ones may be faster: the peak is the sheet's all the same."""
     kept = {name.removesuffix("_tflops"): peak / REACHED for name, peak in peaks.items() if name.endswith("_tflops")}
     copied = peaks.get("copy_gb_s")
@@ -147,25 +147,25 @@ def _beginnings(name: str) -> set[str]:
 
 
 @cache
-def shipped() -> Specs:
+def shipped() -> GpuSpecs:
     """The GPUs that ship with gpuyard."""
     return read_specs(SHIPPED)
 
 
-def read_specs(path: Path) -> Specs:
+def read_specs(path: Path) -> GpuSpecs:
     """Read a file of specs; what is wrong in it is said with its line."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        needed = [f.name for f in msgspec.structs.fields(Gpu) if f.required]
+        needed = [f.name for f in msgspec.structs.fields(GpuSpec) if f.required]
         missing = [name for name in needed if name not in (reader.fieldnames or ())]
         if missing:
             raise WrongInput(f"{path} has no column {', '.join(missing)}")
-        return Specs(_gpu(path, line, said) for line, said in enumerate(reader, start=2))
+        return GpuSpecs(_gpu(path, line, said) for line, said in enumerate(reader, start=2))
 
 
-def _gpu(path: Path, line: int, said: dict[str, str]) -> Gpu:
+def _gpu(path: Path, line: int, said: dict[str, str]) -> GpuSpec:
     try:
-        gpu = msgspec.convert({name: text for name, text in said.items() if text}, Gpu, strict=False)
+        gpu = msgspec.convert({name: text for name, text in said.items() if text}, GpuSpec, strict=False)
     except msgspec.ValidationError as error:
         raise WrongInput(f"{path}, line {line}: {error}") from None
     for name in ("sm_count", "boost_clock_mhz", "fp32_tflops", "memory_gb", "mem_bw_gbs", "l2_mb", "tdp_w"):

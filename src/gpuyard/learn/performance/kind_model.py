@@ -22,11 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.learn.performance.arrays import Floats, Words
 from gpuyard.learn.performance.calibration import Correction
-from gpuyard.learn.performance.dataset import Floats, Rows, Words
-from gpuyard.learn.performance.gpu_specs import Specs
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.rooflines import ROOFLINES
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 BAND = 0.83
 """The part of new rows that a band should hold; 80 % are promised."""
@@ -34,15 +35,15 @@ LEAST = 10
 """Rows of a kind without which nothing is learnt."""
 ENOUGH = 400
 """Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
-Shape = Mapping[str, float]
+TreeParameters = Mapping[str, float]
 """Settings of LightGBM, and how many trees."""
-FINEST: Shape = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
-FINE: Shape = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
+FINEST: TreeParameters = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
+FINE: TreeParameters = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
 """Of trees that are asked for sorts of work they have seen: the finest of single operations; of whole models as many as 10,000
 predictions in a fifth of a second allow."""
-SHARED: Shape = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
-DETAILED: Shape = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
-PLAIN: Shape = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+SHARED: TreeParameters = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
+DETAILED: TreeParameters = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
+PLAIN: TreeParameters = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
 MANY = 5_000
 """Rows from which on fine trees learn more from squared errors than from plain ones; with fewer, single rows mislead them."""
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
@@ -61,19 +62,19 @@ OTHERS = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class TreeModel:
     """Trees and the columns they look at."""
 
     columns: tuple[str, ...]
     trees: Any
 
-    def __call__(self, table: "Table") -> Floats:
+    def __call__(self, table: "FeatureTable") -> Floats:
         """The logarithm of measured over roofline."""
         return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=1), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FeatureTable:
     """Rows as numbers."""
 
     base: Floats
@@ -83,13 +84,13 @@ class Table:
         """These columns."""
         return np.column_stack([self.columns[name] for name in names])
 
-    def take(self, which: NDArray[Any]) -> "Table":
+    def take(self, which: NDArray[Any]) -> "FeatureTable":
         """Some of the rows."""
-        return Table(self.base[which], {name: values[which] for name, values in self.columns.items()})
+        return FeatureTable(self.base[which], {name: values[which] for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class KindPrediction:
     """In the unit of the kind."""
 
     middle: Floats
@@ -99,27 +100,29 @@ class Prediction:
 
 
 @dataclass(slots=True)
-class Speciality:
+class KindModel:
     """See the head of this file."""
 
     kind: str
     vocabulary: dict[str, list[str]]
     """Words in their order, of each column of words; `gpu` and `family` are among them."""
-    heads: dict[str, list[Head]]
+    heads: dict[str, list[TreeModel]]
     """familiar, known, strange, and experts (one for each known GPU)."""
     bands: dict[str, dict[str, Band]]
     """Of each head: for GPUs that have one of their own, and for all others."""
     corrections: dict[str, Correction] = field(default_factory=dict)
     """Of GPUs with a handful of rows."""
 
-    def table(self, rows: Rows, specs: Specs) -> Table:
+    def table(self, rows: ProfileRows, specs: GpuSpecs) -> FeatureTable:
         """Rows in this speciality's numbers; a word it has never heard is not a number."""
-        base, columns = ROOFLINES[self.kind].features(rows, Chips.of(rows, specs))
+        base, columns = ROOFLINES[self.kind].features(rows, GpuColumns.of(rows, specs))
         words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
         words |= {"gpu": self._as_known(_names(rows, specs), specs), "family": rows.family}
-        return Table(base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()})
+        return FeatureTable(
+            base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()}
+        )
 
-    def predict(self, rows: Rows, specs: Specs) -> Prediction:
+    def predict(self, rows: ProfileRows, specs: GpuSpecs) -> KindPrediction:
         """Each row by the head that knows it best."""
         table = self.table(rows, specs)
         logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
@@ -142,23 +145,25 @@ class Speciality:
         middle = table.base * np.exp(logs)
         most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
         low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
-        return Prediction(np.minimum(middle, most), low, high, head)
+        return KindPrediction(np.minimum(middle, most), low, high, head)
 
-    def _as_known(self, gpus: Words, specs: Specs) -> Words:
+    def _as_known(self, gpus: Words, specs: GpuSpecs) -> Words:
         """A GPU that was not measured goes by the name of one with its chip that was, and has no rows of its own."""
         known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
         taken = {
-            gpu: next((k.gpu for k in known if gpu not in self.corrections and specs.gpus[gpu].is_twin_of(k)), gpu)
+            gpu: next(
+                (k.gpu for k in known if gpu not in self.corrections and specs.gpus[gpu].has_same_chip_as(k)), gpu
+            )
             for gpu in set(gpus.tolist()) - set(self.vocabulary["gpu"])
         }
         return np.array([taken.get(gpu, gpu) for gpu in gpus.tolist()])
 
-    def _heads(self, table: Table) -> Words:
+    def _heads(self, table: FeatureTable) -> Words:
         gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
         familiar = gpu & family if "familiar" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
         return np.where(familiar, "familiar", np.where(gpu, "known", "strange")).astype("<U9")
 
-    def strange(self, table: Table) -> Floats:
+    def strange(self, table: FeatureTable) -> Floats:
         """What is said of a GPU nobody has measured."""
         together = self.heads["strange"][0](table)
         experts = self.heads.get("experts")
@@ -166,7 +171,7 @@ class Speciality:
             together = 0.5 * (together + np.median([expert(table) for expert in experts], axis=0))
         return np.asarray(together, dtype=np.float64)
 
-    def seen(self, table: Table) -> Floats:
+    def seen(self, table: FeatureTable) -> Floats:
         """What tells rows of a GPU that was measured a little from each other: their ratios, and what others would take."""
         ratios = table.matrix(self.heads["strange"][0].columns)
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
@@ -176,7 +181,7 @@ class Speciality:
         return bands.get(gpu, bands[OTHERS])
 
 
-def _names(rows: Rows, specs: Specs) -> Words:
+def _names(rows: ProfileRows, specs: GpuSpecs) -> Words:
     """GPUs by the name they have in the specs."""
     named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
     return np.array([named[gpu] for gpu in rows.gpu.tolist()])
@@ -190,7 +195,7 @@ def _numbered(said: Words, known: list[str]) -> Floats:
     return np.where(words[place] == said, place.astype(np.float64), np.nan)
 
 
-def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
+def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
     """Learn a kind of work from its rows."""
     if len(rows) < LEAST:
         raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST}")
@@ -201,7 +206,7 @@ def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
     known_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
     vocabulary = {name: sorted(set(rows.words[name].tolist())) for name in kind.words}
     vocabulary |= {"gpu": known_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
-    made = Speciality(rows.kind, vocabulary, {}, {})
+    made = KindModel(rows.kind, vocabulary, {}, {})
     table = made.table(rows, specs)
     target = np.log(rows.measured / table.base)
     taught = np.isin(gpu, known_gpus)
@@ -231,9 +236,9 @@ def fit(rows: Rows, specs: Specs, seed: int = 1) -> Speciality:
 
 
 def _strange_band(
-    made: Speciality,
+    made: KindModel,
     learner: "_Learner",
-    shape: Shape,
+    shape: TreeParameters,
     known: list[str],
     taught: NDArray[np.bool_],
 ) -> Band:
@@ -270,7 +275,7 @@ def _quantiles(wrong: list[Floats]) -> Band:
 class _Learner:
     """Fits heads to parts of one table."""
 
-    table: Table
+    table: FeatureTable
     target: Floats
     gpu: Words
     chance: np.random.Generator
@@ -288,7 +293,7 @@ class _Learner:
             turn[mine] = np.arange(len(mine))
         return np.sort(places[np.argsort(turn, kind="stable")[:most]])
 
-    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: Shape, size: str) -> Head:
+    def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: TreeParameters, size: str) -> TreeModel:
         """Learn from these rows."""
         import lightgbm
 
@@ -313,10 +318,10 @@ class _Learner:
             feature_name=list(columns),
             categorical_feature=[name for name in columns if name in {"gpu", "family"}],
         )
-        return Head(columns, lightgbm.train(settings, data, int(shape["trees"])))
+        return TreeModel(columns, lightgbm.train(settings, data, int(shape["trees"])))
 
     def bands(
-        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: Shape
+        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: TreeParameters
     ) -> dict[str, Band]:
         """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
         places = self.some(which, MOST["fold"])

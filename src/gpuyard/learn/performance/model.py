@@ -16,9 +16,9 @@ import numpy as np
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import kind_model
 from gpuyard.learn.performance.calibration import Correction
-from gpuyard.learn.performance.dataset import Rows
-from gpuyard.learn.performance.gpu_specs import Gpu, Specs
-from gpuyard.learn.performance.kind_model import Band, Head, Prediction, Speciality
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
+from gpuyard.learn.performance.kind_model import Band, KindModel, KindPrediction, TreeModel
 from gpuyard.system.files import replace_file
 
 FORMAT = "gpuyard performance model"
@@ -43,7 +43,7 @@ class _File(msgspec.Struct):
     format: str
     version: int
     trained_on: dict[str, int]
-    gpus: list[Gpu]
+    gpus: list[GpuSpec]
     specialities: dict[str, _Speciality]
     seen_until: float = 0.0
 
@@ -56,11 +56,11 @@ class _Beginning(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Performance:
+class PerformanceModel:
     """A speciality for each kind of work, and the GPUs it can speak of."""
 
-    specialities: Mapping[str, Speciality]
-    specs: Specs
+    specialities: Mapping[str, KindModel]
+    specs: GpuSpecs
     trained_on: Mapping[str, int]
     """Rows of each kind."""
     seen_until: float = 0.0
@@ -69,12 +69,14 @@ class Performance:
     """That of the file's content: another file, another name."""
 
     @staticmethod
-    def learnt(kinds: Mapping[str, Rows], specs: Specs, seed: int = 1, seen_until: float = 0.0) -> "Performance":
+    def learnt(
+        kinds: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1, seen_until: float = 0.0
+    ) -> "PerformanceModel":
         """From rows, by kind."""
         made = {kind: kind_model.fit(rows, specs, seed) for kind, rows in kinds.items()}
-        return Performance(made, specs, {kind: len(rows) for kind, rows in kinds.items()}, seen_until)
+        return PerformanceModel(made, specs, {kind: len(rows) for kind, rows in kinds.items()}, seen_until)
 
-    def predict(self, rows: Rows, specs: Specs | None = None) -> Prediction:
+    def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
         """For rows of one kind."""
         if rows.kind not in self.specialities:
             raise WrongInput(f"The model has learnt {', '.join(self.specialities)}, and nothing of {rows.kind}")
@@ -93,7 +95,7 @@ class Performance:
         replace_file(path, zlib.compress(msgspec.msgpack.encode(said), 6))
 
 
-def _written(one: Speciality) -> _Speciality:
+def _written(one: KindModel) -> _Speciality:
     heads = {
         name: [_Head(list(head.columns), head.trees.model_to_string(num_iteration=-1)) for head in some]
         for name, some in one.heads.items()
@@ -101,7 +103,7 @@ def _written(one: Speciality) -> _Speciality:
     return _Speciality(one.vocabulary, heads, one.bands, one.corrections)
 
 
-def load(path: Path) -> Performance:
+def load(path: Path) -> PerformanceModel:
     """Read a file that `save` wrote."""
     try:
         packed = path.read_bytes()
@@ -120,11 +122,11 @@ def load(path: Path) -> Performance:
     except msgspec.DecodeError as error:
         raise WrongInput(f"{path} is damaged: {error}") from None
     specialities = {
-        kind: Speciality(
+        kind: KindModel(
             kind,
             one.vocabulary,
             {
-                name: [Head(tuple(head.columns), _trees(head.trees)) for head in some]
+                name: [TreeModel(tuple(head.columns), _trees(head.trees)) for head in some]
                 for name, some in one.heads.items()
             },
             one.bands,
@@ -132,7 +134,9 @@ def load(path: Path) -> Performance:
         )
         for kind, one in said.specialities.items()
     }
-    return Performance(specialities, Specs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}")
+    return PerformanceModel(
+        specialities, GpuSpecs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}"
+    )
 
 
 def _trees(text: str) -> Any:
@@ -141,7 +145,7 @@ def _trees(text: str) -> Any:
     return lightgbm.Booster(model_str=text)
 
 
-def accuracy(measured: Any, said: Prediction) -> dict[str, float]:
+def accuracy(measured: Any, said: KindPrediction) -> dict[str, float]:
     """How right predictions were, as parts of one."""
     wrong = np.abs(said.middle / measured - 1.0)
     inside = (said.low <= measured) & (measured <= said.high)

@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Words = NDArray[np.str_]
+from gpuyard.learn.performance.arrays import Floats, Words
+
 KINDS = ("matmul", "convolution", "grouped", "attention", "norm", "light")
 MADE_OF = ("operations", *(f"of_{kind}" for kind in KINDS))
 """What is known of the memory a step needs besides its tensors."""
@@ -32,7 +32,7 @@ them below 0.31, a quarter above 0.38), and the largest operation over the large
 SHIPPED = Path(__file__).parent / "data" / "anatomy.csv.gz"
 
 
-class Counted(Protocol):
+class CountedStep(Protocol):
     """A step, or a part of one, as it was counted with one batch."""
 
     @property
@@ -53,7 +53,7 @@ class Counted(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Anatomy:
+class OperationProfile:
     """Of one step of one model with one sample, in fp32. Each line: kind (a place in KINDS), kernels, FLOPs, bytes, bytes of parameters."""
 
     groups: Floats
@@ -66,10 +66,10 @@ class Anatomy:
     @staticmethod
     def of(
         groups: Iterable[Sequence[Any]], kept: float = 0.0, largest: float = 0.0, parameters: float = 0.0
-    ) -> "Anatomy":
+    ) -> "OperationProfile":
         """From lines that name their kind."""
         lines = np.array([(KINDS.index(kind), *numbers) for kind, *numbers in groups], dtype=np.float64)
-        return Anatomy(lines.reshape(-1, 5), kept, largest, parameters)
+        return OperationProfile(lines.reshape(-1, 5), kept, largest, parameters)
 
     @staticmethod
     def totals(
@@ -82,18 +82,18 @@ class Anatomy:
         parameters: float,
         kept: float,
         largest: float,
-    ) -> "Anatomy":
+    ) -> "OperationProfile":
         """When a step of a whole batch was counted, and only its sums are known."""
         groups = [
             ("matmul", heavy_kernels, flops / batch, max(heavy - parameters, 0.1 * heavy) / batch, parameters),
             ("light", kernels - heavy_kernels, 0.0, max(moved - heavy, 1.0) / batch, 0.0),
         ]
-        return Anatomy.of(groups, kept / batch, largest / batch, parameters)
+        return OperationProfile.of(groups, kept / batch, largest / batch, parameters)
 
     @staticmethod
-    def guessed(flops: float, activations: float, parameters: float) -> "Anatomy":
+    def guessed(flops: float, activations: float, parameters: float) -> "OperationProfile":
         """When only totals are known: one layer of each sort, with the traffic such models have on average."""
-        return Anatomy.of(
+        return OperationProfile.of(
             [
                 ("convolution", 60, flops, 8.0 * activations, 4.0 * parameters),
                 ("norm", 60, 0.0, 8.0 * activations, 0.0),
@@ -103,7 +103,7 @@ class Anatomy:
         )
 
     @staticmethod
-    def counted(few: Counted, many: Counted, few_batch: int, many_batch: int) -> "Anatomy":
+    def counted(few: CountedStep, many: CountedStep, few_batch: int, many_batch: int) -> "OperationProfile":
         """From the same step counted with two batches: what grows belongs to a sample, what stays to the model.
 
         The operations come in the same order both times. Those alike, within a factor of two in what they do for a byte
@@ -123,12 +123,12 @@ class Anatomy:
             groups[key] = groups.get(key, np.zeros(4)) + line
         lines = [(kind, *line.tolist()) for (kind, _, _), line in sorted(groups.items())]
         kept = (many.activation_bytes - few.activation_bytes) / more
-        return Anatomy.of(lines, kept, largest, few.parameter_bytes)
+        return OperationProfile.of(lines, kept, largest, few.parameter_bytes)
 
     @staticmethod
-    def joined(parts: Sequence["Anatomy"]) -> "Anatomy":
+    def joined(parts: Sequence["OperationProfile"]) -> "OperationProfile":
         """Of a step that is made of these, one after the other."""
-        return Anatomy(
+        return OperationProfile(
             np.concatenate([part.groups for part in parts]),
             sum(part.kept_bytes for part in parts),
             max(part.largest_bytes for part in parts),
@@ -150,57 +150,57 @@ class Anatomy:
             "largest_bytes": self.largest_bytes * batch,
         }
 
-    def times(self, factor: float) -> "Anatomy":
+    def times(self, factor: float) -> "OperationProfile":
         """As much of everything, so often: a step of training is about three of inference."""
         groups = self.groups * np.array([1.0, factor, factor, factor, factor])
         return replace(self, groups=groups)
 
-    def in_training(self, times: float) -> "Anatomy":
+    def in_training(self, times: float) -> "OperationProfile":
         """A guess at a step of training, when only inference was counted: a third of the traffic is kept for the way back."""
         return replace(self.times(times), kept_bytes=KEPT * float(self.groups[:, 3].sum()))
 
-    def with_largest(self) -> "Anatomy":
+    def with_largest(self) -> "OperationProfile":
         """A guess at its largest operation, where it was not counted."""
         each = self.groups[:, 3] / np.maximum(self.groups[:, 1], 1.0)
         return self if self.largest_bytes else replace(self, largest_bytes=LARGEST * float(each.max(initial=0.0)))
 
 
 @dataclass(frozen=True, slots=True)
-class Works:
+class OperationProfiles:
     """The anatomies of many rows, without a copy for each."""
 
-    anatomies: tuple[Anatomy, ...]
+    profiles: tuple[OperationProfile, ...]
     index: NDArray[np.intp]
     """Which of them each row has."""
 
     @staticmethod
-    def of(anatomies: Sequence[Anatomy]) -> "Works":
+    def of(profiles: Sequence[OperationProfile]) -> "OperationProfiles":
         """One for each row; the same ones are kept once."""
         places: dict[int, int] = {}
-        different: list[Anatomy] = []
-        for anatomy in anatomies:
-            if id(anatomy) not in places:
-                places[id(anatomy)] = len(different)
-                different.append(anatomy)
-        return Works(tuple(different), np.array([places[id(a)] for a in anatomies], dtype=np.intp))
+        different: list[OperationProfile] = []
+        for profile in profiles:
+            if id(profile) not in places:
+                places[id(profile)] = len(different)
+                different.append(profile)
+        return OperationProfiles(tuple(different), np.array([places[id(a)] for a in profiles], dtype=np.intp))
 
     @staticmethod
-    def joined(parts: Sequence["Works"]) -> "Works":
+    def joined(parts: Sequence["OperationProfiles"]) -> "OperationProfiles":
         """One after the other."""
-        starts = np.cumsum([0, *(len(part.anatomies) for part in parts)])
-        return Works(
-            tuple(a for part in parts for a in part.anatomies),
+        starts = np.cumsum([0, *(len(part.profiles) for part in parts)])
+        return OperationProfiles(
+            tuple(a for part in parts for a in part.profiles),
             np.concatenate([part.index + start for part, start in zip(parts, starts, strict=False)]),
         )
 
-    def take(self, which: NDArray[Any]) -> "Works":
+    def take(self, which: NDArray[Any]) -> "OperationProfiles":
         """Of these rows."""
-        return Works(self.anatomies, self.index[which])
+        return OperationProfiles(self.profiles, self.index[which])
 
     def flat(self) -> tuple[Floats, NDArray[np.intp]]:
         """All groups of all rows beside each other, in the order of the rows, and the row each belongs to."""
         used, index = np.unique(self.index, return_inverse=True)
-        tables = [self.anatomies[place].groups for place in used.tolist()]
+        tables = [self.profiles[place].groups for place in used.tolist()]
         lengths = np.array([len(groups) for groups in tables], dtype=np.intp)
         starts = np.cumsum(lengths) - lengths
         count = lengths[index]
@@ -209,7 +209,7 @@ class Works:
         return np.concatenate(tables).T.copy()[:, np.repeat(starts[index], count) + within], row
 
 
-Library = Mapping[tuple[str, str], Mapping[int, Anatomy]]
+Library = Mapping[tuple[str, str], Mapping[int, OperationProfile]]
 """By name of the model and mode, then by size of its input."""
 
 
@@ -225,15 +225,15 @@ def read(path: Path) -> Library:
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for model, mode, said, kind, *numbers in list(csv.reader(file))[1:]:
             found.setdefault((model, mode, int(said)), []).append((kind, *map(float, numbers)))
-    library: dict[tuple[str, str], dict[int, Anatomy]] = {}
+    library: dict[tuple[str, str], dict[int, OperationProfile]] = {}
     for (model, mode, size), lines in found.items():
         groups = [line for line in lines if line[0] in KINDS]
         sums = {line[0]: line[3] for line in lines if line[0] not in KINDS}
-        library.setdefault((model, mode), {})[size] = Anatomy.of(groups, **sums)
+        library.setdefault((model, mode), {})[size] = OperationProfile.of(groups, **sums)
     return library
 
 
-def look_up(library: Library, model: str, mode: str, size: int) -> Anatomy | None:
+def find_profile(library: Library, model: str, mode: str, size: int) -> OperationProfile | None:
     """The anatomy of a model at this size of input; of another size, if that is all there is, by the number of pixels."""
     sizes = library.get((model, mode))
     if sizes is None:
@@ -246,12 +246,12 @@ def look_up(library: Library, model: str, mode: str, size: int) -> Anatomy | Non
     return replace(sizes[near], groups=scaled)
 
 
-def memory_shape(works: Sequence[Anatomy], batch: Floats, numbers: Words, mode: Words) -> dict[str, Floats]:
+def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Words, mode: Words) -> dict[str, Floats]:
     """What must be there at once, in MiB: what is kept for the backward pass, what passes through, parameters. And what needs
     room besides: how many operations there are, and which part of the traffic is of which kind.
     """
     different = {id(work): work for work in works}
-    made = {name: made_of(work) for name, work in different.items()}
+    made = {name: operation_mix(work) for name, work in different.items()}
     parts = np.array([made[id(work)] for work in works]).reshape(-1, 1 + len(KINDS)).T
     narrow = np.where(np.isin(numbers, ("bf16", "amp")), 0.5, 1.0)
     kept = np.where(mode == "train", [work.kept_bytes for work in works], 0.0)
@@ -265,7 +265,7 @@ def memory_shape(works: Sequence[Anatomy], batch: Floats, numbers: Words, mode: 
     }
 
 
-def made_of(work: Anatomy) -> Floats:
+def operation_mix(work: OperationProfile) -> Floats:
     """How many operations, and the part of the traffic that each kind has: in the order of `MADE_OF`."""
     kind, kernels, _, moved, _ = work.groups.T
     shares = np.bincount(kind.astype(np.intp), moved, len(KINDS)) / max(float(moved.sum()), 1.0)

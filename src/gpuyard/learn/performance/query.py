@@ -7,12 +7,13 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.dataset import Floats, Rows, families, ones, unsaid
-from gpuyard.learn.performance.gpu_specs import Specs
-from gpuyard.learn.performance.model import Performance
-from gpuyard.learn.performance.operation_profile import Anatomy, Works, memory_shape
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows, constant_column, families, missing_column
+from gpuyard.learn.performance.gpu_specs import GpuSpecs
+from gpuyard.learn.performance.model import PerformanceModel
+from gpuyard.learn.performance.operation_profile import OperationProfile, OperationProfiles, memory_shape
 
 MODES = ("train", "infer")
 PRECISIONS = {
@@ -32,7 +33,7 @@ MIB_OF_GB = 1_000.0
 """Of a GPU's memory on paper, what is left to programs."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class GpuPrediction(msgspec.Struct, frozen=True):
     """For one GPU."""
 
     gpu: str
@@ -52,14 +53,14 @@ class Answer(msgspec.Struct, frozen=True):
     """What it rests on: see `speciality`."""
 
 
-def made_of(work: Work) -> Anatomy:
+def profile_of(work: WorkloadSpec) -> OperationProfile:
     """What a step of it is made of: counted, else a plain mixture with the totals that are said."""
     library = operation_profile.shipped()
     names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
-    counted = [operation_profile.look_up(library, name, work.mode, work.size) for name in names]
-    inference = [operation_profile.look_up(library, name, "infer", work.size) for name in names]
+    counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
+    inference = [operation_profile.find_profile(library, name, "infer", work.size) for name in names]
     if work.flops and work.activations and work.parameters:
-        inference.append(Anatomy.guessed(work.flops, work.activations, work.parameters))
+        inference.append(OperationProfile.guessed(work.flops, work.activations, work.parameters))
     for found in filter(None, counted):
         return found.with_largest()
     for found in filter(None, inference):
@@ -71,7 +72,9 @@ def made_of(work: Work) -> Anatomy:
     )
 
 
-def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], specs: Specs) -> list[Answer]:
+def ask(
+    model: PerformanceModel, work: WorkloadSpec, made: OperationProfile, gpus: Sequence[str], specs: GpuSpecs
+) -> list[GpuPrediction]:
     """How long, how much memory, how busy: on each of these GPUs."""
     _check(work)
     chips = [specs.find(name) for name in gpus]
@@ -85,7 +88,7 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
         room = chip.memory_gb * MIB_OF_GB
         high = None if memory is None else float(memory.high[at])
         answers.append(
-            Answer(
+            GpuPrediction(
                 chip.gpu,
                 float(step.middle[at]),
                 float(step.low[at]),
@@ -104,16 +107,20 @@ def ask(model: Performance, work: Work, made: Anatomy, gpus: Sequence[str], spec
 
 
 def steps_ms(
-    model: Performance, work: Work, steps: Sequence[tuple[Anatomy, int]], gpu: str, specs: Specs
+    model: PerformanceModel,
+    work: WorkloadSpec,
+    steps: Sequence[tuple[OperationProfile, int]],
+    gpu: str,
+    specs: GpuSpecs,
 ) -> list[float]:
     """How long each of many steps takes on one GPU: what it is made of, and with how many samples; the rest says `work`."""
     _check(work)
-    made, batch = [anatomy for anatomy, _ in steps], np.array([float(samples) for _, samples in steps])
+    made, batch = [profile for profile, _ in steps], np.array([float(samples) for _, samples in steps])
     asked = rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
     return [float(ms) for ms in model.predict(asked, specs).middle]
 
 
-def _check(work: Work) -> None:
+def _check(work: WorkloadSpec) -> None:
     if work.mode not in MODES:
         raise WrongInput(f"mode can be {' or '.join(MODES)}, not {work.mode!r}")
     if work.precision not in PRECISIONS:
@@ -123,31 +130,37 @@ def _check(work: Work) -> None:
             raise WrongInput(f"{name} must be at least 1")
 
 
-def rows(kind: str, work: Work, made: Sequence[Anatomy], batch: Floats, gpus: Sequence[str]) -> Rows:
+def rows(
+    kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: Floats, gpus: Sequence[str]
+) -> ProfileRows:
     """Rows of one kind in which nothing is measured yet: this work with each anatomy, batch and GPU."""
     count = len(gpus)
-    numbers, mode = ones(work.precision, count), ones(work.mode, count)
+    numbers, mode = constant_column(work.precision, count), constant_column(work.mode, count)
     words = {
-        "source": ones("gpuyard", count),
+        "source": constant_column("gpuyard", count),
         "mode": mode,
-        "compiled": ones("yes" if work.compiled else "no", count),
-        "layout": ones("nchw", count),
+        "compiled": constant_column("yes" if work.compiled else "no", count),
+        "layout": constant_column("nchw", count),
         "numbers": numbers,
-        "model": ones(work.model, count),
+        "model": constant_column(work.model, count),
     }
     shape = (
         memory_shape(made, batch, numbers, mode)
         if kind == "memory"
-        else {"batch": batch, "torch": np.full(count, work.torch), "launch_us": unsaid(count)}
+        else {"batch": batch, "torch": np.full(count, work.torch), "launch_us": missing_column(count)}
     )
-    family = ones(work.family, count) if work.family else families(ones(work.model.split("/")[-1], count))
-    return Rows(
+    family = (
+        constant_column(work.family, count)
+        if work.family
+        else families(constant_column(work.model.split("/")[-1], count))
+    )
+    return ProfileRows(
         kind,
         np.array(gpus),
         family,
-        ones(PRECISIONS[work.precision], count),
+        constant_column(PRECISIONS[work.precision], count),
         np.full(count, np.nan),
         shape,
         words,
-        Works.of(made),
+        OperationProfiles.of(made),
     )

@@ -31,7 +31,7 @@ def main(path: Path) -> dict[str, Any]:
     except ImportError:
         return {"error": f"{path} needs torch, which is not installed here: pip install torch"}
     from gpuyard.learn.performance.flops import count
-    from gpuyard.learn.performance.operation_profile import KINDS, Anatomy
+    from gpuyard.learn.performance.operation_profile import KINDS, OperationProfile
 
     sys.path.insert(0, str(path.parent))
     space: dict[str, Any] = {"__name__": "script", "__file__": str(path)}
@@ -50,7 +50,7 @@ def main(path: Path) -> dict[str, Any]:
     with torch.device("meta"):
         size, inputs = _inputs(build(), tree)
     few, many = (count(build, partial(inputs, batch), training=training) for batch in (2, 4))
-    made = Anatomy.counted(few, many, 2, 4)
+    made = OperationProfile.counted(few, many, 2, 4)
     return {
         "line": line,
         "model": type(build()).__name__,

@@ -8,10 +8,10 @@ from resource import RUSAGE_CHILDREN, getrusage
 import msgspec
 import psutil
 
-from gpuyard.learn.profiler.watch import Watch
+from gpuyard.learn.profiler.watch import GpuWatch
 
 
-class Behaviour(msgspec.Struct, frozen=True):
+class CommandUsage(msgspec.Struct, frozen=True):
     """Of one command. None where there is no GPU, or nothing was seen on it."""
 
     command: str
@@ -31,9 +31,9 @@ FIRST_LOOK_S = 0.005
 """A command may be over soon, so it is looked at often in the beginning and less often with every look."""
 
 
-def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) -> Behaviour:
+def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) -> CommandUsage:
     """Run it to its end. Its output goes where ours goes."""
-    watch = Watch(gpu) if gpu is not None else None
+    watch = GpuWatch(gpu) if gpu is not None else None
     before, began = _ended_cpu_s(), time.monotonic()
     pause_s = min(FIRST_LOOK_S, every_s)
     if watch:
@@ -57,7 +57,7 @@ def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) ->
     if watch:
         watch.__exit__(None, None, None)
     seen = watch.seen if watch else None
-    return Behaviour(
+    return CommandUsage(
         " ".join(argv), code, seconds, cpu_s, host_mib, gpu_mib if watch else None,
         seen.utilisation if seen else None, seen.power_w if seen else None,
         seen.power_w * seconds if seen and seen.power_w else None,

@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from gpuyard.learn.profiler.counting import counted
-from gpuyard.learn.profiler.rows import Configuration, Row
-from gpuyard.learn.profiler.watch import Seen, Watch
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.rows import Configuration, ProfileRow
+from gpuyard.learn.profiler.watch import GpuSamples, GpuWatch
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
 WARM_UP = 3
 LEAST_STEPS = 4
@@ -28,25 +28,27 @@ LAUNCHING_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MeasurementSetup:
     """Where it is measured."""
 
     device: str
     gpu: str
     driver: str
     today: str
-    watch: Watch | None
+    watch: GpuWatch | None
 
     @classmethod
-    def here(cls, today: str, device: str) -> "Place":
+    def here(cls, today: str, device: str) -> "MeasurementSetup":
         """The first GPU, or the CPU."""
         if device == "cpu":
             return cls("cpu", "cpu", "", today, None)
-        watch = Watch(torch.cuda.current_device())
+        watch = GpuWatch(torch.cuda.current_device())
         return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, watch)
 
 
-def measure(subject: Subject, configurations: Iterable[Configuration], place: Place, seconds: float) -> Iterator[Row]:
+def measure(
+    subject: ProfiledModel, configurations: Iterable[Configuration], place: MeasurementSetup, seconds: float
+) -> Iterator[ProfileRow]:
     """A row for each configuration that fits into memory, in their order."""
     _tidy(place.device)
     with torch.device(place.device):
@@ -76,7 +78,9 @@ def _tidy(device: str) -> None:
         torch.cuda.empty_cache()
 
 
-def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seconds: float) -> Row:
+def _row(
+    subject: ProfiledModel, model: Any, wanted: Configuration, place: MeasurementSetup, seconds: float
+) -> ProfileRow:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = wanted.precision == "tf32"
     quick_us = launch_us(place.device, LAUNCHING_S)
     if place.device == "cuda":
@@ -91,10 +95,10 @@ def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seco
             times_ms = timed(step, place.device, seconds)
     finally:
         gc.enable()
-    seen: Seen | None = place.watch.seen if place.watch else None
+    seen: GpuSamples | None = place.watch.seen if place.watch else None
     low, *_, high = quantiles(times_ms, n=10, method="inclusive")
     on_gpu = place.device == "cuda"
-    return Row(
+    return ProfileRow(
         model=subject.name,
         family=subject.family,
         kind=subject.kind,
@@ -127,7 +131,7 @@ def _row(subject: Subject, model: Any, wanted: Configuration, place: Place, seco
     )
 
 
-def _step(subject: Subject, model: Any, wanted: Configuration, device: str) -> Callable[[], None]:
+def _step(subject: ProfiledModel, model: Any, wanted: Configuration, device: str) -> Callable[[], None]:
     with torch.device(device):
         inputs = subject.inputs(wanted.batch)
     if wanted.precision == "bf16":

@@ -24,7 +24,7 @@ class Configuration(msgspec.Struct, frozen=True):
     compiled: bool = False
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     """What came out. Times are of one step, on the GPU."""
 
     model: str
@@ -83,12 +83,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled)
 
 
-_KINDS = get_type_hints(Row)
+_KINDS = get_type_hints(ProfileRow)
 COLUMNS = tuple(_KINDS)
 _PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind == float | None)
 
 
-def append(path: Path, row: Row) -> None:
+def append(path: Path, row: ProfileRow) -> None:
     """Add a row, durable enough for a measurement: it is on its way to the disk when this returns."""
     begins = not path.exists() or path.stat().st_size == 0
     with path.open("a", newline="", encoding="utf-8") as file:
@@ -98,7 +98,7 @@ def append(path: Path, row: Row) -> None:
         writer.writerow(_shown(value) for value in msgspec.structs.astuple(row))
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> list[ProfileRow]:
     """All rows of a file; a row that is not whole is named."""
     try:
         reader = csv.DictReader(StringIO(path.read_bytes().decode("utf-8"), newline=""))
@@ -115,11 +115,11 @@ def read(path: Path) -> list[Row]:
     return [_row(path, line, said) for line, said in rows]
 
 
-def _row(path: Path, line: int, said: dict[str, Any]) -> Row:
+def _row(path: Path, line: int, said: dict[str, Any]) -> ProfileRow:
     values = {name: None if said[name] == "" and name in _PERHAPS else said[name] for name in COLUMNS}
     name = next((name for name, kind in _KINDS.items() if not _can_be(values[name], kind)), None)
     if name is None:
-        return msgspec.convert(values, Row, strict=False)
+        return msgspec.convert(values, ProfileRow, strict=False)
     wrong = "is missing" if said[name] is None else f"can not be {said[name]!r}"
     raise WrongInput(f"{path}, line {line}: {name} {wrong}")
 
@@ -138,6 +138,6 @@ def _shown(value: object) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def already(paths: Iterable[Path]) -> set[Configuration]:
+def measured_configurations(paths: Iterable[Path]) -> set[Configuration]:
     """What these files have, so that a run can go on where it was stopped."""
     return {row.configuration for path in paths if path.exists() for row in read(path)}

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from hashlib import blake2b
 
 from gpuyard.learn.profiler.rows import Configuration
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "amp")
 
 
 def configurations(
-    subject: Subject,
+    subject: ProfiledModel,
     modes: Iterable[str] = MODES,
     precisions: Iterable[str] = PRECISIONS,
     batches: Iterable[int] | None = None,

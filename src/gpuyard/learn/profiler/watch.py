@@ -13,7 +13,7 @@ from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class GpuSamples:
     """Means over the time that was watched; None where it was too short for a sample."""
 
     power_w: float | None
@@ -27,7 +27,7 @@ class Seen:
     """At the end."""
 
 
-class Watch:
+class GpuWatch:
     """`with Watch(0) as watch: …` and then `watch.seen`."""
 
     def __init__(self, gpu: int, nvml: Any = None) -> None:
@@ -39,7 +39,7 @@ class Watch:
         nvml.nvmlInit()
         self._gpu = nvml.nvmlDeviceGetHandleByIndex(gpu)
         self._began = 0.0
-        self.seen: Seen | None = None
+        self.seen: GpuSamples | None = None
 
     @property
     def driver(self) -> str:
@@ -59,7 +59,7 @@ class Watch:
         use, memory_use = (
             self._mean(kind, 0.2, ended) for kind in (n.NVML_GPU_UTILIZATION_SAMPLES, n.NVML_MEMORY_UTILIZATION_SAMPLES)
         )
-        self.seen = Seen(
+        self.seen = GpuSamples(
             None if power is None else power / 1000,
             None if use is None else use / 100,
             None if memory_use is None else memory_use / 100,

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 
 from gpuyard.core.engine.advice import FEATURES, Rows
-from gpuyard.learn.training.environment import YardEnv
+from gpuyard.learn.training.environment import ClusterEnv
 from gpuyard.learn.training.network import SECONDS_HERE, UNIT, Net, stakes
 from gpuyard.simulator.workloads.arrival import Workload
 
@@ -52,8 +52,8 @@ PART = 0.8
 MOST_BEHIND = 3.0
 RULE = FEATURES.index("rule")
 
-Make = Callable[[int], Workload]
-Array = npt.NDArray[Any]
+WorkloadFactory = Callable[[int], Workload]
+AnyArray = npt.NDArray[Any]
 
 
 class RuleOfThumb:
@@ -64,11 +64,11 @@ class RuleOfThumb:
         return max(range(len(rows)), key=lambda place: (rows[place][RULE], -place))
 
 
-class Step(NamedTuple):
+class EpisodeStep(NamedTuple):
     """A question, its answer, and what came of it until the next."""
 
-    seen: Array
-    mask: Array
+    seen: AnyArray
+    mask: AnyArray
     action: int
     departs: bool
     reward: float
@@ -80,15 +80,15 @@ class Step(NamedTuple):
 class Transition(NamedTuple):
     """What is remembered: a question, its answer, all that followed within its time, and the question after that."""
 
-    seen: Array
-    mask: Array
+    seen: AnyArray
+    mask: AnyArray
     action: int
     reward: float
     """In units."""
     discount: float
     """Of the question after; 0: the episode ended."""
-    after: Array
-    after_mask: Array
+    after: AnyArray
+    after_mask: AnyArray
     behind: float
     after_behind: float
     noise: float
@@ -97,18 +97,18 @@ class Transition(NamedTuple):
 # --- episodes ----------------------------------------------------------------------------------------------------------
 
 
-def transitions(make: Make, seed: int) -> tuple[list[Transition], int]:
+def transitions(make: WorkloadFactory, seed: int) -> tuple[list[Transition], int]:
     """Play one episode: what is remembered of it, and how many questions it had."""
     steps = play_episode(make, seed)
     return _remembered(steps), len(steps)
 
 
-def play_episode(make: Make, seed: int) -> list[Step]:
+def play_episode(make: WorkloadFactory, seed: int) -> list[EpisodeStep]:
     """By the rule, with something left to chance."""
     rule, draw = RuleOfThumb(), Random(f"episode/{seed}")  # noqa: S311
-    env = YardEnv(make, horizon=HORIZON, reference=rule)
+    env = ClusterEnv(make, horizon=HORIZON, reference=rule)
     seen, info = env.reset(seed=seed)
-    steps: list[Step] = []
+    steps: list[EpisodeStep] = []
     over = not seen["mask"].any()
     while not over:
         there, potential, behind = int(seen["mask"].sum()), info["potential"], info["behind"]
@@ -119,13 +119,13 @@ def play_episode(make: Make, seed: int) -> list[Step]:
         shaped = float(reward) + exp(-info["seconds"] / HORIZON) * info["potential"] - potential
         far = max(-MOST_BEHIND, min(MOST_BEHIND, behind))
         mask = seen["mask"].astype(bool)
-        steps.append(Step(seen["candidates"], mask, action, action != usual, shaped, info["seconds"], far))
+        steps.append(EpisodeStep(seen["candidates"], mask, action, action != usual, shaped, info["seconds"], far))
         seen = after
     env.close()
     return steps
 
 
-def _remembered(steps: Sequence[Step]) -> list[Transition]:
+def _remembered(steps: Sequence[EpisodeStep]) -> list[Transition]:
     if not steps:
         return []
     times = np.cumsum([0.0, *(step.seconds for step in steps)])
@@ -147,21 +147,21 @@ def _remembered(steps: Sequence[Step]) -> list[Transition]:
     return found
 
 
-def _noise(steps: Sequence[Step], times: Array, spans: Array) -> Array:
+def _noise(steps: Sequence[EpisodeStep], times: AnyArray, spans: AnyArray) -> AnyArray:
     """By how many units each return of an episode is uncertain: for all that was left to chance around it."""
     at_stake = stakes(torch.from_numpy(np.stack([step.seen[0] for step in steps]))).numpy().astype(np.float64)
     squares = np.where([step.departs for step in steps], at_stake**2, 0.0)
     until = np.concatenate([[0.0], np.cumsum(squares)])
     first, last = np.searchsorted(times, times - spans), np.searchsorted(times, times + spans, side="right")
     around = np.maximum(0.0, until[last] - until[first] - squares)
-    noise: Array = np.sqrt((NOISE + OWN_NOISE * at_stake) ** 2 + around)
+    noise: AnyArray = np.sqrt((NOISE + OWN_NOISE * at_stake) ** 2 + around)
     return noise
 
 
 # --- learning ----------------------------------------------------------------------------------------------------------
 
 
-class Memory:
+class ReplayBuffer:
     """All that is remembered of all episodes."""
 
     def __init__(self, found: Sequence[Transition]) -> None:
@@ -181,21 +181,21 @@ class Memory:
         self._columns = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         self.count = len(found)
 
-    def sample(self, among: Array, draw: np.random.Generator) -> list[torch.Tensor]:
+    def sample(self, among: AnyArray, draw: np.random.Generator) -> list[torch.Tensor]:
         """A batch, a tensor for each field of a transition."""
         at = draw.choice(among, BATCH)
         return [torch.from_numpy(column[at]) for column in self._columns]
 
-    def rows(self) -> Array:
+    def rows(self) -> AnyArray:
         """Every row of every candidate that was there."""
-        seen: Array = self._columns[0][self._columns[1]]
+        seen: AnyArray = self._columns[0][self._columns[1]]
         return seen
 
 
 class Learner:
     """One net and all that it needs to learn; `slow` is the second one, a mean over many lessons, and the one to be used."""
 
-    def __init__(self, seed: int, memory: Memory) -> None:
+    def __init__(self, seed: int, memory: ReplayBuffer) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         self._memory = memory
@@ -204,12 +204,12 @@ class Learner:
         self.net, self.slow = Net(), Net()
         self.net.look_at(torch.from_numpy(memory.rows()))
         self.slow.load_state_dict(self.net.state_dict())
-        self._optimiser = torch.optim.AdamW(self.net.parameters(), RATE, weight_decay=DECAY)
+        self._optimizer = torch.optim.AdamW(self.net.parameters(), RATE, weight_decay=DECAY)
 
     def learn(self, lessons: int) -> Iterator[float]:
         """Lesson after lesson, each with its loss."""
         for lesson in range(lessons):
-            for group in self._optimiser.param_groups:
+            for group in self._optimizer.param_groups:
                 group["lr"] = RATE * (LAST_RATE / RATE) ** (lesson / lessons)
             yield self._lesson()
 
@@ -222,10 +222,10 @@ class Learner:
             wanted = reward + discount * torch.where(discount > 0, worth, 0.0)
         thought = self.net(seen, behind).gather(1, action[:, None])[:, 0]
         loss = torch.nn.functional.smooth_l1_loss((thought - wanted) / noise, torch.zeros(BATCH))
-        self._optimiser.zero_grad()
+        self._optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), 10.0)
-        self._optimiser.step()
+        self._optimizer.step()
         with torch.no_grad():
             for slow, fast in zip(self.slow.parameters(), self.net.parameters(), strict=True):
                 slow.lerp_(fast, FOLLOWS)

@@ -37,8 +37,8 @@ from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
 from gpuyard.core.placement.speeds import speed_of
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.arrival import Workload
 from gpuyard.simulator.world import World
 
@@ -47,7 +47,7 @@ MOST = 1 + SPEEDS + (TASKS - 1) + 1
 Observation = dict[str, npt.NDArray[Any]]
 
 
-class YardEnv(gymnasium.Env[Observation, Any]):
+class ClusterEnv(gymnasium.Env[Observation, Any]):
     """One question after another, until the last task has ended."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as Gymnasium has it
@@ -65,7 +65,7 @@ class YardEnv(gymnasium.Env[Observation, Any]):
         self.action_space = spaces.Discrete(MOST)
         self._workload = workload
         self._horizon = horizon
-        self._contender = contender("dqn")
+        self._policy_variant = policy_variant("dqn")
         self._reference = reference
         self._played: _Played | None = None
 
@@ -77,10 +77,10 @@ class YardEnv(gymnasium.Env[Observation, Any]):
         self.close()
         number = int(self.np_random.integers(1 << 31)) if seed is None else seed
         workload = self._workload(number)
-        before = Bill(self._horizon)
-        played = play(workload, self._contender, advisor=self._reference, watch=before.watch)
+        before = RewardMeter(self._horizon)
+        played = simulate_policy(workload, self._policy_variant, advisor=self._reference, watch=before.watch)
         self._reference_jct_s = played.measures.avg_jct_s
-        self._played = _Played(workload, self._contender, self._horizon)
+        self._played = _Played(workload, self._policy_variant, self._horizon)
         self._before = Before(before.fates, self._horizon)
         rows = self._played.turn(None)
         reward, seconds = self._played.bill.settle()
@@ -129,7 +129,7 @@ class _Played:
     """A world in a thread that stops at every question."""
 
     def __init__(self, workload: Workload, under: Any, horizon: float) -> None:
-        self.bill = Bill(horizon)
+        self.bill = RewardMeter(horizon)
         self.avg_jct_s = 0.0
         self._mine, self._theirs = Semaphore(0), Semaphore(0)
         self._rows: Rows | None = None
@@ -169,7 +169,7 @@ class _Played:
 
     def _run(self, workload: Workload, under: Any) -> None:
         try:
-            result = play(workload, under, advisor=self, watch=self.bill.watch)
+            result = simulate_policy(workload, under, advisor=self, watch=self.bill.watch)
             self.avg_jct_s = result.measures.avg_jct_s
         except _GivenUp:
             pass
@@ -183,12 +183,12 @@ class _Played:
 class _Stay:
     """Of a task in the yard."""
 
-    stoppable: bool
+    preemptible: bool
     charged: bool = False
 
 
 @dataclass(slots=True)
-class Fate:
+class TaskFate:
     """When a task came, when it was placed, and how long it ran there."""
 
     came: float
@@ -199,7 +199,7 @@ class Fate:
 class Before:
     """How tasks fared when the workload was played by the reference."""
 
-    def __init__(self, fates: Mapping[TaskId, Fate], horizon: float) -> None:
+    def __init__(self, fates: Mapping[TaskId, TaskFate], horizon: float) -> None:
         self._rate = 1.0 / horizon
         self._fates = fates
         placed = sorted((fate for fate in fates.values() if fate.placed < inf), key=lambda fate: fate.came)
@@ -226,7 +226,7 @@ class Before:
             total = self._owed[place] * exp(-self._rate * (self._came[place] - now))
         return total + sum(self._of(self._fates[task], now) for task in waiting if task in self._fates)
 
-    def _of(self, fate: Fate, now: float) -> float:
+    def _of(self, fate: TaskFate, now: float) -> float:
         """Who had been placed by now is counted as if it were placed now."""
         waits = max(0.0, fate.placed - now) if fate.placed < inf else 0.0
         if not self._rate:
@@ -234,7 +234,7 @@ class Before:
         return (1.0 - exp(-self._rate * (waits + fate.seconds))) / self._rate
 
 
-class Bill:
+class RewardMeter:
     """What is owed for the time tasks spend in the yard, since it was settled last."""
 
     def __init__(self, horizon: float) -> None:
@@ -245,7 +245,7 @@ class Bill:
         """Tasks that are charged as time passes."""
         self._owed = 0.0
         self._at = self._settled_at = 0.0
-        self.fates: dict[TaskId, Fate] = {}
+        self.fates: dict[TaskId, TaskFate] = {}
         self._last = 0
         """The last task that was looked for."""
 
@@ -310,7 +310,7 @@ class Bill:
         if stay is None:
             stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)
             self._passing += 1
-            self.fates[task] = Fate(self._at)
+            self.fates[task] = TaskFate(self._at)
         return stay
 
     def _placed(self, event: fact.TaskPlaced) -> None:
@@ -318,7 +318,7 @@ class Bill:
         assert self._world is not None
         state, task = self._world.engine.state, event.task
         stay = self._stays.get(task) or self._stay(task, state.tasks[task].spec)
-        if not stay.stoppable and not stay.charged:
+        if not stay.preemptible and not stay.charged:
             stay.charged, self._passing = True, self._passing - 1
             run = self._world.runs[task]
             speed = speed_of(run.speeds or (), event.placement, state.index)

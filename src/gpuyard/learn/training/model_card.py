@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuyard.learn.policy_network import Model
+from gpuyard.learn.policy_network import PolicyModel
 from gpuyard.learn.training.dqn import HORIZON, LOOKAHEAD
 from gpuyard.learn.training.train import NEVER, Trained
 
@@ -34,7 +34,7 @@ def draw_curves(trained: Trained, path: Path) -> None:
     plt.close(figure)
 
 
-def written(model: Model, command: str) -> str:
+def card_text(model: PolicyModel, command: str) -> str:
     """The card, in Markdown."""
     about = model.about
     guard = (

@@ -6,7 +6,7 @@ the regime says. Where a yard has GPUs of several models, every program has a sp
 range of the model; the ranges are those of Gavel's measurements (OSDI 2020) in round numbers.
 
 Nobody may stop the jobs, as it is with tasks that do not say how they save themselves: what could be moved later has no
-need of advice. In a regime that says `stoppable` they may be, and whoever is advised must not be worse for it.
+need of advice. In a regime that says `preemptible` they may be, and whoever is advised must not be worse for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from random import Random
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.placement.speeds import Speeds
-from gpuyard.simulator.clusters import Cluster, equal_nodes
+from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.workloads.generated import GeneratedJobs
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits
@@ -40,11 +40,11 @@ class Regime:
     jobs: int = 600
     trace: str = ""
     """Which trace the jobs are drawn from; none: they are made up."""
-    stoppable: bool = False
+    preemptible: bool = False
 
     def workload(self, seed: int, traces: Mapping[str, Sequence[Job]]) -> JobsOnCluster:
         """One of this kind; the same seed, the same jobs."""
-        cluster = equal_nodes(self.nodes)
+        cluster = parse_cluster(self.nodes)
         if self.trace:
             jobs = _stretch(traces[self.trace], self.jobs, cluster, self.load, Random(f"{self.name}/{seed}"))  # noqa: S311
             if not jobs:
@@ -53,7 +53,7 @@ class Regime:
             jobs = list(GeneratedJobs(self.jobs, cluster, lambda: Random(seed).random, self.load))  # noqa: S311
         if self.speeds:
             jobs = list(_with_speeds(jobs, self.speeds, seed))
-        return JobsOnCluster(jobs, cluster, stoppable=self.stoppable)
+        return JobsOnCluster(jobs, cluster, preemptible=self.preemptible)
 
 
 DESK = {"new": (1.0, 1.0), "old": (0.15, 0.9)}

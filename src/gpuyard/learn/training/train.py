@@ -19,13 +19,13 @@ import torch
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES
-from gpuyard.learn.policy_network import Advantage, Layer, Model
-from gpuyard.learn.training.dqn import Learner, Memory, Transition, transitions
+from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel
+from gpuyard.learn.training.dqn import Learner, ReplayBuffer, Transition, transitions
 from gpuyard.learn.training.network import Net
 from gpuyard.learn.training.regimes import TRAINED, Regime, of_trace
 from gpuyard.simulator.confidence import Mean, mean_of
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -39,18 +39,18 @@ NEVER = 1e9
 """A margin that nothing exceeds: the heuristic decides."""
 RANGE_PART = 0.0005
 """Of the rows, that may lie beyond either end of the range that counts as trained."""
-ADVISED = contender("dqn")
+ADVISED = policy_variant("dqn")
 RULE = np.array([name == "rule" for name in FEATURES], np.float32)
 LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
 
 Traces = Mapping[str, Sequence[Job]]
-Tell = Callable[[str], None]
+ProgressReport = Callable[[str], None]
 AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
 """Calls a function with each of many arguments, perhaps several at a time, and gives the answers in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class TrainingOptions:
     """What is to be trained."""
 
     seed: int = 0
@@ -78,7 +78,7 @@ class Member(NamedTuple):
     """After how many lessons it was how good alone, without a guard: completion times over those without advice."""
 
 
-class Guard(NamedTuple):
+class PolicyGuard(NamedTuple):
     """How advice is held back."""
 
     margin: float
@@ -86,26 +86,26 @@ class Guard(NamedTuple):
     trust: float
     """What the nets' corrections of the rule of thumb count for."""
 
-    def on(self, model: Model) -> Model:
+    def on(self, model: PolicyModel) -> PolicyModel:
         """The model with this guard."""
         nets = tuple((*first, Layer(last.weights * self.trust, last.bias * self.trust)) for *first, last in model.nets)
         return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
 
 
-GUARDS = [Guard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
+GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
 """Those that are tried; without trust there is no doubt."""
 
 
 class Trained(NamedTuple):
     """A model, and what is told of how it came to be."""
 
-    model: Model
+    model: PolicyModel
     members: list[Member]
-    choices: dict[Guard, dict[str, Mean]]
+    choices: dict[PolicyGuard, dict[str, Mean]]
     """For each guard and each regime, the logarithm of what the average completion time is multiplied with."""
 
 
-def train(order: Order, traces: Traces, tell: Tell) -> Trained:
+def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Trained:
     """Play, train, set the guard, and say what came out."""
     regimes = [*order.regimes, *(of_trace(name) for name in traces)]
     if order.jobs is not None:
@@ -122,7 +122,7 @@ def train(order: Order, traces: Traces, tell: Tell) -> Trained:
         seen = Net()
         seen.look_at(torch.from_numpy(memory.rows()))
         nets = tuple(member.net for member in members)
-        model = Model(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
+        model = PolicyModel(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
         choices = judge(model, regimes, traces, order.choosing, at_once, tell)
     guard = choose(choices)
     about = {
@@ -162,7 +162,9 @@ def _pool(workers: int) -> Iterator[AtOnce]:
 # --- episodes and nets -------------------------------------------------------------------------------------------------
 
 
-def _played(order: Order, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: Tell) -> tuple[Memory, int]:
+def _played(
+    order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
+) -> tuple[ReplayBuffer, int]:
     """Play all episodes, each kind of workload in turn."""
     began, found, questions = monotonic(), [], 0
     first = LEARNT_FROM + order.seed * A_SEED
@@ -179,17 +181,19 @@ def _played(order: Order, regimes: Sequence[Regime], traces: Traces, at_once: At
             break
     if not found:
         raise WrongInput("No episode had a question to learn from; play more episodes, or more jobs in each.")
-    return Memory(found), questions
+    return ReplayBuffer(found), questions
 
 
 def _episode(regime: Regime, seed: int, traces: Traces) -> tuple[list[Transition], int]:
     return transitions(lambda number: regime.workload(number, traces), seed)
 
 
-def _member(order: Order, number: int, memory: Memory, regimes: Sequence[Regime], traces: Traces) -> Member:
+def _member(
+    order: TrainingOptions, number: int, memory: ReplayBuffer, regimes: Sequence[Regime], traces: Traces
+) -> Member:
     """Train one net, and look at it now and then."""
     learner = Learner(order.seed * 1_000 + number, memory)
-    alone = [play(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
+    alone = [simulate_policy(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
     losses: list[tuple[int, float]] = []
     checks = [(0, _check(_exported(learner), alone, regimes, traces))]
     recent: list[float] = []
@@ -203,12 +207,12 @@ def _member(order: Order, number: int, memory: Memory, regimes: Sequence[Regime]
     return Member(_exported(learner).nets[0], losses, checks)
 
 
-def _exported(learner: Learner) -> Model:
+def _exported(learner: Learner) -> PolicyModel:
     """What a learner has learnt so far, without a guard."""
     state = {name: values.detach().numpy().copy() for name, values in learner.slow.state_dict().items()}
     net = tuple(Layer(state[f"advantage.{at}.weight"].T.copy(), state[f"advantage.{at}.bias"]) for at in (0, 2, 4))
     nothing = np.zeros(len(FEATURES), np.float32)
-    return Model(FEATURES, nothing, nothing, state["mean"], state["scale"], RULE, (net,), NEVER, 0.0, {})
+    return PolicyModel(FEATURES, nothing, nothing, state["mean"], state["scale"], RULE, (net,), NEVER, 0.0, {})
 
 
 def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluster]:
@@ -216,10 +220,10 @@ def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluste
     return (regime.workload(CHECKED_ON, traces) for regime in regimes)
 
 
-def _check(model: Model, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
+def _check(model: PolicyModel, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
     """The mean of average completion times over those without advice."""
-    advisor = Advantage(model, guarded=False)
-    advised = [play(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
+    advisor = AdvantageAdvisor(model, guarded=False)
+    advised = [simulate_policy(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
     return exp(sum(log(one / other) for one, other in zip(advised, alone, strict=True)) / len(alone))
 
 
@@ -227,10 +231,10 @@ def _check(model: Model, alone: Sequence[float], regimes: Sequence[Regime], trac
 
 
 def judge(
-    model: Model, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: Tell
-) -> dict[Guard, dict[str, Mean]]:
+    model: PolicyModel, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: ProgressReport
+) -> dict[PolicyGuard, dict[str, Mean]]:
     """Every guard on every regime, beside the heuristic on the same workloads."""
-    found: dict[Guard, dict[str, Mean]] = {}
+    found: dict[PolicyGuard, dict[str, Mean]] = {}
     places = range(choosing)
     wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
     answers = at_once(_judged, wanted)
@@ -242,17 +246,19 @@ def judge(
     return found
 
 
-def _judged(model: Model, regime: Regime, place: int, traces: Traces) -> dict[Guard, float]:
+def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> dict[PolicyGuard, float]:
     """On one workload: for every guard the logarithm of the average completion time over that without advice."""
     workload = regime.workload(CHOSEN_ON + place, traces)
-    alone = play(workload, ADVISED).measures.avg_jct_s
+    alone = simulate_policy(workload, ADVISED).measures.avg_jct_s
     return {
-        guard: log(play(workload, ADVISED, advisor=Advantage(guard.on(model))).measures.avg_jct_s / alone)
+        guard: log(
+            simulate_policy(workload, ADVISED, advisor=AdvantageAdvisor(guard.on(model))).measures.avg_jct_s / alone
+        )
         for guard in GUARDS
     }
 
 
-def choose(choices: Mapping[Guard, Mapping[str, Mean]]) -> Guard:
+def choose(choices: Mapping[PolicyGuard, Mapping[str, Mean]]) -> PolicyGuard:
     """The guard that gains most on average, of those that lose nowhere; if all do, the heuristic decides."""
     harmless = {
         guard: sum(it.mean for it in by_regime.values())
@@ -260,4 +266,4 @@ def choose(choices: Mapping[Guard, Mapping[str, Mean]]) -> Guard:
         if all(it.mean <= 0.0 for it in by_regime.values())
     }
     best = min(harmless, key=lambda guard: (harmless[guard], guard), default=None)
-    return Guard(NEVER, 0.0, 0.0) if best is None or harmless[best] >= 0.0 else best
+    return PolicyGuard(NEVER, 0.0, 0.0) if best is None or harmless[best] >= 0.0 else best

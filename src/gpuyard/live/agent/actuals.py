@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.live.agent import outputs
-from gpuyard.live.agent.supervisor.messages import Key
-from gpuyard.live.agent.telemetry import Gpu, Occupant
+from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.telemetry import GpuReading, Occupant
 
 SAID = "VIRTUAL_GPU_MEMORY_MIB"
 LAST_BYTES = 32 * 1024
@@ -26,7 +26,7 @@ OUT_OF_MEMORY = re.compile(
 
 
 @dataclass
-class Seen:
+class UsageSamples:
     """What was seen of one attempt so far."""
 
     peak_mib: int | None = None
@@ -38,34 +38,34 @@ class Actuals:
     """Of all attempts that are held here."""
 
     def __init__(self) -> None:
-        self._seen: dict[Key, Seen] = {}
+        self._seen: dict[AttemptKey, UsageSamples] = {}
 
-    def said(self, key: Key, env: Mapping[str, str]) -> None:
+    def said(self, key: AttemptKey, env: Mapping[str, str]) -> None:
         """An attempt on virtual cards begins, and may say what it would take."""
         said = env.get(SAID, "")
         if re.fullmatch("[0-9]{1,9}", said):
-            self._seen[key] = Seen(peak_mib=int(said))
+            self._seen[key] = UsageSamples(peak_mib=int(said))
 
-    def look(self, gpus: Iterable[Gpu], occupants: Iterable[Occupant]) -> None:
+    def look(self, gpus: Iterable[GpuReading], occupants: Iterable[Occupant]) -> None:
         """The cards were looked at."""
         holders = list(occupants)
         for gpu in gpus:
-            by_key: dict[Key, int] = {}
+            by_key: dict[AttemptKey, int] = {}
             for user in gpu.users:
                 if user.key is not None and user.memory_mib:
                     by_key[user.key] = by_key.get(user.key, 0) + user.memory_mib
             here = {holder.key: holder for holder in holders if gpu.use.index in holder.gpus and not holder.lease}
             for key, mib in by_key.items():
                 if key in here:
-                    seen = self._seen.setdefault(key, Seen())
+                    seen = self._seen.setdefault(key, UsageSamples())
                     seen.peak_mib = max(seen.peak_mib or 0, mib)
             if gpu.use.utilization_percent is not None:
                 for key in (key for key, holder in here.items() if holder.whole):
-                    seen = self._seen.setdefault(key, Seen())
+                    seen = self._seen.setdefault(key, UsageSamples())
                     seen.busy_sum += gpu.use.utilization_percent
                     seen.busy_count += 1
 
-    def of(self, key: Key) -> Actual | None:
+    def of(self, key: AttemptKey) -> Actual | None:
         """What an attempt took, as far as it was seen."""
         seen = self._seen.get(key)
         if seen is None:
@@ -73,7 +73,7 @@ class Actuals:
         busy = round(seen.busy_sum / seen.busy_count, 1) if seen.busy_count else None
         return Actual(seen.peak_mib, busy)
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: AttemptKey) -> None:
         """The attempt is over, and everybody knows what it took."""
         self._seen.pop(key, None)
 

@@ -13,7 +13,7 @@ from gpuyard.system.files import replace_file
 log = structlog.get_logger()
 
 
-class Memory(msgspec.Struct):
+class AgentState(msgspec.Struct):
     """Kept in the work folder."""
 
     instance: str
@@ -36,7 +36,7 @@ class Memory(msgspec.Struct):
     """The highest task it was ever told of."""
 
 
-class Witness:
+class AgentStateFile:
     """The memory, on disk."""
 
     def __init__(self, folder: Path, machine_start: str = "", writer: Executor | None = None) -> None:
@@ -46,9 +46,9 @@ class Witness:
         self.boot = sha256(f"{machine_start}/{found.st_dev}/{found.st_ino}".encode()).hexdigest()[:32]
         """Which start of which machine, and which folder there: a copy of the folder has another one."""
         try:
-            self.memory = msgspec.json.decode(self._path.read_bytes(), type=Memory)
+            self.memory = msgspec.json.decode(self._path.read_bytes(), type=AgentState)
         except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
-            self.memory = Memory(token_hex(16))
+            self.memory = AgentState(token_hex(16))
         self._saved = b""
         self._identity = ""
         self._writer = writer or ThreadPoolExecutor(1, "witness")
@@ -58,7 +58,7 @@ class Witness:
     def belong_to(self, yard: str) -> None:
         """The node moves to another yard, because its administrator says so. What it remembers of the old one is void."""
         if self.memory.yard != yard:
-            self.memory = Memory(self.memory.instance, yard)
+            self.memory = AgentState(self.memory.instance, yard)
             self.save()
 
     def save(self) -> None:

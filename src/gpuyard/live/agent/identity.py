@@ -20,10 +20,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuyard.core.domain.node import MAPPED_ONLY, maps_tenant, maps_user
+from gpuyard.core.domain.node import MAPPED_ONLY, tenant_account_label, user_account_label
 from gpuyard.core.domain.values import Value
-from gpuyard.live.agent.inventory import Card
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.process_tag import NAME as MARK
 from gpuyard.live.wire.loopback_peer import shared_user_label
 
@@ -39,22 +39,22 @@ LOOK_UP_SECONDS = 5.0
 """How long a directory service (LDAP, SSSD) may take."""
 
 
-class User(NamedTuple):
+class UserRecord(NamedTuple):
     """What the system knows of a user."""
 
     entry: pwd.struct_passwd
     groups: tuple[int, ...]
 
 
-class Users:
+class UserDirectory:
     """System users, looked up in threads: a directory service that does not answer must not stop the agent."""
 
     def __init__(self) -> None:
-        self._found: dict[str, tuple[float, User | str | None]] = {}
+        self._found: dict[str, tuple[float, UserRecord | str | None]] = {}
         """Until when it counts, and the user; none: there is none; a sentence: it could not be looked up."""
         self._asked: dict[str, asyncio.Future[None]] = {}
 
-    def get(self, name: str) -> User | str | None:
+    def get(self, name: str) -> UserRecord | str | None:
         """A user. One that was not looked up before is looked up now, which may block."""
         if not self.knows(name):
             self._keep(name, _look_up(name))
@@ -87,16 +87,16 @@ class Users:
         with suppress(RuntimeError):  # the agent has ended meanwhile
             loop.call_soon_threadsafe(self._answered, name, user)
 
-    def _answered(self, name: str, user: User | None) -> None:
+    def _answered(self, name: str, user: UserRecord | None) -> None:
         self._keep(name, user)
         self._asked.pop(name).set_result(None)
 
-    def _keep(self, name: str, user: User | None) -> None:
+    def _keep(self, name: str, user: UserRecord | None) -> None:
         seconds = math.inf if not name else KEEP_SECONDS if user is not None else LOOK_AGAIN_SECONDS
         self._found[name] = (time.monotonic() + seconds, user)
 
 
-def _look_up(name: str) -> User | None:
+def _look_up(name: str) -> UserRecord | None:
     """A user; without a name the agent's own, which is kept elsewhere."""
     if not name:
         own_account()
@@ -105,7 +105,7 @@ def _look_up(name: str) -> User | None:
         entry = pwd.getpwnam(name)
     except KeyError:
         return None
-    return User(entry, tuple(os.getgrouplist(name, entry.pw_gid)))
+    return UserRecord(entry, tuple(os.getgrouplist(name, entry.pw_gid)))
 
 
 class Account(Value, frozen=True):
@@ -149,7 +149,7 @@ class Identities:
         self._guarded = guarded
         self.scheduler_uid: Callable[[], int | None] = lambda: None
         """Who runs the scheduler on this machine, as the kernel has said when this node joined."""
-        self._system = Users()
+        self._system = UserDirectory()
         _without_own_environment(os.environ.get("PATH", PATH))  # now, and not in the way of a launch
 
     def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
@@ -167,7 +167,9 @@ class Identities:
             return dict([shared_user_label(os.geteuid())])
         if os.geteuid() != 0:
             return dict([MAPPED_ONLY])
-        mapped = [maps_tenant(tenant) for tenant in self._users] + [maps_user(user) for user in self._system_users]
+        mapped = [tenant_account_label(tenant) for tenant in self._users] + [
+            user_account_label(user) for user in self._system_users
+        ]
         return dict([MAPPED_ONLY, *mapped])
 
     def account(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Account | str:
@@ -242,9 +244,9 @@ def own_account() -> Account:
 
 def environment(
     account: Account,
-    key: Key,
+    key: AttemptKey,
     node: str,
-    cards: Sequence[Card],
+    cards: Sequence[GpuDevice],
     env: Mapping[str, str],
     secrets: Mapping[str, str],
     array_index: int | None = None,
@@ -259,7 +261,7 @@ def environment(
     )
 
 
-def visible_devices(cards: Sequence[Card]) -> dict[str, str]:
+def visible_devices(cards: Sequence[GpuDevice]) -> dict[str, str]:
     """What makes exactly these GPUs visible: real ones by UUID, virtual ones by index, and none where there are none."""
     names = ",".join(str(card.index) if card.virtual else card.uuid for card in cards)
     return {

@@ -7,8 +7,8 @@ from gpuyard.core.domain.values import MILLI
 from gpuyard.live.agent import outputs
 from gpuyard.live.agent.actuals import Actuals, ran_out_of_memory
 from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
-from gpuyard.live.agent.inventory import Card
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 
@@ -16,13 +16,13 @@ CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory y
 LEASE_STAYS = "A lease has no process of ours that could be moved out of the way."
 
 
-class Kitchen:
+class LaunchBuilder:
     """Recipes for one node."""
 
     def __init__(
         self,
         node: str,
-        cards: tuple[Card, ...],
+        cards: tuple[GpuDevice, ...],
         identities: Identities,
         output_folder: Path,
         *,
@@ -30,12 +30,12 @@ class Kitchen:
         grace_seconds: float,
         control_groups: str = "auto",
         compute_percent: float = 100.0,
-        launch_seconds: float = said.DEFAULT_LAUNCH_SECONDS,
+        launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
-        self.occupants: dict[said.Key, Occupant] = {}
+        self.occupants: dict[messages.AttemptKey, Occupant] = {}
         """Who holds which GPUs here; without the process ids, which the supervisor knows."""
         self.actuals = Actuals()
-        self.is_over: Callable[[said.Key], bool] = lambda _: True
+        self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
         self._cards = cards
         self._identities = identities
@@ -54,14 +54,14 @@ class Kitchen:
             return None  # it runs as no user
         return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
 
-    def remember(self, key: said.Key, asked: pb.Launch) -> None:
+    def remember(self, key: messages.AttemptKey, asked: pb.Launch) -> None:
         """What an attempt was given, of one that runs already: whatever the settings say by now, it goes on."""
         gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._cards))
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
         if gpus and all(self._cards[gpu].virtual for gpu in gpus):
             self.actuals.said(key, asked.env)
 
-    def launch(self, key: said.Key, asked: pb.Launch) -> said.Launch | str:
+    def launch(self, key: messages.AttemptKey, asked: pb.Launch) -> messages.Launch | str:
         """The launch, or a sentence why not."""
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
@@ -76,7 +76,7 @@ class Kitchen:
         self.remember(key, asked)
         index = asked.array_index if asked.array_index >= 0 else None
         cards = [self._cards[gpu] for gpu in gpus]
-        return said.Launch(
+        return messages.Launch(
             key,
             argv=tuple(asked.argv),
             shell=asked.shell,
@@ -97,18 +97,18 @@ class Kitchen:
             launch_seconds=self._launch_seconds,
         )
 
-    def _wants_control_group(self, cards: list[Card]) -> bool:
+    def _wants_control_group(self, cards: list[GpuDevice]) -> bool:
         """A group costs about as long as starting a process does: worth it where a left-over would sit on a real GPU."""
         if self._control_groups == "auto":
             return any(not card.virtual for card in cards)
         return self._control_groups == "always"
 
-    def start(self, key: said.Key, asked: pb.Start) -> said.Start:
+    def start(self, key: messages.AttemptKey, asked: pb.Start) -> messages.Start:
         """The start of a part of a gang."""
         where = Rendezvous(asked.master_addr, asked.master_port, asked.node_rank, asked.rank, asked.world_size)
-        return said.Start(key, rendezvous(where))
+        return messages.Start(key, rendezvous(where))
 
-    def why_not_suspend(self, key: said.Key) -> str:
+    def why_not_suspend(self, key: messages.AttemptKey) -> str:
         """Empty, or a sentence why an attempt can not be moved out of the way here."""
         occupant = self.occupants.get(key)
         if occupant is None:
@@ -117,12 +117,12 @@ class Kitchen:
             return LEASE_STAYS
         return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
 
-    def has_share(self, key: said.Key) -> bool:
+    def has_share(self, key: messages.AttemptKey) -> bool:
         """Whether an attempt was given only a part of its GPU."""
         occupant = self.occupants.get(key)
         return occupant is not None and not occupant.whole
 
-    def gpus_of(self, key: said.Key, pid: int) -> list[int]:
+    def gpus_of(self, key: messages.AttemptKey, pid: int) -> list[int]:
         """The GPUs an attempt was given. Of one that an earlier agent launched, its own environment tells."""
         occupant = self.occupants.get(key)
         if occupant is not None:
@@ -135,19 +135,19 @@ class Kitchen:
         given = set(names.decode(errors="replace").split(","))
         return [card.index for card in self._cards if (str(card.index) if card.virtual else card.uuid) in given]
 
-    def forget(self, key: said.Key) -> None:
+    def forget(self, key: messages.AttemptKey) -> None:
         """The attempt is over."""
         self.occupants.pop(key, None)
         self.actuals.forget(key)
 
-    def ran_out_of_memory(self, key: said.Key) -> bool:
+    def ran_out_of_memory(self, key: messages.AttemptKey) -> bool:
         """Whether an attempt that failed on GPUs says so at the end of its output. Without GPUs there is none to run out of."""
         occupant = self.occupants.get(key)
         if occupant is not None and not occupant.gpus:
             return False
         return ran_out_of_memory(outputs.path_of(self._output_folder, key))
 
-    async def output(self, key: said.Key, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+    async def output(self, key: messages.AttemptKey, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
         """An attempt's output, from an offset on, to a limit, to where it ends now, or for as long as it grows."""
         path = outputs.path_of(self._output_folder, key)
         first = outputs.read(path, asked.offset, 0)

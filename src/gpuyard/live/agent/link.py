@@ -28,10 +28,10 @@ from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import NOT_THERE
 from gpuyard.live.agent import failures, peer
-from gpuyard.live.agent.agent_state import Memory, Witness
-from gpuyard.live.agent.launch_builder import Kitchen
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
+from gpuyard.live.agent.launch_builder import LaunchBuilder
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
@@ -63,19 +63,19 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _STATES = {
-    said.Phase.WAITING: pb.Attempt.PREPARED,
-    said.Phase.RUNNING: pb.Attempt.RUNNING,
-    said.Phase.SUSPENDED: pb.Attempt.SUSPENDED,
-    said.Phase.ENDED: pb.Attempt.ENDED,
+    messages.ProcessPhase.WAITING: pb.Attempt.PREPARED,
+    messages.ProcessPhase.RUNNING: pb.Attempt.RUNNING,
+    messages.ProcessPhase.SUSPENDED: pb.Attempt.SUSPENDED,
+    messages.ProcessPhase.ENDED: pb.Attempt.ENDED,
 }
 _OUTCOMES = {
-    said.Ending.SUCCEEDED: pb.Ended.SUCCEEDED,
-    said.Ending.FAILED: pb.Ended.FAILED,
-    said.Ending.STOPPED: pb.Ended.STOPPED,
-    said.Ending.TIMED_OUT: pb.Ended.TIMED_OUT,
-    said.Ending.FENCED: pb.Ended.FENCED,
-    said.Ending.LOST: pb.Ended.LOST,
-    said.Ending.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
+    messages.AttemptEnding.SUCCEEDED: pb.Ended.SUCCEEDED,
+    messages.AttemptEnding.FAILED: pb.Ended.FAILED,
+    messages.AttemptEnding.STOPPED: pb.Ended.STOPPED,
+    messages.AttemptEnding.TIMED_OUT: pb.Ended.TIMED_OUT,
+    messages.AttemptEnding.FENCED: pb.Ended.FENCED,
+    messages.AttemptEnding.LOST: pb.Ended.LOST,
+    messages.AttemptEnding.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
 TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
 
@@ -87,7 +87,7 @@ class NotWelcome(GpuyardError):
 
 
 @dataclass
-class Line:
+class SchedulerLine:
     """One connection: what is to be said, and what of it the scheduler has."""
 
     stub: AgentsStub
@@ -102,12 +102,12 @@ class Line:
     heartbeat: pb.Heartbeat | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     number: int = 0
-    ends: dict[int, said.Key] = field(default_factory=dict)
+    ends: dict[int, messages.AttemptKey] = field(default_factory=dict)
     """Reports of ends, by number, until the scheduler has them."""
     sent: dict[float, float] = field(default_factory=dict)
     """Heartbeats under way: what they say the time is, and when they left on the boot clock."""
 
-    def report(self, key: said.Key, at: float, **what: Any) -> None:
+    def report(self, key: messages.AttemptKey, at: float, **what: Any) -> None:
         """Say something about an attempt that happened then, on the boot clock."""
         self.number += 1
         self.queue.append(
@@ -118,7 +118,7 @@ class Line:
             self.ends[self.number] = key
 
 
-class Agent:
+class AgentLink:
     """Carries words between a scheduler and a supervisor."""
 
     def __init__(
@@ -127,9 +127,9 @@ class Agent:
         address: str,
         addresses: tuple[str, ...],
         join_token: str,
-        witness: Witness,
-        processes: Processes,
-        kitchen: Kitchen,
+        state_file: AgentStateFile,
+        processes: SupervisorClient,
+        launch_builder: LaunchBuilder,
         heartbeat: Callable[[], Awaitable[pb.Heartbeat]],
         *,
         credentials: "grpc.ChannelCredentials | None" = None,
@@ -145,7 +145,7 @@ class Agent:
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
     ) -> None:
-        self.held: dict[said.Key, said.Held] = {}
+        self.held: dict[messages.AttemptKey, messages.HeldAttempt] = {}
         """What the supervisor has, as far as it has said."""
         self.listed = asyncio.Event()
         """It has said what there is."""
@@ -153,9 +153,9 @@ class Agent:
         self._address = address
         self._addresses = addresses
         self._join_token = join_token
-        self._witness = witness
+        self._state_file = state_file
         self._processes = processes
-        self._kitchen = kitchen
+        self._launch_builder = launch_builder
         self._heartbeat = heartbeat
         self._credentials = credentials
         self._heartbeat_seconds = heartbeat_seconds
@@ -172,17 +172,17 @@ class Agent:
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel or self._grpc_channel
-        self._line: Line | None = None
-        self._rounds: dict[said.Key, int] = {}
-        self._strays: dict[said.Key, None] = {}
-        self._refused: dict[said.Key, str] = {}
+        self._line: SchedulerLine | None = None
+        self._rounds: dict[messages.AttemptKey, int] = {}
+        self._strays: dict[messages.AttemptKey, None] = {}
+        self._refused: dict[messages.AttemptKey, str] = {}
         """Attempts this node would not start, until the scheduler has heard of it."""
-        self._done: dict[said.Key, None] = {}
+        self._done: dict[messages.AttemptKey, None] = {}
         """Attempts that are over and that the scheduler knows to be."""
-        self._forgotten: list[said.Key] = []
+        self._forgotten: list[messages.AttemptKey] = []
         """Ends the scheduler has, of which the supervisor was not told yet."""
         self._streams: set[asyncio.Task[None]] = set()
-        self._later: dict[said.Key, list[pb.Command]] = {}
+        self._later: dict[messages.AttemptKey, list[pb.Command]] = {}
         """Launches whose user is being looked up, and what was said about the same attempts since."""
         self._lease_until = 0.0
         self._fence_seconds = 0.0
@@ -225,46 +225,48 @@ class Agent:
             for event in events:
                 self._hear(event)
 
-    def _hear(self, event: said.Event) -> None:
+    def _hear(self, event: messages.SupervisorEvent) -> None:
         line = self._line
         match event:
-            case said.Holding():
+            case messages.Holding():
                 self._list(event)
-            case said.Launched(key, pid, at):
+            case messages.Launched(key, pid, at):
                 before = self.held.get(key)
                 lease, port = (before.lease, before.port) if before is not None else (False, 0)
-                self.held[key] = said.Held(key, said.Phase.RUNNING, at, pid, lease=lease, port=port)
+                self.held[key] = messages.HeldAttempt(
+                    key, messages.ProcessPhase.RUNNING, at, pid, lease=lease, port=port
+                )
                 if line:
                     line.report(key, self._boot_of(at), started=pb.Started(at=at, pid=pid))
-            case said.Prepared(key, port):
-                self.held[key] = said.Held(key, said.Phase.WAITING, self._clock.wall(), port=port)
+            case messages.Prepared(key, port):
+                self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.WAITING, self._clock.wall(), port=port)
                 if line:
                     line.report(key, self._clock.boot(), prepared=pb.Prepared(port=port))
-            case said.Ended(key) | said.NotLaunched(key):
-                self.held[key] = said.Held(key, said.Phase.ENDED, event.at, end=event)
+            case messages.ProcessEnded(key) | messages.NotLaunched(key):
+                self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.ENDED, event.at, end=event)
                 if line:
                     line.report(key, self._boot_of(event.at), ended=self._ended(event))
-            case said.SuspendedNow(key):
-                self._set_phase(key, said.Phase.SUSPENDED)
+            case messages.SuspendedNow(key):
+                self._set_phase(key, messages.ProcessPhase.SUSPENDED)
                 if line:
                     line.report(key, self._clock.boot(), suspended=pb.Suspended(round=self._rounds.get(key, 0)))
-            case said.ResumedNow(key):
-                self._set_phase(key, said.Phase.RUNNING)
+            case messages.ResumedNow(key):
+                self._set_phase(key, messages.ProcessPhase.RUNNING)
                 if line:
                     line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
-            case said.NotHeld(key):
+            case messages.NotHeld(key):
                 if line:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     line.report(key, self._clock.boot(), ended=lost)
-            case said.NotReplaced(message):
+            case messages.NotReplaced(message):
                 log.warning("supervisor_not_replaced", message=message)
 
-    def _list(self, event: said.Holding) -> None:
+    def _list(self, event: messages.Holding) -> None:
         """Everything the supervisor has: at the beginning, and whenever the line to it was broken."""
         if event.version != __version__ and not self._replaced:
             self._replaced = True  # once: should the new one not start, the old one is as good as it was
             log.info("supervisor_replaced", old=event.version, new=__version__)
-            self._processes.send(said.Replace())
+            self._processes.send(messages.Replace())
         # An end that was told is so until the scheduler has it, whatever the supervisor knows of it now.
         ends = {key: held for key, held in self.held.items() if held.end is not None}
         before, self.held = self.held, {held.key: held for held in event.attempts} | ends
@@ -276,7 +278,7 @@ class Agent:
             known = before.get(key)
             if held.end is not None and (known is None or known.end is None):
                 line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
-            elif held.phase is said.Phase.RUNNING and known is None:
+            elif held.phase is messages.ProcessPhase.RUNNING and known is None:
                 line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             if not self._processes.awaits(key):
@@ -287,12 +289,12 @@ class Agent:
         """An instant of the wall clock, on the boot clock: right as long as the one has not jumped since."""
         return self._clock.boot() - max(0.0, self._clock.wall() - at)
 
-    def _ended(self, event: said.Ended | said.NotLaunched) -> pb.Ended:
+    def _ended(self, event: messages.ProcessEnded | messages.NotLaunched) -> pb.Ended:
         """How an attempt ended, with what was measured of it."""
-        if isinstance(event, said.NotLaunched):
+        if isinstance(event, messages.NotLaunched):
             return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
-        full = event.ending is said.Ending.FAILED and self._kitchen.ran_out_of_memory(event.key)
-        actual = self._kitchen.actuals.of(event.key) or Actual()
+        full = event.ending is messages.AttemptEnding.FAILED and self._launch_builder.ran_out_of_memory(event.key)
+        actual = self._launch_builder.actuals.of(event.key) or Actual()
         return pb.Ended(
             outcome=pb.Ended.OUT_OF_MEMORY if full else _OUTCOMES[event.ending],
             exit_code=event.exit_code,
@@ -303,10 +305,10 @@ class Agent:
             gpu_utilization=actual.gpu_utilization,
         )
 
-    def _set_phase(self, key: said.Key, phase: said.Phase) -> None:
+    def _set_phase(self, key: messages.AttemptKey, phase: messages.ProcessPhase) -> None:
         held = self.held.get(key)
         if held is not None:
-            self.held[key] = said.Held(key, phase, held.at, held.pid, lease=held.lease, fence=held.fence)
+            self.held[key] = messages.HeldAttempt(key, phase, held.at, held.pid, lease=held.lease, fence=held.fence)
 
     # --- the scheduler -----------------------------------------------------------------------------------------------
 
@@ -350,13 +352,13 @@ class Agent:
         if not is_loopback_address(address):
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
-        if not self._accept_yard and (sentence := peer.refused(uid, address, self._witness.memory)):
+        if not self._accept_yard and (sentence := peer.refused(uid, address, self._state_file.memory)):
             raise NotWelcome(sentence)
         return uid
 
     def _in_time(self, seconds: float, tries: int = 1) -> float:
         """Not longer than leaves time to come back before the scheduler gives this node up, whatever is set here."""
-        told = self._witness.memory.offline_after_seconds
+        told = self._state_file.memory.offline_after_seconds
         return min(seconds, told / TRIES_IN_TIME / tries) if told > 0 else seconds
 
     async def _connect(self, address: str) -> None:
@@ -367,11 +369,11 @@ class Agent:
             left = self._clock.boot()
             welcome = await self._register(stub, address)
             if uid is not None:
-                self._witness.memory.scheduler_uid = uid
+                self._state_file.memory.scheduler_uid = uid
             self._was_welcome = True
             self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
             self._extend_lease(left + self._fence_seconds)
-            line = self._line = Line(stub, ((SESSION, welcome.session),), left)
+            line = self._line = SchedulerLine(stub, ((SESSION, welcome.session),), left)
             self._done.clear()  # what was said in earlier sessions can not come any more
             for key, held in self.held.items():
                 if held.end is not None:
@@ -383,7 +385,7 @@ class Agent:
                 await self._talk(line, welcome)
             finally:
                 self._line = None
-                self._witness.save()
+                self._state_file.save()
 
     def _grpc_channel(self, address: str) -> "grpc.aio.Channel":
         if self._credentials is None:
@@ -417,13 +419,13 @@ class Agent:
             }:
                 raise NotWelcome(error.details() or "") from error
             raise
-        memory = self._witness.memory
+        memory = self._state_file.memory
         _check_epoch(memory, welcome.epoch, welcome.origin)  # one that is shown a later epoch stops, or goes above it
         memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
         self._note_position(welcome.seq, welcome.hash)
-        self._witness.save()
+        self._state_file.save()
         return welcome
 
     async def _end_absence(self, seconds: float) -> None:
@@ -433,30 +435,30 @@ class Agent:
         """
         if self._is_back:
             return
-        lease_seconds = FENCE_PART * (self._witness.memory.offline_after_seconds or 15.0)
+        lease_seconds = FENCE_PART * (self._state_file.memory.offline_after_seconds or 15.0)
         self.listed.clear()
-        self._processes.send(said.Shorten(lease_seconds), said.List())
+        self._processes.send(messages.Shorten(lease_seconds), messages.ListAttempts())
         async with asyncio.timeout(seconds):
             await self.listed.wait()
         self._is_back = True
 
     def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
         """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""
-        memory = self._witness.memory
+        memory = self._state_file.memory
         if not self._join_token:
             raise NotWelcome(
                 "This agent has no join token. Give it the scheduler's as agent.join_token (the scheduler's is auth.join_token, "
                 "or the file join_token in its data folder, which an agent on the same machine finds if it may read it)."
             )
         expected = proof.scheduler_proof(self._join_token, nonce, self._node.id, answer)
-        if not proof.same(answer.proof, expected):
+        if not proof.proofs_equal(answer.proof, expected):
             raise NotWelcome(
                 f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
                 "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
                 "in its data folder), or look what listens there."
             )
         if answer.yard == self._accept_yard:
-            self._witness.belong_to(answer.yard)
+            self._state_file.belong_to(answer.yard)
         elif memory.yard and answer.yard != memory.yard:
             raise NotWelcome(
                 f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
@@ -464,7 +466,7 @@ class Agent:
             )
 
     def _registration(self) -> pb.Registration:
-        memory = self._witness.memory
+        memory = self._state_file.memory
         return pb.Registration(
             version=__version__,
             node=self._node,
@@ -481,38 +483,38 @@ class Agent:
             ],
             address=self._address,
             highest_task=memory.task,
-            boot=self._witness.boot,
+            boot=self._state_file.boot,
         )
 
-    def _attempt(self, key: said.Key, held: said.Held) -> pb.Attempt:
-        over = held.phase is said.Phase.ENDED
+    def _attempt(self, key: messages.AttemptKey, held: messages.HeldAttempt) -> pb.Attempt:
+        over = held.phase is messages.ProcessPhase.ENDED
         return pb.Attempt(
             task=key.task,
             attempt=key.attempt,
             origin=key.origin,
             state=_STATES[held.phase],
             port=held.port,
-            gpus=[] if over else self._kitchen.gpus_of(key, held.pid),
-            share=not over and self._kitchen.has_share(key),
+            gpus=[] if over else self._launch_builder.gpus_of(key, held.pid),
+            share=not over and self._launch_builder.has_share(key),
         )
 
-    def _launching(self, key: said.Key) -> pb.Attempt:
+    def _launching(self, key: messages.AttemptKey) -> pb.Attempt:
         """An attempt that the supervisor was told of and has not answered for yet."""
         return pb.Attempt(
             task=key.task,
             attempt=key.attempt,
             origin=key.origin,
             state=pb.Attempt.PREPARED,
-            gpus=self._kitchen.gpus_of(key, 0),
-            share=self._kitchen.has_share(key),
+            gpus=self._launch_builder.gpus_of(key, 0),
+            share=self._launch_builder.has_share(key),
         )
 
     def _note_position(self, seq: int, digest: str) -> None:
-        memory = self._witness.memory
+        memory = self._state_file.memory
         if seq >= memory.seq:
             memory.seq, memory.hash = seq, digest
 
-    async def _talk(self, line: Line, welcome: pb.Welcome) -> None:
+    async def _talk(self, line: SchedulerLine, welcome: pb.Welcome) -> None:
         call = line.stub.connect(metadata=line.metadata)
         seconds = min(self._heartbeat_seconds, welcome.heartbeat_seconds or self._heartbeat_seconds)
         speaking = asyncio.create_task(self._speak(line, call))
@@ -529,7 +531,7 @@ class Agent:
             await asyncio.gather(speaking, beating, return_exceptions=True)
             call.cancel()
 
-    async def _speak(self, line: Line, call: Any) -> None:
+    async def _speak(self, line: SchedulerLine, call: Any) -> None:
         """Send what there is, as much as there is at a time."""
         while True:
             await line.woken.wait()
@@ -546,7 +548,7 @@ class Agent:
                 reports = [report for report, _ in queued]
                 await call.write(pb.AgentMessage(reports=reports, heartbeat=beat, goodbye=goodbye))
 
-    async def _beat(self, line: Line, seconds: float) -> None:
+    async def _beat(self, line: SchedulerLine, seconds: float) -> None:
         while True:
             try:
                 beat = await self._heartbeat()
@@ -560,7 +562,7 @@ class Agent:
                 self._keep_away(beat, key)
             line.heartbeat = beat
             line.woken.set()
-            self._witness.save()
+            self._state_file.save()
             await asyncio.sleep(seconds)
 
     def _say_how_the_supervisor_is(self, beat: pb.Heartbeat) -> None:
@@ -576,9 +578,9 @@ class Agent:
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
-    def _keep_away(self, beat: pb.Heartbeat, key: said.Key) -> None:
+    def _keep_away(self, beat: pb.Heartbeat, key: messages.AttemptKey) -> None:
         """The GPUs of an attempt nobody knows are not free, whatever the scheduler thinks."""
-        for index in self._kitchen.gpus_of(key, self.held[key].pid):
+        for index in self._launch_builder.gpus_of(key, self.held[key].pid):
             for use in beat.gpus:
                 if use.index == index:
                     use.health = pb.GpuUse.EXTERNAL
@@ -586,8 +588,8 @@ class Agent:
                         f"Attempt {key.attempt} of task {key.task}, which this scheduler does not know, runs on it."
                     )
 
-    def _obey(self, line: Line, message: pb.SchedulerMessage) -> None:
-        memory = self._witness.memory
+    def _obey(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
+        memory = self._state_file.memory
         if message.epoch < memory.epoch:
             log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
             return
@@ -600,7 +602,7 @@ class Agent:
         for asked in message.commands:
             self._do(line, asked)
 
-    def _renew(self, line: Line, message: pb.SchedulerMessage) -> None:
+    def _renew(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
         """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard.
 
         So does its patience count: when these words were said nobody knows, they may have lain on the line.
@@ -614,9 +616,9 @@ class Agent:
 
     def _extend_lease(self, until: float) -> None:
         self._lease_until = max(self._lease_until, until)
-        self._processes.send(said.Renew(max(0.0, until - self._clock.boot())))
+        self._processes.send(messages.Renew(max(0.0, until - self._clock.boot())))
 
-    def _receive(self, line: Line, number: int) -> None:
+    def _receive(self, line: SchedulerLine, number: int) -> None:
         """The scheduler has these durably: they can be forgotten here."""
         keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
         for key in keys:
@@ -625,7 +627,7 @@ class Agent:
             self._refused.pop(key, None)
             self._rounds.pop(key, None)
             self._strays.pop(key, None)
-            self._kitchen.forget(key)
+            self._launch_builder.forget(key)
         if keys and not self._forgotten:
             asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
         self._forgotten += keys
@@ -634,22 +636,22 @@ class Agent:
 
     def _forget(self) -> None:
         keys, self._forgotten = self._forgotten, []
-        self._processes.send(said.Forget(tuple(keys)))
+        self._processes.send(messages.ForgetAttempts(tuple(keys)))
 
-    def _do(self, line: Line, asked: pb.Command) -> None:
-        key = said.Key(asked.task, asked.attempt, asked.origin)
+    def _do(self, line: SchedulerLine, asked: pb.Command) -> None:
+        key = messages.AttemptKey(asked.task, asked.attempt, asked.origin)
         if key in self._later:
             self._later[key].append(asked)
             return
         begins = asked.WhichOneof("what") == "launch" and key not in self.held
-        looking = self._kitchen.look_up(asked.launch) if begins else None
+        looking = self._launch_builder.look_up(asked.launch) if begins else None
         if looking is None:
             self._carry_out(line, key, asked)
             return
         self._later[key] = [asked]
         self._keep(asyncio.create_task(self._carry_out_later(line, key, looking)))
 
-    async def _carry_out_later(self, line: Line, key: said.Key, looking: Awaitable[None]) -> None:
+    async def _carry_out_later(self, line: SchedulerLine, key: messages.AttemptKey, looking: Awaitable[None]) -> None:
         try:
             await looking
         finally:
@@ -662,35 +664,35 @@ class Agent:
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
 
-    def _carry_out(self, line: Line, key: said.Key, asked: pb.Command) -> None:
+    def _carry_out(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Command) -> None:
         match asked.WhichOneof("what"):
             case "launch":
                 self._launch(line, key, asked.launch)
             case "start":
-                self._processes.send(self._kitchen.start(key, asked.start))
+                self._processes.send(self._launch_builder.start(key, asked.start))
             case "stop":
-                self._processes.send(said.Stop(key, self._kitchen.grace_seconds))
+                self._processes.send(messages.StopAttempt(key, self._launch_builder.grace_seconds))
             case "suspend":
                 self._suspend(line, key, asked.suspend.round)
             case "resume":
                 self._rounds[key] = asked.resume.round
-                self._processes.send(said.Resume(key))
+                self._processes.send(messages.Resume(key))
             case "send_log":
                 self._keep(asyncio.create_task(self._send_log(line, key, asked.send_log)))
             case "extend":
-                self._processes.send(said.Extend(key, asked.extend.seconds_left))
+                self._processes.send(messages.Extend(key, asked.extend.seconds_left))
             case "stray":
                 self._strays[key] = None
 
-    def _launch(self, line: Line, key: said.Key, asked: pb.Launch) -> None:
+    def _launch(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Launch) -> None:
         if key in self._done:
             return  # the scheduler has its end: this one was said before it knew
-        self._witness.memory.task = max(self._witness.memory.task, key.task)
+        self._state_file.memory.task = max(self._state_file.memory.task, key.task)
         held = self.held.get(key)
-        if held is not None and held.phase in {said.Phase.RUNNING, said.Phase.SUSPENDED}:
-            self._kitchen.remember(key, asked)  # said again for an agent that may be a new one: it only goes on
+        if held is not None and held.phase in {messages.ProcessPhase.RUNNING, messages.ProcessPhase.SUSPENDED}:
+            self._launch_builder.remember(key, asked)  # said again for an agent that may be a new one: it only goes on
             return
-        made = self._kitchen.launch(key, asked)
+        made = self._launch_builder.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
             line.report(key, self._clock.boot(), ended=self._refusal(made))
@@ -700,20 +702,20 @@ class Agent:
             line.report(key, self._clock.boot(), ended=late)
             return
         if made.lease and key not in self.held:
-            self.held[key] = said.Held(key, said.Phase.RUNNING, self._clock.wall(), lease=True)
+            self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.RUNNING, self._clock.wall(), lease=True)
         self._processes.send(made)
         log.info("attempt_launched", task_id=f"task-{key.task}", attempt=key.attempt, request_id=asked.request_id)
 
-    def _suspend(self, line: Line, key: said.Key, round_: int) -> None:
-        if sentence := self._kitchen.why_not_suspend(key):
+    def _suspend(self, line: SchedulerLine, key: messages.AttemptKey, round_: int) -> None:
+        if sentence := self._launch_builder.why_not_suspend(key):
             line.report(key, self._clock.boot(), not_suspended=pb.Suspended(round=round_, message=sentence))
             return
         self._rounds[key] = round_
-        self._processes.send(said.Suspend(key))
+        self._processes.send(messages.Suspend(key))
 
-    async def _send_log(self, line: Line, key: said.Key, asked: pb.SendLog) -> None:
+    async def _send_log(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.SendLog) -> None:
         try:
-            await line.stub.send_log(self._kitchen.output(key, asked), metadata=line.metadata)
+            await line.stub.send_log(self._launch_builder.output(key, asked), metadata=line.metadata)
         except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
             log.debug("log_stream_ended", task=key.task, why=failures.raw(end))
 
@@ -721,7 +723,7 @@ class Agent:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
 
 
-def _check_epoch(memory: Memory, epoch: int, origin: int) -> None:
+def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
     """A scheduler that is older than the one obeyed last, or another one of the same epoch, has no say here."""
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return

@@ -20,14 +20,14 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import GpuHealth
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.live.agent import outputs, peer, telemetry, tls
-from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.identity import Identities, own_account
-from gpuyard.live.agent.inventory import Card, Chosen, detect
-from gpuyard.live.agent.launch_builder import Kitchen
-from gpuyard.live.agent.link import Agent
-from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
+from gpuyard.live.agent.launch_builder import LaunchBuilder
+from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.settings import AgentSettings
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import mark_of
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
@@ -88,11 +88,11 @@ def _note_settings(settings: AgentSettings) -> None:
 
 
 async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
-    node = Node(settings, folder, accept_yard)
+    node = AgentNode(settings, folder, accept_yard)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
-    async with Processes(folder / "supervisor") as processes:
+    async with SupervisorClient(folder / "supervisor") as processes:
         agent = node.agent(processes)
         running = asyncio.create_task(agent.run())
         pruning = asyncio.create_task(node.keep_tidy(agent))
@@ -133,7 +133,7 @@ def _only_one(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-class Node:
+class AgentNode:
     """What this node has."""
 
     def __init__(self, settings: AgentSettings, folder: Path, accept_yard: str = "") -> None:
@@ -142,12 +142,12 @@ class Node:
         self._folder = folder
         self._outputs = folder / "output"
         self._inventory = _inventory(settings, self._busy)
-        self._cards: tuple[Card, ...] = self._inventory.cards()
+        self._cards: tuple[GpuDevice, ...] = self._inventory.cards()
         executor = settings.executor
         self._identities = Identities(
             executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
         )
-        self.kitchen = Kitchen(
+        self.launch_builder = LaunchBuilder(
             settings.node_id,
             self._cards,
             self._identities,
@@ -161,7 +161,7 @@ class Node:
         self._mark = ""
         self._measured_at = float("-inf")
         self._gpus: list[pb.GpuUse] = []
-        self._looked: tuple[list[telemetry.Gpu], list[Occupant]] | None = None
+        self._looked: tuple[list[telemetry.GpuReading], list[Occupant]] | None = None
         """What the last look at the cards found, until it is noted."""
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
@@ -169,9 +169,9 @@ class Node:
     def _busy(self) -> set[int]:
         """On which cards of all that were found something runs."""
         numbers = self._inventory.numbers
-        return {numbers[gpu] for occupant in self.kitchen.occupants.values() for gpu in occupant.gpus}
+        return {numbers[gpu] for occupant in self.launch_builder.occupants.values() for gpu in occupant.gpus}
 
-    def agent(self, processes: Processes) -> Agent:
+    def agent(self, processes: SupervisorClient) -> AgentLink:
         """The line to the scheduler, for this node."""
         settings = self._settings
         self._mark = mark_of(processes.folder)
@@ -191,14 +191,14 @@ class Node:
             virtual=any(card.virtual for card in self._cards),
         )
         scheduler = settings.scheduler
-        agent = Agent(
+        agent = AgentLink(
             node,
             settings.agent.address or _own_address(str(settings.addresses[0])),
             tuple(str(address) for address in settings.addresses),
             join_token_of(settings, self._folder),
-            self._witness(),
+            self._state_file(),
             processes,
-            self.kitchen,
+            self.launch_builder,
             lambda: self._heartbeat(agent),
             credentials=_credentials(settings),
             heartbeat_seconds=float(settings.agent.heartbeat_interval),
@@ -210,19 +210,20 @@ class Node:
             what_is_wrong=partial(tls.what_is_wrong, settings.tls),
             accept_yard=self._accept_yard,
         )
-        self.kitchen.is_over = lambda key: _is_over(agent, key)
+        self.launch_builder.is_over = lambda key: _is_over(agent, key)
         return agent
 
-    def _witness(self) -> Witness:
-        witness = Witness(self._folder, SYSTEM_CLOCK.machine_start())
-        self._identities.scheduler_uid = lambda: witness.memory.scheduler_uid
-        return witness
+    def _state_file(self) -> AgentStateFile:
+        state_file = AgentStateFile(self._folder, SYSTEM_CLOCK.machine_start())
+        self._identities.scheduler_uid = lambda: state_file.memory.scheduler_uid
+        return state_file
 
-    async def _heartbeat(self, agent: Agent) -> pb.Heartbeat:
+    async def _heartbeat(self, agent: AgentLink) -> pb.Heartbeat:
         occupants = [
             Occupant(key, held.pid, occupant.gpus, occupant.lease, occupant.whole)
             for key, held in agent.held.items()
-            if (occupant := self.kitchen.occupants.get(key)) is not None and held.phase is not said.Phase.ENDED
+            if (occupant := self.launch_builder.occupants.get(key)) is not None
+            and held.phase is not messages.ProcessPhase.ENDED
         ]
         if all(card.virtual for card in self._cards):
             return self._noted(self._measure(occupants))
@@ -238,7 +239,7 @@ class Node:
     def _noted(self, beat: pb.Heartbeat) -> pb.Heartbeat:
         """What the cards told of attempts is kept for their ends."""
         if self._looked is not None:
-            self.kitchen.actuals.look(*self._looked)
+            self.launch_builder.actuals.look(*self._looked)
             self._looked = None
         return beat
 
@@ -271,7 +272,7 @@ class Node:
             gpus=self._gpus,
         )
 
-    async def keep_tidy(self, agent: Agent) -> None:
+    async def keep_tidy(self, agent: AgentLink) -> None:
         """Throw away old output, now and then; never that of what runs, so not before that is known."""
         await agent.listed.wait()
         while True:
@@ -282,11 +283,11 @@ class Node:
             await asyncio.sleep(PRUNE_SECONDS)
 
 
-def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Chosen:
+def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> SelectedGpus:
     """The cards of this node that may be used."""
     gpu = settings.gpu
     every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
-    chosen = Chosen(every, gpu.devices, gpu.max_memory_percent)
+    chosen = SelectedGpus(every, gpu.devices, gpu.max_memory_percent)
     if chosen.missing:
         log.warning("gpus_missing", devices=chosen.missing, message="gpu.devices names GPUs that are not here.")
     if gpu.max_compute_percent < 100:
@@ -320,12 +321,12 @@ def _scheduler_data(folder: Path) -> tuple[Path, ...]:
     return (folder.parent / "join_token", folder.parent / "journal", *data_folders())
 
 
-def _is_over(agent: Agent, key: said.Key) -> bool:
+def _is_over(agent: AgentLink, key: messages.AttemptKey) -> bool:
     held = agent.held.get(key)
-    return held is None or held.phase is said.Phase.ENDED
+    return held is None or held.phase is messages.ProcessPhase.ENDED
 
 
-def _card(card: Card) -> pb.Gpu:
+def _card(card: GpuDevice) -> pb.Gpu:
     return pb.Gpu(
         model=card.model,
         memory_mib=card.memory_mib,
@@ -338,7 +339,7 @@ def _card(card: Card) -> pb.Gpu:
     )
 
 
-def _use(gpu: telemetry.Gpu) -> pb.GpuUse:
+def _use(gpu: telemetry.GpuReading) -> pb.GpuUse:
     use = gpu.use
     return pb.GpuUse(
         index=use.index,

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator, Callable, Collection
 from pathlib import Path
 
 from gpuyard.core.domain.values import Value
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 PIECE_BYTES = 256 * 1024
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 0.5
 """How often a followed output is looked at: after something came, and after nothing came for a while."""
 
 
-class Piece(Value, frozen=True):
+class OutputPiece(Value, frozen=True):
     """A part of an output."""
 
     offset: int
@@ -28,12 +28,12 @@ class Piece(Value, frozen=True):
     """So many bytes before it are gone."""
 
 
-def path_of(folder: Path, key: Key) -> Path:
+def path_of(folder: Path, key: AttemptKey) -> Path:
     """Where the output of an attempt lies. A thousand tasks share a folder, so that no folder grows too long."""
     return folder / f"{key.task // 1000}" / f"{key.task}.{key.attempt}.{key.origin:x}.log"
 
 
-def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> Piece | None:
+def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> OutputPiece | None:
     """What stands from an offset on, at most so much; below 0 it counts from the end. None: there is no such output.
 
     An empty piece means that nothing more is there now.
@@ -51,8 +51,8 @@ def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> Piece | None:
         try:
             begin = os.lseek(descriptor, offset, os.SEEK_DATA)
         except OSError:  # nothing but a hole, or nothing at all
-            return Piece(max(offset, size), b"", max(0, size - offset))
-        return Piece(begin, os.pread(descriptor, limit, begin), begin - offset)
+            return OutputPiece(max(offset, size), b"", max(0, size - offset))
+        return OutputPiece(begin, os.pread(descriptor, limit, begin), begin - offset)
     finally:
         os.close(descriptor)
 
@@ -65,7 +65,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[Piece]:
+async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[OutputPiece]:
     """All that comes, piece by piece, until the attempt is over and everything was read. It may begin later than we."""
     wait = QUICK_SECONDS
     while True:

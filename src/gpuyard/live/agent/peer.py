@@ -9,7 +9,7 @@ import os
 import pwd
 import socket
 
-from gpuyard.live.agent.agent_state import Memory
+from gpuyard.live.agent.agent_state import AgentState
 from gpuyard.live.wire.loopback_peer import is_on_this_machine, owner_of_server
 
 LOOK_SECONDS = 2.0
@@ -25,7 +25,7 @@ def uid_of_listener(address: str) -> int | None:
         return None
 
 
-def refused(uid: int | None, address: str, memory: Memory) -> str:
+def refused(uid: int | None, address: str, memory: AgentState) -> str:
     """A sentence why whoever listens there is not spoken to; empty: nothing is against it."""
     known = memory.scheduler_uid
     if uid is None or uid in {0, os.geteuid()} or known is None or uid == known:

@@ -1,6 +1,6 @@
 """The agent's line to its supervisor: found or started, kept up, and told anew what it may not have heard.
 
-    async with Processes(folder) as processes:
+    async with SupervisorClient(folder) as processes:
         processes.send(Launch(Key(7, 1), shell="make"))
         async for events in processes.events():
             ...
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.paths import socket_address
 
@@ -31,19 +31,21 @@ START_SECONDS = 30.0
 MOST_IN_A_FRAME = 100
 """A launch may be a megabyte long, and a frame must not become too long to be heard."""
 
-_SETTLED_BY: dict[type[said.Message], tuple[type[said.Message], ...]] = {
-    said.Launch: (said.Launched, said.Prepared, said.NotLaunched, said.Ended),
-    said.Start: (said.Launched, said.NotLaunched, said.Ended, said.NotHeld),
-    said.Stop: (said.NotLaunched, said.Ended, said.NotHeld),
-    said.Suspend: (said.SuspendedNow, said.NotLaunched, said.Ended, said.NotHeld),
-    said.Resume: (said.ResumedNow, said.NotLaunched, said.Ended, said.NotHeld),
-    said.Extend: (said.Extended,),
+_SETTLED_BY: dict[type[messages.SupervisorMessage], tuple[type[messages.SupervisorMessage], ...]] = {
+    messages.Launch: (messages.Launched, messages.Prepared, messages.NotLaunched, messages.ProcessEnded),
+    messages.Start: (messages.Launched, messages.NotLaunched, messages.ProcessEnded, messages.NotHeld),
+    messages.StopAttempt: (messages.NotLaunched, messages.ProcessEnded, messages.NotHeld),
+    messages.Suspend: (messages.SuspendedNow, messages.NotLaunched, messages.ProcessEnded, messages.NotHeld),
+    messages.Resume: (messages.ResumedNow, messages.NotLaunched, messages.ProcessEnded, messages.NotHeld),
+    messages.Extend: (messages.Extended,),
 }
 """Which events answer a command. What has no answer (renew, forget, list) is not repeated."""
 
 _HANDED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER", "VIRTUAL_ENV")
 
-KeyedCommand = said.Launch | said.Start | said.Stop | said.Suspend | said.Resume | said.Extend
+KeyedCommand = (
+    messages.Launch | messages.Start | messages.StopAttempt | messages.Suspend | messages.Resume | messages.Extend
+)
 
 
 class SupervisorDoesNotStart(GpuyardError):
@@ -54,7 +56,7 @@ class SupervisorEnded(SupervisorDoesNotStart):
     """The supervisor of the node's tasks ended while it started. The file supervisor.out in its folder says why."""
 
 
-class Processes:
+class SupervisorClient:
     """The supervisor of one folder, as the agent sees it. One reader, any number of senders, one event loop."""
 
     def __init__(self, folder: Path, boot: Callable[[], float] = now) -> None:
@@ -62,9 +64,9 @@ class Processes:
         self._boot = boot
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
-        self._queue: list[said.Command] = []
+        self._queue: list[messages.SupervisorCommand] = []
         self._flush_is_due = False
-        self._unanswered: dict[said.Key, list[KeyedCommand]] = {}
+        self._unanswered: dict[messages.AttemptKey, list[KeyedCommand]] = {}
         self._closed = False
         self._unanswered_since: float | None = None
         """When the oldest ping left that was not answered, on the boot clock."""
@@ -78,12 +80,14 @@ class Processes:
     ) -> None:
         await self.close()
 
-    def send(self, *commands: said.Command) -> None:
+    def send(self, *commands: messages.SupervisorCommand) -> None:
         """Hand commands over. They leave together at the end of this turn of the loop, or when there is a line again."""
         for command in commands:
             if isinstance(command, KeyedCommand):
                 self._unanswered.setdefault(command.key, []).append(command)
-            elif isinstance(command, said.Forget):  # a launch that is said again behind this would run again
+            elif isinstance(
+                command, messages.ForgetAttempts
+            ):  # a launch that is said again behind this would run again
                 for key in command.keys:
                     self._unanswered.pop(key, None)
         self._queue.extend(commands)
@@ -91,15 +95,15 @@ class Processes:
             self._flush_is_due = True
             asyncio.get_running_loop().call_soon(self._flush)
 
-    def launching(self) -> list[said.Key]:
+    def launching(self) -> list[messages.AttemptKey]:
         """Attempts that the supervisor was told to launch and has not answered for."""
         return [
             key
             for key, commands in self._unanswered.items()
-            if any(isinstance(command, said.Launch) for command in commands)
+            if any(isinstance(command, messages.Launch) for command in commands)
         ]
 
-    def awaits(self, key: said.Key) -> bool:
+    def awaits(self, key: messages.AttemptKey) -> bool:
         """Whether something was said about an attempt that was not answered yet."""
         return key in self._unanswered
 
@@ -107,26 +111,26 @@ class Processes:
         """Ask the supervisor whether it is there; `silent_seconds` says what came of it."""
         if self._unanswered_since is None:
             self._unanswered_since = self._boot()
-            self.send(said.Ping())
+            self.send(messages.Ping())
 
     @property
     def silent_seconds(self) -> float:
         """How long it has not answered; 0: it has answered all that it was asked."""
         return 0.0 if self._unanswered_since is None else self._boot() - self._unanswered_since
 
-    async def events(self) -> AsyncIterator[list[said.Event]]:
+    async def events(self) -> AsyncIterator[list[messages.SupervisorEvent]]:
         """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""
-        frames = said.Frames()
+        frames = messages.Frames()
         while not self._closed:
             if self._reader is None:
-                frames = said.Frames()
+                frames = messages.Frames()
                 await self._connect()
             assert self._reader is not None
             data = b""
             try:
                 data = await self._reader.read(1 << 18)
                 bodies = frames.feed(data)
-                batches = [said.decode_events(body) for body in bodies]
+                batches = [messages.decode_events(body) for body in bodies]
             except (OSError, ValueError):
                 batches, data = [], b""
             if not data:
@@ -164,7 +168,7 @@ class Processes:
                     await asyncio.to_thread(start, self.folder)
             except OSError as error:
                 raise SupervisorDoesNotStart(f"The supervisor in {self.folder} can not be reached: {error}.") from error
-        self._writer.write(said.frame([said.Subscribe()]))
+        self._writer.write(messages.frame([messages.Subscribe()]))
         self._flush()
 
     def _hang_up(self) -> None:
@@ -179,12 +183,12 @@ class Processes:
         self._flush_is_due = False
         if self._writer is not None and self._queue:
             for first in range(0, len(self._queue), MOST_IN_A_FRAME):
-                self._writer.write(said.frame(self._queue[first : first + MOST_IN_A_FRAME]))
+                self._writer.write(messages.frame(self._queue[first : first + MOST_IN_A_FRAME]))
             self._queue = []
 
-    def _settle(self, event: said.Event) -> None:
+    def _settle(self, event: messages.SupervisorEvent) -> None:
         self._unanswered_since = None
-        if isinstance(event, said.Holding | said.NotReplaced | said.Pong):
+        if isinstance(event, messages.Holding | messages.NotReplaced | messages.Pong):
             return
         commands = self._unanswered.get(event.key)
         if commands is None:

@@ -15,7 +15,7 @@ from msgspec import Meta
 from gpuyard.core.domain.node import RESERVED_PREFIX
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load, too_short
-from gpuyard.live.wire.limits import CardNames, Labels, NodeNameOrNone, PartOfACard, TenantName
+from gpuyard.live.wire.limits import GpuPercent, GpuSelectors, Labels, NodeNameOrNone, TenantName
 from gpuyard.live.wire.loopback_peer import is_loopback_address
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 
@@ -41,7 +41,7 @@ VirtualGpus: TypeAlias = Annotated[
 ]
 
 
-class Agent(Section, frozen=True):
+class AgentSection(Section, frozen=True):
     """Who this node is."""
 
     id: NodeNameOrNone = ""
@@ -57,7 +57,7 @@ class Agent(Section, frozen=True):
     """How long the scheduler waits for this agent after it was stopped on purpose, before its tasks start elsewhere."""
 
 
-class Scheduler(Section, frozen=True):
+class SchedulerAddressSection(Section, frozen=True):
     """Where the scheduler is, and how patiently it is looked for."""
 
     master_address: PeerAddress = DEFAULT_SCHEDULER
@@ -72,7 +72,7 @@ class Scheduler(Section, frozen=True):
     """Connect without TLS to an address beyond loopback, knowingly."""
 
 
-class Gpus(Section, frozen=True):
+class GpuSection(Section, frozen=True):
     """How GPUs are found."""
 
     detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
@@ -80,22 +80,22 @@ class Gpus(Section, frozen=True):
     """How often the cards are looked at; not more often than there are heartbeats."""
     virtual: VirtualGpus = ""
     """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
-    devices: CardNames = []
+    devices: GpuSelectors = []
     """The cards that are used, by number or UUID; none: all that are found."""
-    max_memory_percent: PartOfACard = 100
+    max_memory_percent: GpuPercent = 100
     """The part of each card's memory that tasks can book."""
-    max_compute_percent: PartOfACard = 100
+    max_compute_percent: GpuPercent = 100
     """The part of each card's compute a process may use, where CUDA's MPS runs."""
 
 
-class Docker(Section, frozen=True):
+class DockerSection(Section, frozen=True):
     """003's keys for running tasks in containers."""
 
     socket: FilePath = "/var/run/docker.sock"
     default_image: Annotated[str, Meta(max_length=256)] = ""
 
 
-class Executor(Section, frozen=True):
+class ExecutorSection(Section, frozen=True):
     """How tasks run here."""
 
     execution_method: Literal["process", "docker"] = "process"
@@ -115,10 +115,10 @@ class Executor(Section, frozen=True):
     """How long work dir, output and command of a task may take to open; after that it is not launched."""
     control_groups: Literal["auto", "always", "never"] = "auto"
     """Hold tasks in control groups of their own, which no process can leave; auto: those on real GPUs."""
-    docker: Docker = Docker()
+    docker: DockerSection = DockerSection()
 
 
-class Logging(Section, frozen=True):
+class AgentLoggingSection(Section, frozen=True):
     """What is logged, how and where."""
 
     level: Literal["debug", "info", "warn", "warning", "error"] = "info"
@@ -127,7 +127,7 @@ class Logging(Section, frozen=True):
     """stdout, stderr or a path."""
 
 
-class Tls(Section, frozen=True):
+class AgentTlsSection(Section, frozen=True):
     """Files in PEM form: whom to trust, and who this agent is to a scheduler that asks."""
 
     ca: FilePath = ""
@@ -138,12 +138,12 @@ class Tls(Section, frozen=True):
 class AgentSettings(Section, frozen=True):
     """Everything an agent is told. The names are the file's; the properties are what they mean."""
 
-    agent: Agent = Agent()
-    scheduler: Scheduler = Scheduler()
-    gpu: Gpus = Gpus()
-    executor: Executor = Executor()
-    logging: Logging = Logging()
-    tls: Tls = Tls()
+    agent: AgentSection = AgentSection()
+    scheduler: SchedulerAddressSection = SchedulerAddressSection()
+    gpu: GpuSection = GpuSection()
+    executor: ExecutorSection = ExecutorSection()
+    logging: AgentLoggingSection = AgentLoggingSection()
+    tls: AgentTlsSection = AgentTlsSection()
 
     @property
     def node_id(self) -> str:
@@ -173,7 +173,7 @@ def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: 
     return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
 
 
-def _wrong_users(executor: Executor) -> Iterator[Complaint]:
+def _wrong_users(executor: ExecutorSection) -> Iterator[Complaint]:
     for key, mapping in (("executor.users", executor.users), ("executor.system_users", executor.system_users)):
         for name, user in mapping.items():
             if user == "root" and not executor.shared_user:
@@ -184,7 +184,7 @@ def _wrong_users(executor: Executor) -> Iterator[Complaint]:
                 yield key, sentence
 
 
-def _wrong_tls(tls: Tls) -> Iterator[Complaint]:
+def _wrong_tls(tls: AgentTlsSection) -> Iterator[Complaint]:
     """Keys that need each other, and files that no connection can be made with."""
     if bool(tls.cert) != bool(tls.key):
         yield "tls", "tls needs both cert and key; give the one that is missing."

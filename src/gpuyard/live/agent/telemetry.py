@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 
 from gpuyard.core.domain.values import GpuHealth, Value
-from gpuyard.live.agent.inventory import Card, CardProcess, CardUse
+from gpuyard.live.agent.inventory import GpuDevice, GpuProcess, GpuUsage
 from gpuyard.live.agent.supervisor import cgroup, proc, process_tag
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 _MIB = 1024 * 1024
 _MOST_ANCESTORS = 64
@@ -27,7 +27,7 @@ DISPLAY_PROGRAMS = frozenset({
 """As the kernel names them, which is after at most 15 letters. Some desktops compute a little to draw."""
 
 
-class Host(Value, frozen=True):
+class HostReading(Value, frozen=True):
     """The machine."""
 
     cpu_percent: float
@@ -42,7 +42,7 @@ class Host(Value, frozen=True):
 class Occupant(Value, frozen=True):
     """An attempt that holds GPUs on this node."""
 
-    key: Key
+    key: AttemptKey
     pid: int
     """Of its command; 0: it has none (a lease)."""
     gpus: tuple[int, ...]
@@ -58,25 +58,25 @@ class GpuUser(Value, frozen=True):
     memory_mib: int
     user: str
     display: bool
-    key: Key | None
+    key: AttemptKey | None
     """The attempt it belongs to; none: no attempt of ours."""
 
 
-class Gpu(Value, frozen=True):
+class GpuReading(Value, frozen=True):
     """What is reported of one GPU."""
 
-    use: CardUse
+    use: GpuUsage
     health: GpuHealth
     why: str
     """One sentence, where the health is not ok."""
     users: tuple[GpuUser, ...]
 
 
-def host(folder: Path) -> Host:
+def host(folder: Path) -> HostReading:
     """The figures of the machine. The share of the processor is since the last call."""
     memory = psutil.virtual_memory()
     free = os.statvfs(folder)
-    return Host(
+    return HostReading(
         cpu_percent=psutil.cpu_percent(interval=None),
         memory_used_mib=(memory.total - memory.available) // _MIB,
         memory_mib=memory.total // _MIB,
@@ -85,17 +85,19 @@ def host(folder: Path) -> Host:
     )
 
 
-def gpus(cards: Iterable[Card], uses: Iterable[CardUse], occupants: Iterable[Occupant], folder_mark: str) -> list[Gpu]:
+def gpus(
+    cards: Iterable[GpuDevice], uses: Iterable[GpuUsage], occupants: Iterable[Occupant], folder_mark: str
+) -> list[GpuReading]:
     """Judge what was measured. The mark is that of the supervisor's folder (`place.mark_of`)."""
     by_key = {occupant.key: occupant for occupant in occupants}
     return [_gpu(card, use, by_key, folder_mark) for card, use in zip(cards, uses, strict=True)]
 
 
-def _gpu(card: Card, use: CardUse, occupants: Mapping[Key, Occupant], folder_mark: str) -> Gpu:
+def _gpu(card: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> GpuReading:
     if use.broken:
-        return Gpu(use, GpuHealth.OFFLINE, use.broken, ())
+        return GpuReading(use, GpuHealth.OFFLINE, use.broken, ())
     if card.virtual:
-        return Gpu(use, GpuHealth.OK, "", ())
+        return GpuReading(use, GpuHealth.OK, "", ())
     found = [(process, name) for process in use.processes if (name := _name_of(process.pid))]  # others have just ended
     users = tuple(
         GpuUser(
@@ -108,16 +110,16 @@ def _gpu(card: Card, use: CardUse, occupants: Mapping[Key, Occupant], folder_mar
         for process, name in found
     )
     if any(occupant.lease and card.index in occupant.gpus for occupant in occupants.values()):
-        return Gpu(use, GpuHealth.OK, "", users)
+        return GpuReading(use, GpuHealth.OK, "", users)
     names = {process.pid: name for process, name in found}
     for user in users:
         why = _why_external(card, user, names[user.pid], occupants)
         if why:
-            return Gpu(use, GpuHealth.EXTERNAL, why, users)
-    return Gpu(use, GpuHealth.OK, "", users)
+            return GpuReading(use, GpuHealth.EXTERNAL, why, users)
+    return GpuReading(use, GpuHealth.OK, "", users)
 
 
-def _why_external(card: Card, user: GpuUser, name: str, occupants: Mapping[Key, Occupant]) -> str:
+def _why_external(card: GpuDevice, user: GpuUser, name: str, occupants: Mapping[AttemptKey, Occupant]) -> str:
     """A sentence, where this process makes the GPU external."""
     if user.display:
         return ""
@@ -131,7 +133,7 @@ def _why_external(card: Card, user: GpuUser, name: str, occupants: Mapping[Key, 
     return f"Process {user.pid} of task {user.key.task} computes on it and was given other GPUs."
 
 
-def owner(process: CardProcess, occupants: Mapping[Key, Occupant], folder_mark: str) -> Key | None:
+def owner(process: GpuProcess, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> AttemptKey | None:
     """The attempt that a process belongs to: by its mark, its control group, its session, or an ancestor."""
     key = process_tag.owner(folder_mark, process.pid) or cgroup.owner_of(process.pid, cgroup.name_of(folder_mark))
     if key is not None:

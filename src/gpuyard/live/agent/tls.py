@@ -4,7 +4,7 @@ import socket
 import ssl
 from pathlib import Path
 
-from gpuyard.live.agent.settings import Tls
+from gpuyard.live.agent.settings import AgentTlsSection
 from gpuyard.live.wire.tls import speaks_tls
 
 LOOK_SECONDS = 1.0
@@ -13,7 +13,7 @@ OTHER_NAME = frozenset({62, 64})
 EXPIRED, NOT_YET_VALID = 10, 9
 
 
-def what_is_wrong(tls: Tls, address: str) -> str:
+def what_is_wrong(tls: AgentTlsSection, address: str) -> str:
     """A sentence with what to change, after a connection to this address has failed; empty: it is not TLS."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -30,7 +30,7 @@ def what_is_wrong(tls: Tls, address: str) -> str:
         return ""
 
 
-def _try(tls: Tls, host: str, port: int, address: str) -> str:
+def _try(tls: AgentTlsSection, host: str, port: int, address: str) -> str:
     context = ssl.create_default_context(cafile=tls.ca)
     context.set_alpn_protocols(["h2"])
     if tls.cert:
@@ -51,7 +51,7 @@ def _try(tls: Tls, host: str, port: int, address: str) -> str:
             )
 
 
-def _wants_certificate(line: ssl.SSLSocket, tls: Tls, address: str) -> str:
+def _wants_certificate(line: ssl.SSLSocket, tls: AgentTlsSection, address: str) -> str:
     """With TLS 1.3 a server refuses a client's certificate only after the handshake. One that accepts it speaks first."""
     line.settimeout(LOOK_SECONDS)
     try:
@@ -73,7 +73,7 @@ def _wants_certificate(line: ssl.SSLSocket, tls: Tls, address: str) -> str:
     )
 
 
-def _not_trusted(error: ssl.SSLCertVerificationError, tls: Tls, host: str, address: str) -> str:
+def _not_trusted(error: ssl.SSLCertVerificationError, tls: AgentTlsSection, host: str, address: str) -> str:
     if error.verify_code in OTHER_NAME:
         return (
             f"The certificate of the scheduler at {address} is for another host name than {host}. Use a name that is in "

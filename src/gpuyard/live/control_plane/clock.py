@@ -26,7 +26,7 @@ WORTH_TELLING_SECONDS = 5.0
 log = structlog.get_logger()
 
 
-class Note(msgspec.Struct):
+class ClockNote(msgspec.Struct):
     """What is kept of it beside the journal."""
 
     machine_start: str
@@ -37,7 +37,7 @@ class Note(msgspec.Struct):
 class EngineClock:
     """Call it for the engine's time."""
 
-    def __init__(self, last_fact_at: float, clock: Clock = SYSTEM_CLOCK, note: Note | None = None) -> None:
+    def __init__(self, last_fact_at: float, clock: Clock = SYSTEM_CLOCK, note: ClockNote | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
         """A large batch is handled in a thread of its own."""
@@ -72,20 +72,20 @@ class EngineClock:
             )
         return ahead
 
-    def note(self) -> Note:
+    def note(self) -> ClockNote:
         """For the next scheduler on this machine."""
-        return Note(self._clock.machine_start(), self._clock.boot(), self())
+        return ClockNote(self._clock.machine_start(), self._clock.boot(), self())
 
 
-def read_note(path: Path) -> Note | None:
+def read_note(path: Path) -> ClockNote | None:
     """What the last scheduler noted; none: nothing that can be read."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Note)
+        return msgspec.json.decode(path.read_bytes(), type=ClockNote)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def write_note(path: Path, note: Note) -> None:
+def write_note(path: Path, note: ClockNote) -> None:
     """Keep it. Without it the wall clock is asked at the next start, so failing to is no error."""
     try:
         replace_file(path, msgspec.json.encode(note), durable=False)

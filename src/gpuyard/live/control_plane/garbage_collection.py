@@ -19,14 +19,14 @@ LOOK_SECONDS = 60.0
 AT_LEAST_EVERY_SECONDS = 86_400.0
 
 
-def settle() -> None:
+def freeze_recovered() -> None:
     """Begin: what was recovered stays, so no collection need look at it again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, YOUNGER, NEVER)
 
 
-async def collect_when_calm(
+async def collect_when_idle(
     open_tasks: Callable[[], int],
     *,
     every_seconds: float = LOOK_SECONDS,

@@ -16,37 +16,37 @@ from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.values import MILLI, TaskId, TaskStatus
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.views import Views
-from gpuyard.live.wire.tasks import spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id
 
 GATHER_SECONDS = 0.1
 MOST_LINES = 200
 """Lines written in one go: after a large batch others get their turn between two of these."""
 FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
 
-Line = dict[str, Any]
+LogFields = dict[str, Any]
 log = structlog.get_logger()
 
 
-class Chronicle:
+class LifecycleLog:
     """Tells the log."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
-        self._lines: list[Line] = []
+        self._lines: list[LogFields] = []
 
     def hear(self, records: Sequence[Record]) -> None:
         """Note what there is to say of facts that were committed together, and that the views know of."""
         if not log.is_enabled_for(logging.INFO):
             return
         before = len(self._lines)
-        unplaced: dict[TaskId, Line] = {}
+        unplaced: dict[TaskId, LogFields] = {}
         for record in records:
             event = record.fact
             line_of = _LINES.get(type(event))
             if line_of is not None:
                 self._lines.append(line_of(event, record, self._views))
             if isinstance(event, fact.TaskSubmitted):
-                unplaced[event.task] = {"event": "task_pending", "task_id": spoken_task_id(event.task)}
+                unplaced[event.task] = {"event": "task_pending", "task_id": format_task_id(event.task)}
             elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
                 unplaced.pop(event.task, None)
         self._lines.extend(unplaced.values())
@@ -72,12 +72,12 @@ class Chronicle:
             asyncio.get_running_loop().call_later(0, self.write)
 
 
-def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:  # noqa: ARG001
+def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     spec = event.spec
     ask = spec.resources
     return {
         "event": "task_submitted",
-        "task_id": spoken_task_id(event.task),
+        "task_id": format_task_id(event.task),
         "tenant_id": spec.tenant,
         "class": spec.task_class,
         "priority": spec.priority,
@@ -87,25 +87,25 @@ def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> Line:
     }
 
 
-def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> Line:  # noqa: ARG001
+def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     return {
         "event": "task_scheduled",
-        "task_id": spoken_task_id(event.task),
+        "task_id": format_task_id(event.task),
         "attempt": event.attempt,
         "node_ids": event.placement.nodes,
         "gpus": [f"{part.node}/{gpu}" for part in event.placement.slices for gpu in part.gpus],
     }
 
 
-def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> Line:  # noqa: ARG001
-    return {"event": "task_pending", "task_id": spoken_task_id(event.task), "reason": event.cause.why}
+def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+    return {"event": "task_pending", "task_id": format_task_id(event.task), "reason": event.cause.why}
 
 
-def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:  # noqa: ARG001
+def _ended(event: fact.TaskEnded, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     view = views.tasks[event.task]
     return {
         "event": "task_failed" if event.status in FAILURES else "task_finished",
-        "task_id": spoken_task_id(event.task),
+        "task_id": format_task_id(event.task),
         "tenant_id": view.spec.tenant,
         "status": event.status,
         "reason": event.cause.why,
@@ -115,7 +115,7 @@ def _ended(event: fact.TaskEnded, record: Record, views: Views) -> Line:  # noqa
     }
 
 
-def _split(event: fact.SplitSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+def _split(event: fact.SplitSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     split = event.split
     return {
         "event": "quota_updated",
@@ -126,7 +126,7 @@ def _split(event: fact.SplitSet, record: Record, views: Views) -> Line:  # noqa:
     }
 
 
-def _tenant(event: fact.TenantSet, record: Record, views: Views) -> Line:  # noqa: ARG001
+def _tenant(event: fact.TenantSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     tenant = event.tenant
     return {
         "event": "quota_updated",
@@ -137,7 +137,7 @@ def _tenant(event: fact.TenantSet, record: Record, views: Views) -> Line:  # noq
     }
 
 
-_LINES: dict[type[fact.Event], Callable[[Any, Record, Views], Line]] = {
+_LINES: dict[type[fact.Event], Callable[[Any, Record, Views], LogFields]] = {
     fact.TaskSubmitted: _submitted,
     fact.TaskPlaced: _placed,
     fact.TaskRequeued: _requeued,

@@ -31,18 +31,16 @@ import structlog
 
 from gpuyard.core.domain.commands import Command
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
-from gpuyard.core.domain.events import Event
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.engine import Engine, Facts
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
-from gpuyard.core.journal.records import Entry, Position, Record
+from gpuyard.core.journal.records import JournalEntry, Position, Record
 
 T = TypeVar("T")
-Facts = list[Event]
-Clock = Callable[[], float]
-Order = Command | Callable[[State], Command]
+TimeSource = Callable[[], float]
+CommandOrFactory = Command | Callable[[State], Command]
 """A command, or how to make it once it is its turn: task numbers are given out then."""
 
 MOST_AT_ONCE = 5_000
@@ -74,7 +72,7 @@ class _Asked:
     def __init__(
         self,
         future: "asyncio.Future[Any]",
-        order: Order | None = None,
+        order: CommandOrFactory | None = None,
         by: str = "",
         question: Callable[[State, float], Any] | None = None,
         weight: int = 1,
@@ -99,11 +97,11 @@ class _Batch(list[_Asked]):
 
     def __init__(self, asked: Iterable[_Asked] = ()) -> None:
         super().__init__(asked)
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.payloads: list[bytes] = []
 
 
-class Loop:
+class EngineLoop:
     """Drives an engine under the wall clock."""
 
     def __init__(
@@ -112,10 +110,10 @@ class Loop:
         journal: Journal,
         hear: Callable[[Sequence[Record]], None],
         *,
-        clock: Clock,
+        clock: TimeSource,
         rebuild: Callable[[], Engine],
         sweep_seconds: float = 5.0,
-        stopwatch: Clock = time.perf_counter,
+        stopwatch: TimeSource = time.perf_counter,
     ) -> None:
         self.engine = engine
         self.full = ""
@@ -146,7 +144,7 @@ class Loop:
 
     def tell(
         self,
-        order: Order,
+        order: CommandOrFactory,
         by: str = "",
         weight: int = 1,
         undo: Callable[[], None] | None = None,
@@ -327,12 +325,12 @@ class Loop:
                 else:
                     at, by, request_id = state.now, asked.by, asked.request_id
                     for event in answer:
-                        entry = Entry(at, event, by, request_id)
+                        entry = JournalEntry(at, event, by, request_id)
                         entries.append(entry)
                         payloads.append(encode(entry))
             asked = None
             for event in engine.decide(now):
-                entry = Entry(state.now, event)
+                entry = JournalEntry(state.now, event)
                 entries.append(entry)
                 payloads.append(encode(entry))
         except Exception as error:  # the engine is in an unknown state, whatever it was

@@ -27,36 +27,36 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.advice import Advisor
-from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.engine import Engine, Facts
 from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.folders import FolderNotSafe
-from gpuyard.core.journal.port import Audit
+from gpuyard.core.journal.port import AuditRetention
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import Principal, Via
 from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
-from gpuyard.live.control_plane.lifecycle_log import Chronicle
-from gpuyard.live.control_plane.loop import HEAVY, Facts, Loop
-from gpuyard.live.control_plane.nodes.agents import CHECK_SECONDS, Agents
-from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller, cards_of
-from gpuyard.live.control_plane.prediction.runtime_estimator import Forecaster
-from gpuyard.live.control_plane.stores.archive import Archive, Filters, Row, SubmitKey
+from gpuyard.live.control_plane.lifecycle_log import LifecycleLog
+from gpuyard.live.control_plane.loop import HEAVY, EngineLoop
+from gpuyard.live.control_plane.nodes.agents import CHECK_SECONDS, AgentConnections
+from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor, gpu_memory_by_model
+from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
+from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow, Filters, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError
-from gpuyard.live.control_plane.stores.idempotency import Answer, SentRequests, keys_of
-from gpuyard.live.control_plane.stores.recovery import picture, recover
+from gpuyard.live.control_plane.stores.idempotency import IdempotentRequests, SubmitResult, keys_of
+from gpuyard.live.control_plane.stores.recovery import recover, take_snapshot
 from gpuyard.live.control_plane.stores.secrets import SecretStore
-from gpuyard.live.control_plane.stores.snapshotter import write_beside
+from gpuyard.live.control_plane.stores.snapshotter import write_in_process
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
-from gpuyard.live.control_plane.stream import Stream
-from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.stream import EventStream
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import LOOKED_AT_ONCE, TaskView, Views
-from gpuyard.live.control_plane.worker_threads import Lanes
+from gpuyard.live.control_plane.worker_threads import WorkerPools
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.system.files import replacing
 
 if TYPE_CHECKING:
-    from gpuyard.learn.performance.ended_tasks import Ran
+    from gpuyard.learn.performance.ended_tasks import EndedRun
 
 T = TypeVar("T")
 ARCHIVE_SECONDS = 1.0
@@ -69,7 +69,7 @@ MODEL_SECONDS = 5.0
 """How often it is looked whether there is a new performance model."""
 MOST_JUDGED = 10_000
 """Ended tasks among which those are looked for that a model is judged by."""
-SMALL_YARD = 1_000
+SMALL_CLUSTER = 1_000
 """Tasks, their views and nodes of which a snapshot is made within the loop: some ten milliseconds."""
 SNAPSHOT_FOLDER = "making"
 """In the journal's folder: a snapshot that is being written by another process."""
@@ -111,7 +111,7 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TaskPage:
     """Part of a list: answers as JSON, newest first."""
 
     answers: list[msgspec.Raw]
@@ -119,7 +119,7 @@ class Page:
     next_cursor: TaskId | None
 
 
-class Yard:
+class Scheduler:
     """All parts of a running scheduler."""
 
     def __init__(
@@ -139,14 +139,14 @@ class Yard:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
-        small_yard: int = SMALL_YARD,
+        small_yard: int = SMALL_CLUSTER,
         retired_folder: Path | None = None,
         audit_folder: Path | None = None,
         audit_seconds: float = 365 * 86_400.0,
         request_key: bytes = b"",
         keep_seconds: float = 30 * 86_400.0,
-        forecaster: Forecaster | None = None,
-        foreteller: Foreteller | None = None,
+        runtime_estimator: RuntimeEstimator | None = None,
+        performance_predictor: PerformancePredictor | None = None,
         advisor: Advisor | None = None,
         clock: Clock = SYSTEM_CLOCK,
         clock_file: Path | None = None,
@@ -161,9 +161,9 @@ class Yard:
         self.secrets = secrets
         self._run_as = run_as
         self.system_users = system_users or SystemUsers()
-        self.stream = Stream()
-        self.lanes = Lanes()
-        self._chronicle = Chronicle(views)
+        self.stream = EventStream()
+        self.worker_pools = WorkerPools()
+        self._lifecycle_log = LifecycleLog(views)
         self._clock = clock
         self._clock_file = clock_file
         note = read_note(clock_file) if clock_file is not None else None
@@ -171,7 +171,7 @@ class Yard:
         self._origin = _drawn_origin() if origin is None else origin
         self._take_over = take_over
         self._offline_after_seconds = offline_after_seconds
-        self.loop = Loop(
+        self.loop = EngineLoop(
             engine,
             journal,
             self._hear,
@@ -180,7 +180,7 @@ class Yard:
             sweep_seconds=sweep_seconds,
             stopwatch=clock.monotonic,
         )
-        self.agents = Agents(
+        self.agents = AgentConnections(
             self.loop,
             views,
             join_token=join_token,
@@ -201,12 +201,12 @@ class Yard:
         self._snapshot_folder = snapshot_folder
         self._small_yard = small_yard
         self._retired_folder = retired_folder
-        self._audit = None if audit_folder is None else Audit(audit_folder, _is_of_somebody)
+        self._audit = None if audit_folder is None else AuditRetention(audit_folder, _is_of_somebody)
         self._audit_seconds = audit_seconds
-        self._requests = SentRequests(archive, request_key)
+        self._requests = IdempotentRequests(archive, request_key)
         self._keep_seconds = keep_seconds
-        self.forecaster = forecaster
-        self.foreteller = foreteller
+        self.runtime_estimator = runtime_estimator
+        self.performance_predictor = performance_predictor
         self._advisor = advisor
         self._snapshot_at = journal.head.seq
         self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
@@ -248,7 +248,7 @@ class Yard:
             raise failed.exceptions[0] from None
         finally:
             self.ready, self.stopping = False, True
-            self._chronicle.write_all()
+            self._lifecycle_log.write_all()
 
     async def _begin(self, version: str) -> None:
         order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
@@ -285,14 +285,14 @@ class Yard:
                 agents.hear(record)
             except Exception:  # the fact is durable: all nodes register anew and are told what follows from what is so
                 log.exception("dispatch_failed", seq=record.seq)
-                agents.begin_anew()
+                agents.reset_sessions()
             event = record.fact
             if isinstance(event, fact.TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)
-            elif isinstance(event, fact.TaskEnded) and self.forecaster is not None:
-                self.forecaster.ended(views.tasks[event.task], record.at)
+            elif isinstance(event, fact.TaskEnded) and self.runtime_estimator is not None:
+                self.runtime_estimator.ended(views.tasks[event.task], record.at)
         self.stream.publish(records)
-        self._chronicle.hear(records)
+        self._lifecycle_log.hear(records)
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class Yard:
         """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
         name = (submissions[0].specs[0].tenant, key)
         digest = self._requests.digest(body) if key else ""
-        answer: Answer = asyncio.get_running_loop().create_future()
+        answer: SubmitResult = asyncio.get_running_loop().create_future()
         if key and (known := await self._sent_before(name, digest, answer)) is not None:
             numbers = await asyncio.shield(known)
             return numbers if isinstance(numbers, Refusal) else self._views_of(numbers)
@@ -342,12 +342,12 @@ class Yard:
 
         facts: Facts | Refusal
         try:
-            seen = await self._foretold(submissions)
+            seen = await self._predicted(submissions)
             if isinstance(seen, Refusal):
                 facts = seen
             else:
                 submissions = await self._forecast(seen)
-                facts = await self.loop.tell(make, by(who), _weight(submissions), undo, request_id)
+                facts = await self.loop.tell(make, issuer_of(who), _weight(submissions), undo, request_id)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
@@ -360,18 +360,18 @@ class Yard:
         answer.set_result(given)
         return [self.views.tasks[task] for task in given]
 
-    async def _foretold(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
+    async def _predicted(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
         """The same with what is foretold of those that say what they compute; a refusal where one can not fit."""
-        foreteller = self.foreteller
-        if foreteller is None or not any(submission.specs[0].work for submission in submissions):
+        performance_predictor = self.performance_predictor
+        if performance_predictor is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
-        cards = cards_of(view.spec for view in self.views.nodes.values())
-        told = await asyncio.to_thread(foreteller.all_foretold, [one.specs for one in submissions], cards)
+        cards = gpu_memory_by_model(view.spec for view in self.views.nodes.values())
+        told = await asyncio.to_thread(performance_predictor.predict_all, [one.specs for one in submissions], cards)
         if isinstance(told, Refusal):
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
 
-    async def _sent_before(self, name: tuple[TenantId, str], digest: str, answer: Answer) -> Answer | None:
+    async def _sent_before(self, name: tuple[TenantId, str], digest: str, answer: SubmitResult) -> SubmitResult | None:
         try:
             return await self._requests.known(name, digest, answer)
         except BaseException as error:
@@ -383,28 +383,28 @@ class Yard:
 
     async def _forecast(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
         """The same with estimates of how long they run. The tasks of an array have one estimate: they differ only in number."""
-        forecaster, now = self.forecaster, self.loop.clock()
-        if forecaster is None:
+        runtime_estimator, now = self.runtime_estimator, self.loop.clock()
+        if runtime_estimator is None:
             return submissions
-        foreseen, turns = [], Turns()
+        estimated, turns = [], TimeSlicer()
         for submission in submissions:
-            first = forecaster.foreseen(submission.specs[0], now)
+            first = runtime_estimator.estimated(submission.specs[0], now)
             specs = [first]
             for spec in submission.specs[1:]:
                 specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
                 if turns.due():
                     await turns.give()
-            foreseen.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))
+            estimated.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))
             if turns.due():
                 await turns.give()
-        return foreseen
+        return estimated
 
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
 
     async def tell(self, asked: command.Command, who: Principal, request_id: str = "") -> Facts | Refusal:
         """Any other command, in somebody's name."""
-        return await self.loop.tell(asked, by(who), request_id=request_id)
+        return await self.loop.tell(asked, issuer_of(who), request_id=request_id)
 
     async def look(self, question: Callable[[State, float], T], weight: int = 0) -> T:
         """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
@@ -419,7 +419,7 @@ class Yard:
         """Read once for as long as nothing comes into the journal."""
         seq = self.loop.committed
         if self._copy is None or self._copy[0] != seq:
-            self._copy = (seq, asyncio.create_task(self.lanes.snapshots.run(self._rebuild)))
+            self._copy = (seq, asyncio.create_task(self.worker_pools.snapshots.run(self._rebuild)))
         try:
             engine = await asyncio.shield(self._copy[1])
         except Exception:
@@ -434,14 +434,14 @@ class Yard:
 
     def _revise(self, now: float) -> Revise | None:
         """How long a waiting task is predicted to run, with what has ended since it came."""
-        forecaster = self.forecaster
-        return None if forecaster is None else lambda task: forecaster.today(task.spec, now)
+        runtime_estimator = self.runtime_estimator
+        return None if runtime_estimator is None else lambda task: runtime_estimator.current_estimate(task.spec, now)
 
     async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
         """What the API tells of a task, and whose it is."""
         view = self.views.tasks.get(task)
         if view is None:
-            kept = await self.lanes.archive.run(self.archive.get, task)
+            kept = await self.worker_pools.archive.run(self.archive.get, task)
             if kept is None:
                 return None
             return TenantId(msgspec.json.decode(kept, type=_Tenant).tenant_id), kept
@@ -459,7 +459,7 @@ class Yard:
         """All open tasks that are wanted, newest first."""
         return await self.views.newest(wanted)
 
-    async def page(self, filters: Filters, before: TaskId | None, limit: int) -> Page:
+    async def page(self, filters: Filters, before: TaskId | None, limit: int) -> TaskPage:
         """Tasks newest first, open and ended alike."""
         wanted = _wanted(filters)
         here = await self.views.newest(wanted, before, limit + 1)
@@ -468,16 +468,16 @@ class Yard:
         matching = [view for view in self.views.over.values() if wanted(view)]
         kept, total = [], len(matching) + await self._count_open(filters, wanted)
         if ended:
-            kept = await self.lanes.archive.run(self.archive.page, filters, before, limit + 1)
-            total += await self.lanes.archive.run(self.archive.count, filters)
+            kept = await self.worker_pools.archive.run(self.archive.page, filters, before, limit + 1)
+            total += await self.worker_pools.archive.run(self.archive.count, filters)
             over = [view.id for view in matching]
-            double = await self.lanes.archive.run(self.archive.statuses, over) if over else {}
+            double = await self.worker_pools.archive.run(self.archive.statuses, over) if over else {}
             kept = [(task, answer) for task, answer in kept if task not in double]
             total -= len(double)
         mine = ((view.id, self._row(view, *reasons.get(view.id, (None, None)))) for view in here)
         both = list(islice(merge(mine, kept, key=lambda pair: -pair[0]), limit + 1))
         cursor = both[limit - 1][0] if len(both) > limit else None
-        return Page([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
+        return TaskPage([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
 
     async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
         """Why a task waits that was just accepted; not told where many wait, because it takes time that grows with them."""
@@ -549,13 +549,13 @@ class Yard:
         if not ended and not keys:
             self._archived_seq = seq
             return
-        rows, turns = [], Turns()
+        rows, turns = [], TimeSlicer()
         for view in ended:
-            rows.append(row_of(view))
+            rows.append(archive_row(view))
             if turns.due():
                 await turns.give()
         try:
-            await self.lanes.archive_writer.run(self._write_archive, rows, keys_of(keys), seq)
+            await self.worker_pools.archive_writer.run(self._write_archive, rows, keys_of(keys), seq)
         except StoreError as error:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
@@ -568,29 +568,29 @@ class Yard:
         self._archived_seq = seq
         if with_secrets := [view.id for view in ended if view.spec.secrets]:
             try:
-                await self.lanes.archive_writer.run(self.secrets.drop, with_secrets)
+                await self.worker_pools.archive_writer.run(self.secrets.drop, with_secrets)
             except StoreError as error:
                 log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
         self._requests.archived(keys)
 
-    def _write_archive(self, rows: list[Row], keys: list[SubmitKey], seq: int) -> None:
+    def _write_archive(self, rows: list[ArchiveRow], keys: list[SubmitKey], seq: int) -> None:
         if keys:
             self.archive.remember(keys)
         self.archive.add(rows, seq)
 
     async def _keep_model(self) -> None:
         """Take a new model when there is one."""
-        models = None if self.foreteller is None else self.foreteller.models
+        models = None if self.performance_predictor is None else self.performance_predictor.models
         while models is not None and models.path is not None:
             await asyncio.to_thread(models.renew, self._ended_after)
             await asyncio.sleep(MODEL_SECONDS)
 
-    def _ended_after(self, instant: float) -> "list[Ran]":
+    def _ended_after(self, instant: float) -> "list[EndedRun]":
         """Tasks that ended after an instant and say how right a model is."""
-        from gpuyard.learn.performance.ended_tasks import ran_of
+        from gpuyard.learn.performance.ended_tasks import ended_runs
 
         try:
-            return [one for one in ran_of(self.archive.newest(MOST_JUDGED)) if one.ended_at > instant]
+            return [one for one in ended_runs(self.archive.newest(MOST_JUDGED)) if one.ended_at > instant]
         except StoreError as error:
             log.warning("model_not_judged", message=str(error))
             return []
@@ -615,7 +615,7 @@ class Yard:
                 began = self._clock.monotonic()
                 await self._save_snapshot()
                 took = self._clock.monotonic() - began
-                await self.lanes.snapshots.run(self._tidy)
+                await self.worker_pools.snapshots.run(self._tidy)
             except Exception:  # a snapshot is a convenience: the journal has everything
                 log.exception("snapshot_failed")
 
@@ -625,23 +625,23 @@ class Yard:
             return
         size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
         if at_once or size <= self._small_yard or self._snapshots_failed >= MOST_FAILED:
-            snapshot = await self.loop.agree(lambda: picture(self.journal, self.loop.engine, self.views))
-            await self.lanes.snapshots.run(self.journal.save_snapshot, snapshot)
+            snapshot = await self.loop.agree(lambda: take_snapshot(self.journal, self.loop.engine, self.views))
+            await self.worker_pools.snapshots.run(self.journal.save_snapshot, snapshot)
             position = snapshot.position
         else:
             position = await self._snapshot_by_process()
         self._snapshots_failed = 0
-        await self.lanes.snapshots.run(self._show_snapshot, position)
+        await self.worker_pools.snapshots.run(self._show_snapshot, position)
         self._snapshot_at = position.seq
 
     async def _snapshot_by_process(self) -> Position:
         position, beside = self.journal.head, self.journal.folder / SNAPSHOT_FOLDER
         self._snapshots_failed += 1
-        await self.lanes.snapshots.run(
+        await self.worker_pools.snapshots.run(
             partial(shutil.rmtree, beside, ignore_errors=True)
         )  # of a process that was stopped
-        await write_beside(self.journal.folder, position, self._archived_seq, beside)
-        await self.lanes.snapshots.run(self.journal.adopt_snapshot, position, beside)
+        await write_in_process(self.journal.folder, position, self._archived_seq, beside)
+        await self.worker_pools.snapshots.run(self.journal.adopt_snapshot, position, beside)
         return position
 
     def _show_snapshot(self, position: Position) -> None:
@@ -699,17 +699,17 @@ async def _failing(future: "asyncio.Future[None]") -> None:
     await future
 
 
-def by(who: Principal) -> str:
+def issuer_of(who: Principal) -> str:
     """Who and from where, as every fact carries it."""
     prefix = "local:" if who.via is Via.LOCAL else ""
     return f"{prefix}{who.username}@{who.address}"
 
 
-def row_of(view: TaskView) -> Row:
+def archive_row(view: TaskView) -> ArchiveRow:
     """An ended task for the archive."""
     spec = view.spec
     assert view.finished_at is not None
-    return Row(
+    return ArchiveRow(
         view.id,
         spec.tenant,
         view.status,

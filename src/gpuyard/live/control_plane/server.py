@@ -39,17 +39,17 @@ from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
-from gpuyard.live.control_plane.garbage_collection import collect_when_calm, settle
+from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
 from gpuyard.live.control_plane.nodes.agents import Deposed, refuse_unsafe_node
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
-from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller
-from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, Forecaster
+from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
+from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
-from gpuyard.live.control_plane.scheduler import Yard, row_of
+from gpuyard.live.control_plane.scheduler import Scheduler, archive_row
 from gpuyard.live.control_plane.settings import (
     ALGORITHMS,
-    Gpus,
+    ServerGpuSection,
     ServerSettings,
     engine_settings_of,
     mapped_to_scheduler,
@@ -61,7 +61,7 @@ from gpuyard.live.control_plane.settings import (
 )
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreError
-from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
 from gpuyard.live.control_plane.views import Views
@@ -140,7 +140,7 @@ async def serve(
                 await _while_it_runs(running, _apply(yard, settings, default_mode))
                 await asyncio.to_thread(_add_users, access, yard.system_users, settings)
                 _refuse_a_yard_without_admin(access, settings)
-                settle()
+                freeze_recovered()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http[0])
                     log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
@@ -172,7 +172,7 @@ def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
 
 @asynccontextmanager
 async def _served(
-    yard: Yard,
+    yard: Scheduler,
     running: "asyncio.Task[None]",
     access: AccessStore,
     settings: ServerSettings,
@@ -191,7 +191,7 @@ async def _served(
     serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [
         asyncio.create_task(_note_uses(access)),
-        asyncio.create_task(collect_when_calm(lambda: len(yard.views.tasks))),
+        asyncio.create_task(collect_when_idle(lambda: len(yard.views.tasks))),
     ]
     if pool is not None:
         beside.append(asyncio.create_task(pool.run()))
@@ -208,7 +208,7 @@ async def _served(
             await serving
 
 
-def _pool(yard: Yard, settings: ServerSettings) -> ElasticPool | None:
+def _pool(yard: Scheduler, settings: ServerSettings) -> ElasticPool | None:
     """The elastic pool, if there is to be one."""
     wanted, pool = pool_of(settings), settings.pool
     if wanted is None:
@@ -230,7 +230,7 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
         doing.cancel()
 
 
-async def _stop(yard: Yard, running: "asyncio.Task[None]") -> None:
+async def _stop(yard: Scheduler, running: "asyncio.Task[None]") -> None:
     """End a yard that runs; of one that failed, raise why."""
     if not running.done():
         await yard.stop(PATIENCE_SECONDS)
@@ -255,7 +255,7 @@ async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_ready(yard: Yard) -> None:
+async def _until_ready(yard: Scheduler) -> None:
     while not yard.ready:
         await asyncio.sleep(0.001)
 
@@ -277,7 +277,7 @@ async def _note_uses(access: AccessStore) -> None:
 
 def note_gpu_settings(settings: ServerSettings) -> None:
     """Say in the log that a scheduler has no cards of its own, where its file speaks of some."""
-    if settings.gpu != Gpus():
+    if settings.gpu != ServerGpuSection():
         message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
         log.warning("gpu_settings_unused", message=message)
 
@@ -304,7 +304,7 @@ def _ignored() -> None:
 # --- opening ----------------------------------------------------------------------------------------------------------
 
 
-def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Yard, AccessStore]:
+def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False) -> tuple[Scheduler, AccessStore]:
     folder, advisor = settings.data_dir, _advisor(settings)
     if not Path(settings.storage.data_dir).is_absolute():
         message = (
@@ -324,7 +324,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     stack.callback(journal.close)
     engine, views = recover(journal, advisor)
     _refuse_tasks_as_admins(engine, settings)
-    found(engine, journal, views, time.time())
+    found_cluster(engine, journal, views, time.time())
     archive = Archive.open(folder / "archive.sqlite")
     stack.callback(archive.close)
     if archive.note:
@@ -335,7 +335,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     access = AccessStore.open(settings.access_file)
     stack.callback(access.close)
     _catch_up(archive, views)
-    yard = Yard(
+    yard = Scheduler(
         journal,
         engine,
         views,
@@ -357,8 +357,8 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
-        forecaster=_forecaster(archive) if settings.prediction.enabled else None,
-        foreteller=_foreteller(settings) if settings.prediction.enabled else None,
+        runtime_estimator=_runtime_estimator(archive) if settings.prediction.enabled else None,
+        performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
         advisor=advisor,
     )
     return yard, access
@@ -382,24 +382,24 @@ def _advisor(settings: ServerSettings) -> Advisor | None:
         return None
     if find_spec("numpy") is None:
         raise CanNotServe(f"scheduler.algorithm {said.algorithm} needs numpy: pip install 'gpuyard[learn]'.")
-    from gpuyard.learn.policy_network import DEFAULT, Advantage, load
+    from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 
-    return Advantage(load(Path(said.policy_model) if said.policy_model else DEFAULT, FEATURES))
+    return AdvantageAdvisor(load(Path(said.policy_model) if said.policy_model else DEFAULT, FEATURES))
 
 
-def _forecaster(archive: Archive) -> Forecaster:
+def _runtime_estimator(archive: Archive) -> RuntimeEstimator:
     """Who knows what has ended so far, as far as the archive does."""
-    forecaster = Forecaster()
+    runtime_estimator = RuntimeEstimator()
     try:
-        forecaster.remember(archive.newest(MOST_REMEMBERED))
+        runtime_estimator.remember(archive.newest(MOST_REMEMBERED))
     except StoreError as error:
         log.warning("forecasts_begin_anew", message=str(error))
-    return forecaster
+    return runtime_estimator
 
 
-def _foreteller(settings: ServerSettings) -> Foreteller:
+def _performance_predictor(settings: ServerSettings) -> PerformancePredictor:
     """Who says what tasks take, from what they compute."""
-    return Foreteller(Path(settings.prediction.model).expanduser() if settings.prediction.model else None)
+    return PerformancePredictor(Path(settings.prediction.model).expanduser() if settings.prediction.model else None)
 
 
 def _catch_up(archive: Archive, views: Views) -> None:
@@ -408,7 +408,7 @@ def _catch_up(archive: Archive, views: Views) -> None:
     views.just_ended = []
     known = archive.statuses([view.id for view in ended])
     archive.remember(_missing_keys(archive, views))
-    archive.add([row_of(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
+    archive.add([archive_row(view) for view in ended if view.id not in known], max(archive.seq, views.last_seq))
     views.archived([view.id for view in ended])
 
 
@@ -500,7 +500,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         replace_file(path, msgspec.json.encode(said))
 
 
-async def _apply(yard: Yard, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
+async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
     split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
@@ -548,7 +548,7 @@ def _listen(address: Address) -> Iterator[socket.socket]:
         yield listener
 
 
-def _grpc_server(yard: Yard) -> "grpc.aio.Server":
+def _grpc_server(yard: Scheduler) -> "grpc.aio.Server":
     most = ("grpc.max_allowed_incoming_connections", for_agents(raise_limit()))
     server = grpc.aio.server(options=(*GRPC_OPTIONS, most))
     server.add_generic_rpc_handlers((agents_handler(yard.agents),))

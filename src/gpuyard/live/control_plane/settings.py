@@ -21,7 +21,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.live.control_plane.access.allowed_hosts import refuse_plain_address, refuse_unsafe_address
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
@@ -37,15 +37,15 @@ from gpuyard.live.wire.config import (
     too_short,
 )
 from gpuyard.live.wire.limits import (
-    CardNames,
     CpuCount,
     GpuCount,
     GpuHours,
+    GpuPercent,
+    GpuSelectors,
     Labels,
     Mebibytes,
     ModelName,
     NodeNameOrNone,
-    PartOfACard,
     Password,
     Percent,
     SystemUser,
@@ -118,7 +118,7 @@ OTHER_NAMES = (
 """Keys that say the same thing."""
 
 
-class Tls(Section, frozen=True):
+class ServerTlsSection(Section, frozen=True):
     """Files in PEM form. With a certificate and its key both ports speak TLS; with `client_ca` agents need one too."""
 
     cert: FilePath = ""
@@ -126,7 +126,7 @@ class Tls(Section, frozen=True):
     client_ca: FilePath = ""
 
 
-class Server(Section, frozen=True):
+class ServerSection(Section, frozen=True):
     """Where the scheduler listens."""
 
     http_address: Address | None = None
@@ -138,10 +138,10 @@ class Server(Section, frozen=True):
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
     """HTTP connections at once; fewer where the limit of descriptors is lower."""
     max_connections_per_address: Annotated[int, Meta(ge=8, le=1_000_000)] = 1024
-    tls: Tls = Tls()
+    tls: ServerTlsSection = ServerTlsSection()
 
 
-class System(Section, frozen=True):
+class SystemSection(Section, frozen=True):
     """002's way to say the address and the log."""
 
     host: Annotated[str, Meta(max_length=253)] | None = None
@@ -151,7 +151,7 @@ class System(Section, frozen=True):
     """Empty: standard output."""
 
 
-class Scheduler(Section, frozen=True):
+class SchedulerSection(Section, frozen=True):
     """How and when it decides."""
 
     role: Literal["master", "standby"] = "master"
@@ -178,7 +178,7 @@ class Scheduler(Section, frozen=True):
     """How many tasks may wait; 0: as many as there is memory for."""
 
 
-class Replication(Section, frozen=True):
+class ReplicationSection(Section, frozen=True):
     """A second scheduler that takes over."""
 
     enabled: bool = False
@@ -187,7 +187,7 @@ class Replication(Section, frozen=True):
     heartbeat_timeout: Seconds = Seconds(6)
 
 
-class Quota(Section, frozen=True):
+class QuotaSection(Section, frozen=True):
     """How the yard is split between online and batch work, until somebody changes it over the API."""
 
     online_percent: Percent | None = None
@@ -196,7 +196,7 @@ class Quota(Section, frozen=True):
     """`strict`; `borrow`: idle GPUs of the other class may be used and are given back; `none`: there is no split."""
 
 
-class Agents(Section, frozen=True):
+class AgentsSection(Section, frozen=True):
     """What agents must keep to."""
 
     heartbeat_timeout: Seconds = Seconds(15)
@@ -204,7 +204,7 @@ class Agents(Section, frozen=True):
     """The same as `auth.join_token`."""
 
 
-class Storage(Section, frozen=True):
+class StorageSection(Section, frozen=True):
     """Where facts are kept."""
 
     data_dir: FolderPath = "/var/lib/gpuyard"
@@ -219,7 +219,7 @@ class Storage(Section, frozen=True):
     """How long the facts that carry a user's name are kept after their segment has left the journal."""
 
 
-class Prediction(Section, frozen=True):
+class PredictionSection(Section, frozen=True):
     """Run times of tasks that come without one."""
 
     enabled: bool = True
@@ -227,7 +227,7 @@ class Prediction(Section, frozen=True):
     """A file of `gpuyard train predictor`, taken whenever it is new and not worse; empty: the model that ships."""
 
 
-class Pool(Section, frozen=True):
+class PoolSection(Section, frozen=True):
     """Nodes that are booted while they are needed, by an administrator's commands."""
 
     kind: NodeNameOrNone = ""
@@ -251,7 +251,7 @@ class Pool(Section, frozen=True):
     """How often it is looked at."""
 
 
-class Logging(Section, frozen=True):
+class LoggingSection(Section, frozen=True):
     """What is logged, how and where."""
 
     level: LogLevel | None = None
@@ -260,7 +260,7 @@ class Logging(Section, frozen=True):
     """stdout, stderr or a path."""
 
 
-class Auth(Section, frozen=True):
+class AuthSection(Section, frozen=True):
     """Who may do what."""
 
     enabled: bool = False
@@ -305,17 +305,17 @@ class TenantEntry(Section, frozen=True):
     """The system user its tasks run as; empty: whom the agent's own file names."""
 
 
-class Gpus(Section, frozen=True):
+class ServerGpuSection(Section, frozen=True):
     """002's keys for the cards of its one machine: for the agent of `gpuyard up`. Other agents have files of their own."""
 
     enabled: bool = True
-    devices: CardNames = []
-    max_memory_percent: PartOfACard = 100
-    max_compute_percent: PartOfACard = 100
+    devices: GpuSelectors = []
+    max_memory_percent: GpuPercent = 100
+    max_compute_percent: GpuPercent = 100
     check_interval: Seconds = Seconds(5)
 
 
-class Monitor(Section, frozen=True):
+class MonitorSection(Section, frozen=True):
     """What the GPUs do, and did: /api/monitor."""
 
     enabled: bool = True
@@ -333,21 +333,21 @@ class Monitor(Section, frozen=True):
 class ServerSettings(Section, frozen=True):
     """Everything a scheduler is told. The names are the file's; the properties below are what they mean together."""
 
-    server: Server = Server()
-    system: System = System()
-    scheduler: Scheduler = Scheduler()
-    replication: Replication = Replication()
-    quota: Quota = Quota()
-    agent: Agents = Agents()
-    storage: Storage = Storage()
-    prediction: Prediction = Prediction()
-    pool: Pool = Pool()
-    logging: Logging = Logging()
-    auth: Auth = Auth()
+    server: ServerSection = ServerSection()
+    system: SystemSection = SystemSection()
+    scheduler: SchedulerSection = SchedulerSection()
+    replication: ReplicationSection = ReplicationSection()
+    quota: QuotaSection = QuotaSection()
+    agent: AgentsSection = AgentsSection()
+    storage: StorageSection = StorageSection()
+    prediction: PredictionSection = PredictionSection()
+    pool: PoolSection = PoolSection()
+    logging: LoggingSection = LoggingSection()
+    auth: AuthSection = AuthSection()
     users: list[UserEntry] = []
     tenants: dict[TenantName, TenantEntry] = {}
-    gpu: Gpus = Gpus()
-    monitor: Monitor = Monitor()
+    gpu: ServerGpuSection = ServerGpuSection()
+    monitor: MonitorSection = MonitorSection()
     alerts: dict[str, Any] | list[Any] | None = None
 
     @property
@@ -462,7 +462,7 @@ def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None)
     A `quota` section without a mode is strict, and without the section there is no split; `gpuyard up` borrows.
     """
     online, batch = settings.quota.online_percent, settings.quota.batch_percent
-    default_mode = default_mode or (QuotaMode.NONE if settings.quota == Quota() else QuotaMode.STRICT)
+    default_mode = default_mode or (QuotaMode.NONE if settings.quota == QuotaSection() else QuotaMode.STRICT)
     if online is None:
         online = Split().online_percent if batch is None else round(1 - batch, 9)
     return Split(online, round(1 - online, 9) if batch is None else batch, settings.quota.mode or default_mode)
@@ -471,9 +471,9 @@ def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None)
 def effective(settings: ServerSettings) -> ServerSettings:
     """The same settings with the values that hold where a key was left out; what is still none is not limited or absent."""
     http, split, seconds = settings.http_address, split_of(settings), settings.schedule_seconds
-    quota = Quota(mode=split.mode)
+    quota = QuotaSection(mode=split.mode)
     if split.mode is not QuotaMode.NONE:
-        quota = Quota(online_percent=split.online_percent, batch_percent=split.batch_percent, mode=split.mode)
+        quota = QuotaSection(online_percent=split.online_percent, batch_percent=split.batch_percent, mode=split.mode)
     level, output = settings.log_level, settings.log_output
     return replace(
         settings,
@@ -556,7 +556,7 @@ def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
         sentence = "auth.join_token and agent.join_token are the same setting and differ; keep one of them."
         yield "auth.join_token", sentence
     if scheduler.algorithm not in ALGORITHMS:
-        near = nearest(scheduler.algorithm, ALGORITHMS)
+        near = closest_word(scheduler.algorithm, ALGORITHMS)
         hint = f'did you mean "{near}"?' if near else f"known are {', '.join(ALGORITHMS)}."
         yield "scheduler.algorithm", f'There is no scheduler.algorithm "{scheduler.algorithm}"; {hint}'
 
@@ -655,7 +655,7 @@ def _mapped_to_owner(settings: ServerSettings) -> Iterator[Complaint]:
         yield from mapped_to_scheduler(settings, settings.data_dir.stat().st_uid)
 
 
-def wrong_tls_files(tls: Tls) -> Iterator[Complaint]:
+def wrong_tls_files(tls: ServerTlsSection) -> Iterator[Complaint]:
     """Files that no port can be opened with."""
     yield from wrong_pair("server.tls.cert", tls.cert, "server.tls.key", tls.key)
     if tls.cert:
@@ -675,9 +675,9 @@ def _lacks_an_admin(settings: ServerSettings) -> bool:
     return False
 
 
-def _pool_incomplete(pool: Pool) -> Iterator[Complaint]:
+def _pool_incomplete(pool: PoolSection) -> Iterator[Complaint]:
     if not pool.kind:
-        if pool != Pool():
+        if pool != PoolSection():
             yield "pool.kind", "pool.kind says how the nodes of the pool are called; give it, or take the pool out."
         return
     for key in ("gpus", "boot_command", "release_command"):

@@ -21,7 +21,7 @@ class _Listener:
         self.woken = asyncio.Event()
 
 
-class Stream:
+class EventStream:
     """The facts as they are committed."""
 
     def __init__(self) -> None:

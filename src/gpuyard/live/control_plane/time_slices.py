@@ -13,7 +13,7 @@ SLICE_SECONDS = 0.004
 """How long one piece of work may hold the event loop."""
 
 
-class Turns:
+class TimeSlicer:
     """Counts the time since the last turn of others."""
 
     __slots__ = ("_now", "_until")

@@ -20,8 +20,8 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import ENDED, GpuHealth, NodeId, Outcome, Preemption, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
-from gpuyard.core.placement.index import Host
-from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.core.placement.index import NodeEntry
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
@@ -226,7 +226,7 @@ class Views:
             first = [view for view in islice(reversed(self.tasks.values()), LOOKED_AT_ONCE) if wanted(view)]
             if len(first) >= most or len(self.tasks) <= LOOKED_AT_ONCE:
                 return first[:most]
-        numbers, turns = list(self.tasks), Turns()  # in the order of their numbers, as they were given out
+        numbers, turns = list(self.tasks), TimeSlicer()  # in the order of their numbers, as they were given out
         found: list[TaskView] = []
         for place in range(len(numbers) if before is None else bisect_left(numbers, before), 0, -1):
             view = self.tasks.get(numbers[place - 1])
@@ -264,7 +264,7 @@ class Views:
         """Tasks that are not in the archive, for a snapshot; nodes follow from the engine's part of it."""
         return [msgspec.to_builtins(view) for view in self.tasks.values()]
 
-    def load(self, rows: list[Any], hosts: Iterable[Host], origin: int) -> None:
+    def load(self, rows: list[Any], hosts: Iterable[NodeEntry], origin: int) -> None:
         """Begin from a snapshot."""
         self.origin = origin
         self._gpu_models = None

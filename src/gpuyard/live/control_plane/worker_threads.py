@@ -15,11 +15,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class LaneFull(Exception):
+class WorkerPoolFull(Exception):
     """Internal to the control plane: too many wait already."""
 
 
-class Lane:
+class WorkerPool:
     """A few threads of their own."""
 
     def __init__(self, name: str, threads: int) -> None:
@@ -30,7 +30,7 @@ class Lane:
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *arguments))
 
 
-class BoundedLane(Lane):
+class BoundedWorkerPool(WorkerPool):
     """A few threads, and a queue that does not grow beyond a limit."""
 
     def __init__(self, name: str, threads: int, *, most: int, most_of_one: int) -> None:
@@ -45,9 +45,9 @@ class BoundedLane(Lane):
         return self._open[address]
 
     async def run_for(self, address: str, work: Callable[..., T], *arguments: object) -> T:
-        """Do this for a client, or raise `LaneFull` at once."""
+        """Do this for a client, or raise `WorkerPoolFull` at once."""
         if self._open.total() >= self._most or self._open[address] >= self._most_of_one:
-            raise LaneFull
+            raise WorkerPoolFull
         self._open[address] += 1
         try:
             return await self.run(work, *arguments)
@@ -57,15 +57,15 @@ class BoundedLane(Lane):
                 del self._open[address]
 
 
-class Lanes:
+class WorkerPools:
     """The kinds of work of one scheduler that take their time."""
 
     def __init__(self) -> None:
-        self.logins = BoundedLane("logins", 2, most=34, most_of_one=18)
+        self.logins = BoundedWorkerPool("logins", 2, most=34, most_of_one=18)
         """About 20 logins a second: the last in the queue waits for less than two seconds."""
-        self.access = Lane("access", 2)
+        self.access = WorkerPool("access", 2)
         """Changes of users and tokens, by users who were let in."""
-        self.archive = Lane("archive-reader", 4)
-        self.archive_writer = Lane("archive-writer", 1)
-        self.snapshots = Lane("snapshots", 1)
-        self.journal = Lane("journal-reader", 2)
+        self.archive = WorkerPool("archive-reader", 4)
+        self.archive_writer = WorkerPool("archive-writer", 1)
+        self.snapshots = WorkerPool("snapshots", 1)
+        self.journal = WorkerPool("journal-reader", 2)

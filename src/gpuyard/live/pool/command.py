@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from gpuyard.core.domain.errors import GpuyardError
-from gpuyard.core.domain.pool import Hired, HireState
+from gpuyard.core.domain.pool import PoolNode, PoolNodeState
 from gpuyard.core.domain.values import NodeId
 from gpuyard.system.files import replace_file
 
@@ -50,17 +50,17 @@ class CommandProvider:
         """Written down first, so that no node is up that nobody knows of."""
         new = [node for node in nodes if node not in self._hired]
         for node in new:
-            self._hired[node] = Hired(node, HireState.BOOTING, self._clock())
+            self._hired[node] = PoolNode(node, PoolNodeState.BOOTING, self._clock())
         if new:
             self._write()
         for node in new:
             self._run(node, self._boot_command)
 
-    def nodes(self) -> Sequence[Hired]:
+    def nodes(self) -> Sequence[PoolNode]:
         """After a look at what the commands did."""
         before = dict(self._hired)
         for node, hired in before.items():
-            if hired.state in {HireState.BOOTING, HireState.LEAVING}:
+            if hired.state in {PoolNodeState.BOOTING, PoolNodeState.LEAVING}:
                 self._look(node, hired.state)
         if before != self._hired:
             self._write()
@@ -70,13 +70,13 @@ class CommandProvider:
         """One command for each node."""
         for node in nodes:
             hired = self._hired.get(node)
-            if hired is None or hired.state is HireState.LEAVING:
+            if hired is None or hired.state is PoolNodeState.LEAVING:
                 continue
-            if hired.state is HireState.GONE:
+            if hired.state is PoolNodeState.GONE:
                 del self._hired[node]
                 continue
             self._end(node)
-            self._be(node, HireState.LEAVING)
+            self._be(node, PoolNodeState.LEAVING)
             self._run(node, self._release_command)
         self._write()
 
@@ -93,18 +93,18 @@ class CommandProvider:
                 start_new_session=True,
             )
 
-    def _look(self, node: NodeId, state: HireState) -> None:
+    def _look(self, node: NodeId, state: PoolNodeState) -> None:
         process = self._running.get(node)
         code = process.poll() if process is not None else None
         if process is not None and code is None:
             return
-        booting = state is HireState.BOOTING
+        booting = state is PoolNodeState.BOOTING
         if code and process is not None:
             log.warning("pool_command_failed", node=node, boots=booting, exit_code=code, output=f"{node}.log")
         if booting:
-            self._be(node, HireState.FAILED if code else HireState.READY)
+            self._be(node, PoolNodeState.FAILED if code else PoolNodeState.READY)
         elif code == 0:
-            self._be(node, HireState.GONE)
+            self._be(node, PoolNodeState.GONE)
         else:
             self._run(node, self._release_command)
 
@@ -119,12 +119,12 @@ class CommandProvider:
 
     # --- memory ----------------------------------------------------------------------------------------------------------
 
-    def _be(self, node: NodeId, state: HireState) -> None:
-        self._hired[node] = Hired(node, state, self._clock())
+    def _be(self, node: NodeId, state: PoolNodeState) -> None:
+        self._hired[node] = PoolNode(node, state, self._clock())
 
-    def _read(self) -> list[Hired]:
+    def _read(self) -> list[PoolNode]:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=list[Hired])
+            return msgspec.json.decode(self._path.read_bytes(), type=list[PoolNode])
         except FileNotFoundError:
             return []
         except (OSError, msgspec.MsgspecError) as error:

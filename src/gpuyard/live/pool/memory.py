@@ -5,7 +5,7 @@ Time and chance are handed in: `clock` says what time it is, `fails` is asked on
 
 from collections.abc import Callable, Sequence
 
-from gpuyard.core.domain.pool import Hired, HireState
+from gpuyard.core.domain.pool import PoolNode, PoolNodeState
 from gpuyard.core.domain.values import NodeId
 
 
@@ -23,20 +23,24 @@ class MemoryProvider:
         self._boot_seconds = boot_seconds
         self._fails = fails
         now = clock()
-        self._hired = {node: Hired(node, HireState.READY, now) for node in ready}
+        self._hired = {node: PoolNode(node, PoolNodeState.READY, now) for node in ready}
 
     def boot(self, nodes: Sequence[NodeId]) -> None:
         """Each is ready, or has failed, when the time to boot is over."""
         up_at = self._clock() + self._boot_seconds
         for node in nodes:
             if node not in self._hired:
-                self._hired[node] = Hired(node, HireState.FAILED if self._fails() else HireState.READY, up_at)
+                self._hired[node] = PoolNode(
+                    node, PoolNodeState.FAILED if self._fails() else PoolNodeState.READY, up_at
+                )
 
-    def nodes(self) -> Sequence[Hired]:
+    def nodes(self) -> Sequence[PoolNode]:
         """As of now."""
         now = self._clock()
         return [
-            hired if hired.since <= now else Hired(hired.node, HireState.BOOTING, hired.since - self._boot_seconds)
+            hired
+            if hired.since <= now
+            else PoolNode(hired.node, PoolNodeState.BOOTING, hired.since - self._boot_seconds)
             for hired in self._hired.values()
         ]
 
@@ -45,8 +49,8 @@ class MemoryProvider:
         now = self._clock()
         for node in nodes:
             hired = self._hired.pop(node, None)
-            if hired is not None and hired.state is not HireState.GONE:
-                self._hired[node] = Hired(node, HireState.GONE, now)
+            if hired is not None and hired.state is not PoolNodeState.GONE:
+                self._hired[node] = PoolNode(node, PoolNodeState.GONE, now)
 
     def next_change(self) -> float | None:
         """When the next node is up or has failed."""

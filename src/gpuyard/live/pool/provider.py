@@ -14,7 +14,7 @@ All of them pass `tests/contract/test_provider.py`.
 from collections.abc import Sequence
 from typing import Protocol
 
-from gpuyard.core.domain.pool import Hired
+from gpuyard.core.domain.pool import PoolNode
 from gpuyard.core.domain.values import NodeId
 
 
@@ -25,7 +25,7 @@ class Provider(Protocol):
         """Ask for nodes."""
         ...
 
-    def nodes(self) -> Sequence[Hired]:
+    def nodes(self) -> Sequence[PoolNode]:
         """All that were asked for and not forgotten, in the order they were asked for."""
         ...
 

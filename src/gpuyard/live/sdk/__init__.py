@@ -11,6 +11,7 @@
 
 from gpuyard.live.sdk.client import Client, TaskFields, connect
 from gpuyard.live.sdk.errors import (
+    ClusterError,
     NotAllowed,
     NotFound,
     NotNow,
@@ -19,12 +20,12 @@ from gpuyard.live.sdk.errors import (
     TookTooLong,
     Unreachable,
     UntrustedServer,
-    YardError,
 )
 from gpuyard.live.sdk.values import Lease, Page, Task, TaskRef
 
 __all__ = [
     "Client",
+    "ClusterError",
     "Lease",
     "NotAllowed",
     "NotFound",
@@ -38,6 +39,5 @@ __all__ = [
     "TookTooLong",
     "Unreachable",
     "UntrustedServer",
-    "YardError",
     "connect",
 ]

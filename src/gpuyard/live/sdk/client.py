@@ -18,10 +18,10 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import Link, OnLost, Preemption, TaskClass, TaskStatus
 from gpuyard.live.sdk.connection import TIMEOUT_SECONDS, Connection
-from gpuyard.live.sdk.errors import NotFound, TaskFailed, TookTooLong, YardError
+from gpuyard.live.sdk.errors import ClusterError, NotFound, TaskFailed, TookTooLong
 from gpuyard.live.sdk.tokens import stored_server_user, stored_token
 from gpuyard.live.sdk.values import Lease, Page, Task, TaskRef, created_at_of, id_of, number_of, visible_devices
-from gpuyard.live.sdk.waiting import AWAY, OutageWatch, Patience, rumours
+from gpuyard.live.sdk.waiting import AWAY, OutageTolerance, OutageWatch, changed_tasks
 from gpuyard.live.wire.answers import (
     CancelAnswer,
     ExplainAnswer,
@@ -90,7 +90,7 @@ class TaskFields(TypedDict, total=False):
     require_fit: bool | None
 
 
-class NewTask(TaskFields, total=False):
+class NewTaskFields(TaskFields, total=False):
     """A task for `submit_many`."""
 
     command: str | Sequence[str] | None
@@ -144,7 +144,7 @@ def connect(
     timeout_seconds: float = TIMEOUT_SECONDS,
     server_user: str | None = None,
     wait_for_scheduler: float = 0.0,
-    on_wait: Callable[[YardError, float], None] | None = None,
+    on_wait: Callable[[ClusterError, float], None] | None = None,
 ) -> "Client":
     """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
 
@@ -213,7 +213,7 @@ class Client:
             return self.connection.ask("POST", "/api/v1/tasks", _Tasks, body=body, key=key).tasks
         return [self.connection.ask("POST", "/api/v1/tasks", Task, body=body, key=key)]
 
-    def submit_many(self, tasks: Iterable[NewTask], *, idempotency_key: str | None = None) -> list[Task]:
+    def submit_many(self, tasks: Iterable[NewTaskFields], *, idempotency_key: str | None = None) -> list[Task]:
         """Submit many tasks, all of an array in its place. Every 5,000 of a tenant are accepted together or not at all.
 
         They may wait for each other by their places: `"tasks[2]"` is the third. Whoever goes in a later part can not be
@@ -316,13 +316,13 @@ class Client:
         A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
         """
         waiting = {self._number(task): created_at_of(task) for task in tasks}
-        yard = self.without_waiting()
-        patience = Patience(yard.connection, on_outage)
-        for told in rumours(yard.connection, waiting, timeout=timeout) if waiting else ():
+        cluster = self.without_waiting()
+        patience = OutageTolerance(cluster.connection, on_outage)
+        for told in changed_tasks(cluster.connection, waiting, timeout=timeout) if waiting else ():
             try:
-                found = yard._look(waiting) if told is None else [yard._look_at(told, waiting[told])]
+                found = cluster._look(waiting) if told is None else [cluster._look_at(told, waiting[told])]
             except AWAY as error:
-                patience.forgive(error)
+                patience.tolerate(error)
                 continue
             patience.answered()
             for task in found:
@@ -345,13 +345,13 @@ class Client:
         another task under this number when it is back is a `NotFound`.
         """
         number = self._number(task)
-        yard = self.without_waiting()
-        patience = Patience(yard.connection, on_outage)
-        for _ in rumours(yard.connection, (number,), timeout=None, idle_seconds=idle_seconds):
+        cluster = self.without_waiting()
+        patience = OutageTolerance(cluster.connection, on_outage)
+        for _ in changed_tasks(cluster.connection, (number,), timeout=None, idle_seconds=idle_seconds):
             try:
-                task = now = yard.task(task)
+                task = now = cluster.task(task)
             except AWAY as error:
-                patience.forgive(error)
+                patience.tolerate(error)
                 continue
             patience.answered()
             yield now
@@ -476,18 +476,18 @@ class Client:
     ) -> Lease:
         """Wait until a lease has its GPUs."""
         number = self._number(lease)
-        yard = self.without_waiting()
-        patience = Patience(yard.connection, on_outage)
+        cluster = self.without_waiting()
+        patience = OutageTolerance(cluster.connection, on_outage)
         asked = lease
-        for _ in rumours(yard.connection, (number,), timeout=wait_seconds):
+        for _ in changed_tasks(cluster.connection, (number,), timeout=wait_seconds):
             try:
-                asked = task = yard.task(asked)
+                asked = task = cluster.task(asked)
                 if watch is not None:
                     watch(task)
                 if task.status is TaskStatus.RUNNING:
-                    return yard._lease_of(task)
+                    return cluster._lease_of(task)
             except AWAY as error:
-                patience.forgive(error)
+                patience.tolerate(error)
                 continue
             patience.answered()
             if task.ended:

@@ -24,13 +24,13 @@ import msgspec
 
 from gpuyard import __version__
 from gpuyard.live.sdk.errors import (
+    ClusterError,
     NotAYard,
     NotNow,
     Refused,
     Unreachable,
     UntrustedServer,
     WrongAddress,
-    YardError,
     refused,
 )
 from gpuyard.live.wire.answers import ErrorAnswer
@@ -86,7 +86,7 @@ class Connection:
         timeout_seconds: float = TIMEOUT_SECONDS,
         server_user: str | None = None,
         wait_seconds: float = 0.0,
-        on_wait: Callable[[YardError, float], None] | None = None,
+        on_wait: Callable[[ClusterError, float], None] | None = None,
     ) -> None:
         """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check.
 
@@ -164,7 +164,7 @@ class Connection:
         waiting = _Waiting(self._on_wait)
         try:
             return self._send(method, target, content, headers, waiting, may_repeat=may_repeat)
-        except YardError as error:
+        except ClusterError as error:
             error.may_have_arrived |= waiting.broke
             raise
         finally:
@@ -251,7 +251,7 @@ class Connection:
 
     # --- listening ----------------------------------------------------------------------------------------------------
 
-    def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "Stream":
+    def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "ResponseStream":
         """An answer that comes bit by bit, on a connection of its own."""
         line = self._new_line(self._timeout)
         self._open_in_time(line)
@@ -271,7 +271,7 @@ class Connection:
         except BaseException:
             line.close()
             raise
-        return Stream(self.server, line, response)
+        return ResponseStream(self.server, line, response)
 
     # --- small things -------------------------------------------------------------------------------------------------
 
@@ -423,7 +423,7 @@ def _request_id_note(response: HTTPResponse, message: str) -> str:
 class _Waiting:
     """How long one request is tried again; the first allowance counts, from when it was given."""
 
-    def __init__(self, on_wait: Callable[[YardError, float], None] | None) -> None:
+    def __init__(self, on_wait: Callable[[ClusterError, float], None] | None) -> None:
         self._began = time.monotonic()
         self._give_up_at: float | None = None
         self._seconds = 0.0
@@ -437,7 +437,7 @@ class _Waiting:
             self._give_up_at = time.monotonic() + seconds
             self._seconds = seconds
 
-    def pause_or_raise(self, error: YardError) -> None:
+    def pause_or_raise(self, error: ClusterError) -> None:
         now = time.monotonic()
         if self._give_up_at is None or now > self._give_up_at:
             raise error from None
@@ -448,7 +448,7 @@ class _Waiting:
         self._pause = min(self._pause * 2 or 0.05, 0.5)
 
 
-class Stream:
+class ResponseStream:
     """An answer that comes bit by bit, for one thread to read to its end. Any thread may hang up."""
 
     def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:

@@ -1,7 +1,7 @@
 """What can go wrong between a program and a yard.
 
     GpuyardError
-    └── YardError
+    └── ClusterError
         ├── WrongAddress    caller: this is no address of a scheduler
         ├── Unreachable     outside: nobody answers there; trying again may help
         ├── UntrustedServer outside: another user of this machine answers; nothing was sent
@@ -20,18 +20,18 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.sdk.values import Task
 
 
-class YardError(GpuyardError):
+class ClusterError(GpuyardError):
     """The yard could not do what it was asked for."""
 
     may_have_arrived = False
     """Whether a scheduler may have got the request and obeyed it all the same."""
 
 
-class WrongAddress(YardError):
+class WrongAddress(ClusterError):
     """This is no address of a scheduler; give one such as http://127.0.0.1:8080."""
 
 
-class Unreachable(YardError):
+class Unreachable(ClusterError):
     """No scheduler answers. Start one with `gpuyard up`, or set GPUYARD_SERVER to the address of one that runs."""
 
     def __init__(self, message: str = "", *, may_have_arrived: bool = False, nothing_listens: bool = False) -> None:
@@ -41,15 +41,15 @@ class Unreachable(YardError):
         self.may_have_arrived = may_have_arrived
 
 
-class UntrustedServer(YardError):
+class UntrustedServer(ClusterError):
     """Another user of this machine answers at this address. Nothing was sent; accept that user if it runs the scheduler."""
 
 
-class NotAYard(YardError):
+class NotAYard(ClusterError):
     """Something answers at this address, but it is no gpuyard scheduler. Check GPUYARD_SERVER."""
 
 
-class Refused(YardError):
+class Refused(ClusterError):
     """The yard refused this."""
 
     def __init__(self, message: str, *, status: int, code: str, field: str | None = None) -> None:
@@ -79,7 +79,7 @@ class NotNow(Refused):
     """Not at the moment; the same request may be sent again."""
 
 
-class TaskFailed(YardError):
+class TaskFailed(ClusterError):
     """A task that was to succeed did not."""
 
     def __init__(self, task: Task) -> None:
@@ -87,7 +87,7 @@ class TaskFailed(YardError):
         self.task = task
 
 
-class TookTooLong(YardError, TimeoutError):
+class TookTooLong(ClusterError, TimeoutError):
     """It did not happen in the time given; it may still happen."""
 
 

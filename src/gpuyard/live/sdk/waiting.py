@@ -13,8 +13,8 @@ from queue import Empty, SimpleQueue
 
 import msgspec
 
-from gpuyard.live.sdk.connection import NOTICE_SECONDS, Connection, Stream
-from gpuyard.live.sdk.errors import NotAYard, NotNow, Refused, Unreachable, UntrustedServer, YardError
+from gpuyard.live.sdk.connection import NOTICE_SECONDS, Connection, ResponseStream
+from gpuyard.live.sdk.errors import ClusterError, NotAYard, NotNow, Refused, Unreachable, UntrustedServer
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
@@ -23,7 +23,7 @@ FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
 AWAY = (Unreachable, NotNow, UntrustedServer, NotAYard)
 """What a request can meet while a scheduler that was there is away."""
-OutageWatch = Callable[[YardError], None]
+OutageWatch = Callable[[ClusterError], None]
 """Told of an outage that lasts longer than a second: once for each kind of error that is met."""
 
 
@@ -33,14 +33,14 @@ class _Said(msgspec.Struct):
     task_id: str = ""
 
 
-class Ear:
+class EventListener:
     """Listens for facts in a thread of its own, so that whoever waits can also look at the clock."""
 
     def __init__(self, connection: Connection, tasks: Collection[int]) -> None:
         self._connection = connection
         self._query = {"task": f"task-{next(iter(tasks))}"} if len(tasks) == 1 else {}
         self._heard: SimpleQueue[int | None] = SimpleQueue()
-        self._stream: Stream | None = None
+        self._stream: ResponseStream | None = None
         self._open()
 
     def _open(self) -> None:
@@ -51,7 +51,7 @@ class Ear:
             return
         threading.Thread(target=self._listen, args=(self._stream,), name="gpuyard-events", daemon=True).start()
 
-    def _listen(self, stream: Stream) -> None:
+    def _listen(self, stream: ResponseStream) -> None:
         rest = b""
         try:
             for part in stream:
@@ -97,7 +97,7 @@ class Ear:
             self._stream.hang_up()
 
 
-def rumours(
+def changed_tasks(
     connection: Connection, tasks: Collection[int], *, timeout: float | None, idle_seconds: float = 15.0
 ) -> Iterator[int | None]:
     """Numbers of tasks something happened to; none: look at all of them yourself. It ends when the time is over.
@@ -106,33 +106,33 @@ def rumours(
     none comes every `idle_seconds`; without events, every moment.
     """
     over_at = None if timeout is None else time.monotonic() + timeout
-    ear = Ear(connection, tasks)
+    listener = EventListener(connection, tasks)
     pause = FIRST_LOOK_SECONDS
     try:
         yield None
         while over_at is None or time.monotonic() < over_at:
-            seconds = idle_seconds if ear.listens else pause
+            seconds = idle_seconds if listener.listens else pause
             if over_at is not None:
                 seconds = max(0.0, min(seconds, over_at - time.monotonic()))
-            task = ear.next(seconds)
-            pause = FIRST_LOOK_SECONDS if ear.listens else min(pause * 1.5, LAST_LOOK_SECONDS)
+            task = listener.next(seconds)
+            pause = FIRST_LOOK_SECONDS if listener.listens else min(pause * 1.5, LAST_LOOK_SECONDS)
             if task is None or task in tasks:
                 yield task
         yield None
     finally:
-        ear.close()
+        listener.close()
 
 
-class Patience:
+class OutageTolerance:
     """Lets a scheduler be away for a while."""
 
     def __init__(self, connection: Connection, watch: OutageWatch | None = None) -> None:
         self._connection = connection
         self._watch = watch
         self._away_since: float | None = None
-        self._told: set[type[YardError]] = set()
+        self._told: set[type[ClusterError]] = set()
 
-    def forgive(self, error: YardError) -> None:
+    def tolerate(self, error: ClusterError) -> None:
         """Go on, or say that it has been away for too long. A stranger where no scheduler ever answered is no outage."""
         if isinstance(error, UntrustedServer | NotAYard) and not self._connection.has_answered:
             raise error

@@ -12,13 +12,13 @@ from gpuyard.core.domain.values import TaskClass, TaskStatus
 from gpuyard.input.strict import Strict
 from gpuyard.live.wire.limits import (
     BudgetPeriod,
+    Description,
     GpuCount,
     GpuHours,
     Instant,
     Mebibytes,
     ModelName,
     NodeCount,
-    Note,
     Password,
     Percent,
     PositiveSeconds,
@@ -31,7 +31,7 @@ from gpuyard.live.wire.limits import (
 from gpuyard.live.wire.task_answers import ForecastAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import TaskRequest
 
-Role: TypeAlias = Literal["admin", "operator", "member", "viewer"]
+RoleName: TypeAlias = Literal["admin", "operator", "member", "viewer"]
 """Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
 UserName: TypeAlias = TenantName
 
@@ -188,7 +188,7 @@ class GpusAnswer(Struct, frozen=True, kw_only=True):
     gpus: list[GpuAnswer]
 
 
-class ClassQuota(Struct, frozen=True):
+class ClassQuotaFigures(Struct, frozen=True):
     """One class's part of the GPUs. Shares count as parts of a GPU."""
 
     quota: int
@@ -201,8 +201,8 @@ class QuotaAnswer(Struct, frozen=True, kw_only=True):
     """How the yard is split between online and batch work."""
 
     total_gpus: int
-    online: ClassQuota
-    batch: ClassQuota
+    online: ClassQuotaFigures
+    batch: ClassQuotaFigures
     online_percent: float
     batch_percent: float
     mode: QuotaMode
@@ -302,7 +302,7 @@ class UserAnswer(Struct, frozen=True, kw_only=True):
 
     username: str
     tenant_id: str
-    role: Role
+    role: RoleName
     system_user: str = ""
     """The system account that the user's tasks run as; empty: that of the tenant."""
 
@@ -320,7 +320,7 @@ class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     username: UserName
     password: Password | None = None
     tenant_id: TenantName = "default"
-    role: Role = "member"
+    role: RoleName = "member"
     system_user: SystemUser = ""
     """The system account that the user's tasks run as on nodes whose agent is root; empty: that of the tenant."""
 
@@ -397,7 +397,7 @@ class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority: Literal["high", "low"] | Priority | None = None
     task_class: TaskClass | None = field(name="class", default=None)
     name: Title | None = None
-    description: Note | None = None
+    description: Description | None = None
     tenant_id: TenantName | None = None
     project: Title | None = None
     require_fit: bool | None = None

@@ -18,7 +18,7 @@ from msgspec import Struct, inspect
 from msgspec.structs import force_setattr
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.document import Document, Unreadable, decoded, parse_yaml
+from gpuyard.input.document import InputDocument, Unreadable, decoded, parse_yaml
 from gpuyard.input.strict import Strict, WrongRequest
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> di
     return document.value
 
 
-def _parsed(content: bytes, source: str, complaints: list[str]) -> Document:
+def _parsed(content: bytes, source: str, complaints: list[str]) -> InputDocument:
     try:
         document = parse_yaml(decoded(content), most_values=MOST_VALUES)
     except Unreadable as error:

@@ -18,7 +18,7 @@ from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.task_answers import answer_of, gpu_ids
-from gpuyard.live.wire.tasks import spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -33,11 +33,11 @@ STATUSES: dict[type[fact.Event], TaskStatus] = {
 """Which status a task has from a fact on; `TaskEnded` says its own."""
 
 
-def happened(event: fact.Event, at: float, by: str) -> Fields:
+def event_answer(event: fact.Event, at: float, by: str) -> Fields:
     """What a fact says, as the API would say it."""
     told: Fields = {"type": type(event).__name__}
     if isinstance(event, fact.TaskSubmitted):
-        return told | {"task_id": spoken_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
+        return told | {"task_id": format_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
     if (status := STATUSES.get(type(event))) is not None:
         told["status"] = status
     for name in event.__struct_fields__:
@@ -68,7 +68,7 @@ def _submitted(event: fact.TaskSubmitted, at: float, by: str) -> Struct:
 
 
 def _task(task: TaskId) -> Fields:
-    return {"task_id": spoken_task_id(task)}
+    return {"task_id": format_task_id(task)}
 
 
 def _node(node: NodeId | NodeSpec) -> Fields:
@@ -110,7 +110,7 @@ def _tenant(tenant: Tenant) -> Fields:
 
 def _remains(remains: tuple[Any, ...]) -> Fields:
     """Of an attempt that is over: nodes that may still run it; of a node that is back: what it may still run."""
-    return {"remains": [spoken_task_id(one[0]) if isinstance(one, tuple) else one for one in remains]}
+    return {"remains": [format_task_id(one[0]) if isinstance(one, tuple) else one for one in remains]}
 
 
 def _instant(name: str) -> Callable[[float | None], Fields]:
@@ -133,7 +133,7 @@ FIELDS: dict[str, Callable[[Any], Fields]] = {
     "remains": _remains,
     "timeout_seconds": lambda seconds: {"timeout": seconds},
     "gpu_memory_mib": lambda mib: {"gpu_memory_mb": mib or None},
-    "last_task": lambda task: {"last_task_id": spoken_task_id(task) if task else None},
+    "last_task": lambda task: {"last_task_id": format_task_id(task) if task else None},
     "split": to_builtins,
     "gpu": _nothing,
     "tenant_key": _nothing,

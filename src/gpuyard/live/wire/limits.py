@@ -40,16 +40,16 @@ NodeNameOrNone: TypeAlias = Annotated[
 Title: TypeAlias = Annotated[
     str, Meta(max_length=200, pattern=_PLAIN, description="one line of text of at most 200 characters")
 ]
-Note: TypeAlias = Annotated[str, Meta(max_length=4096)]
+Description: TypeAlias = Annotated[str, Meta(max_length=4096)]
 ModelName: TypeAlias = Annotated[
     str,
     Meta(min_length=1, max_length=128, pattern=_PLAIN, description="a GPU model, one line of 1 to 128 characters"),
 ]
-CardNames: TypeAlias = Annotated[
+GpuSelectors: TypeAlias = Annotated[
     list[Annotated[int, Meta(ge=0, le=9999)] | Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]],
     Meta(max_length=10_000, description="a list of GPUs by number or UUID, such as [0, 1] or [GPU-5e1f...]"),
 ]
-PartOfACard: TypeAlias = Annotated[float, Meta(ge=1, le=100, description="a percentage from 1 to 100")]
+GpuPercent: TypeAlias = Annotated[float, Meta(ge=1, le=100, description="a percentage from 1 to 100")]
 SHORTEST_PASSWORD = 8
 LONGEST_PASSWORD = 1024
 Password: TypeAlias = Annotated[

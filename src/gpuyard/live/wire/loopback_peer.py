@@ -28,7 +28,7 @@ from gpuyard.live.wire import sock_diag
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 from gpuyard.system.backoff import Backoff
 
-Address = tuple[str, int]
+SocketAddress = tuple[str, int]
 """A host as numbers, and a port."""
 _Ip = IPv4Address | IPv6Address
 
@@ -52,13 +52,13 @@ def shared_user_label(uid: int) -> tuple[str, str]:
     return ("gpuyard/shared_user", f"{uid}@{machine}")
 
 
-class Connection:
+class LoopbackConnection:
     """One TCP connection, from our side. Make one when it is accepted and keep it as long: the kernel is asked once.
 
     It must not be found again by its addresses later: a port that was closed may be somebody else's next.
     """
 
-    def __init__(self, peer: Address, ours: Address) -> None:
+    def __init__(self, peer: SocketAddress, ours: SocketAddress) -> None:
         self.peer = peer
         self.ours = ours
 
@@ -68,13 +68,13 @@ class Connection:
         return uid_of_peer(self.peer, self.ours)
 
 
-def uid_of_peer(peer: Address, ours: Address) -> int | None:
+def uid_of_peer(peer: SocketAddress, ours: SocketAddress) -> int | None:
     """The user who owns the other end of a connection; none: it is not on loopback, or gone."""
     ends = _ends(peer, ours)
     if ends is None:
         return None
-    uid = uid_by_question(ends)
-    return uid_in_tables(ends) if uid is None else uid
+    uid = uid_by_sock_diag(ends)
+    return uid_by_proc_tables(ends) if uid is None else uid
 
 
 def owner_of_server(line: socket.socket, seconds: float) -> int | None:
@@ -84,11 +84,11 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
     accepts it in that time, `ConnectionError` if it was closed before.
     """
     peer, ours = line.getpeername()[:2], line.getsockname()[:2]
-    ends = Ends(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
+    ends = ConnectionEnds(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
     began, backoff = time.monotonic(), Backoff(0.0002, 0.05)
     while True:
-        uid = uid_by_question(ends)
-        uid = uid_in_tables(ends) if uid is None else uid
+        uid = uid_by_sock_diag(ends)
+        uid = uid_by_proc_tables(ends) if uid is None else uid
         if uid is not None:
             return uid
         waited = time.monotonic() - began
@@ -109,7 +109,7 @@ def is_on_this_machine(line: socket.socket) -> bool:
     return is_loopback(peer) or _plain(peer) == _plain(ours)
 
 
-class Ends(NamedTuple):
+class ConnectionEnds(NamedTuple):
     """Both ends of a connection, as the peer's socket has them: its own first."""
 
     peer: _Ip
@@ -118,13 +118,13 @@ class Ends(NamedTuple):
     our_port: int
 
 
-def uid_by_question(ends: Ends) -> int | None:
+def uid_by_sock_diag(ends: ConnectionEnds) -> int | None:
     """Ask for the one socket."""
     found = sock_diag.find(*ends)
     return found.uid if found and found.state == _ESTABLISHED and found.inode else None
 
 
-def uid_in_tables(ends: Ends) -> int | None:
+def uid_by_proc_tables(ends: ConnectionEnds) -> int | None:
     """Read through all sockets."""
     uid = _uid_in("tcp", ends)
     return _uid_in("tcp6", ends) if uid is None else uid
@@ -158,19 +158,19 @@ def _plain(host: str) -> _Ip:
     return address
 
 
-def _is_there(ends: Ends) -> bool:
+def _is_there(ends: ConnectionEnds) -> bool:
     """Whether the kernel knows the peer's socket, accepted or not."""
     return sock_diag.find(*ends) is not None or any(_row_in(table, ends) is not None for table in ("tcp", "tcp6"))
 
 
-def _ends(peer: Address, ours: Address) -> Ends | None:
+def _ends(peer: SocketAddress, ours: SocketAddress) -> ConnectionEnds | None:
     peer_ip, our_ip = _loopback(peer[0]), _loopback(ours[0])
     if peer_ip is None or our_ip is None or peer_ip.version != our_ip.version:
         return None
-    return Ends(peer_ip, peer[1], our_ip, ours[1])
+    return ConnectionEnds(peer_ip, peer[1], our_ip, ours[1])
 
 
-def _uid_in(table: str, ends: Ends) -> int | None:
+def _uid_in(table: str, ends: ConnectionEnds) -> int | None:
     row = _row_in(table, ends)
     if row is None:
         return None
@@ -178,7 +178,7 @@ def _uid_in(table: str, ends: Ends) -> int | None:
     return int(uid) if int(state, 16) == _ESTABLISHED and int(inode) else None
 
 
-def _row_in(table: str, ends: Ends) -> bytes | None:
+def _row_in(table: str, ends: ConnectionEnds) -> bytes | None:
     """What the table says behind the two addresses."""
     width = 4 if table == "tcp" else 16
     if len(ends.peer.packed) > width:

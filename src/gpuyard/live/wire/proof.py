@@ -45,12 +45,12 @@ def epoch_proof(key: bytes, yard: str, epoch: int, origin: int) -> bytes:
     return _mac(key, b"gpuyard epoch", yard.encode(), str(epoch).encode(), str(origin).encode())
 
 
-def same(one: bytes, other: bytes) -> bool:
+def proofs_equal(one: bytes, other: bytes) -> bool:
     """Whether two proofs are equal, in a time that does not tell where they differ."""
     return hmac.compare_digest(one, other)
 
 
-class Nonces:
+class NonceIssuer:
     """The nonces a scheduler gives out. Nothing is kept of those nobody used, so strangers can not fill its memory."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Nonces:
     def is_good(self, nonce: bytes, agent_nonce: bytes, now: float) -> bool:
         """Whether it is one of ours, for this agent, not too old and not used before."""
         head, seal = nonce[:16], nonce[16:]
-        if len(nonce) != NONCE_BYTES or not same(seal, self._seal(head, agent_nonce)):
+        if len(nonce) != NONCE_BYTES or not proofs_equal(seal, self._seal(head, agent_nonce)):
             return False
         age = now - int.from_bytes(head[8:]) / 1000
         return -1.0 <= age <= NONCE_SECONDS and nonce not in self._used

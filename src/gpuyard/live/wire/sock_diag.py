@@ -23,7 +23,7 @@ _ENDS_BYTES = 36
 """Of the 48 that name a socket: two ports and two addresses. An interface and a cookie follow."""
 
 
-class Found(NamedTuple):
+class SocketInfo(NamedTuple):
     """What the kernel says of a socket."""
 
     state: int
@@ -33,7 +33,7 @@ class Found(NamedTuple):
 
 def find(
     local: IPv4Address | IPv6Address, local_port: int, remote: IPv4Address | IPv6Address, remote_port: int
-) -> Found | None:
+) -> SocketInfo | None:
     """The socket with these ends, or nothing, where there is none or the kernel does not say."""
     family = socket.AF_INET if local.version == 4 else socket.AF_INET6
     ends = _PORTS.pack(local_port, remote_port) + local.packed.ljust(16, b"\0") + remote.packed.ljust(16, b"\0")
@@ -51,7 +51,7 @@ def find(
     _, state, _, _, named, _, _, _, uid, inode = _SOCKET.unpack_from(answer, _HEADER.size)
     if not _same_ends(named[:_ENDS_BYTES], ends, len(local.packed)):  # a listening socket, say
         return None
-    return Found(state, uid, inode)
+    return SocketInfo(state, uid, inode)
 
 
 def _same_ends(named: bytes, ends: bytes, width: int) -> bool:

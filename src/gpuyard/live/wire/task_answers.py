@@ -8,7 +8,7 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.task import TaskRange, TaskSpec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TaskStatus
 from gpuyard.live.wire.limits import Instant, instant_of
-from gpuyard.live.wire.tasks import LEAST_RANGE, WorkRequest, spoken_priority, spoken_task_id
+from gpuyard.live.wire.tasks import LEAST_RANGE, WorkRequest, format_priority, format_task_id
 
 
 class ForecastAnswer(Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ def answer_of(
     request_id: str = "",
 ) -> TaskAnswer:
     """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
-    ask, name = spec.resources, spoken_task_id(id)
+    ask, name = spec.resources, format_task_id(id)
     gpus = gpu_ids(placement)
     nodes = [str(part.node) for part in placement.slices] if placement else []
     share, estimate = ask.share, spec.estimate
@@ -144,7 +144,7 @@ def answer_of(
         task_id=name,
         id=name,
         status=status,
-        priority=spoken_priority(spec.task_class, priority, spec.priority_in_words),
+        priority=format_priority(spec.task_class, priority, spec.priority_in_words),
         task_class=spec.task_class,
         gpu_count=ask.gpus,
         command=list(spec.command) if isinstance(spec.command, tuple) else spec.command,
@@ -204,12 +204,12 @@ def answer_of(
 
 def _spoken_dependencies(tasks: tuple[TaskId, ...], ranges: tuple[TaskRange, ...]) -> list[str]:
     """`task-7`, and `task-1..task-2000` for a long range: an answer never lists the tasks of a large array one by one."""
-    spoken = [spoken_task_id(task) for task in tasks]
+    spoken = [format_task_id(task) for task in tasks]
     for first, last in ranges:
         if last - first + 1 < LEAST_RANGE:
-            spoken += [spoken_task_id(TaskId(task)) for task in range(first, last + 1)]
+            spoken += [format_task_id(TaskId(task)) for task in range(first, last + 1)]
         else:
-            spoken.append(f"{spoken_task_id(first)}..{spoken_task_id(last)}")
+            spoken.append(f"{format_task_id(first)}..{format_task_id(last)}")
     return spoken
 
 

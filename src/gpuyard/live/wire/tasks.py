@@ -13,18 +13,18 @@ from msgspec.structs import asdict, replace
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskRange, TaskSpec, ranges_in
 from gpuyard.core.domain.validation import check_spec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.wire.limits import (
     AbsolutePath,
     CpuCount,
+    Description,
     EnvName,
     GpuCount,
     Labels,
     Mebibytes,
     ModelName,
     NodeCount,
-    Note,
     PositiveSeconds,
     Priority,
     Retries,
@@ -35,7 +35,7 @@ from gpuyard.live.wire.limits import (
 
 HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
-PRIORITY_IN_THE_MIDDLE = 50
+MEDIUM_PRIORITY = 50
 MOST_BYTES = 128 * 1024
 """Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
 MOST_IN_A_BATCH = 100_000
@@ -49,7 +49,7 @@ PLACE = "tasks["
 """How a task of the same batch begins: `tasks[2]`."""
 LARGEST_ID = 2**63 - 1
 
-SET_BY_US = frozenset(
+RESERVED_VARIABLES = frozenset(
     {
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
@@ -63,12 +63,12 @@ SET_BY_US = frozenset(
 )
 """Variables that say which GPUs and which place in a gang a task has. So do all that begin with GPUYARD_."""
 
-TaskRef: TypeAlias = Annotated[
+TaskReference: TypeAlias = Annotated[
     Annotated[int, Meta(ge=1, le=LARGEST_ID)]
     | Annotated[str, Meta(pattern=r"^((task-)?[1-9][0-9]{0,18}|tasks\[(0|[1-9][0-9]{0,5})\])$(?!\n)")],
     Meta(description='a task\'s number or id, such as 7 or "task-7"; in a batch also "tasks[2]", the third of it'),
 ]
-TaskRefs: TypeAlias = Annotated[list[TaskRef], Meta(max_length=10_000)]
+TaskReferences: TypeAlias = Annotated[list[TaskReference], Meta(max_length=10_000)]
 Argument: TypeAlias = Annotated[str, Meta(max_length=MOST_BYTES)]
 Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096)]
 
@@ -119,7 +119,7 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """A line for the shell, or a list of arguments. Left out: a lease, GPUs without a process."""
     env: Environment | None = None
     name: Title | None = None
-    description: Note | None = None
+    description: Description | None = None
     tenant_id: TenantName | None = None
     project: Title | None = None
     task_class: TaskClass | None = field(name="class", default=None)
@@ -139,9 +139,9 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Longest run of one attempt, in seconds. A lease ends by it too."""
     retries: Retries | None = None
     """Further attempts after its own failures. A lost node does not count."""
-    depends_on: TaskRefs | None = None
+    depends_on: TaskReferences | None = None
     """Starts after all of these succeeded; cancelled if one does not."""
-    after_any: TaskRefs | None = None
+    after_any: TaskReferences | None = None
     """Starts after all of these ended, however they did."""
     array: ArrayRequest | None = None
     work_dir: AbsolutePath | None = None
@@ -205,7 +205,7 @@ def specs_of(
     *,
     default_tenant: str,
     default_class: TaskClass = TaskClass.BATCH,
-    default_priority: int = PRIORITY_IN_THE_MIDDLE,
+    default_priority: int = MEDIUM_PRIORITY,
     default_timeout: float | None = None,
     max_gpu_memory_mib: int | None = None,
     user: str = "",
@@ -261,18 +261,18 @@ def specs_of(
     return [replace(spec, array_index=index) for index in range(request.array.count)]
 
 
-def work_of(request: TaskRequest) -> Work | None:
+def work_of(request: TaskRequest) -> WorkloadSpec | None:
     """What a request says that it computes; only whole GPUs can be foreseen."""
     if request.work is None:
         return None
     if request.gpu_fraction not in {None, 1} or request.gpu_count == 0 or request.command is None:
         message = "work says what a command computes on whole GPUs; give a command and at least one whole GPU."
         raise WrongRequest("Contradiction", message, "work")
-    return Work(**asdict(request.work))
+    return WorkloadSpec(**asdict(request.work))
 
 
 def class_and_priority(
-    request: TaskRequest, default_class: TaskClass, default_priority: int = PRIORITY_IN_THE_MIDDLE
+    request: TaskRequest, default_class: TaskClass, default_priority: int = MEDIUM_PRIORITY
 ) -> tuple[TaskClass, int]:
     """Which class and which place in it. `class` may say again what `high` and `low` mean, but not the opposite."""
     said = request.priority
@@ -288,7 +288,7 @@ def class_and_priority(
     return request.task_class or default_class, default_priority if said is None else said
 
 
-def spoken_priority(task_class: TaskClass, priority: int, in_words: bool) -> str | int:
+def format_priority(task_class: TaskClass, priority: int, in_words: bool) -> str | int:
     """As it was sent: a word while the task still has what the word means, otherwise a number."""
     if in_words and (task_class, priority) == HIGH:
         return "high"
@@ -400,7 +400,7 @@ def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
 def check_names(where: str, names: Mapping[str, str]) -> None:
     """Refuse variables that are ours to set."""
     for name in names:
-        if name in SET_BY_US or name.startswith("GPUYARD_"):
+        if name in RESERVED_VARIABLES or name.startswith("GPUYARD_"):
             message = f"{name} is set by gpuyard for every task and can not be given in {where}; leave it out."
             raise WrongRequest("ReservedName", message, f"{where}.{name}")
 
@@ -444,7 +444,7 @@ def check_counts(requests: Sequence[TaskRequest]) -> None:
                 edges += len(refs)
             else:
                 single, ranges = _task_ids(refs)
-                edges += count * (len(single) + len(ranges) + len(places_of(refs)))
+                edges += count * (len(single) + len(ranges) + len(batch_positions(refs)))
             if named > MOST_EDGES or edges > MOST_EDGES:
                 message = (
                     f"The tasks of this request have more than {MOST_EDGES:,} dependencies together, the most that one "
@@ -464,7 +464,7 @@ def _task_ids(refs: list[str | int] | None) -> tuple[tuple[TaskId, ...], tuple[T
     return ranges_in((TaskId(ref) if isinstance(ref, int) else parse_task_id(ref) for ref in known), LEAST_RANGE)
 
 
-def places_of(refs: list[str | int] | None) -> tuple[int, ...]:
+def batch_positions(refs: list[str | int] | None) -> tuple[int, ...]:
     """Those that stand in the same batch, by their places in it."""
     return tuple(dict.fromkeys(int(str(ref)[len(PLACE) : -1]) for ref in refs or () if _is_place(ref)))
 
@@ -482,6 +482,6 @@ def parse_task_id(text: str) -> TaskId:
     raise WrongRequest("UnknownTask", f'There is no task {shown}; ids look like "task-7".', "task_id", status=404)
 
 
-def spoken_task_id(task: TaskId) -> str:
+def format_task_id(task: TaskId) -> str:
     """`task-7`."""
     return f"task-{task}"

@@ -20,9 +20,9 @@ from gpuyard.plan.executor.execution_state import NOWHERE, CallStatus, Execution
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Failed,
     Forget,
     GiveBack,
@@ -35,7 +35,7 @@ from gpuyard.plan.executor.messages import (
     Tick,
     Unload,
 )
-from gpuyard.plan.executor.work import Assignment, Remaining, Work
+from gpuyard.plan.executor.work import Assignment, RemainingWork, Work
 
 QUIET: Final = 0.25
 """An idle GPU that found nothing to steal does not look again for this part of the mean call."""
@@ -117,7 +117,7 @@ class Executor:
         self._load_failures: dict[tuple[int, int], int] = {}
         self._load_troubles: dict[int, str] = {}
         """What was said last when a model could not be loaded."""
-        self._commands: list[Command] = []
+        self._commands: list[ExecutorCommand] = []
         self._restless: set[int] = set()
         self._widest = max(work.width, default=1)
         self._last_held = [NOWHERE] * len(work.speed)
@@ -167,7 +167,7 @@ class Executor:
 
     # --- what happens ---------------------------------------------------------------------------------------------------
 
-    def begin(self, now: float) -> list[Command]:
+    def begin(self, now: float) -> list[ExecutorCommand]:
         """All GPUs that are there have a worker that is ready."""
         self._restless.update(range(len(self.execution.gpus)))
         return self.handle(Tick(), now)
@@ -177,7 +177,7 @@ class Executor:
         self._remove(gpu)
         self._commands.clear()
 
-    def handle(self, event: Event, now: float) -> list[Command]:
+    def handle(self, event: ExecutorEvent, now: float) -> list[ExecutorCommand]:
         """What is to be done because of an event."""
         self.execution.now = max(self.execution.now, now)
         match event:
@@ -560,7 +560,7 @@ class Executor:
             self._forget_result_of(earlier)
         self._restless.update(gpu for gpu, state in enumerate(execution.gpus) if state.idle)
 
-    def _remaining(self) -> Remaining:
+    def _remaining(self) -> RemainingWork:
         execution, work = self.execution, self._work
         waiting = [call for call in range(len(work)) if execution.status[call] is CallStatus.WAITS]
         runnable = {
@@ -579,7 +579,7 @@ class Executor:
                     grown.append(later)
         calls = [call for call in waiting if call not in left_out]
         order = sorted(range(len(calls)), key=lambda i: (execution.due_start[calls[i]], work.rank[calls[i]]))
-        return Remaining(
+        return RemainingWork(
             execution.now,
             calls,
             [execution.estimates.seconds(call) for call in calls],

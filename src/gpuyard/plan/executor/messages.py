@@ -7,7 +7,7 @@ counts twice, however late it comes.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuyard.plan.executor.work import Assignment, Remaining
+from gpuyard.plan.executor.work import Assignment, RemainingWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class GiveBack:
 class PlanAgain:
     """Plan what is left; `Planned` brings the answer. Meanwhile the old plan is followed."""
 
-    remaining: Remaining
+    remaining: RemainingWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Forget:
     result: object
 
 
-Command = Load | Unload | Call | Stop | GiveBack | PlanAgain | Forget
+ExecutorCommand = Load | Unload | Call | Stop | GiveBack | PlanAgain | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +131,4 @@ class Tick:
     """Time has passed."""
 
 
-Event = Done | Failed | Lost | Back | Reclaimed | Planned | Tick
+ExecutorEvent = Done | Failed | Lost | Back | Reclaimed | Planned | Tick

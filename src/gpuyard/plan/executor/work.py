@@ -84,7 +84,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class RemainingWork:
     """What is left to be planned at an instant: which calls, and the GPUs as they are."""
 
     now_s: float

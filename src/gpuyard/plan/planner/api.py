@@ -29,7 +29,7 @@ from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import STRATEGIES, Budget, can_plan
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def solve(
         def keep_going() -> bool:
             return not watch.stopped() and not (limited and perf_counter() - began >= seconds)
 
-        plan = solver(problem, Budget(seed, rounds, keep_going, used, watch.better))
+        plan = solver(problem, SearchBudget(seed, rounds, keep_going, used, watch.better))
         if power is not None and max_slowdown is not None:
             plan = with_power_levels(problem, plan, power, max_slowdown)
     planning_s = perf_counter() - began
@@ -220,7 +220,7 @@ def prepare(strategy: str) -> float:
     """Let a strategy load and compile what it needs, on a problem of a few calls, once a process; the seconds it took."""
     solver = strategy_named(strategy)
     began = perf_counter()
-    solver(problem_of(generate("agentic", 24, 2)), Budget(rounds=1))
+    solver(problem_of(generate("agentic", 24, 2)), SearchBudget(rounds=1))
     return perf_counter() - began
 
 

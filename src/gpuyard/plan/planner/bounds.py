@@ -40,18 +40,18 @@ CUTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LowerBound:
     """A makespan that no plan is below, and the reason."""
 
     seconds: float
     reason: str
 
 
-def lower_bound(problem: Problem) -> Bound:
+def lower_bound(problem: Problem) -> LowerBound:
     """The best of all."""
     found = bounds(problem)
     reason = max(found, key=lambda name: found[name])
-    return Bound(found[reason], reason)
+    return LowerBound(found[reason], reason)
 
 
 def bounds(problem: Problem) -> dict[str, float]:

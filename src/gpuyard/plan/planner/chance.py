@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from gpuyard.plan.planner.problem import Floats
 
-Words = NDArray[np.uint64]
+RandomWords = NDArray[np.uint64]
 
 _STEP, _FIRST, _SECOND = (np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
-def words(seed: int, count: int) -> Words:
+def words(seed: int, count: int) -> RandomWords:
     """The first draws of a seed: 64 bits each."""
     state = np.uint64(seed % 2**64) + np.arange(1, count + 1, dtype=np.uint64) * _STEP
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND
-    mixed: Words = state ^ (state >> np.uint64(31))
+    mixed: RandomWords = state ^ (state >> np.uint64(31))
     return mixed
 
 
@@ -29,7 +29,7 @@ class Chance:
         self._seed = seed
         self._drawn = 0
 
-    def words(self, count: int) -> Words:
+    def words(self, count: int) -> RandomWords:
         """The next draws of 64 bits."""
         begins = (self._seed + self._drawn * int(_STEP)) % 2**64
         self._drawn += count

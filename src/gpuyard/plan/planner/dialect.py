@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gpuyard.input.error_location import LocatedError, Path, spoken_path
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.error_location import FieldPath, LocatedError, format_path
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.plan.planner.instance import (
     Instance,
     WrittenGpu,
@@ -38,11 +38,11 @@ class _Words:
         self.usual = [(words.split() or [name])[0] for name, words in names.items()]
         """One word for each thing, as the workflow file format has it."""
 
-    def unknown(self, word: Any, path: Path) -> LocatedError:
+    def unknown(self, word: Any, path: FieldPath) -> LocatedError:
         """The complaint."""
-        near = nearest(str(word), self.ours)
+        near = closest_word(str(word), self.ours)
         hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
-        where = spoken_path(path) if path else "the file"
+        where = format_path(path) if path else "the file"
         return LocatedError((*path, word), f'There is no "{word}" in {where}; {hint}', names_place=True)
 
 
@@ -84,7 +84,7 @@ _REQUEST: Final = _Words(
 _ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
-def in_our_words(said: Mapping[str, Any], spelled: dict[Path, Path]) -> dict[str, Any]:
+def in_our_words(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
     """The same as an instance is written; `spelled` gets the path in the file for each path in there."""
     ours = _renamed(said, _TOP, (), (), spelled)
     memory = ours.pop("gpu_memory_gb", None)
@@ -100,9 +100,9 @@ def in_our_words(said: Mapping[str, Any], spelled: dict[Path, Path]) -> dict[str
 def _renamed(
     said: Mapping[str, Any],
     words: _Words,
-    path: Path,
-    theirs: Path,
-    spelled: dict[Path, Path],
+    path: FieldPath,
+    theirs: FieldPath,
+    spelled: dict[FieldPath, FieldPath],
     *,
     has_name: bool = False,
 ) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _renamed(
     return ours
 
 
-def _objects(said: Any, path: Path, *, named: bool = False) -> list[Mapping[str, Any]]:
+def _objects(said: Any, path: FieldPath, *, named: bool = False) -> list[Mapping[str, Any]]:
     """A list of objects. `named`: it may be a mapping from their ids, too."""
     if named and isinstance(said, Mapping):
         said = [{"id": name, **item} if isinstance(item, Mapping) else item for name, item in said.items()]
@@ -136,7 +136,7 @@ def _objects(said: Any, path: Path, *, named: bool = False) -> list[Mapping[str,
     return said
 
 
-def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[Path, Path]) -> dict[str, Any]:
+def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
     """A mapping by name, which may have been a list of things that say their name."""
     said = ours.get(key, {})
     made: dict[str, Any] = {}
@@ -156,7 +156,7 @@ def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[Path, 
     return made
 
 
-def _workflow(said: dict[str, Any], path: Path, spelled: dict[Path, Path]) -> dict[str, Any]:
+def _workflow(said: dict[str, Any], path: FieldPath, spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
     """Nodes with what they wait for; edges say the same from outside."""
     theirs = spelled.get(path, path)
     nodes: dict[str, dict[str, Any]] = {}
@@ -182,7 +182,7 @@ def _workflow(said: dict[str, Any], path: Path, spelled: dict[Path, Path]) -> di
     return {**said, "nodes": made}
 
 
-def _ends(edge: Any, path: Path) -> tuple[str, str]:
+def _ends(edge: Any, path: FieldPath) -> tuple[str, str]:
     if isinstance(edge, Mapping):
         edge = _renamed(edge, _ENDS, (), path, {})
         edge = [edge["from"], edge["to"]] if edge.keys() == {"from", "to"} else None
@@ -191,10 +191,10 @@ def _ends(edge: Any, path: Path) -> tuple[str, str]:
     return _name(edge[0], path), _name(edge[1], path)
 
 
-def _requests(ours: dict[str, Any], spelled: dict[Path, Path]) -> list[dict[str, Any]]:
+def _requests(ours: dict[str, Any], spelled: dict[FieldPath, FieldPath]) -> list[dict[str, Any]]:
     made = []
     for place, request in enumerate(_objects(ours.get("requests", []), ("requests",), named=True)):
-        path: Path = ("requests", place)
+        path: FieldPath = ("requests", place)
         one = _renamed(request, _REQUEST, path, path, spelled)
         one |= {word: _name(one[word], spelled[(*path, word)]) for word in ("id", "workflow") if word in one}
         if isinstance(one.get("exec_times"), Mapping):
@@ -203,7 +203,7 @@ def _requests(ours: dict[str, Any], spelled: dict[Path, Path]) -> list[dict[str,
     return made
 
 
-def _times(workflows: dict[str, Any], request: dict[str, Any], path: Path) -> Any:
+def _times(workflows: dict[str, Any], request: dict[str, Any], path: FieldPath) -> Any:
     """Times by node, as a list in the order of the workflow's nodes; what is not said is the node's own."""
     workflow = workflows.get(request.get("workflow", ""))
     if workflow is None:
@@ -219,7 +219,7 @@ def _times(workflows: dict[str, Any], request: dict[str, Any], path: Path) -> An
     return [times.get(node, seconds) for node, seconds in usual.items()]
 
 
-def _gpus(said: Any, memory_gb: Any, spelled: dict[Path, Path]) -> Any:
+def _gpus(said: Any, memory_gb: Any, spelled: dict[FieldPath, FieldPath]) -> Any:
     """A count, a count with what they are like, or a list of GPUs or of their ids."""
     theirs = spelled.get(("gpus",), ("gpus",))
     like: dict[str, Any] = {} if memory_gb is None else {"memory_gb": memory_gb}
@@ -240,7 +240,7 @@ def _gpus(said: Any, memory_gb: Any, spelled: dict[Path, Path]) -> Any:
     ]
 
 
-def _name(said: Any, path: Path) -> str:
+def _name(said: Any, path: FieldPath) -> str:
     """Names may be written as numbers."""
     if isinstance(said, int) and not isinstance(said, bool):
         return str(said)

@@ -24,7 +24,7 @@ from gpuyard.core.domain.board_power import IDLE_PART, known_watts
 from gpuyard.plan.planner.compiled.power_levels import choose_power_levels, earliest_starts
 from gpuyard.plan.planner.compiled.timing import order_of
 from gpuyard.plan.planner.plan import Plan, in_order, loads
-from gpuyard.plan.planner.problem import Floats, Gpu, Ints, Level, Problem
+from gpuyard.plan.planner.problem import Floats, Ints, Level, PlannerGpu, Problem
 
 JOULES_A_KWH: Final = 3.6e6
 STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -90,7 +90,7 @@ def with_power_levels(problem: Problem, plan: Plan, power: Power, slower: float 
     return best
 
 
-def _known(gpu: Gpu) -> tuple[float, tuple[Level, ...]] | None:
+def _known(gpu: PlannerGpu) -> tuple[float, tuple[Level, ...]] | None:
     """Idle watts and levels."""
     if gpu.levels:
         return gpu.idle_watts, gpu.levels
@@ -113,11 +113,11 @@ def _choices(problem: Problem, plan: Plan, power: Power) -> tuple[Floats, Floats
     return np.where(np.isnan(seconds), np.inf, seconds), np.where(np.isnan(joules), np.inf, joules)
 
 
-Graph = tuple[Ints, Floats, Ints, Ints, Floats]
+TimedGraph = tuple[Ints, Floats, Ints, Ints, Floats]
 """The calls by start, when each could begin alone, and whom it follows how much later (as `before_at`, `before`, lag)."""
 
 
-def _graph(problem: Problem, plan: Plan) -> Graph:
+def _graph(problem: Problem, plan: Plan) -> TimedGraph:
     """What keeps calls waiting while nobody changes GPUs or order: dependencies, the call before on each GPU, loading."""
     calls = problem.calls
     at_least = np.maximum(calls.earliest_s, 0.0)
@@ -137,7 +137,7 @@ def _graph(problem: Problem, plan: Plan) -> Graph:
     return order_of(problem, plan), at_least, at, whom, np.concatenate(lag)[by_call]
 
 
-def _levels(graph: Graph, seconds: Floats, joules: Floats, until: float) -> Ints:
+def _levels(graph: TimedGraph, seconds: Floats, joules: Floats, until: float) -> Ints:
     """First everybody may go down by one level, then by two, …: the first step down saves most, so slack is shared."""
     level = np.zeros(len(seconds), dtype=np.int32)
     for lowest in range(1, seconds.shape[1]):

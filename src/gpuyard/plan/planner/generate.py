@@ -32,12 +32,12 @@ from gpuyard.plan.planner.instance import (
 )
 from gpuyard.plan.planner.problem import Floats
 
-Edges = list[tuple[int, ...]]
+WorkflowEdges = list[tuple[int, ...]]
 """For each node the nodes it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ModelKind:
     """A model, and how long a call of it usually takes."""
 
     name: str
@@ -47,32 +47,36 @@ class Kind:
 
 
 SMALL: Final = (
-    Kind("embed-1b", 2, 0.4),
-    Kind("rerank-1b", 2, 0.6),
-    Kind("guard-2b", 4, 0.8),
-    Kind("tts-1b", 3, 1.5),
-    Kind("asr-2b", 3, 2.5),
-    Kind("vision-7b", 15, 3.0),
-    Kind("chat-8b", 16, 4.0),
-    Kind("math-7b", 15, 5.0),
-    Kind("code-14b", 28, 6.0),
-    Kind("image-12b", 24, 8.0),
+    ModelKind("embed-1b", 2, 0.4),
+    ModelKind("rerank-1b", 2, 0.6),
+    ModelKind("guard-2b", 4, 0.8),
+    ModelKind("tts-1b", 3, 1.5),
+    ModelKind("asr-2b", 3, 2.5),
+    ModelKind("vision-7b", 15, 3.0),
+    ModelKind("chat-8b", 16, 4.0),
+    ModelKind("math-7b", 15, 5.0),
+    ModelKind("code-14b", 28, 6.0),
+    ModelKind("image-12b", 24, 8.0),
 )
-LARGE: Final = (Kind("judge-32b", 64, 7.0), Kind("video-5b", 12, 20.0))
-WIDE: Final = (Kind("chat-70b", 70, 9.0, 2), Kind("code-120b", 60, 12.0, 4), Kind("chat-400b", 50, 20.0, 8))
+LARGE: Final = (ModelKind("judge-32b", 64, 7.0), ModelKind("video-5b", 12, 20.0))
+WIDE: Final = (
+    ModelKind("chat-70b", 70, 9.0, 2),
+    ModelKind("code-120b", 60, 12.0, 4),
+    ModelKind("chat-400b", 50, 20.0, 8),
+)
 
 
 # --- what workflows look like ----------------------------------------------------------------------------------------
 
 
-def _chain(least: int, most: int) -> Callable[[Chance], Edges]:
-    def drawn(chance: Chance) -> Edges:
+def _chain(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
+    def drawn(chance: Chance) -> WorkflowEdges:
         return [(i - 1,) if i else () for i in range(chance.between(least, most))]
 
     return drawn
 
 
-def _graph(least: int, most: int) -> Callable[[Chance], Edges]:
+def _graph(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
     """Every node but the first waits for one of the four before it, and for each other of them one time in four."""
 
     def waits_for(chance: Chance, node: int) -> tuple[int, ...]:
@@ -80,34 +84,34 @@ def _graph(least: int, most: int) -> Callable[[Chance], Edges]:
         one = near[chance.below(len(near))]
         return tuple(i for i in near if i == one or chance.below(4) == 0)
 
-    def drawn(chance: Chance) -> Edges:
+    def drawn(chance: Chance) -> WorkflowEdges:
         return [waits_for(chance, i) if i else () for i in range(chance.between(least, most))]
 
     return drawn
 
 
-def _fanout(chance: Chance) -> Edges:
+def _fanout(chance: Chance) -> WorkflowEdges:
     workers = chance.between(4, 12)
     return [(), *[(0,)] * workers, tuple(range(1, workers + 1))]
 
 
-def _diamond(_: Chance) -> Edges:
+def _diamond(_: Chance) -> WorkflowEdges:
     return [(), (0,), (0,), (1, 2)]
 
 
 # --- which model each node calls -------------------------------------------------------------------------------------
 
 
-def _any(chance: Chance, kinds: list[Kind], edges: Edges) -> list[Kind]:
+def _any(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     return [kinds[chance.below(len(kinds))] for _ in edges]
 
 
-def _workers_alike(chance: Chance, kinds: list[Kind], edges: Edges) -> list[Kind]:
+def _workers_alike(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     first, worker, last = _any(chance, kinds, edges[:3])
     return [first, *[worker] * (len(edges) - 2), last]
 
 
-def _two_are_hot(chance: Chance, kinds: list[Kind], edges: Edges) -> list[Kind]:
+def _two_are_hot(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     """Six of ten calls go to the first two models."""
     return [kinds[chance.below(2)] if chance.below(10) < 6 else kinds[chance.below(len(kinds))] for _ in edges]
 
@@ -115,26 +119,26 @@ def _two_are_hot(chance: Chance, kinds: list[Kind], edges: Edges) -> list[Kind]:
 # --- the families ----------------------------------------------------------------------------------------------------
 
 
-def _some(count: int, of: tuple[Kind, ...] = SMALL) -> Callable[[Chance], list[Kind]]:
+def _some(count: int, of: tuple[ModelKind, ...] = SMALL) -> Callable[[Chance], list[ModelKind]]:
     """So many different models, in an order by chance."""
 
-    def drawn(chance: Chance) -> list[Kind]:
+    def drawn(chance: Chance) -> list[ModelKind]:
         left = list(of)
         return [left.pop(chance.below(len(left))) for _ in range(count)]
 
     return drawn
 
 
-def _three_and_wide(chance: Chance) -> list[Kind]:
+def _three_and_wide(chance: Chance) -> list[ModelKind]:
     return [*_some(3)(chance), *WIDE]
 
 
-def _all_and_one_wide(_: Chance) -> list[Kind]:
+def _all_and_one_wide(_: Chance) -> list[ModelKind]:
     return [*SMALL, WIDE[0]]
 
 
-def _two_dozen_large(chance: Chance) -> list[Kind]:
-    return [Kind(f"big-{i}", chance.between(40, 74), chance.between(30, 200) / 100) for i in range(24)]
+def _two_dozen_large(chance: Chance) -> list[ModelKind]:
+    return [ModelKind(f"big-{i}", chance.between(40, 74), chance.between(30, 200) / 100) for i in range(24)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +146,9 @@ class Family:
     """How problems of one family are drawn."""
 
     workflows: int
-    kinds: Callable[[Chance], list[Kind]]
-    edges: Callable[[Chance], Edges]
-    choose: Callable[[Chance, list[Kind], Edges], list[Kind]] = _any
+    kinds: Callable[[Chance], list[ModelKind]]
+    edges: Callable[[Chance], WorkflowEdges]
+    choose: Callable[[Chance, list[ModelKind], WorkflowEdges], list[ModelKind]] = _any
     scatter: float = 0.4
     times: float = 1.0
     """Calls take so many times their model's usual time."""
@@ -223,11 +227,13 @@ def generate(
     )
 
 
-def _fits(kind: Kind, memory: list[int]) -> bool:
+def _fits(kind: ModelKind, memory: list[int]) -> bool:
     return sum(gb >= kind.memory_gb for gb in memory) >= kind.gpus  # those of 80 GB come first, so they are neighbours
 
 
-def _shape(chance: Chance, family: Family, kinds: list[Kind], nodes: int | None) -> tuple[Edges, list[Kind]]:
+def _shape(
+    chance: Chance, family: Family, kinds: list[ModelKind], nodes: int | None
+) -> tuple[WorkflowEdges, list[ModelKind]]:
     """The graph of a workflow, and who is called where. Long chains are cut so that there are a few requests."""
     edges = family.edges(chance)
     if nodes is not None:

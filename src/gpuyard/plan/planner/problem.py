@@ -1,6 +1,6 @@
 """A problem: models, GPUs, workflows, and the requests that run through them.
 
-What people wrote is kept as values (`Model`, `Gpu`, `Workflow`, `Request`); what strategies compute with is kept in
+What people wrote is kept as values (`Model`, `PlannerGpu`, `Workflow`, `Request`); what strategies compute with is kept in
 columns, one entry a *call* (one node of one request), since a million of them has to fit and be quick:
 
     request r0 of workflow w0 (nodes a → b, a → c)     call:      0  1  2
@@ -50,7 +50,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class PlannerGpu:
     """One GPU. Calls take `seconds / speed` on it; a group is as fast as its slowest."""
 
     id: int | str
@@ -113,7 +113,7 @@ class Problem:
 
     name: str
     models: tuple[Model, ...]
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[PlannerGpu, ...]
     workflows: tuple[Workflow, ...]
     requests: Requests
     calls: Calls

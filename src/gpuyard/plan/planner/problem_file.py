@@ -20,10 +20,10 @@ from msgspec import UNSET, Raw
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input import strict
 from gpuyard.input.document import parse, with_line, without_repeated_names
-from gpuyard.input.error_location import LocatedError, Path, spoken_path
+from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.plan.planner.dialect import in_our_words
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
-from gpuyard.plan.planner.problem import Calls, Gpu, Level, Model, Problem, Requests, Workflow
+from gpuyard.plan.planner.problem import Calls, Level, Model, PlannerGpu, Problem, Requests, Workflow
 from gpuyard.plan.planner.validate import validate
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
@@ -33,7 +33,7 @@ _LARGEST_WITH_PAIRS: Final = 16_000_000
 
 def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
     """A problem from its text. `gpus`: so many GPUs instead of those in the file, like them in turn."""
-    spelled: dict[Path, Path] = {}
+    spelled: dict[FieldPath, FieldPath] = {}
     """Paths as the file has them, where it has other words than we."""
     try:
         said = _quick(text) or _careful(text, spelled)
@@ -79,7 +79,7 @@ def _quick(text: bytes) -> Instance | None:
     return said
 
 
-def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
+def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
     said = parse(text).value
     if not isinstance(said, Mapping) or not said:
         raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
@@ -98,19 +98,19 @@ def _careful(text: bytes, spelled: dict[Path, Path]) -> Instance:
             (error.path, theirs),
             (error.path[:-1], theirs[:-1]),
         ):  # an unknown word is named with its place
-            if ours and spoken_path(ours) in sentence:
-                sentence = sentence.replace(spoken_path(ours), spoken_path(at), 1)
+            if ours and format_path(ours) in sentence:
+                sentence = sentence.replace(format_path(ours), format_path(at), 1)
                 break
         raise LocatedError(theirs, sentence, names_place=True) from None
 
 
-def _in_their_words(ours: Path, spelled: Mapping[Path, Path]) -> Path:
+def _in_their_words(ours: FieldPath, spelled: Mapping[FieldPath, FieldPath]) -> FieldPath:
     """A path as the file has it."""
     known = next((n for n in range(len(ours), 0, -1) if ours[:n] in spelled), 0)
     return (*spelled[ours[:known]], *ours[known:]) if known else ours
 
 
-def _finite(said: Any, path: Path) -> None:
+def _finite(said: Any, path: FieldPath) -> None:
     """YAML can write figures that are none."""
     if isinstance(said, float) and not isfinite(said):
         raise LocatedError(path, f"this is {said}; all figures must be finite.")
@@ -138,7 +138,9 @@ def problem_of(said: Instance) -> Problem:
         for name, m in said.models.items()
     )
     gpus = tuple(
-        Gpu(g.id, g.type, g.memory_gb, g.speed, g.idle_watts, tuple(Level(x.speed, x.watts, x.mhz) for x in g.levels))
+        PlannerGpu(
+            g.id, g.type, g.memory_gb, g.speed, g.idle_watts, tuple(Level(x.speed, x.watts, x.mhz) for x in g.levels)
+        )
         for g in said.gpus
     )
     number = {name: i for i, name in enumerate(said.models)}

@@ -25,7 +25,7 @@ MOST_WORKFLOWS: Final = 12
 FEW_WORKFLOWS: Final = 3
 LARGEST_WORKFLOW: Final = 200
 
-Graph = tuple[tuple[int, ...], tuple[int, ...]]
+CallGraph = tuple[tuple[int, ...], tuple[int, ...]]
 """Models of the nodes, and the nodes before each as bits."""
 
 
@@ -44,7 +44,7 @@ def reload_seconds(problem: Problem, cost: list[float], *, most_states: int = MO
     )
 
 
-def _graphs(problem: Problem) -> list[Graph]:
+def _graphs(problem: Problem) -> list[CallGraph]:
     """Of the workflows that are asked for, the largest first; those of many nodes are left out, and so are equal ones."""
     if len(problem.calls) != sum(len(problem.workflows[w].nodes) for w in problem.requests.workflow.tolist()):
         return []  # what remains of a plan: requests are somewhere on their way
@@ -56,7 +56,7 @@ def _graphs(problem: Problem) -> list[Graph]:
     return sorted(found, key=lambda graph: (-len(graph[0]), graph))[:MOST_WORKFLOWS]
 
 
-def _least_cost(graphs: list[Graph], cost: list[float], places: int, most_states: int) -> float:
+def _least_cost(graphs: list[CallGraph], cost: list[float], places: int, most_states: int) -> float:
     """Of the loads that bring every graph to its end."""
     served = _Served(graphs, cost)
     done, ready, rest = served.go_on((0,) * len(graphs), 0)
@@ -83,7 +83,7 @@ def _least_cost(graphs: list[Graph], cost: list[float], places: int, most_states
 class _Served:
     """What can run with the models that are held."""
 
-    def __init__(self, graphs: list[Graph], cost: list[float]) -> None:
+    def __init__(self, graphs: list[CallGraph], cost: list[float]) -> None:
         self._graphs, self._cost = graphs, cost
         self._known: list[dict[tuple[int, int], tuple[int, int, int]]] = [{} for _ in graphs]
         self._sums: dict[int, float] = {}

@@ -5,8 +5,8 @@ from itertools import groupby
 
 from msgspec import UNSET
 
-from gpuyard.input.error_location import LocatedError, Path
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.error_location import FieldPath, LocatedError
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, WrittenWorkflow
 
 
@@ -31,7 +31,7 @@ def validate(said: Instance) -> None:
             _fits(model, said.gpus, ("models", name))
 
 
-def _unique(ids: Iterable[object], path: Path) -> None:
+def _unique(ids: Iterable[object], path: FieldPath) -> None:
     seen: dict[object, int] = {}
     for place, name in enumerate(ids):
         first = seen.setdefault(name, place)
@@ -39,7 +39,7 @@ def _unique(ids: Iterable[object], path: Path) -> None:
             raise LocatedError((*path, place, "id"), f"{name!r} is the id of {path[-1]}[{first}] as well.")
 
 
-def _workflow(said: Instance, workflow: WrittenWorkflow, path: Path) -> None:
+def _workflow(said: Instance, workflow: WrittenWorkflow, path: FieldPath) -> None:
     _unique((node.id for node in workflow.nodes), path)
     known = {node.id for node in workflow.nodes}
     for place, node in enumerate(workflow.nodes):
@@ -54,7 +54,7 @@ def _workflow(said: Instance, workflow: WrittenWorkflow, path: Path) -> None:
 
 
 def _no_such(what: str, name: str, known: Iterable[str]) -> str:
-    near = nearest(name, known)
+    near = closest_word(name, known)
     return f"there is no {what} {name!r}" + (f"; did you mean {near!r}?" if near else ".")
 
 
@@ -107,7 +107,7 @@ def _requests(said: Instance) -> None:
             )
 
 
-def _fits(model: WrittenModel, gpus: list[WrittenGpu], path: Path) -> None:
+def _fits(model: WrittenModel, gpus: list[WrittenGpu], path: FieldPath) -> None:
     largest = max(gpu.memory_gb for gpu in gpus)
     if model.memory_gb > largest:
         raise LocatedError(path, f"it needs {model.memory_gb:g} GB on a GPU, and the largest GPU has {largest:g} GB.")

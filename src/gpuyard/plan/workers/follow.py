@@ -15,9 +15,9 @@ from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Forget,
     GiveBack,
     Load,
@@ -45,7 +45,7 @@ PENDING_LOOK_S = 0.02
 class GpuSource(Protocol):
     """Somebody who lends the GPUs and may want them back."""
 
-    def news(self, now_s: float) -> list[Event]:
+    def news(self, now_s: float) -> list[ExecutorEvent]:
         """`Back` for GPUs that were lent since the last time, `Reclaimed` for those that are wanted elsewhere."""
 
     def returned(self, gpu: int) -> None:
@@ -62,9 +62,9 @@ class OwnGpus:
     expects_gpus = False
 
     def __init__(self, gpus: int) -> None:
-        self._news: list[Event] = [Back(gpu) for gpu in range(gpus)]
+        self._news: list[ExecutorEvent] = [Back(gpu) for gpu in range(gpus)]
 
-    def news(self, now_s: float) -> list[Event]:  # noqa: ARG002
+    def news(self, now_s: float) -> list[ExecutorEvent]:  # noqa: ARG002
         """All of them, once."""
         news, self._news = self._news, []
         return news
@@ -129,7 +129,7 @@ class _Driver:
         self._planner = ThreadPoolExecutor(1, "planning-again")
         self._planned: Future[Assignment | None] | None = None
         self._began = monotonic()
-        self._before: list[Event] = []
+        self._before: list[ExecutorEvent] = []
         """What the source of GPUs said before the plan began."""
         self.state = Followed(self._executor)
 
@@ -177,7 +177,7 @@ class _Driver:
         finally:
             self._planner.shutdown(wait=False, cancel_futures=True)
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: ExecutorEvent) -> None:
         if isinstance(event, Lost):
             self.state.losses.append(event.why)
         self._obey(self._executor.handle(event, self._now()))
@@ -185,7 +185,7 @@ class _Driver:
     def _now(self) -> float:
         return (monotonic() - self._began) * self._it.speed_up
 
-    def _events(self) -> list[Event]:
+    def _events(self) -> list[ExecutorEvent]:
         """What happened, and at least that time has passed."""
         pause = (self._executor.next_wakeup() - self._now()) / self._it.speed_up
         pause = min(pause, LOOK_S if self._planned is None else PENDING_LOOK_S)
@@ -200,10 +200,10 @@ class _Driver:
             self._planned = None
         return events or [Tick()]
 
-    def _at_speed(self, event: Event) -> Event:
+    def _at_speed(self, event: ExecutorEvent) -> ExecutorEvent:
         return replace(event, seconds=event.seconds * self._it.speed_up) if isinstance(event, Done) else event
 
-    def _obey(self, commands: Sequence[Command]) -> None:
+    def _obey(self, commands: Sequence[ExecutorCommand]) -> None:
         pool = self._it.pool
         for command in commands:
             match command:

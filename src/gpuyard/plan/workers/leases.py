@@ -20,7 +20,7 @@ from time import monotonic, sleep
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.sdk import Client, Task
-from gpuyard.plan.executor.messages import Back, Event, Reclaimed
+from gpuyard.plan.executor.messages import Back, ExecutorEvent, Reclaimed
 from gpuyard.plan.workers.gpu_placeholder import FREE, NOTICE
 
 GRACE_S = 8.0
@@ -104,9 +104,9 @@ class YardGpus:
         while self._heard.qsize() < len(self._tasks) and monotonic() < until and not ended():
             sleep(0.05)
 
-    def news(self, now_s: float) -> list[Event]:
+    def news(self, now_s: float) -> list[ExecutorEvent]:
         """GPUs that came, that are wanted back, and those whose holder is gone without a word."""
-        events: list[Event] = []
+        events: list[ExecutorEvent] = []
         with suppress(Empty):
             while True:
                 gpu, word, line = self._heard.get_nowait()

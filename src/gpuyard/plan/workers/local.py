@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
+from gpuyard.plan.executor.messages import Back, Done, ExecutorEvent, Failed, Lost
 from gpuyard.plan.workers.order import Order, Reply, Runtime
 from gpuyard.plan.workers.restarts import Restarts
 
@@ -59,7 +59,7 @@ class LocalPool:
         self._runtimes = list(runtimes)
         self._coming: set[int] = set()
         self._restarts = Restarts()
-        self._happened: list[Event] = []
+        self._happened: list[ExecutorEvent] = []
 
     def pid(self, gpu: int) -> int | None:
         """The process of a GPU's worker, for whoever looks at it."""
@@ -96,7 +96,7 @@ class LocalPool:
             if not for_good:
                 self._begin(gpu)
 
-    def wait(self, seconds: float) -> list[Event]:
+    def wait(self, seconds: float) -> list[ExecutorEvent]:
         """Replies; workers that came or went; and time for those that are to begin again."""
         if not self._happened:
             for gpu in self._restarts.due():
@@ -154,7 +154,7 @@ class LocalPool:
         self._folder.cleanup()
 
 
-def _event(reply: Reply) -> Event:
+def _event(reply: Reply) -> ExecutorEvent:
     if reply.why is not None:
         return Failed(reply.operation, reply.why)
     return Done(reply.operation, reply.seconds, reply.result)

@@ -1,6 +1,6 @@
 """From the planner's words to the executor's, and back: problems are work, plans are assignments, what is left is a problem.
 
-The executor and the planner do not know each other. Here the one's `Remaining` becomes a `Problem` whose GPUs hold models
+The executor and the planner do not know each other. Here the one's `RemainingWork` becomes a `Problem` whose GPUs hold models
 and are busy for a while, a strategy plans it, and the better of the new plan and what is queued is followed.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import UNSET
 
 from gpuyard.plan.executor.executor import Run
-from gpuyard.plan.executor.work import Assignment, Remaining, Work
+from gpuyard.plan.executor.work import Assignment, RemainingWork, Work
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.plan_file import ACTUAL, FORMAT, WrittenPlan, WrittenTask
@@ -80,10 +80,12 @@ def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = Fa
     return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, ACTUAL, ended_by_hand=ended))
 
 
-def planning_again(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[Remaining], Assignment | None]:
+def planning_again(
+    problem: Problem, strategy: Callable[[Problem], Plan]
+) -> Callable[[RemainingWork], Assignment | None]:
     """A function that plans what is left, and answers None where what is queued is as good."""
 
-    def plan(remaining: Remaining) -> Assignment | None:
+    def plan(remaining: RemainingWork) -> Assignment | None:
         rest = rest_of(problem, remaining)
         chosen = strategy(rest)
         queued = _as_queued(rest, remaining)
@@ -101,8 +103,8 @@ def planning_again(problem: Problem, strategy: Callable[[Problem], Plan]) -> Cal
     return plan
 
 
-def rest_of(problem: Problem, remaining: Remaining) -> Problem:
-    """The problem of what is left. Its clock begins now; its calls are those of `Remaining`, in that order."""
+def rest_of(problem: Problem, remaining: RemainingWork) -> Problem:
+    """The problem of what is left. Its clock begins now; its calls are those of `RemainingWork`, in that order."""
     calls, left = problem.calls, np.array(remaining.call, dtype=np.int32)
     number = np.full(len(calls), -1, dtype=np.int32)
     number[left] = np.arange(len(left))
@@ -146,7 +148,7 @@ def rest_of(problem: Problem, remaining: Remaining) -> Problem:
     )
 
 
-def _as_queued(rest: Problem, remaining: Remaining) -> Plan | None:
+def _as_queued(rest: Problem, remaining: RemainingWork) -> Plan | None:
     """What comes of going on as it is; None where some call has no place."""
     gpu = np.array(remaining.gpu, dtype=np.int32)
     return None if (gpu < 0).any() else timed(rest, gpu, np.array(remaining.order, dtype=np.int32))

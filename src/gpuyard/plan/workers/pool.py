@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from gpuyard.plan.executor.messages import Event
+from gpuyard.plan.executor.messages import ExecutorEvent
 from gpuyard.plan.workers.order import Order
 
 
@@ -23,7 +23,7 @@ class Pool(Protocol):
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:
         """End workers at once, whatever they do. If not for good, new ones begin in their place."""
 
-    def wait(self, seconds: float) -> list[Event]:
+    def wait(self, seconds: float) -> list[ExecutorEvent]:
         """What happened; at the latest after so long."""
 
     def fetch(self, result: Any) -> Any:

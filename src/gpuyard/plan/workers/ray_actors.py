@@ -20,7 +20,7 @@ from ray.exceptions import RayActorError, RayError, RaySystemError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.executor.messages import Back, Done, Event, Failed, Lost
+from gpuyard.plan.executor.messages import Back, Done, ExecutorEvent, Failed, Lost
 from gpuyard.plan.workers.model_host import ModelHost
 from gpuyard.plan.workers.order import Order, Reply, Runtime
 from gpuyard.plan.workers.restarts import Restarts
@@ -130,7 +130,7 @@ class RayPool:
         self._stays = {ref: one for ref, one in self._stays.items() if one != gpu}
         self._orders = {ref: one for ref, one in self._orders.items() if one[0] != gpu}
 
-    def wait(self, seconds: float) -> list[Event]:
+    def wait(self, seconds: float) -> list[ExecutorEvent]:
         """Replies; workers that came or went; and time for those that are to begin again."""
         for gpu in self._restarts.due():
             self._begin(gpu)
@@ -141,12 +141,12 @@ class RayPool:
             return []
         first, rest = ray.wait(refs, num_returns=1, timeout=pause, fetch_local=False)
         more = ray.wait(rest, num_returns=len(rest), timeout=0, fetch_local=False)[0] if first and rest else []
-        events: list[Event] = []
+        events: list[ExecutorEvent] = []
         for ref in [*first, *more]:
             events.extend(self._hear(ref))
         return events
 
-    def _hear(self, ref: Any) -> list[Event]:
+    def _hear(self, ref: Any) -> list[ExecutorEvent]:
         """What a reference that is ready says. Those of a worker that was dropped meanwhile say nothing."""
         if ref in self._orders:
             gpu, operation, result = self._orders[ref]
@@ -170,7 +170,7 @@ class RayPool:
             return [Back(gpu)]
         return self._gone(self._stays[ref]) if ref in self._stays else []
 
-    def _gone(self, gpu: int) -> list[Event]:
+    def _gone(self, gpu: int) -> list[ExecutorEvent]:
         self._drop(gpu)
         self._restarts.ended(gpu)
         return [Lost(gpu, f"the actor of GPU {gpu} on node {self.hosts[gpu]} ended")]

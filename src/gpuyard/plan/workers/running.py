@@ -22,7 +22,7 @@ from gpuyard.plan.executor.executor import Rules
 from gpuyard.plan.planner.api import AnyPath, prepare, read, valid_plan
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget, can_plan
+from gpuyard.plan.planner.strategies import SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
 from gpuyard.plan.workers.follow import Followed, Following, GpuSource, OwnGpus, follow
@@ -211,7 +211,7 @@ def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Prob
         def keep_going() -> bool:
             return not stopped() and used() < 1.0
 
-        return solve(problem, Budget(seed, None, keep_going, used) if seconds else Budget(seed, rounds=1))
+        return solve(problem, SearchBudget(seed, None, keep_going, used) if seconds else SearchBudget(seed, rounds=1))
 
     return within
 

@@ -20,7 +20,7 @@ import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input import strict
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers.order import Runtime
 
@@ -165,5 +165,5 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
 
 
 def _nearest(word: str, known: Any) -> str:
-    near = nearest(str(word), known)
+    near = closest_word(str(word), known)
     return f"; did you mean {near!r}?" if near else "."

@@ -7,9 +7,9 @@ from typing import NamedTuple, Protocol
 from gpuyard.core.domain.commands import Command
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import TaskId
-from gpuyard.learn.estimates.history import Asked
-from gpuyard.simulator.policy_variants import Contender
-from gpuyard.simulator.world import Run
+from gpuyard.learn.estimates.history import TaskFeatures
+from gpuyard.simulator.policy_variants import PolicyVariant
+from gpuyard.simulator.world import TaskBehavior
 
 
 class Arrival(NamedTuple):
@@ -17,9 +17,9 @@ class Arrival(NamedTuple):
 
     task: TaskId
     spec: TaskSpec
-    asked: Asked
+    asked: TaskFeatures
     """What predictions go by."""
-    run: Run
+    run: TaskBehavior
 
     @property
     def seconds(self) -> float | None:
@@ -30,7 +30,7 @@ class Arrival(NamedTuple):
         return run.seconds if run.seconds < inf else None
 
 
-Coming = tuple[float, tuple[Arrival, ...] | Command]
+TimedInput = tuple[float, tuple[Arrival, ...] | Command]
 """Tasks that come together, or an order, and when."""
 
 
@@ -64,6 +64,6 @@ class Workload(Protocol):
         """What is so before anything comes."""
         ...
 
-    def comings(self, contender: Contender) -> Iterator[Coming]:
+    def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """All that comes, in order."""
         ...

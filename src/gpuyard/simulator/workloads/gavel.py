@@ -26,7 +26,7 @@ JOB_COLUMNS = ("job_type", "total_steps", "scale_factor", "arrival_s")
 SPEED_COLUMNS = ("gpu_type", "model", "num_gpus", "iters_per_s")
 MOST_STEPS = 1e15
 
-Table = dict[tuple[str, int], dict[str, float]]
+ThroughputTable = dict[tuple[str, int], dict[str, float]]
 """Steps a second, by type of job and number of GPUs, and then by kind of GPU."""
 
 
@@ -58,9 +58,9 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
     return Trace(jobs, sorted_rows=out_of_order)
 
 
-def read_throughputs(path: Path) -> Table:
+def read_throughputs(path: Path) -> ThroughputTable:
     """How fast types of jobs are on which GPUs; where they make no steps is left out."""
-    table: Table = {}
+    table: ThroughputTable = {}
     for line, row in rows_of(path, SPEED_COLUMNS):
         where = f"{path}, line {line}"
         a_second = number_in(row, "iters_per_s", where, 0, MOST_SPEED)

@@ -29,13 +29,13 @@ from typing import NamedTuple
 
 from gpuyard.core.domain.values import MILLI
 from gpuyard.simulator.clusters import Cluster
+from gpuyard.simulator.failures import RandomDraw
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import fits
 from gpuyard.simulator.workloads.trace import WrongTrace
 
-Draw = Callable[[], float]
 """A number from 0 to 1, without 1: another with every call."""
-Chance = Callable[[], Draw]
+RandomSource = Callable[[], RandomDraw]
 """Makes a draw that begins anew."""
 
 HABIT_SECONDS, HABIT_SPREAD, RUN_SPREAD = 300.0, 2.55, 0.3
@@ -63,7 +63,7 @@ _WEEK = tuple(accumulate((day * hour * HOUR for day in DAYS for hour in HOURS), 
 _NORMAL = NormalDist().inv_cdf
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """A program that a user runs again and again."""
 
     gpus: int
@@ -78,7 +78,7 @@ class GeneratedJobs:
 
     count: int
     cluster: Cluster
-    chance: Chance
+    chance: RandomSource
     load: float = LOAD
     """GPUs asked for, of those there are, while jobs come."""
     light: float = 0.0
@@ -91,7 +91,7 @@ class GeneratedJobs:
         turns, scale = 0.0, self._scale
         for wait, user, name, kind, seconds in self._drawn():
             turns += wait
-            at = round(instant_of(turns * scale), 3)
+            at = round(arrival_time(turns * scale), 3)
             yield Job(at, seconds, kind.gpus, user, name=name, fraction_milli=kind.fraction_milli)
 
     @cached_property
@@ -101,15 +101,15 @@ class GeneratedJobs:
         for wait, _, _, kind, seconds in self._drawn():
             turns += wait
             gpu_seconds += kind.gpus * kind.fraction_milli / MILLI * seconds
-        return rhythm_until(gpu_seconds / (self.load * self.cluster.gpus)) / turns
+        return expected_arrivals(gpu_seconds / (self.load * self.cluster.gpus)) / turns
 
-    def _drawn(self) -> Iterator[tuple[float, str, str, Kind, float]]:
+    def _drawn(self) -> Iterator[tuple[float, str, str, JobKind, float]]:
         """How long after the one before, whose, by which name, of what kind, and how long it runs."""
         draw = self.chance()
         sizes, weights = self._sizes
         users = [f"user{number + 1:03}" for number in range(max(4, self.cluster.gpus // GPUS_A_USER))]
         busy = list(accumulate((place + 1) ** -USERS_SLOPE for place in range(len(users))))
-        kinds: list[list[Kind | None]] = [[None] * KINDS for _ in users]
+        kinds: list[list[JobKind | None]] = [[None] * KINDS for _ in users]
         last = [0] * len(users)
         who = 0
         for number in range(self.count):
@@ -130,12 +130,12 @@ class GeneratedJobs:
             seconds = round(min(MOST_SECONDS, max(LEAST_SECONDS, seconds)), 3)
             yield wait, users[who], f"kind{last[who] + 1}", kind, seconds
 
-    def _kind(self, draw: Draw, sizes: list[int], weights: list[float]) -> Kind:
+    def _kind(self, draw: RandomDraw, sizes: list[int], weights: list[float]) -> JobKind:
         gpus = sizes[bisect(weights, draw() * weights[-1])]
         milli = MILLI
         if gpus == 1 and draw() < self.light:
             milli = LIGHT_MILLI[int(draw() * len(LIGHT_MILLI))]
-        return Kind(gpus, HABIT_SECONDS * exp(HABIT_SPREAD * _normal(draw)), milli)
+        return JobKind(gpus, HABIT_SECONDS * exp(HABIT_SPREAD * _normal(draw)), milli)
 
     @property
     def _sizes(self) -> tuple[list[int], list[float]]:
@@ -160,14 +160,14 @@ def read_count(text: str) -> tuple[int, float]:
     return found
 
 
-def _normal(draw: Draw) -> float:
+def _normal(draw: RandomDraw) -> float:
     return _NORMAL(max(draw(), 1e-12))
 
 
 # --- hours and days -----------------------------------------------------------------------------------------------------
 
 
-def instant_of(came: float) -> float:
+def arrival_time(came: float) -> float:
     """When so much has come."""
     weeks, came = divmod(came, _WEEK[-1])
     hour = bisect(_WEEK, came) - 1
@@ -175,7 +175,7 @@ def instant_of(came: float) -> float:
     return (weeks * len(DAYS) * len(HOURS) + hour + part) * HOUR
 
 
-def rhythm_until(at: float) -> float:
+def expected_arrivals(at: float) -> float:
     """How much has come by an instant."""
     weeks, at = divmod(at / HOUR, len(DAYS) * len(HOURS))
     hour = int(at)

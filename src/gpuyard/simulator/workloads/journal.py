@@ -36,11 +36,11 @@ from gpuyard.core.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import read_folder
-from gpuyard.learn.estimates.history import asked_of
-from gpuyard.simulator.policy_variants import CONTENDERS, Contender
+from gpuyard.learn.estimates.history import features_of
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant
 from gpuyard.simulator.recorder import Recorder
-from gpuyard.simulator.workloads.arrival import Arrival, Coming
-from gpuyard.simulator.world import Run
+from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
+from gpuyard.simulator.world import TaskBehavior
 
 SAME = "same"
 """The contender that decides under the settings of the journal."""
@@ -53,11 +53,11 @@ class NothingToPlay(WrongInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Journalled:
+class JournalWorkload:
     """See gpuyard.simulator.workloads.arrival.Workload."""
 
-    came: Sequence[Coming]
-    same: Contender
+    came: Sequence[TimedInput]
+    same: PolicyVariant
     """The settings of the journal, as they changed; by any other name those it ended with."""
     gpus: int
     stop_seconds: float
@@ -86,13 +86,13 @@ class Journalled:
         return ()
 
     @property
-    def contenders(self) -> dict[str, Contender]:
+    def variants(self) -> dict[str, PolicyVariant]:
         """Who can be compared on this yard."""
-        return {SAME: self.same} | {name: self._here(each) for name, each in CONTENDERS.items()}
+        return {SAME: self.same} | {name: self._here(each) for name, each in POLICY_VARIANTS.items()}
 
-    def _here(self, contender: Contender) -> Contender:
+    def _here(self, policy_variant: PolicyVariant) -> PolicyVariant:
         """What makes a policy is the contender's, all other settings stay as they were at the end."""
-        theirs = contender.settings
+        theirs = policy_variant.settings
         settings = msgspec.structs.replace(
             self.same.settings,
             policy=theirs.policy,
@@ -100,16 +100,16 @@ class Journalled:
             preemption=theirs.preemption,
             tiresias_threshold_gpu_seconds=theirs.tiresias_threshold_gpu_seconds,
         )
-        return replace(contender, settings=settings)
+        return replace(policy_variant, settings=settings)
 
-    def comings(self, contender: Contender) -> Iterator[Coming]:
+    def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """All that came from outside; but settings only if they are to be the same."""
         for at, coming in self.came:
-            if contender is self.same or not isinstance(coming, command.ChangeSettings):
+            if policy_variant is self.same or not isinstance(coming, command.ChangeSettings):
                 yield at, coming
 
 
-def read_journal(folder: Path) -> Journalled:
+def read_journal(folder: Path) -> JournalWorkload:
     """Read the journal of a data folder, or the folder of a journal; it may be written meanwhile, and is not touched."""
     place = folder / "journal" if (folder / "journal").is_dir() else folder
     reader = _Reader()
@@ -142,7 +142,7 @@ class _Reader:
         self._came: list[tuple[float, command.Command | list[NewTask]]] = []
         self._facts: list[tuple[float, fact.Event]] = []
         """What became of tasks."""
-        self._runs: dict[TaskId, list[Run]] = {}
+        self._runs: dict[TaskId, list[TaskBehavior]] = {}
         """What their attempts did that ended by themselves."""
         self._work: dict[TaskId, float] = {}
         """How far the present attempt has come, or had when it ended."""
@@ -201,19 +201,19 @@ class _Reader:
         elif isinstance(task.phase, Settling) and why is Why.CANCELLED:
             runs.append(self._run(task.id, Outcome.STOPPED, None))
         elif isinstance(event, fact.TaskEnded):
-            runs.append(Run(inf))
+            runs.append(TaskBehavior(inf))
             if why is Why.CANCELLED:
                 self._came.append((at, command.CancelTask(task.id)))
 
-    def _run(self, task: TaskId, outcome: Outcome, exit_code: int | None) -> Run:
-        return Run(self._work[task], outcome, exit_code, start_seconds=self._launch[task])
+    def _run(self, task: TaskId, outcome: Outcome, exit_code: int | None) -> TaskBehavior:
+        return TaskBehavior(self._work[task], outcome, exit_code, start_seconds=self._launch[task])
 
     # --- at the end ------------------------------------------------------------------------------------------------------
 
-    def found(self) -> Journalled:
+    def found(self) -> JournalWorkload:
         """All of it."""
         left_out = self._left_out()
-        came: list[Coming] = []
+        came: list[TimedInput] = []
         for at, order in self._came:
             if isinstance(order, command.Command):
                 came.append((at, order))
@@ -224,9 +224,9 @@ class _Reader:
         for at, facts in groupby(kept, key=lambda each: each[0]):
             happened.hear(at, [event for _, event in facts])
         running = sum(isinstance(task.phase, ACTIVE) for task in self._state.tasks.values())
-        return Journalled(
+        return JournalWorkload(
             came,
-            Contender(SAME, self._state.settings),
+            PolicyVariant(SAME, self._state.settings),
             self._most_gpus,
             median(self._stops) if self._stops else 0.0,
             happened,
@@ -252,7 +252,7 @@ class _Reader:
         *earlier, run = self._runs[new.id]
         for before in reversed(earlier):
             run = replace(before, then=run)
-        return Arrival(new.id, spec, asked_of(spec), run)
+        return Arrival(new.id, spec, features_of(spec), run)
 
 
 # --- outside facts as commands ----------------------------------------------------------------------------------------

@@ -10,20 +10,20 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.task import Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import Split
 from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TenantId
-from gpuyard.learn.estimates.history import Asked
+from gpuyard.learn.estimates.history import TaskFeatures
 from gpuyard.simulator.clusters import POOL, Cluster
 from gpuyard.simulator.interference import Interference, by_demand
-from gpuyard.simulator.policy_variants import Contender
-from gpuyard.simulator.workloads.arrival import Arrival, Coming
+from gpuyard.simulator.policy_variants import PolicyVariant
+from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.workloads.job import Job
-from gpuyard.simulator.world import Run
+from gpuyard.simulator.world import TaskBehavior
 
 TENANT = TenantId("all")
 RESTART_SECONDS, RESTART_SECONDS_GANG = 40.0, 60.0
 """Work a job does once more after a stop, on one node and on several: to save itself and to load again."""
 
 
-class Jobs(Protocol):
+class JobSource(Protocol):
     """Walked through once for every contender, in the order of submission; they need not be in memory."""
 
     def __len__(self) -> int: ...
@@ -35,13 +35,13 @@ class Jobs(Protocol):
 class JobsOnCluster:
     """See gpuyard.simulator.workloads.arrival.Workload."""
 
-    jobs: Jobs
+    jobs: JobSource
     cluster: Cluster
     stop_seconds: float = 0.0
     interference: Interference = by_demand
     say_speeds: bool = True
     """Whether jobs that are faster on some GPUs than on others say so."""
-    stoppable: bool = True
+    preemptible: bool = True
     """Whether jobs save themselves when they are told to stop; else nobody may stop them."""
 
     @property
@@ -66,10 +66,12 @@ class JobsOnCluster:
         """All GPUs are for everybody, and all nodes are there."""
         return [command.SetSplit(Split(0.0, 1.0)), *(command.JoinNode(node) for node in self.cluster.nodes)]
 
-    def comings(self, contender: Contender) -> Iterator[Coming]:
+    def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """The jobs, in order."""
         asks: dict[tuple[object, ...], Resources] = {}
-        preemption = Preemption.CHECKPOINT if self.stoppable and contender.settings.preemption else Preemption.NEVER
+        preemption = (
+            Preemption.CHECKPOINT if self.preemptible and policy_variant.settings.preemption else Preemption.NEVER
+        )
         for place, job in enumerate(self.jobs, start=1):
             like = (job.gpus, job.pool, job.fraction_milli, job.models, job.speeds)
             ask = asks.get(like)
@@ -77,8 +79,8 @@ class JobsOnCluster:
                 ask = resources(job, max(self.cluster.sizes(job.pool, job.models), default=0))
                 asks[like] = ask = ask if self.say_speeds else replace(ask, speeds=())
             spec = TaskSpec(TENANT, ask, name=job.name, user=job.user, command="true", preemption=preemption)
-            asked = Asked(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
-            yield job.submit, (Arrival(TaskId(place), spec, asked, Run(job.seconds, speeds=job.speeds)),)
+            asked = TaskFeatures(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
+            yield job.submit, (Arrival(TaskId(place), spec, asked, TaskBehavior(job.seconds, speeds=job.speeds)),)
 
 
 def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.core.domain.gpu_names import meant, nearest
+from gpuyard.core.domain.gpu_names import closest_gpu_name, resolve_gpu_name
 
 KNOWN = frozenset(("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "NVIDIA H200", "RTX4090"))
 
@@ -20,14 +20,14 @@ KNOWN = frozenset(("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "NVIDIA H
     ],
 )
 def test_small_letters_and_parts_of_a_name_mean_the_one_model_that_has_them(asked: str, model: str) -> None:
-    assert meant(asked, KNOWN) == model
+    assert resolve_gpu_name(asked, KNOWN) == model
 
 
 @pytest.mark.parametrize("asked", ["H2", "409", "rtx", "nvidia", "", "-", "V100"])
 def test_half_a_word_and_what_several_models_have_mean_none(asked: str) -> None:
-    assert meant(asked, KNOWN) is None
+    assert resolve_gpu_name(asked, KNOWN) is None
 
 
 def test_what_means_none_has_a_nearest_name() -> None:
-    assert nearest("rtx4080", KNOWN) == "RTX4090"
-    assert nearest("zzz", KNOWN) is None
+    assert closest_gpu_name("rtx4080", KNOWN) == "RTX4090"
+    assert closest_gpu_name("zzz", KNOWN) is None

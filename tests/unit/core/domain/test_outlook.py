@@ -3,18 +3,18 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.core.domain.remaining_time import AGES, age_of, begins_after, level_of
+from gpuyard.core.domain.remaining_time import AGES, age_begins_at, age_of, level_of
 
 
 @given(st.integers(1, AGES - 1))
 def test_an_age_begins_where_the_one_before_ends(age: int) -> None:
-    assert age_of(begins_after(age)) == age
-    assert age_of(begins_after(age) - 1e-3) == age - 1
+    assert age_of(age_begins_at(age)) == age
+    assert age_of(age_begins_at(age) - 1e-3) == age - 1
 
 
 def test_nothing_is_older_than_the_last_age() -> None:
     assert age_of(1e15) == AGES - 1
-    assert (age_of(0.0), begins_after(0)) == (0, 0.0)
+    assert (age_of(0.0), age_begins_at(0)) == (0, 0.0)
 
 
 def test_levels_begin_at_ten_minutes() -> None:

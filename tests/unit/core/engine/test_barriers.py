@@ -17,7 +17,7 @@ from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine, Facts
 from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.codec import CODEC
-from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.records import JournalEntry
 
 
 def spec(**more: object) -> TaskSpec:
@@ -146,7 +146,7 @@ def test_facts_and_snapshot_grow_with_the_tasks_and_not_with_their_square(waits:
             asked = command.SubmitTasks(tuple(tasks))
         facts = told(engine, asked)
         sizes.append(
-            sum(len(CODEC.encode(Entry(1.0, event))) for event in facts)
+            sum(len(CODEC.encode(JournalEntry(1.0, event))) for event in facts)
             + len(msgspec.json.encode(snapshot.dump(engine.state)))
         )
         invariants.check(engine.state)

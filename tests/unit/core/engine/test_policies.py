@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuyard.core.domain.placement import Placement, Slice
-from gpuyard.core.domain.remaining_time import AGES, Outlook
+from gpuyard.core.domain.remaining_time import AGES, RemainingTimeLevels
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import Tenant
@@ -34,7 +34,7 @@ def waiting(
     served_seconds: float = 0.0,
     gpu_seconds: float = 0.0,
     timeout_seconds: float | None = None,
-    outlook: Outlook = (),
+    outlook: RemainingTimeLevels = (),
     preemption: Preemption = Preemption.CHECKPOINT,
 ) -> Task:
     spec = TaskSpec(
@@ -328,7 +328,7 @@ outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)
 
 @given(st.floats(0, 1e9), st.floats(0, 1e7), outlooks)
 def test_by_default_it_is_said_exactly_when_a_running_task_changes(
-    since: float, served: float, outlook: Outlook
+    since: float, served: float, outlook: RemainingTimeLevels
 ) -> None:
     policy = POLICIES["default"]
     one = running(since, served_seconds=served, outlook=outlook)

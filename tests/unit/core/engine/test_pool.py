@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.core.domain.commands import RemoveNode
 from gpuyard.core.domain.node import NodeSpec
-from gpuyard.core.domain.pool import Hired, HireState, PoolOrders, PoolSettings
+from gpuyard.core.domain.pool import PoolActions, PoolNode, PoolNodeState, PoolSettings
 from gpuyard.core.domain.tenant import Budget
 from gpuyard.core.domain.values import NodeId
 from gpuyard.core.engine.pool import pool_orders
@@ -21,13 +21,13 @@ class Pool:
         self.yard = ClusterStory()
         self.kind = kind
         self.settings = PoolSettings(**{"max_nodes": 4, "idle_seconds": IDLE, **settings})  # type: ignore[arg-type]
-        self.hired = [Hired(NodeId(name), HireState.READY, 0.0) for name in ready]
-        self.hired += [Hired(NodeId(f"new-{place}"), HireState.BOOTING, 0.0) for place in range(booting)]
+        self.hired = [PoolNode(NodeId(name), PoolNodeState.READY, 0.0) for name in ready]
+        self.hired += [PoolNode(NodeId(f"new-{place}"), PoolNodeState.BOOTING, 0.0) for place in range(booting)]
         self.idle_since: dict[NodeId, float] = {}
         for name in ready:
             self.yard.has_node(node(name, gpus=8))
 
-    def orders(self) -> PoolOrders:
+    def orders(self) -> PoolActions:
         yard = self.yard
         return pool_orders(yard.state, yard.now, self.settings, self.kind, self.hired, self.idle_since)
 
@@ -42,7 +42,7 @@ def test_an_empty_pool_grows_for_the_first_task() -> None:
 
 
 def test_nobody_waits_nothing_grows() -> None:
-    assert Pool().orders() == PoolOrders()
+    assert Pool().orders() == PoolActions()
 
 
 @pytest.mark.parametrize(("tasks", "nodes"), [(8, 1), (9, 2), (16, 2), (100, 4)])
@@ -193,7 +193,7 @@ def test_a_class_that_is_at_its_part_grows_with_the_pool() -> None:
 def test_a_task_has_to_wait_long_enough() -> None:
     pool = Pool(pressure_seconds=30.0)
     pool.yard.submits(task("first"))
-    assert pool.orders() == PoolOrders(again_at=30.0)
+    assert pool.orders() == PoolActions(again_at=30.0)
     pool.yard.passes(30)
     assert pool.booted() == 1
 
@@ -204,18 +204,18 @@ def test_the_least_is_there_whether_it_is_needed_or_not() -> None:
 
 def test_an_idle_node_is_given_back_after_a_while() -> None:
     pool = Pool("pool-0001")
-    assert pool.orders() == PoolOrders(again_at=IDLE)
+    assert pool.orders() == PoolActions(again_at=IDLE)
     pool.yard.passes(IDLE - 1)
     assert pool.orders().give_back == ()
     pool.yard.passes(1)
-    assert pool.orders() == PoolOrders(give_back=(NodeId("pool-0001"),))
+    assert pool.orders() == PoolActions(give_back=(NodeId("pool-0001"),))
 
 
 def test_work_in_between_begins_the_time_anew() -> None:
     pool = Pool("pool-0001")
     pool.orders()
     pool.yard.submits(task("short", runs_for=10))
-    assert pool.orders() == PoolOrders()
+    assert pool.orders() == PoolActions()
     pool.yard.passes(IDLE - 1)
     assert pool.orders().again_at == pool.yard.now + IDLE
 
@@ -262,38 +262,41 @@ def test_a_lost_node_is_not_idle() -> None:
     pool.yard.loses("pool-0001")
     pool.orders()
     pool.yard.passes(IDLE)
-    assert pool.orders() == PoolOrders()
+    assert pool.orders() == PoolActions()
 
 
 def test_after_a_failed_boot_another_is_asked_for_a_little_later() -> None:
     pool = Pool(max_nodes=1)
-    pool.hired = [Hired(NodeId("pool-0001"), HireState.FAILED, 0.0)]
+    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.FAILED, 0.0)]
     pool.yard.submits(task("first"))
-    assert pool.orders() == PoolOrders(again_at=60.0)
+    assert pool.orders() == PoolActions(again_at=60.0)
     pool.yard.passes(60)
-    assert pool.orders() == PoolOrders(boot=(NodeId("pool-0002"),), release=(NodeId("pool-0001"),))
+    assert pool.orders() == PoolActions(boot=(NodeId("pool-0002"),), release=(NodeId("pool-0001"),))
 
 
 def test_a_node_that_does_not_join_in_time_has_failed() -> None:
     pool = Pool(booting=1, max_nodes=1)
     pool.yard.submits(task("first"))
-    assert pool.orders() == PoolOrders(again_at=900.0)
+    assert pool.orders() == PoolActions(again_at=900.0)
     pool.yard.passes(900)
-    assert pool.orders() == PoolOrders(again_at=960.0)
+    assert pool.orders() == PoolActions(again_at=960.0)
     pool.yard.passes(60)
-    assert pool.orders() == PoolOrders(boot=(NodeId("pool-0001"),), release=(NodeId("new-0"),))
+    assert pool.orders() == PoolActions(boot=(NodeId("pool-0001"),), release=(NodeId("new-0"),))
 
 
 def test_a_node_that_leaves_has_its_place_until_it_is_down() -> None:
     pool = Pool(max_nodes=1)
     pool.yard.submits(task("first"))
-    pool.hired = [Hired(NodeId("pool-0001"), HireState.LEAVING, 0.0)]
+    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.LEAVING, 0.0)]
     assert pool.booted() == 0
-    pool.hired = [Hired(NodeId("pool-0001"), HireState.GONE, 0.0)]
+    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0)]
     assert pool.booted() == 1
 
 
 def test_a_node_that_is_down_is_taken_out_of_the_yard_and_forgotten() -> None:
     pool = Pool("pool-0001")
-    pool.hired = [Hired(NodeId("pool-0001"), HireState.GONE, 0.0), Hired(NodeId("pool-0002"), HireState.GONE, 0.0)]
-    assert pool.orders() == PoolOrders(remove=(NodeId("pool-0001"),), release=(NodeId("pool-0002"),))
+    pool.hired = [
+        PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0),
+        PoolNode(NodeId("pool-0002"), PoolNodeState.GONE, 0.0),
+    ]
+    assert pool.orders() == PoolActions(remove=(NodeId("pool-0001"),), release=(NodeId("pool-0002"),))

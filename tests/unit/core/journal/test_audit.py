@@ -6,18 +6,18 @@ from pathlib import Path
 
 from gpuyard.core.domain.events import AccessChanged, TaskHeld
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.journal.port import Audit
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.port import AuditRetention
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 
 def test_facts_with_a_name_are_kept_when_their_segment_is_retired(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path / "journal", segment_facts=3)
-    audit = Audit(tmp_path / "audit", lambda record: not record.by.startswith("agent:"))
+    audit = AuditRetention(tmp_path / "audit", lambda record: not record.by.startswith("agent:"))
     for number in range(12):
         by = ("alice@10.0.0.7", "agent:node-1", "")[number % 3]
         fact = AccessChanged("logged_in", "alice") if number == 3 else TaskHeld(TaskId(number))
-        head = journal.append([Entry(float(number), fact, by)])
+        head = journal.append([JournalEntry(float(number), fact, by)])
         journal.save_snapshot(Snapshot(head, {}))
 
     assert journal.retire(audit=audit) == 9

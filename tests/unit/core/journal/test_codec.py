@@ -10,9 +10,9 @@ from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFrom
 from gpuyard.core.domain.events import EVENTS, Event, ReservationMade, TaskHeld, TaskReleased, YardFounded
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.journal.codec import CODEC, UPGRADES, Codec
-from gpuyard.core.journal.records import Entry, Record
+from gpuyard.core.journal.records import JournalEntry, Record
 
-HELD = Entry(12.5, TaskHeld(TaskId(7)), "alice")
+HELD = JournalEntry(12.5, TaskHeld(TaskId(7)), "alice")
 
 
 def test_a_fact_is_written_as_json_that_describes_itself() -> None:
@@ -22,7 +22,8 @@ def test_a_fact_is_written_as_json_that_describes_itself() -> None:
 
 def test_the_engines_own_word_is_left_out() -> None:
     assert (
-        CODEC.encode(Entry(1.0, YardFounded("lab"))) == b'{"v":1,"at":1.0,"fact":{"type":"YardFounded","yard":"lab"}}'
+        CODEC.encode(JournalEntry(1.0, YardFounded("lab")))
+        == b'{"v":1,"at":1.0,"fact":{"type":"YardFounded","yard":"lab"}}'
     )
 
 
@@ -42,7 +43,7 @@ def test_an_old_fact_is_upgraded_step_by_step_and_a_new_one_is_not() -> None:
     ):
         assert codec.decode(3, old) == Record(3, 12.5, TaskHeld(TaskId(7)), "alice")
     assert codec.encode(HELD).startswith(b'{"v":3,')
-    assert codec.encode(Entry(1.0, TaskReleased(TaskId(7)))).startswith(b'{"v":1,')
+    assert codec.encode(JournalEntry(1.0, TaskReleased(TaskId(7)))).startswith(b'{"v":1,')
 
 
 def test_an_upgrade_applies_even_where_the_old_fact_would_fit_the_new_type() -> None:
@@ -101,20 +102,20 @@ def test_garbage_is_damage(payload: bytes) -> None:
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
 def test_a_number_that_json_does_not_have_is_refused_before_it_is_written(number: float) -> None:
     with pytest.raises(JournalError, match="not finite"):
-        CODEC.encode(Entry(number, TaskHeld(TaskId(7))))
+        CODEC.encode(JournalEntry(number, TaskHeld(TaskId(7))))
     with pytest.raises(JournalError, match="not finite"):
-        CODEC.encode(Entry(1.0, ReservationMade(TaskId(7), (), number)))
+        CODEC.encode(JournalEntry(1.0, ReservationMade(TaskId(7), (), number)))
 
 
 def test_nothing_is_a_value_like_any_other() -> None:
-    entry = Entry(1.0, ReservationMade(TaskId(7), (NodeId("null"),), None))
+    entry = JournalEntry(1.0, ReservationMade(TaskId(7), (NodeId("null"),), None))
 
     assert CODEC.decode(1, CODEC.encode(entry)).fact == entry.fact
 
 
 def test_a_text_that_json_does_not_have_is_refused_before_it_is_written() -> None:
     with pytest.raises(JournalError, match="can not be written"):
-        CODEC.encode(Entry(1.0, YardFounded("\ud800")))
+        CODEC.encode(JournalEntry(1.0, YardFounded("\ud800")))
 
 
 def test_only_listed_facts_are_written() -> None:
@@ -122,7 +123,7 @@ def test_only_listed_facts_are_written() -> None:
         what: str
 
     with pytest.raises(JournalError, match="Rumour is not listed"):
-        CODEC.encode(Entry(1.0, Rumour("?")))
+        CODEC.encode(JournalEntry(1.0, Rumour("?")))
 
 
 def test_upgrades_are_of_facts_that_exist_and_leave_no_version_out() -> None:

@@ -8,7 +8,7 @@ import pytest
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
@@ -125,7 +125,7 @@ def test_everything_of_a_journal_is_for_its_owner_alone_also_of_one_that_was_ope
     before = os.umask(0o000)
     try:
         journal = SqliteJournal.open(folder)
-        head = journal.append([Entry(1.0, TaskHeld(TaskId(1)))])
+        head = journal.append([JournalEntry(1.0, TaskHeld(TaskId(1)))])
         journal.save_snapshot(Snapshot(head, {}))
         assert {path.name: oct(mode_of(path)) for path in folder.iterdir() if mode_of(path) & 0o077} == {}
         assert mode_of(folder) == 0o700

@@ -7,13 +7,13 @@ import pytest
 from gpuyard.core.domain.errors import StorageFull
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.journal.records import Entry
+from gpuyard.core.journal.records import JournalEntry
 from gpuyard.testing import FullJournal
 
 
 def test_while_it_is_full_nothing_is_written_and_the_same_append_works_when_there_is_room(tmp_path: Path) -> None:
     journal = FullJournal.open(tmp_path)
-    batch = [Entry(1.0, TaskHeld(TaskId(7)), "ada")]
+    batch = [JournalEntry(1.0, TaskHeld(TaskId(7)), "ada")]
     before = journal.head
     journal.full = True
     for _ in range(2):

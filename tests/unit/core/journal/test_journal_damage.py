@@ -13,7 +13,7 @@ import pytest
 from gpuyard.core.domain.errors import JournalError
 from gpuyard.core.domain.events import Event, NodeLost, TaskHeld, TaskReleased, YardFounded
 from gpuyard.core.domain.values import NodeId, TaskId
-from gpuyard.core.journal.records import Entry, Record, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Record, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 Files = dict[str, bytes]
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(inside)
 
 
-def facts() -> list[Entry]:
+def facts() -> list[JournalEntry]:
     each: list[Event] = [
         YardFounded("y"),
         TaskHeld(TaskId(1)),
@@ -43,7 +43,7 @@ def facts() -> list[Entry]:
         NodeLost(NodeId("n")),
         TaskHeld(TaskId(2)),
     ]
-    return [Entry(float(at), fact) for at, fact in enumerate(each)]
+    return [JournalEntry(float(at), fact) for at, fact in enumerate(each)]
 
 
 def written_journal(folder: Path) -> tuple[Files, list[Record]]:
@@ -124,7 +124,7 @@ def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, nam
 @pytest.mark.slow
 def test_damage_deep_in_a_larger_tree_is_noticed_too(folder: Path) -> None:
     """Pages within pages and facts longer than a page; every thirteenth byte, which hits every kind of place."""
-    batch = [Entry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
+    batch = [JournalEntry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
     journal = SqliteJournal.open(folder, page_bytes=512)
     journal.append(batch[:18])
     journal.close()
@@ -205,7 +205,7 @@ def test_files_swapped_with_those_of_another_journal_are_noticed(folder: Path) -
     files, _ = written_journal(folder)
     shutil.rmtree(folder)
     other = SqliteJournal.open(folder, page_bytes=512)
-    other.append([Entry(0.0, YardFounded("another")), *facts()[1:]])
+    other.append([JournalEntry(0.0, YardFounded("another")), *facts()[1:]])
     strange = contents(folder)
     other.close()
 

@@ -14,12 +14,12 @@ from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFrom
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal import snapshots
-from gpuyard.core.journal.records import Entry, Position, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Position, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal, read_folder
 
 
-def held(*tasks: int) -> list[Entry]:
-    return [Entry(float(task), TaskHeld(TaskId(task))) for task in tasks]
+def held(*tasks: int) -> list[JournalEntry]:
+    return [JournalEntry(float(task), TaskHeld(TaskId(task))) for task in tasks]
 
 
 def tasks_in(journal: SqliteJournal, after: int = 0) -> list[int]:

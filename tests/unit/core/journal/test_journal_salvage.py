@@ -9,7 +9,7 @@ import pytest
 from gpuyard.core.domain.errors import JournalDamaged, JournalError
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.journal.records import Entry, Record, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Record, Snapshot
 from gpuyard.core.journal.salvage import salvage
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
@@ -18,7 +18,7 @@ def journal_of_six(folder: Path, *, snapshot_at: int | None = None) -> list[Reco
     """Six facts in three segments."""
     journal = SqliteJournal.open(folder, segment_facts=2)
     for task in range(1, 7):
-        head = journal.append([Entry(float(task), TaskHeld(TaskId(task)))])
+        head = journal.append([JournalEntry(float(task), TaskHeld(TaskId(task)))])
         if task == snapshot_at:
             journal.save_snapshot(Snapshot(head, {"last": task}))
     records = list(journal.read())
@@ -44,7 +44,7 @@ def test_everything_before_the_damage_is_kept(tmp_path: Path) -> None:
     assert "facts-000000000003.sqlite" in salvaged.why
     journal = SqliteJournal.open(tmp_path / "new")
     assert list(journal.read()) == records[:3]
-    journal.append([Entry(7.0, TaskHeld(TaskId(7)))])
+    journal.append([JournalEntry(7.0, TaskHeld(TaskId(7)))])
     journal.close()
 
 

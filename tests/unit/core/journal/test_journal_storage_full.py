@@ -12,7 +12,7 @@ import pytest
 from gpuyard.core.domain.errors import StorageFull
 from gpuyard.core.domain.events import TaskHeld, YardFounded
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.journal.records import GENESIS, Entry, Snapshot
+from gpuyard.core.journal.records import GENESIS, JournalEntry, Snapshot
 from gpuyard.core.journal.stores import segment
 from gpuyard.core.journal.stores.sqlite import SqliteJournal, read_folder
 
@@ -33,8 +33,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(where)], check=True)
 
 
-def big_batch(kilobytes: int) -> list[Entry]:
-    return [Entry(1.0, YardFounded("x" * 1024))] * kilobytes
+def big_batch(kilobytes: int) -> list[JournalEntry]:
+    return [JournalEntry(1.0, YardFounded("x" * 1024))] * kilobytes
 
 
 def fill(disk: Path) -> Path:
@@ -51,7 +51,7 @@ def fill(disk: Path) -> Path:
 
 def test_a_batch_that_does_not_fit_is_refused_whole_and_written_when_there_is_space(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
-    before = journal.append([Entry(0.0, TaskHeld(TaskId(1)))])
+    before = journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     ballast = fill(small_disk)
 
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_a_batch_that_does_not_fit_is_refused_whole_and_written_when_there_is_sp
 
 def test_what_was_written_before_the_disk_was_full_survives_a_kill(small_disk: Path, tmp_path: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
-    journal.append([Entry(0.0, TaskHeld(TaskId(1)))])
+    journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     fill(small_disk)
     with pytest.raises(StorageFull):
         journal.append(big_batch(100))
@@ -90,24 +90,24 @@ def test_what_was_written_before_the_disk_was_full_survives_a_kill(small_disk: P
 
 def test_a_new_segment_that_does_not_fit_leaves_the_journal_as_it_was(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal", segment_facts=1)
-    before = journal.append([Entry(0.0, TaskHeld(TaskId(1)))])
+    before = journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     ballast = fill(small_disk)
 
     with pytest.raises(StorageFull):
-        journal.append([Entry(1.0, TaskHeld(TaskId(2)))])
+        journal.append([JournalEntry(1.0, TaskHeld(TaskId(2)))])
     assert journal.head == before
     assert not list((small_disk / "journal").glob("*.new*"))
 
     ballast.unlink()
-    assert journal.append([Entry(1.0, TaskHeld(TaskId(2)))]).seq == 2
+    assert journal.append([JournalEntry(1.0, TaskHeld(TaskId(2)))]).seq == 2
     journal.close()
     SqliteJournal.open(small_disk / "journal").close()
 
 
 def test_a_snapshot_that_does_not_fit_leaves_those_before_it(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
-    journal.save_snapshot(Snapshot(journal.append([Entry(0.0, TaskHeld(TaskId(1)))]), {"first": True}))
-    head = journal.append([Entry(1.0, TaskHeld(TaskId(2)))])
+    journal.save_snapshot(Snapshot(journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))]), {"first": True}))
+    head = journal.append([JournalEntry(1.0, TaskHeld(TaskId(2)))])
     fill(small_disk)
 
     with pytest.raises(StorageFull):
@@ -129,7 +129,7 @@ def test_a_journal_can_not_begin_on_a_full_disk_and_can_later(small_disk: Path) 
 
 def test_on_a_full_disk_a_journal_that_was_closed_can_still_be_read(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
-    journal.append([Entry(0.0, TaskHeld(TaskId(1)))])
+    journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     journal.close()
     fill(small_disk)
 
@@ -176,14 +176,14 @@ def test_without_a_descriptor_for_a_new_segment_nothing_is_written_and_it_goes_o
 ) -> None:
     journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
     for number in range(5):
-        journal.append([Entry(float(number), TaskHeld(TaskId(number)))])
+        journal.append([JournalEntry(float(number), TaskHeld(TaskId(number)))])
     before = journal.head
     with no_descriptor_left():
         for _ in range(3):
             with pytest.raises(StorageFull, match="no file descriptor left"):
-                journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+                journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
     assert journal.head == before
-    journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+    journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
     journal.close()
     again = SqliteJournal.open(tmp_path / "journal")
     assert [record.at for record in again.read()] == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]
@@ -195,14 +195,14 @@ def test_a_few_descriptors_are_as_good_as_none_and_break_nothing(tmp_path: Path,
     """Wherever it runs out of them: making the segment, syncing its folder, opening it again."""
     journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
     for number in range(5):
-        journal.append([Entry(float(number), TaskHeld(TaskId(number)))])
+        journal.append([JournalEntry(float(number), TaskHeld(TaskId(number)))])
     free = [os.open(os.devnull, os.O_RDONLY) for _ in range(spare)]
     with no_descriptor_left(), suppress(StorageFull):
         for descriptor in free:
             os.close(descriptor)
-        journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+        journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
     if journal.head.seq == 5:
-        journal.append([Entry(9.0, TaskHeld(TaskId(9)))])
+        journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
     journal.close()
     assert [record.at for record in read_folder(tmp_path / "journal")] == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]
 
@@ -210,20 +210,20 @@ def test_a_few_descriptors_are_as_good_as_none_and_break_nothing(tmp_path: Path,
 def test_facts_whose_head_can_not_be_noted_for_lack_of_space_are_written_once(tmp_path: Path) -> None:
     """A file system that copies on write needs space to write in place."""
     journal = SqliteJournal.open(tmp_path / "journal")
-    before = journal.append([Entry(1.0, TaskHeld(TaskId(1)))])
+    before = journal.append([JournalEntry(1.0, TaskHeld(TaskId(1)))])
     head = journal._noted._file
     kept, full = os.dup(head), os.open("/dev/full", os.O_RDWR)
     os.dup2(full, head)
     for _ in range(3):
         with pytest.raises(StorageFull, match="no space left"):
-            journal.append([Entry(2.0, TaskHeld(TaskId(2)))])
+            journal.append([JournalEntry(2.0, TaskHeld(TaskId(2)))])
         assert journal.head == before
         assert [record.at for record in journal.read()] == [1.0]
     os.dup2(kept, head)
     os.close(kept)
     os.close(full)
-    journal.append([Entry(2.0, TaskHeld(TaskId(2)))])
-    journal.append([Entry(3.0, TaskHeld(TaskId(3)))])
+    journal.append([JournalEntry(2.0, TaskHeld(TaskId(2)))])
+    journal.append([JournalEntry(3.0, TaskHeld(TaskId(3)))])
     journal.close()
     again = SqliteJournal.open(tmp_path / "journal")
     assert [record.at for record in again.read()] == [1.0, 2.0, 3.0]

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.core.placement.device_group_mask import ByLevel, ByValue, members, without
+from gpuyard.core.placement.device_group_mask import GroupsByLevel, GroupsByValue, members, without
 
 amounts = st.integers(0, 70_000)
 moves = st.lists(st.tuples(st.integers(0, 12), st.one_of(st.none(), amounts)), max_size=40)
@@ -28,7 +28,7 @@ def test_without_is_the_difference_of_sets(bays: set[int], forbidden: set[int]) 
 def test_by_value_knows_who_has_enough_and_how_much_is_most(
     steps: list[tuple[int, int | None]], asked: int, among: set[int]
 ) -> None:
-    index, plain = ByValue(), dict[int, int]()
+    index, plain = GroupsByValue(), dict[int, int]()
     for bay, amount in steps:
         if bay in plain:
             index.toggle(plain.pop(bay), 1 << bay)
@@ -44,7 +44,7 @@ def test_by_value_knows_who_has_enough_and_how_much_is_most(
 def test_by_level_misses_nobody_and_offers_nobody_with_less_than_half(
     steps: list[tuple[int, int | None]], asked: int
 ) -> None:
-    index, plain = ByLevel(), dict[int, int]()
+    index, plain = GroupsByLevel(), dict[int, int]()
     for bay, amount in steps:
         if bay not in plain and amount is not None:
             index.add(amount, 1 << bay)
@@ -55,6 +55,6 @@ def test_by_level_misses_nobody_and_offers_nobody_with_less_than_half(
         if amount is not None:
             plain[bay] = amount
     enough = {bay for bay, amount in plain.items() if amount >= asked}
-    offered = set(members(index.maybe(asked)))
+    offered = set(members(index.may_have(asked)))
     assert enough <= offered
     assert all(plain[bay] * 2 > asked for bay in offered - enough)

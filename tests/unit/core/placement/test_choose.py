@@ -12,7 +12,7 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.refusals import Never
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.domain.values import MILLI, GpuHealth, Link, NodeId
-from gpuyard.core.placement.choose import choose, rooms, why_not
+from gpuyard.core.placement.choose import choose, groups_with_room, why_not
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import SCORES
@@ -147,7 +147,7 @@ def _try(ask: Resources, score: str, index: Index, demand: Demand, naive: Naive,
     placement = choose(shape, index, SCORES[score](ask.gpus, index, demand))
     fitting = naive.fitting(ask)
     assert (placement is not None) == (len(fitting) >= ask.nodes), f"{ask} fits {fitting}"
-    assert {bay.host.spec.id for bay in rooms(shape, index)} == set(fitting) or not shape.eligible
+    assert {bay.host.spec.id for bay in groups_with_room(shape, index)} == set(fitting) or not shape.eligible
     if placement is None:
         refusal = why_not(shape, index)
         assert isinstance(refusal, no.NotNow | Never)

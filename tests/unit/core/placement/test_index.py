@@ -89,13 +89,13 @@ def test_a_closed_node_is_not_offered_and_comes_back_with_what_it_holds(how: str
     placement = take(index, A, 0, 1, cpus=3, memory_mib=60)
     index.set_state(A, **{how: True})
     assert offered(index) == {B: 4}
-    assert A not in index.hosts_of(index.by_cpus_free.maybe(1))
+    assert A not in index.hosts_of(index.by_cpus_free.may_have(1))
     index.give(placement)
     take(index, A, 3, cpus=1)
     index.set_state(A, **{how: False})
     assert offered(index) == {A: 3, B: 4}
     assert index.hosts[A].cpus_free == 7
-    assert A in index.hosts_of(index.by_cpus_free.maybe(7))
+    assert A in index.hosts_of(index.by_cpus_free.may_have(7))
 
 
 def test_a_node_that_is_lost_and_cordoned_opens_when_it_is_neither() -> None:

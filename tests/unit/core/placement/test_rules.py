@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec, maps_user
+from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec, user_account_label
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.domain.values import NodeId
 from gpuyard.core.placement.index import Index
@@ -112,7 +112,7 @@ def test_a_task_without_gpus_is_at_home_once_in_every_node() -> None:
 
 def test_a_task_without_a_system_account_goes_where_it_has_one_or_needs_none() -> None:
     index = Index()
-    index.join(NodeSpec(NodeId("root"), (Gpu("A100", 1),), labels=(MAPPED_ONLY, maps_user("anna"))))
+    index.join(NodeSpec(NodeId("root"), (Gpu("A100", 1),), labels=(MAPPED_ONLY, user_account_label("anna"))))
     anna, ben = (Shape(Resources(gpus=1, account=("physics", user))) for user in ("anna", "ben"))
     assert (anna.never(index), ben.never(index)) == (None, no.NoSystemUser("physics", "ben"))
     index.join(NodeSpec(NodeId("shared"), (Gpu("A100", 1),)))

@@ -8,7 +8,7 @@ from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import SCORES
-from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.testing import node
 
 sizes = st.tuples(st.integers(1, 9), st.integers(0, 7)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -33,7 +33,7 @@ def asked(*asks: Resources) -> Demand:
 def counts(score: str, wanted: int, most: int, demand: list[int]) -> list[int]:
     asks = [Resources(gpus=gpus) for gpus, count in enumerate(demand) if gpus for _ in range(count)]
     order = SCORES[score](wanted, yard(most), asked(*asks))
-    return list(order.counts(wanted) if isinstance(order, Fragmentation) else order)
+    return list(order.counts(wanted) if isinstance(order, FragmentationCosts) else order)
 
 
 @pytest.mark.parametrize("score", sorted(SCORES))

@@ -8,13 +8,13 @@ from gpuyard.core.domain.values import Link, NodeId
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
-from gpuyard.core.placement.model_cache_affinity import Model
+from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.core.placement.shape import Shape
 from gpuyard.testing import node
 
-LLAMA: Model = "team/llama"
-WHISPER: Model = "team/whisper"
+LLAMA: ModelKey = "team/llama"
+WHISPER: ModelKey = "team/whisper"
 
 
 def yard(*names: str, gpus: int = 4) -> Index:
@@ -24,12 +24,12 @@ def yard(*names: str, gpus: int = 4) -> Index:
     return index
 
 
-def ran(index: Index, name: str, gpus: tuple[int, ...], model: Model | None) -> None:
+def ran(index: Index, name: str, gpus: tuple[int, ...], model: ModelKey | None) -> None:
     """A task of a model ran there and has ended."""
     index.note_model(Placement((Slice(NodeId(name), gpus),)), model)
 
 
-def chosen(index: Index, ask: Resources, model: Model | None, score: str = "best_fit") -> Placement:
+def chosen(index: Index, ask: Resources, model: ModelKey | None, score: str = "best_fit") -> Placement:
     shape = Shape(ask)
     shape.refresh(index)
     found = choose(shape, index, SCORES[score](ask.gpus, index, Demand()), model=model)
@@ -96,7 +96,7 @@ def test_whatever_ran_since_wipes_a_card() -> None:
     index = yard("a", "b")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (1,), None)
-    assert index.warmth.bays(LLAMA) == 0
+    assert index.model_cache.bays(LLAMA) == 0
     assert chosen(index, Resources(gpus=1), LLAMA).nodes == ("b",)
 
 
@@ -113,4 +113,4 @@ def test_a_node_that_was_lost_or_left_has_forgotten() -> None:
     index.set_state(NodeId("a"), lost=True)
     index.set_state(NodeId("a"), lost=False)
     index.remove(NodeId("b"))
-    assert index.warmth.bays(LLAMA) == 0
+    assert index.model_cache.bays(LLAMA) == 0

@@ -3,17 +3,17 @@
 from pathlib import Path
 from textwrap import dedent
 
-from gpuyard.learn.analysis import Graph, Task, analyze
+from gpuyard.learn.analysis import ScriptTask, TaskGraph, analyze
 
 
 class Read:
     """An analyzed script, asked by the names of its tasks."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: TaskGraph) -> None:
         self.graph = graph
         self.tasks = {task.id: task for task in graph.tasks}
 
-    def __getitem__(self, name: str) -> Task:
+    def __getitem__(self, name: str) -> ScriptTask:
         return self.tasks[name]
 
     @property

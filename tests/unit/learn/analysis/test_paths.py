@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.learn.analysis.paths import Scope, Text, may_meet, options_of, text
+from gpuyard.learn.analysis.paths import NameScope, Text, may_meet, options_of, text
 from gpuyard.learn.analysis.source import read_module
 
 HEAD = """
@@ -52,7 +52,7 @@ for LEFT_OVER in ("x", "y"): pass
 def test_a_text_is_known_as_far_as_it_is_written_down(tmp_path: Path, expression: str, meant: str | None) -> None:
     path = tmp_path / "a.py"
     path.write_text(HEAD)
-    scope = Scope(read_module(path, "a.py"), options={"out": "there"}, arguments=("first", "second"))
+    scope = NameScope(read_module(path, "a.py"), options={"out": "there"}, arguments=("first", "second"))
     found = text(ast.parse(expression, mode="eval").body, scope)
     assert (found.pattern if found else None) == meant
 
@@ -111,7 +111,7 @@ def test_a_path_is_another_one_in_every_round_only_if_nothing_else_in_it_is_unkn
 ) -> None:
     path = tmp_path / "a.py"
     path.write_text("")
-    scope = Scope(read_module(path, "a.py"), {"i": Text("*", frozenset(["i"]))})
+    scope = NameScope(read_module(path, "a.py"), {"i": Text("*", frozenset(["i"]))})
     found = text(ast.parse(expression, mode="eval").body, scope)
     assert found is not None
     assert found.variables == variables

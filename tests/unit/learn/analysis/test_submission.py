@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.learn.analysis import Request, analyze
+from gpuyard.learn.analysis import SubmitRequest, analyze
 
 PIPELINE = """
 import json
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 """
 
 
-def requests_of(path: Path, *words: str) -> dict[str, Request]:
+def requests_of(path: Path, *words: str) -> dict[str, SubmitRequest]:
     return {request.name: request for request in analyze(path, words, python=sys.executable).requests}
 
 

@@ -5,42 +5,42 @@ from random import Random
 import pytest
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import ENOUGH, MOST_KINDS, Asked, History
+from gpuyard.learn.estimates.history import ENOUGH, MOST_KINDS, HistoryPredictor, TaskFeatures
 
-ANN = Asked("ann", "", "train", 8.0)
+ANN = TaskFeatures("ann", "", "train", 8.0)
 
 
-def told(history: History, asked: Asked = ANN) -> Estimate:
-    found = history.foresee(asked, 0.0)
+def told(history: HistoryPredictor, asked: TaskFeatures = ANN) -> Estimate:
+    found = history.estimate(asked, 0.0)
     assert found is not None
     assert found.low_seconds <= found.seconds <= found.high_seconds
     return found
 
 
 def test_nobody_knows_before_anything_has_ended() -> None:
-    history = History()
-    assert history.foresee(ANN, 0.0) is None
+    history = HistoryPredictor()
+    assert history.estimate(ANN, 0.0) is None
     for _ in range(ENOUGH):
         history.ended(ANN, 10.0, 0.0)
     assert told(history).seconds == pytest.approx(10.0)
 
 
 def test_the_same_again_is_judged_by_itself_and_hardly_by_others() -> None:
-    history = History()
+    history = HistoryPredictor()
     for _ in range(10):
         history.ended(ANN, 100.0, 0.0)
-        history.ended(Asked("ann", "", "test", 1.0), 5.0, 0.0)
-        history.ended(Asked("bob", "", "train", 8.0), 50_000.0, 0.0)
+        history.ended(TaskFeatures("ann", "", "test", 1.0), 5.0, 0.0)
+        history.ended(TaskFeatures("bob", "", "train", 8.0), 50_000.0, 0.0)
     found = told(history)
     assert found.seconds == pytest.approx(100.0, rel=0.1)
     assert found.runs == 10
 
 
 def test_somebody_new_is_judged_by_others_of_the_size() -> None:
-    history = History()
+    history = HistoryPredictor()
     for seconds in (10.0, 20.0, 30.0) * 5:
-        history.ended(Asked("bob", "", "x", 8.0), seconds, 0.0)
-        history.ended(Asked("bob", "", "x", 1.0), 9_999.0, 0.0)
+        history.ended(TaskFeatures("bob", "", "x", 8.0), seconds, 0.0)
+        history.ended(TaskFeatures("bob", "", "x", 1.0), 9_999.0, 0.0)
     of_eight, of_one = told(history), told(history, ANN._replace(gpus=1.0))
     assert of_eight.seconds < 60.0
     assert of_one.seconds > 1_000.0
@@ -48,7 +48,7 @@ def test_somebody_new_is_judged_by_others_of_the_size() -> None:
 
 
 def test_late_runs_count_more_than_early_ones() -> None:
-    rising, falling = History(), History()
+    rising, falling = HistoryPredictor(), HistoryPredictor()
     for seconds in (1.0, 10.0, 100.0):
         rising.ended(ANN, seconds, 0.0)
         falling.ended(ANN, 101.0 - seconds, 0.0)
@@ -57,7 +57,7 @@ def test_late_runs_count_more_than_early_ones() -> None:
 
 
 def test_what_was_long_ago_is_forgotten() -> None:
-    history = History()
+    history = HistoryPredictor()
     for _ in range(60):
         history.ended(ANN, 1.0, 0.0)
     for _ in range(60):
@@ -66,7 +66,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
 
 
 def test_runs_that_were_all_alike_leave_a_narrow_band_and_others_a_wide_one() -> None:
-    alike, unlike = History(), History()
+    alike, unlike = HistoryPredictor(), HistoryPredictor()
     for place in range(20):
         alike.ended(ANN, 100.0, 0.0)
         unlike.ended(ANN, 10.0 ** (place % 5), 0.0)
@@ -76,7 +76,7 @@ def test_runs_that_were_all_alike_leave_a_narrow_band_and_others_a_wide_one() ->
 
 
 def test_what_was_never_seen_before_may_be_something_else_than_all_that_was() -> None:
-    history = History()
+    history = HistoryPredictor()
     for _ in range(20):
         history.ended(ANN, 100.0, 0.0)
     found = told(history, ANN._replace(name="another"))
@@ -86,12 +86,12 @@ def test_what_was_never_seen_before_may_be_something_else_than_all_that_was() ->
 
 
 def test_nine_of_ten_end_within_their_band_although_users_change_what_they_do() -> None:
-    luck, history = Random(4), History()
+    luck, history = Random(4), HistoryPredictor()
     inside = high = 0
     for place in range(4_000):
-        asked = Asked(f"user{luck.randrange(20)}", "", "", float(2 ** luck.randrange(4)))
+        asked = TaskFeatures(f"user{luck.randrange(20)}", "", "", float(2 ** luck.randrange(4)))
         seconds = luck.lognormvariate(5.0 + 3.0 * (place // 200 % 2), 1.5)
-        found = history.foresee(asked, 0.0)
+        found = history.estimate(asked, 0.0)
         history.ended(asked, seconds, 0.0, found)
         if found is not None and place >= 500:
             inside += found.low_seconds <= seconds <= found.high_seconds
@@ -101,15 +101,15 @@ def test_nine_of_ten_end_within_their_band_although_users_change_what_they_do() 
 
 
 def test_what_users_said_themselves_does_not_stretch_the_band() -> None:
-    history = History()
+    history = HistoryPredictor()
     for _ in range(100):
         history.ended(ANN, 100.0, 0.0, Estimate(1.0, 1.0, 1.0))
     assert told(history).high_seconds < 200.0
 
 
 def test_names_that_never_come_again_do_not_fill_the_memory() -> None:
-    history = History()
+    history = HistoryPredictor()
     for place in range(MOST_KINDS + 100):
-        history.ended(Asked("ann", "", f"run-{place}", 1.0), 10.0, 0.0)
+        history.ended(TaskFeatures("ann", "", f"run-{place}", 1.0), 10.0, 0.0)
     assert len(history._kinds) == MOST_KINDS
-    assert told(history, Asked("ann", "", "run-0", 1.0)).runs == 50
+    assert told(history, TaskFeatures("ann", "", "run-0", 1.0)).runs == 50

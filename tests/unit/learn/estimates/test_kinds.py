@@ -1,18 +1,18 @@
 """What is remembered of kinds, and what is forgotten."""
 
-from gpuyard.learn.estimates.kinds import Kinds
+from gpuyard.learn.estimates.kinds import RecentKinds
 
 
 def test_the_kind_that_was_not_heard_of_for_longest_is_forgotten() -> None:
-    kinds = Kinds(list[int], most=2)
+    kinds = RecentKinds(list[int], most=2)
     for number, name in enumerate("abac"):
-        kinds.heard_of((name,)).append(number)
+        kinds.touch((name,)).append(number)
     kinds.forget()
     assert kinds == {("a",): [0, 2], ("c",): [3]}
 
 
 def test_nothing_is_forgotten_before_all_was_heard() -> None:
-    kinds = Kinds(list[int], most=2)
+    kinds = RecentKinds(list[int], most=2)
     for name in "abcd":
-        kinds.heard_of((name,))
+        kinds.touch((name,))
     assert len(kinds) == 4

@@ -3,18 +3,18 @@
 from math import log
 from random import Random
 
-from gpuyard.learn.estimates.history import Asked, History, Predictor
-from gpuyard.learn.estimates.learned import EVERY, HOUR, Learned
+from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
+from gpuyard.learn.estimates.learned import EVERY, HOUR, LearnedPredictor
 
 
-def wrong_by(predictor: Predictor, tasks: int, judged_from: int) -> float:
+def wrong_by(predictor: RuntimePredictor, tasks: int, judged_from: int) -> float:
     """The mean error, in logarithms, on a user who runs long things at night and short ones by day."""
     luck, errors = Random(7), []
-    asked = Asked("ann", "", "", 1.0)
+    asked = TaskFeatures("ann", "", "", 1.0)
     for place in range(tasks):
         now = place * HOUR / 4
         seconds = luck.lognormvariate(8.0 if now / HOUR % 24 < 8 else 4.0, 0.5)
-        told = predictor.foresee(asked, now)
+        told = predictor.estimate(asked, now)
         predictor.ended(asked, seconds, now, told)
         if told is not None and place >= judged_from:
             assert told.low_seconds <= told.seconds <= told.high_seconds
@@ -23,12 +23,14 @@ def wrong_by(predictor: Predictor, tasks: int, judged_from: int) -> float:
 
 
 def test_before_there_is_enough_to_learn_from_history_speaks_alone() -> None:
-    assert wrong_by(Learned(), EVERY // 2, 10) == wrong_by(History(), EVERY // 2, 10)
+    assert wrong_by(LearnedPredictor(), EVERY // 2, 10) == wrong_by(HistoryPredictor(), EVERY // 2, 10)
 
 
 def test_habits_of_the_hour_are_learnt() -> None:
-    assert wrong_by(Learned(), 2 * EVERY, EVERY + 10) < wrong_by(History(), 2 * EVERY, EVERY + 10) * 0.7
+    assert (
+        wrong_by(LearnedPredictor(), 2 * EVERY, EVERY + 10) < wrong_by(HistoryPredictor(), 2 * EVERY, EVERY + 10) * 0.7
+    )
 
 
 def test_the_same_past_gives_the_same_predictions() -> None:
-    assert wrong_by(Learned(), EVERY + 200, EVERY) == wrong_by(Learned(), EVERY + 200, EVERY)
+    assert wrong_by(LearnedPredictor(), EVERY + 200, EVERY) == wrong_by(LearnedPredictor(), EVERY + 200, EVERY)

@@ -6,33 +6,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuyard.core.domain.remaining_time import AGES, age_of, begins_after, level_of
-from gpuyard.learn.estimates.history import Asked
-from gpuyard.learn.estimates.remaining_time import KINDS, Outlooks, indices
+from gpuyard.core.domain.remaining_time import AGES, age_begins_at, age_of, level_of
+from gpuyard.learn.estimates.history import TaskFeatures
+from gpuyard.learn.estimates.remaining_time import KINDS, RemainingTimeModel, indices
 
-ANN, BOB = Asked("ann", "", "train", 8.0), Asked("bob", "", "train", 8.0)
+ANN, BOB = TaskFeatures("ann", "", "train", 8.0), TaskFeatures("bob", "", "train", 8.0)
 
 
-def others_end(outlooks: Outlooks, count: int) -> None:
+def others_end(outlooks: RemainingTimeModel, count: int) -> None:
     """Tasks of people who have nothing to do with it, so that no kind has the most."""
     for number in range(count):
-        outlooks.observe(Asked(f"user-{number % 3}", "", "", 1.0), 300.0)
+        outlooks.observe(TaskFeatures(f"user-{number % 3}", "", "", 1.0), 300.0)
 
 
-def level(outlooks: Outlooks, asked: Asked, ran_seconds: float) -> int:
+def level(outlooks: RemainingTimeModel, asked: TaskFeatures, ran_seconds: float) -> int:
     found = outlooks.outlook(asked)
     return found[min(age_of(ran_seconds), len(found) - 1)]
 
 
 def test_before_anything_has_ended_what_has_run_least_is_best() -> None:
-    found = Outlooks().outlook(ANN)
+    found = RemainingTimeModel().outlook(ANN)
     assert list(found) == sorted(found)
     assert found[0] == 0
     assert found[-1] == level_of(1e9)
 
 
 def test_whose_tasks_were_long_is_not_thought_to_be_done_soon() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(30):
         outlooks.observe(ANN, 50_000.0)
         outlooks.observe(BOB, 30.0)
@@ -40,7 +40,7 @@ def test_whose_tasks_were_long_is_not_thought_to_be_done_soon() -> None:
 
 
 def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(30):
         outlooks.observe(ANN, 10.0)
         outlooks.observe(ANN, 100_000.0)
@@ -50,7 +50,7 @@ def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
 
 
 def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(200):
         outlooks.observe(ANN, 17_000.0)
     others_end(outlooks, 200)
@@ -58,11 +58,11 @@ def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
 
 
 def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for number in range(50):
-        outlooks.observe(Asked(f"user-{number % 5}", "", "", 8.0), 50_000.0)
+        outlooks.observe(TaskFeatures(f"user-{number % 5}", "", "", 8.0), 50_000.0)
         outlooks.observe(BOB, 50_000.0)
-    assert outlooks.outlook(ANN) == outlooks.outlook(Asked("carl", "", "", 1.0))
+    assert outlooks.outlook(ANN) == outlooks.outlook(TaskFeatures("carl", "", "", 1.0))
     assert level(outlooks, ANN, 0.0) > 0
     for _ in range(20):
         outlooks.observe(ANN, 20.0)
@@ -71,7 +71,7 @@ def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
 
 
 def test_habits_change_and_so_does_the_outlook() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(3000):
         outlooks.observe(ANN, 20.0)
     for _ in range(6000):
@@ -81,7 +81,7 @@ def test_habits_change_and_so_does_the_outlook() -> None:
 
 
 def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(20):
         outlooks.observe(ANN, 20.0)
     outlooks.observe(BOB, 20.0)
@@ -90,17 +90,17 @@ def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
 
 
 def test_of_a_task_that_is_nobodys_nothing_is_foreseen() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     for _ in range(10):
-        outlooks.observe(Asked(gpus=1.0), 20.0)
-    assert outlooks.outlook(Asked(gpus=1.0)) == ()
+        outlooks.observe(TaskFeatures(gpus=1.0), 20.0)
+    assert outlooks.outlook(TaskFeatures(gpus=1.0)) == ()
 
 
 def test_names_that_are_never_used_again_are_forgotten() -> None:
-    outlooks = Outlooks()
+    outlooks = RemainingTimeModel()
     outlooks.observe(BOB, 90_000.0)
     for number in range(KINDS + 10):
-        outlooks.observe(Asked("ann", "", f"run-{number}", 1.0), 20.0)
+        outlooks.observe(TaskFeatures("ann", "", f"run-{number}", 1.0), 20.0)
     assert len(outlooks) == KINDS
     assert len(outlooks.outlook(BOB)) <= AGES
 
@@ -110,7 +110,7 @@ def test_the_index_is_the_best_price_of_an_end_over_all_ages_at_which_one_could_
     for age, found in enumerate(indices(parts)):
         best, spent, alive = inf, 0.0, 1.0
         for later in range(age, AGES):
-            width = begins_after(later + 1) - begins_after(later)
+            width = age_begins_at(later + 1) - age_begins_at(later)
             spent += alive * width * (1 - parts[later] / 2)
             alive *= 1 - parts[later]
             best = min(best, spent / (1 - alive))

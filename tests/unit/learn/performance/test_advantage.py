@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuyard.learn.policy_network import Advantage, Layer, Model, WrongPolicyModel, load, save
+from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel, WrongPolicyModel, load, save
 
 NAMES = ("waits", "gain")
 BETTER, WORSE = [[0.0, 0.0], [1.0, 0.5]], [[0.0, 0.0], [1.0, -0.5]]
 """Two questions: the second candidate is better by half a run, or worse."""
 
 
-def model(*factors: float, margin: float = 0.1, doubt: float = 1.0) -> Model:
+def model(*factors: float, margin: float = 0.1, doubt: float = 1.0) -> PolicyModel:
     """Nets that say the advantage is the second figure, times a factor of their own."""
     ones, zeros = np.ones(2, np.float32), np.zeros(2, np.float32)
 
@@ -23,50 +23,50 @@ def model(*factors: float, margin: float = 0.1, doubt: float = 1.0) -> Model:
         last = np.array([[factor], [-factor]], np.float32)
         return Layer(both, zeros), Layer(last, np.zeros(1, np.float32))
 
-    return Model(NAMES, -ones, ones, zeros, ones, zeros, tuple(map(net, factors)), margin, doubt, {"seed": 1})
+    return PolicyModel(NAMES, -ones, ones, zeros, ones, zeros, tuple(map(net, factors)), margin, doubt, {"seed": 1})
 
 
 def test_a_candidate_that_is_surely_better_is_taken() -> None:
-    assert Advantage(model(1.0, 1.0)).pick(BETTER) == 1
+    assert AdvantageAdvisor(model(1.0, 1.0)).pick(BETTER) == 1
 
 
 def test_one_that_is_worse_is_not() -> None:
-    assert Advantage(model(1.0, 1.0)).pick(WORSE) == 0
+    assert AdvantageAdvisor(model(1.0, 1.0)).pick(WORSE) == 0
 
 
 def test_an_advantage_within_the_margin_is_none() -> None:
-    assert Advantage(model(1.0, margin=0.49)).pick(BETTER) == 1
-    assert Advantage(model(1.0, margin=0.51)).pick(BETTER) == 0
+    assert AdvantageAdvisor(model(1.0, margin=0.49)).pick(BETTER) == 1
+    assert AdvantageAdvisor(model(1.0, margin=0.51)).pick(BETTER) == 0
 
 
 def test_where_nets_disagree_the_heuristic_decides() -> None:
-    assert Advantage(model(2.0, 0.0, doubt=0.0)).pick(BETTER) == 1
-    assert Advantage(model(2.0, 0.0, doubt=1.0)).pick(BETTER) == 0
+    assert AdvantageAdvisor(model(2.0, 0.0, doubt=0.0)).pick(BETTER) == 1
+    assert AdvantageAdvisor(model(2.0, 0.0, doubt=1.0)).pick(BETTER) == 0
 
 
 def test_figures_beyond_what_was_trained_leave_it_to_the_rule_of_thumb() -> None:
     waiting_is_good = model(-9.0)._replace(rule=np.array([0.5, 0.0], np.float32))
-    assert Advantage(waiting_is_good).pick([[0.0, 0.0], [1.0, 0.9]]) == 0
-    assert Advantage(waiting_is_good).pick([[0.0, 0.0], [1.0, 1.2]]) == 1
-    assert Advantage(waiting_is_good._replace(margin=0.6)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
-    assert Advantage(model(1.0)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
+    assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 0.9]]) == 0
+    assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 1.2]]) == 1
+    assert AdvantageAdvisor(waiting_is_good._replace(margin=0.6)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
+    assert AdvantageAdvisor(model(1.0)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
 
 
 @pytest.mark.parametrize("strange", [float("nan"), float("inf")])
 def test_figures_that_are_none_leave_it_to_the_heuristic(strange: float) -> None:
-    assert Advantage(model(1.0)).pick([[0.0, 0.0], [strange, 0.5]]) == 0
+    assert AdvantageAdvisor(model(1.0)).pick([[0.0, 0.0], [strange, 0.5]]) == 0
 
 
 def test_without_its_guard_the_best_candidate_is_taken_whatever_it_is_worth() -> None:
-    careless = Advantage(model(2.0, 0.0, margin=9.0), guarded=False)
+    careless = AdvantageAdvisor(model(2.0, 0.0, margin=9.0), guarded=False)
     assert careless.pick(BETTER) == 1
     assert careless.pick(WORSE) == 0
 
 
 def test_the_rule_of_thumb_counts_besides_the_nets() -> None:
     by_rule = model(0.0)._replace(rule=np.array([0.0, 1.0], np.float32))
-    assert Advantage(by_rule).pick(BETTER) == 1
-    assert Advantage(by_rule).pick(WORSE) == 0
+    assert AdvantageAdvisor(by_rule).pick(BETTER) == 1
+    assert AdvantageAdvisor(by_rule).pick(WORSE) == 0
 
 
 def test_a_model_is_read_as_it_was_written_and_written_the_same_again(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_model_is_read_as_it_was_written_and_written_the_same_again(tmp_path: 
     save(two, found)
     assert one.read_bytes() == two.read_bytes()
     assert (found.margin, found.doubt, found.about) == (0.1, 1.0, {"seed": 1})
-    assert Advantage(found).pick(BETTER) == Advantage(model(1.0, 0.5)).pick(BETTER)
+    assert AdvantageAdvisor(found).pick(BETTER) == AdvantageAdvisor(model(1.0, 0.5)).pick(BETTER)
 
 
 def changed(path: Path, **head: Any) -> Path:

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from gpuyard.learn.performance.flops import Counts, count
-from gpuyard.learn.performance.operation_profile import KINDS, Anatomy, Works, look_up
+from gpuyard.learn.performance.flops import StepCounts, count
+from gpuyard.learn.performance.operation_profile import KINDS, OperationProfile, OperationProfiles, find_profile
 
 
-def counted(build: Callable[[], nn.Module], *shape: int, training: bool = False) -> Anatomy:
-    def of(batch: int) -> Counts:
+def counted(build: Callable[[], nn.Module], *shape: int, training: bool = False) -> OperationProfile:
+    def of(batch: int) -> StepCounts:
         return count(build, lambda: (torch.empty(batch, *shape),), training=training)
 
-    return Anatomy.counted(of(2), of(4), 2, 4)
+    return OperationProfile.counted(of(2), of(4), 2, 4)
 
 
 @pytest.mark.slow
@@ -48,17 +48,17 @@ def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
 
 
 def test_groups_of_many_rows_lie_beside_each_other_with_the_row_they_belong_to() -> None:
-    one = Anatomy.of([("matmul", 1, 2.0, 3.0, 4.0), ("light", 2, 0.0, 5.0, 0.0)])
-    two = Anatomy.of([("norm", 7, 0.0, 1.0, 0.0)])
-    works = Works.of([one, two, one])
+    one = OperationProfile.of([("matmul", 1, 2.0, 3.0, 4.0), ("light", 2, 0.0, 5.0, 0.0)])
+    two = OperationProfile.of([("norm", 7, 0.0, 1.0, 0.0)])
+    works = OperationProfiles.of([one, two, one])
     groups, row = works.take(np.array([2, 1])).flat()
     assert row.tolist() == [0, 0, 1]
     assert groups[1].tolist() == [1.0, 2.0, 7.0]
 
 
 def test_a_size_that_was_not_counted_goes_by_the_number_of_pixels() -> None:
-    library = {("net", "infer"): {100: Anatomy.of([("matmul", 1, 10.0, 20.0, 30.0)])}}
-    found = look_up(library, "net", "infer", 200)
+    library = {("net", "infer"): {100: OperationProfile.of([("matmul", 1, 10.0, 20.0, 30.0)])}}
+    found = find_profile(library, "net", "infer", 200)
     assert found is not None
     assert found.groups.tolist() == [[0.0, 1.0, 40.0, 80.0, 30.0]]
-    assert look_up(library, "other", "infer", 200) is None
+    assert find_profile(library, "other", "infer", 200) is None

@@ -10,10 +10,10 @@ import pytest
 
 from benchmarks.published.sources import PUBLISHED_SOURCES
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.dataset import read, together
-from gpuyard.learn.performance.gpu_specs import Specs, shipped
+from gpuyard.learn.performance.dataset import merge_rows, read
+from gpuyard.learn.performance.gpu_specs import GpuSpecs, shipped
 from gpuyard.learn.performance.rooflines import ROOFLINES
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from gpuyard.learn.performance.sources import SOURCES
 from tests.unit.learn.performance.worlds import COLUMNS, write
 
@@ -56,7 +56,7 @@ def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, 
     parts = read(file_of(source, tmp_path))
     assert parts[0].kind == EXAMPLES[source][0]
     for rows in parts:
-        base, columns = ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))
+        base, columns = ROOFLINES[rows.kind].features(rows, GpuColumns.of(rows, shipped()))
         assert (base > 0).all()
         assert (rows.measured > 0).all()
         assert all(len(values) == len(rows) and np.isfinite(values).all() for values in columns.values())
@@ -67,10 +67,10 @@ def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> Non
     (rows,) = read(file_of("timm", tmp_path))
     sheet = shipped().find("RTX3090")
     twice = ("fp16_dense_tflops", "fp32_tflops", "mem_bw_gbs", "tdp_w")
-    faster = Specs([msgspec.structs.replace(sheet, **{name: 2 * getattr(sheet, name) for name in twice})])
+    faster = GpuSpecs([msgspec.structs.replace(sheet, **{name: 2 * getattr(sheet, name) for name in twice})])
     features = ROOFLINES["network"].features
-    assert features(rows, Chips.of(rows, faster))[0] == pytest.approx(
-        features(rows, Chips.of(rows, shipped()))[0] / 2, rel=0.02
+    assert features(rows, GpuColumns.of(rows, faster))[0] == pytest.approx(
+        features(rows, GpuColumns.of(rows, shipped()))[0] / 2, rel=0.02
     )
 
 
@@ -108,7 +108,7 @@ def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> No
         + read(file_of("gpuyard", tmp_path))
         + read(file_of("schedtune_peak_memory", tmp_path))
     )
-    kinds = together(parts)
+    kinds = merge_rows(parts)
     assert {kind: len(rows) for kind, rows in kinds.items()} == {"network": 2, "memory": 2, "utilisation": 1}
     assert kinds["network"].works is not None
     groups, row = kinds["network"].works.flat()

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import gpu_specs
-from gpuyard.learn.performance.ended_tasks import Ran, ran_of, rows_of
+from gpuyard.learn.performance.ended_tasks import EndedRun, ended_runs, rows_of
 
 WORK = {"model": "resnet50", "batch": 64, "steps": 1000}
 
@@ -21,8 +21,8 @@ def answer(**said: Any) -> tuple[float, bytes]:
 
 
 def test_a_task_that_ended_well_tells_what_its_work_took() -> None:
-    assert ran_of([answer()]) == [
-        Ran(Work(model="resnet50", batch=64, steps=1000), "NVIDIA H200", 100.0, 5.0, 9_400, 80.0)
+    assert ended_runs([answer()]) == [
+        EndedRun(WorkloadSpec(model="resnet50", batch=64, steps=1000), "NVIDIA H200", 100.0, 5.0, 9_400, 80.0)
     ]
 
 
@@ -41,11 +41,11 @@ def test_a_task_that_ended_well_tells_what_its_work_took() -> None:
     ],
 )
 def test_others_tell_nothing(said: dict[str, Any]) -> None:
-    assert ran_of([answer(**said)]) == []
+    assert ended_runs([answer(**said)]) == []
 
 
 def test_rows_are_steps_and_memory_without_the_part_of_cuda() -> None:
-    known = rows_of(ran_of([answer(), answer(run_seconds=110.0, gpu_memory_peak_mib=None)]), gpu_specs.shipped())
+    known = rows_of(ended_runs([answer(), answer(run_seconds=110.0, gpu_memory_peak_mib=None)]), gpu_specs.shipped())
     assert known["network"].measured.tolist() == [100.0, 110.0]
     assert known["memory"].measured.tolist() == [8_000.0]
     assert known["utilisation"].measured.tolist() == [0.8, 0.8]
@@ -54,4 +54,4 @@ def test_rows_are_steps_and_memory_without_the_part_of_cuda() -> None:
 
 def test_models_and_gpus_that_nobody_knows_are_left_out() -> None:
     strange = [answer(work={**WORK, "model": "no such model"}), answer(ran_on="virtual")]
-    assert rows_of(ran_of(strange), gpu_specs.shipped()) == {}
+    assert rows_of(ended_runs(strange), gpu_specs.shipped()) == {}

@@ -54,9 +54,9 @@ def test_boards_with_one_chip_are_twins_and_chips_of_one_generation_are_not() ->
     h200, h100, b200, rtx5090, a30, a100 = (
         shipped().find(n) for n in ("H200", "H100", "B200", "RTX5090", "A30", "A100")
     )
-    assert h200.is_twin_of(h100)
-    assert not b200.is_twin_of(rtx5090)
-    assert not a30.is_twin_of(a100)
+    assert h200.has_same_chip_as(h100)
+    assert not b200.has_same_chip_as(rtx5090)
+    assert not a30.has_same_chip_as(a100)
 
 
 def test_a_type_of_numbers_that_a_gpu_lacks_is_computed_in_the_next_wider_one() -> None:

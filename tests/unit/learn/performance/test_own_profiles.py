@@ -8,7 +8,7 @@ import pytest
 from gpuyard.learn.performance import dataset, evaluation
 from gpuyard.learn.performance import model as performance_model
 from gpuyard.learn.performance.calibration import read_peaks
-from gpuyard.learn.performance.dataset import Rows
+from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import shipped
 
 PROFILES = Path(__file__).parents[4] / "profiles"
@@ -17,15 +17,15 @@ BOUNDS = {"network": 0.28, "memory": 0.20, "utilisation": 0.30}
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, Rows]:
-    return dataset.together(dataset.read(PROFILES / "h200.csv"))
+def rows() -> dict[str, ProfileRows]:
+    return dataset.merge_rows(dataset.read(PROFILES / "h200.csv"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BOUNDS)
-def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, Rows]) -> None:
+def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, ProfileRows]) -> None:
     new = np.isin(rows[kind].family, NEW)
-    told = evaluation.between({kind: rows[kind].take(~new)}, {kind: rows[kind].take(new)}, shipped())
+    told = evaluation.across_files({kind: rows[kind].take(~new)}, {kind: rows[kind].take(new)}, shipped())
     said = evaluation.report(told)
     assert said["rows"] > 300
     assert said["mape"] < BOUNDS[kind]
@@ -33,7 +33,7 @@ def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, Row
     assert set(said["by_head"]) == {"known"}
 
 
-def test_the_model_that_ships_has_learnt_these_rows(rows: dict[str, Rows]) -> None:
+def test_the_model_that_ships_has_learnt_these_rows(rows: dict[str, ProfileRows]) -> None:
     model = performance_model.load(performance_model.SHIPPED)
     assert model.trained_on["memory"] > len(rows["memory"]) == 2108
     for kind, most in {"network": 0.15, "memory": 0.12, "utilisation": 0.15}.items():

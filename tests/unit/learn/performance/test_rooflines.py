@@ -4,21 +4,21 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Rows, read
+from gpuyard.learn.performance.dataset import ProfileRows, read
 from gpuyard.learn.performance.gpu_specs import shipped
 from gpuyard.learn.performance.rooflines import ROOFLINES
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from tests.unit.learn.performance.worlds import write
 
 STEP = ("model", "family", "kind", "size", "mode", "batch", "precision", "compiled", "gpu", "torch", "step_ms", "memory_reserved_mib", "utilisation")  # fmt: skip
 RESNET = ("torchvision/resnet50", "resnet", "image", 224, "infer")
 
 
-def base(rows: Rows) -> np.ndarray:
-    return ROOFLINES[rows.kind].features(rows, Chips.of(rows, shipped()))[0]
+def base(rows: ProfileRows) -> np.ndarray:
+    return ROOFLINES[rows.kind].features(rows, GpuColumns.of(rows, shipped()))[0]
 
 
-def steps(folder: Path, batch: int, launches: list[object], precision: str = "fp32") -> Rows:
+def steps(folder: Path, batch: int, launches: list[object], precision: str = "fp32") -> ProfileRows:
     lines = [(*RESNET, batch, precision, "false", "H200", "2.11", 5.0, 900.0, 0.4, us) for us in launches]
     return read(write(folder / "steps.csv", (*STEP, "launch_us"), lines))[0]
 
@@ -48,7 +48,7 @@ def test_casts_are_launched_too(tmp_path: Path) -> None:
 def test_memory_is_told_what_a_model_is_made_of(tmp_path: Path) -> None:
     line = (*RESNET, 4, "fp32", "false", "H200", "2.11", 5.0, 900.0, 0.4)
     memory = read(write(tmp_path / "rows.csv", STEP, [line]))[1]
-    told = ROOFLINES["memory"].features(memory, Chips.of(memory, shipped()))[1]
+    told = ROOFLINES["memory"].features(memory, GpuColumns.of(memory, shipped()))[1]
     assert told["operations"][0] > 100
     assert 0.1 < told["of_convolution"][0] < 0.9
     assert told["of_attention"][0] == 0.0

@@ -11,9 +11,9 @@ import pytest
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import evaluation, kind_model
 from gpuyard.learn.performance import model as performance_model
-from gpuyard.learn.performance.dataset import Rows, read, together
-from gpuyard.learn.performance.gpu_specs import Gpu, Specs
-from gpuyard.learn.performance.model import Performance, accuracy
+from gpuyard.learn.performance.dataset import ProfileRows, merge_rows, read
+from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
+from gpuyard.learn.performance.model import PerformanceModel, accuracy
 from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
 
 
@@ -22,19 +22,21 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kind_model, "THREADS", 1)
 
 
-def measured(folder: Path, gpus: list[Gpu], count: int, seed: int = 1, slower: float = 1.0) -> Rows:
+def measured(folder: Path, gpus: list[GpuSpec], count: int, seed: int = 1, slower: float = 1.0) -> ProfileRows:
     return read(write(folder / f"{seed}.csv", COLUMNS, products(gpus, count, seed, slower=slower)))[0]
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> Performance:
+def learnt(tmp_path_factory: pytest.TempPathFactory) -> PerformanceModel:
     kind_model.THREADS = 1
     rows = measured(tmp_path_factory.mktemp("rows"), [SLOW, MIDDLE, FAST], 400)
-    return Performance.learnt({rows.kind: rows}, SPECS)
+    return PerformanceModel.learnt({rows.kind: rows}, SPECS)
 
 
 @pytest.mark.slow
-def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(learnt: Performance, tmp_path: Path) -> None:
+def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(
+    learnt: PerformanceModel, tmp_path: Path
+) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 150, seed=2)
     told = accuracy(rows.measured, learnt.predict(rows))
     assert told["mape"] < 0.08
@@ -45,7 +47,7 @@ def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(learnt
 @pytest.mark.slow
 def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
-    said = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
     assert set(said.head.tolist()) == {"strange"}
     assert accuracy(test.measured, said)["mape"] < 0.15
 
@@ -55,13 +57,13 @@ def test_a_few_rows_measured_on_a_gpu_put_its_predictions_right(tmp_path: Path) 
     train = measured(tmp_path, [SLOW, FAST], 400)
     few = measured(tmp_path, [MIDDLE], 30, seed=2, slower=1.6)
     test = measured(tmp_path, [MIDDLE], 150, seed=3, slower=1.6)
-    by_sheet = Performance.learnt({train.kind: train}, SPECS).predict(test)
-    corrected = Performance.learnt(together([train, few]), SPECS).predict(test)
+    by_sheet = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
+    corrected = PerformanceModel.learnt(merge_rows([train, few]), SPECS).predict(test)
     assert set(corrected.head.tolist()) == {"corrected"}
     assert accuracy(test.measured, corrected)["mape"] < 0.5 * accuracy(test.measured, by_sheet)["mape"]
 
 
-def test_a_band_is_around_its_middle(learnt: Performance, tmp_path: Path) -> None:
+def test_a_band_is_around_its_middle(learnt: PerformanceModel, tmp_path: Path) -> None:
     said = learnt.predict(measured(tmp_path, [MIDDLE], 50, seed=4))
     assert (said.low <= said.middle).all()
     assert (said.middle <= said.high).all()
@@ -70,11 +72,11 @@ def test_a_band_is_around_its_middle(learnt: Performance, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_same_rows_teach_the_same(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 100)
-    first, second = (Performance.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
+    first, second = (PerformanceModel.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
     assert (first == second).all()
 
 
-def test_a_model_says_the_same_after_it_was_written_and_read(learnt: Performance, tmp_path: Path) -> None:
+def test_a_model_says_the_same_after_it_was_written_and_read(learnt: PerformanceModel, tmp_path: Path) -> None:
     rows, file = measured(tmp_path, [SLOW, MIDDLE], 50, seed=5), tmp_path / "yard.model"
     learnt.save(file)
     again = performance_model.load(file)
@@ -84,7 +86,7 @@ def test_a_model_says_the_same_after_it_was_written_and_read(learnt: Performance
 
 
 def test_a_model_of_another_version_is_refused(
-    learnt: Performance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learnt: PerformanceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "yard.model"
     monkeypatch.setattr(performance_model, "VERSION", 99)
@@ -101,7 +103,7 @@ def test_what_is_no_model_is_said_to_be_none(content: bytes, tmp_path: Path) -> 
         performance_model.load(tmp_path / "yard.model")
 
 
-def test_a_kind_that_was_not_learnt_is_named(learnt: Performance, tmp_path: Path) -> None:
+def test_a_kind_that_was_not_learnt_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
     (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
     with pytest.raises(WrongInput, match="has learnt neusight_matmul, and nothing of neusight_vector"):
         learnt.predict(rows)
@@ -129,7 +131,7 @@ def test_samples_of_a_gpu_are_shown_and_not_predicted(tmp_path: Path) -> None:
 
 def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 100), measured(tmp_path, [SLOW, FAST], 20, seed=2)
-    figures = evaluation.report(evaluation.between({train.kind: train}, {test.kind: test}, SPECS))
+    figures = evaluation.report(evaluation.across_files({train.kind: train}, {test.kind: test}, SPECS))
     assert figures["rows"] == 40
     assert {name: one["rows"] for name, one in figures["by_gpu"].items()} == {"slow-1": 20, "fast-1": 20}
     assert figures.keys() >= {"mape", "median_ape", "within_20", "band_coverage", "by_gpu", "by_kind"}
@@ -139,12 +141,12 @@ def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
 def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tmp_path: Path) -> None:
     board = msgspec.structs.replace(MIDDLE, compute_capability="9.0")
     other = msgspec.structs.replace(board, gpu="middle-2", mem_bw_gbs=900.0, sm_count=75)
-    specs = Specs([SLOW, board, other, FAST])
+    specs = GpuSpecs([SLOW, board, other, FAST])
     train = read(
         write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 300), *products([board], 300, 2, slower=1.6)])
     )[0]
     test = measured(tmp_path, [other], 150, seed=3, slower=1.6)
-    said = Performance.learnt({train.kind: train}, specs).predict(test)
+    said = PerformanceModel.learnt({train.kind: train}, specs).predict(test)
     assert set(said.head.tolist()) == {"twin"}
     assert accuracy(test.measured, said)["mape"] < 0.12
 
@@ -159,7 +161,7 @@ def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: P
 
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *noisy(450, 2)]))[0]
     test = read(write(tmp_path / "s.csv", COLUMNS, noisy(400, 3)))[0]
-    said = Performance.learnt({train.kind: train}, SPECS).predict(test)
+    said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
     assert set(said.head.tolist()) == {"known"}
     assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
 
@@ -170,7 +172,7 @@ def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
 ) -> None:
     monkeypatch.setattr(kind_model, "MOST", dict.fromkeys(kind_model.MOST, 600))
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *products([MIDDLE], 450, 2)]))[0]
-    said = Performance.learnt({train.kind: train}, SPECS)
+    said = PerformanceModel.learnt({train.kind: train}, SPECS)
     test = measured(tmp_path, [MIDDLE], 150, seed=3)
     assert accuracy(test.measured, said.predict(test))["mape"] < 0.09
     assert set(said.specialities[train.kind].bands["known"]) == {"", "slow-1", "middle-1", "fast-1"}

@@ -9,14 +9,14 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.published import register
-from gpuyard.learn.performance.gpu_specs import Gpu, Specs
+from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 
 register()
 
 
-def gpu(name: str, *, tflops: float = 20.0, bandwidth: float = 1_000.0, sm: int = 100, watts: float = 400.0) -> Gpu:
+def gpu(name: str, *, tflops: float = 20.0, bandwidth: float = 1_000.0, sm: int = 100, watts: float = 400.0) -> GpuSpec:
     """A GPU with no power cap to speak of."""
-    return Gpu(
+    return GpuSpec(
         gpu=name,
         sm_count=sm,
         boost_clock_mhz=1_500,
@@ -33,12 +33,12 @@ SLOW, MIDDLE, FAST = (
     gpu("middle-1", tflops=16.0, bandwidth=700.0, sm=70),
     gpu("fast-1", tflops=30.0, bandwidth=1_500.0, sm=120),
 )
-SPECS = Specs([SLOW, MIDDLE, FAST])
+SPECS = GpuSpecs([SLOW, MIDDLE, FAST])
 
 COLUMNS = ("gpu", "op", "B", "M", "N", "K", "latency_ms")
 
 
-def products(gpus: Sequence[Gpu], count: int, seed: int = 1, *, slower: float = 1.0) -> list[tuple[object, ...]]:
+def products(gpus: Sequence[GpuSpec], count: int, seed: int = 1, *, slower: float = 1.0) -> list[tuple[object, ...]]:
     """Products that reach a part of the roofline that grows with their size, within 5 %."""
     luck = Random(seed)
     rows: list[tuple[object, ...]] = []
@@ -63,6 +63,6 @@ def write(path: Path, columns: Sequence[str], rows: Sequence[Sequence[object]]) 
 SPEC_COLUMNS = ("gpu", "sm_count", "boost_clock_mhz", "fp32_tflops", "memory_gb", "mem_bw_gbs", "l2_mb", "tdp_w")
 
 
-def write_specs(path: Path, gpus: Sequence[Gpu] = (SLOW, MIDDLE, FAST)) -> Path:
+def write_specs(path: Path, gpus: Sequence[GpuSpec] = (SLOW, MIDDLE, FAST)) -> Path:
     """As a file of specs."""
     return write(path, SPEC_COLUMNS, [[getattr(one, name) for name in SPEC_COLUMNS] for one in gpus])

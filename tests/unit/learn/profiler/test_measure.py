@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gpuyard.learn.performance.flops import count
-from gpuyard.learn.profiler.measure import Place, measure
+from gpuyard.learn.profiler.measure import MeasurementSetup, measure
 from gpuyard.learn.profiler.sweep import configurations
 from gpuyard.learn.profiler.zoo import subjects
 
@@ -16,7 +16,7 @@ SMALL = "own/mlp-512x4"
 def test_each_configuration_of_a_model_becomes_a_row() -> None:
     subject = subjects()[SMALL]
     wanted = configurations(subject, precisions=["fp32"], batches=[1, 4])
-    rows = list(measure(subject, wanted, Place.here("2026-11-15", "cpu"), seconds=0.0))
+    rows = list(measure(subject, wanted, MeasurementSetup.here("2026-11-15", "cpu"), seconds=0.0))
     assert [row.configuration for row in rows] == wanted
     assert all(0 < row.step_ms_p10 <= row.step_ms <= row.step_ms_p90 for row in rows)
     one, four = rows[-2:]
@@ -88,7 +88,7 @@ def test_a_model_that_looks_at_numbers_while_it_runs_is_counted_as_if_they_were_
 def test_the_largest_operation_of_a_sample_is_not_hidden_by_larger_parameters() -> None:
     import torch
 
-    from gpuyard.learn.performance.operation_profile import Anatomy
+    from gpuyard.learn.performance.operation_profile import OperationProfile
 
     def build() -> torch.nn.Module:
         wide, narrow = torch.nn.Linear(1000, 4000, bias=False), torch.nn.Linear(4000, 10, bias=False)
@@ -98,4 +98,4 @@ def test_the_largest_operation_of_a_sample_is_not_hidden_by_larger_parameters() 
         return (torch.randn(batch, 1000),)
 
     few, many = (count(build, partial(given, batch), training=False) for batch in (2, 4))
-    assert Anatomy.counted(few, many, 2, 4).largest_bytes == 4 * (1000 + 4000)
+    assert OperationProfile.counted(few, many, 2, 4).largest_bytes == 4 * (1000 + 4000)

@@ -6,9 +6,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.profiler.rows import Configuration, Row, already, append, read
+from gpuyard.learn.profiler.rows import Configuration, ProfileRow, append, measured_configurations, read
 
-ROW = Row(
+ROW = ProfileRow(
     model="own/mlp", family="mlp", kind="vector", size=512, mode="train", batch=8, precision="fp32", compiled=False,
     gpu="H200", driver="", launch_us=7.0, torch="2", measured_on="2026-11-15", steps=10, step_ms=1.5, step_ms_p10=1.0, step_ms_p90=2.0,
     memory_allocated_mib=10.0, memory_reserved_mib=20.0, memory_nvml_mib=None, utilisation=0.5, memory_utilisation=None,
@@ -27,7 +27,9 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
-    assert already([tmp_path / "rows.csv", tmp_path / "none.csv"]) == {Configuration("own/mlp", "train", 8, "fp32")}
+    assert measured_configurations([tmp_path / "rows.csv", tmp_path / "none.csv"]) == {
+        Configuration("own/mlp", "train", 8, "fp32")
+    }
 
 
 def test_a_file_without_a_column_says_which(tmp_path: Path) -> None:

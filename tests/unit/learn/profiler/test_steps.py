@@ -12,11 +12,11 @@ pytest.importorskip("torch")
 import torch
 
 from gpuyard.learn.profiler import measure as measuring
-from gpuyard.learn.profiler.measure import LEAST_STEPS, MOST_STEPS, WARM_UP, Place, best_ms, measure, timed
+from gpuyard.learn.profiler.measure import LEAST_STEPS, MOST_STEPS, WARM_UP, MeasurementSetup, best_ms, measure, timed
 from gpuyard.learn.profiler.rows import Configuration
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
-HERE = Place.here("2026-11-16", "cpu")
+HERE = MeasurementSetup.here("2026-11-16", "cpu")
 
 
 class Body(torch.nn.Module):
@@ -32,8 +32,8 @@ class Body(torch.nn.Module):
         return self.layer(x)
 
 
-def subject(before: Callable[[Any], object] = lambda _: None) -> Subject:
-    return Subject("test/body", "mlp", "vector", 4, lambda: Body(before), lambda batch: (torch.randn(batch, 4),))
+def subject(before: Callable[[Any], object] = lambda _: None) -> ProfiledModel:
+    return ProfiledModel("test/body", "mlp", "vector", 4, lambda: Body(before), lambda batch: (torch.randn(batch, 4),))
 
 
 def wanted(*batches: int, mode: str = "infer", precision: str = "fp32") -> list[Configuration]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpuyard.learn.profiler.watch import Watch, gpus_here
+from gpuyard.learn.profiler.watch import GpuWatch, gpus_here
 
 
 class NVMLError(Exception):
@@ -57,9 +57,9 @@ class PlayedNvml:
         ]
 
 
-def watched(nvml: PlayedNvml, for_seconds: float) -> Watch:
+def watched(nvml: PlayedNvml, for_seconds: float) -> GpuWatch:
     """Somebody who has watched for so long."""
-    watch = Watch(0, nvml)
+    watch = GpuWatch(0, nvml)
     with watch:
         watch._began -= for_seconds
     return watch
@@ -102,7 +102,7 @@ def test_too_short_a_time_has_no_sample() -> None:
 
 
 def test_it_is_seen_what_happened_although_the_work_failed() -> None:
-    watch = Watch(0, PlayedNvml({}))
+    watch = GpuWatch(0, PlayedNvml({}))
     with pytest.raises(ZeroDivisionError), watch:
         raise ZeroDivisionError
     assert watch.seen is not None
@@ -115,7 +115,7 @@ def test_memory_of_some_processes_leaves_out_others_and_those_that_are_not_told(
         SimpleNamespace(pid=2, usedGpuMemory=None),  # as drivers in containers have it
         SimpleNamespace(pid=3, usedGpuMemory=2**20),
     ]
-    watch = Watch(0, nvml)
+    watch = GpuWatch(0, nvml)
     assert watch.memory_of({1, 2}) == 3.0
     assert watch.memory_of(set()) == 0.0
     assert watch.driver == "575.57.08"

@@ -7,7 +7,7 @@ pytest.importorskip("torch")
 import torch
 
 from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
-from gpuyard.learn.profiler.zoo import Subject, own, subjects
+from gpuyard.learn.profiler.zoo import ProfiledModel, own, subjects
 
 OWN = list(own.subjects())
 RUN = [subject for subject in OWN if subject.family != "recurrent" or subject.name.endswith("-256x1")]
@@ -23,7 +23,7 @@ def test_names_are_unique_and_say_where_a_model_comes_from() -> None:
 
 
 @pytest.mark.parametrize("subject", RUN, ids=[subject.name for subject in RUN])
-def test_a_model_takes_a_batch_and_answers_for_each_sample(subject: Subject) -> None:
+def test_a_model_takes_a_batch_and_answers_for_each_sample(subject: ProfiledModel) -> None:
     assert subject.kind in KINDS
     assert list(subject.batches) == sorted(set(subject.batches))
     with torch.device("meta"), torch.inference_mode():

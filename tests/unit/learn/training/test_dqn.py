@@ -14,10 +14,10 @@ from gpuyard.learn.training.dqn import (
     HORIZON,
     LEAST_LOOKAHEAD,
     ONE_OF,
+    EpisodeStep,
     Learner,
-    Memory,
+    ReplayBuffer,
     RuleOfThumb,
-    Step,
     Transition,
     _remembered,
     play_episode,
@@ -30,12 +30,12 @@ from gpuyard.learn.training.regimes import Regime
 DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=40)
 
 
-def step(reward: float = 0.0, seconds: float = 60.0, runs_for: float = 600.0, *, departs: bool = True) -> Step:
+def step(reward: float = 0.0, seconds: float = 60.0, runs_for: float = 600.0, *, departs: bool = True) -> EpisodeStep:
     seen = np.zeros((MOST, len(FEATURES)), np.float32)
     seen[0, SECONDS_HERE] = log1p(runs_for)
     mask = np.zeros(MOST, bool)
     mask[:2] = True
-    return Step(seen, mask, 1 if departs else 0, departs, reward, seconds, 0.0)
+    return EpisodeStep(seen, mask, 1 if departs else 0, departs, reward, seconds, 0.0)
 
 
 def test_the_rule_of_thumb_takes_the_first_of_the_best() -> None:
@@ -113,7 +113,7 @@ def test_an_episode_without_departures_has_shaped_rewards_of_nothing(monkeypatch
     assert max(abs(it.reward) for it in steps) < 1e-3
 
 
-def memory_of(worth: float, count: int = 400) -> Memory:
+def memory_of(worth: float, count: int = 400) -> ReplayBuffer:
     """Questions of two candidates, of which the second is worth so much whenever it is taken."""
     draw, found = np.random.default_rng(1), []
     for place in range(count):
@@ -126,7 +126,7 @@ def memory_of(worth: float, count: int = 400) -> Memory:
         mask = np.zeros(MOST, bool)
         mask[:2] = True
         found.append(Transition(seen, mask, action, worth * action, 0.0, seen, mask, 0.0, 0.0, 0.1))
-    return Memory(found)
+    return ReplayBuffer(found)
 
 
 @pytest.mark.parametrize("worth", [0.1, -0.1])

@@ -6,21 +6,21 @@ from math import exp, inf
 import numpy as np
 import pytest
 
-from gpuyard.learn.training.environment import MOST, YardEnv
+from gpuyard.learn.training.environment import MOST, ClusterEnv
 from gpuyard.learn.training.regimes import Regime
 
 DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=60)
 
 
-def env_of(regime: Regime = DESK, horizon: float = inf) -> YardEnv:
-    return YardEnv(lambda seed: regime.workload(seed, {}), horizon=horizon)
+def env_of(regime: Regime = DESK, horizon: float = inf) -> ClusterEnv:
+    return ClusterEnv(lambda seed: regime.workload(seed, {}), horizon=horizon)
 
 
 def last(mask: np.ndarray) -> int:
     return int(mask.sum()) - 1
 
 
-def played(env: YardEnv, seed: int, *, waits: bool) -> tuple[float, dict[str, float], list[np.ndarray]]:
+def played(env: ClusterEnv, seed: int, *, waits: bool) -> tuple[float, dict[str, float], list[np.ndarray]]:
     """All rewards of an episode, what is said at its end, and what was seen."""
     seen, info = env.reset(seed=seed)
     total, over, rows = info["reward"], False, []
@@ -118,7 +118,7 @@ def test_a_fault_in_the_world_is_told_to_whoever_steps() -> None:
                 raise Broken
             return 0
 
-    env = YardEnv(lambda seed: DESK.workload(seed, {}), reference=BreaksLater())
+    env = ClusterEnv(lambda seed: DESK.workload(seed, {}), reference=BreaksLater())
     with pytest.raises(Broken):
         env.reset(seed=3)
 

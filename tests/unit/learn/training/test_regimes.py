@@ -74,9 +74,9 @@ def test_where_all_gpus_are_alike_jobs_have_no_speeds() -> None:
 
 
 @pytest.mark.parametrize("stoppable", [False, True])
-def test_jobs_may_be_stopped_where_the_regime_says_so(stoppable: bool) -> None:
-    workload = Regime("even", "2x4", 0.5, jobs=5, stoppable=stoppable).workload(1, {})
-    assert workload.stoppable is stoppable
+def test_jobs_may_be_stopped_where_the_regime_says_so(preemptible: bool) -> None:
+    workload = Regime("even", "2x4", 0.5, jobs=5, preemptible=preemptible).workload(1, {})
+    assert workload.preemptible is preemptible
 
 
 def test_names_of_regimes_are_unique() -> None:

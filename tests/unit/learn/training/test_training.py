@@ -8,18 +8,18 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES
-from gpuyard.learn.policy_network import Advantage, load, save
-from gpuyard.learn.training.model_card import draw_curves, written
+from gpuyard.learn.policy_network import AdvantageAdvisor, load, save
+from gpuyard.learn.training.model_card import card_text, draw_curves
 from gpuyard.learn.training.regimes import Regime
-from gpuyard.learn.training.train import GUARDS, NEVER, Guard, Order, Trained, choose, train
+from gpuyard.learn.training.train import GUARDS, NEVER, PolicyGuard, Trained, TrainingOptions, choose, train
 from gpuyard.simulator.confidence import Mean
-from gpuyard.simulator.policy_variants import contender
-from gpuyard.simulator.run import play
+from gpuyard.simulator.policy_variants import policy_variant
+from gpuyard.simulator.run import simulate_policy
 
 pytestmark = pytest.mark.slow  # nets are trained
 
 DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=40)
-SMALL = Order(seed=3, episodes=4, lessons=60, members=2, choosing=2, regimes=(DESK,))
+SMALL = TrainingOptions(seed=3, episodes=4, lessons=60, members=2, choosing=2, regimes=(DESK,))
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +38,20 @@ def test_a_trained_model_can_be_used_by_the_engine(trained: Trained, tmp_path: P
     save(tmp_path / "model", trained.model)
     model = load(tmp_path / "model", FEATURES)
     workload = DESK.workload(99, {})
-    alone = play(workload, contender("dqn")).measures
-    unguarded = play(workload, contender("dqn"), advisor=Advantage(model, guarded=False)).measures
-    never = play(workload, contender("dqn"), advisor=Advantage(model._replace(margin=NEVER))).measures
+    alone = simulate_policy(workload, policy_variant("dqn")).measures
+    unguarded = simulate_policy(
+        workload, policy_variant("dqn"), advisor=AdvantageAdvisor(model, guarded=False)
+    ).measures
+    never = simulate_policy(
+        workload, policy_variant("dqn"), advisor=AdvantageAdvisor(model._replace(margin=NEVER))
+    ).measures
     assert never == alone
     assert unguarded.jobs == alone.jobs
     assert unguarded.avg_jct_s != alone.avg_jct_s
 
 
 def test_the_card_says_what_it_was_trained_on_and_how_to_do_it_again(trained: Trained) -> None:
-    card = written(trained.model, "gpuyard train policy --seed 3")
+    card = card_text(trained.model, "gpuyard train policy --seed 3")
     assert "gpuyard train policy --seed 3" in card
     assert "4 simulated workloads with" in card
     for name in FEATURES:
@@ -60,7 +64,7 @@ def test_curves_are_drawn(trained: Trained, tmp_path: Path) -> None:
 
 
 def test_a_guard_that_loses_anywhere_is_not_chosen() -> None:
-    bold, careful = Guard(0.0, 0.0, 1.0), Guard(0.1, 1.0, 1.0)
+    bold, careful = PolicyGuard(0.0, 0.0, 1.0), PolicyGuard(0.1, 1.0, 1.0)
     choices = {
         bold: {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)},
         careful: {"desk": Mean(-0.1, 0.01), "lab": Mean(0.0, 0.0)},
@@ -69,12 +73,12 @@ def test_a_guard_that_loses_anywhere_is_not_chosen() -> None:
 
 
 def test_where_every_guard_loses_somewhere_the_heuristic_decides() -> None:
-    assert choose({Guard(0.0, 0.0, 1.0): {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)}}).margin == NEVER
-    assert choose({Guard(0.0, 0.0, 1.0): {"desk": Mean(0.0, 0.0)}}).margin == NEVER
+    assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)}}).margin == NEVER
+    assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(0.0, 0.0)}}).margin == NEVER
 
 
 def test_of_guards_that_gain_as_much_the_first_one_is_chosen() -> None:
-    one, two = Guard(0.0, 0.0, 1.0), Guard(0.1, 0.0, 1.0)
+    one, two = PolicyGuard(0.0, 0.0, 1.0), PolicyGuard(0.1, 0.0, 1.0)
     gains = {"desk": Mean(-0.1, 0.5)}
     assert choose({two: gains, one: gains}) == one
 
@@ -90,14 +94,16 @@ def test_every_guard_that_is_tried_differs_and_none_doubts_what_it_does_not_trus
 
 def test_without_trust_only_the_rule_of_thumb_is_left(trained: Trained) -> None:
     rows = np.random.default_rng(1).normal(size=(5, len(FEATURES))).astype(np.float32)
-    untrusted = Advantage(Guard(0.0, 0.0, 0.0).on(trained.model))
+    untrusted = AdvantageAdvisor(PolicyGuard(0.0, 0.0, 0.0).on(trained.model))
     by_rule = rows[:, FEATURES.index("rule")]
     assert untrusted.advantages(rows) == pytest.approx(np.tile(by_rule - by_rule[0], (2, 1)), abs=1e-5)
 
 
 def test_half_trust_halves_what_the_nets_say(trained: Trained) -> None:
     rows = np.random.default_rng(1).normal(size=(5, len(FEATURES))).astype(np.float32)
-    none, half, whole = (Advantage(Guard(0.0, 0.0, trust).on(trained.model)).advantages(rows) for trust in (0, 0.5, 1))
+    none, half, whole = (
+        AdvantageAdvisor(PolicyGuard(0.0, 0.0, trust).on(trained.model)).advantages(rows) for trust in (0, 0.5, 1)
+    )
     assert half - none == pytest.approx((whole - none) / 2, abs=1e-4)
 
 

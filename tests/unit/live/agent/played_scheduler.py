@@ -9,12 +9,12 @@ from typing import Any
 
 import grpc.aio
 
-from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.identity import Identities
 from gpuyard.live.agent.inventory.virtual import Virtual
-from gpuyard.live.agent.launch_builder import Kitchen
-from gpuyard.live.agent.link import Agent
-from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.launch_builder import LaunchBuilder
+from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler
@@ -115,15 +115,15 @@ async def meanwhile(doing: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 @asynccontextmanager
 async def node(
     folder: Path, heartbeat: Callable[[], Awaitable[pb.Heartbeat]] = nothing_to_measure
-) -> AsyncIterator[tuple[PlayedScheduler, Agent]]:
+) -> AsyncIterator[tuple[PlayedScheduler, AgentLink]]:
     """A node with four virtual cards, and the scheduler it looks for."""
-    kitchen = Kitchen(
+    launch_builder = LaunchBuilder(
         "node-1", Virtual("4", "node-1").cards(), Identities({}, True), folder / "output",
         output_limit_bytes=1 << 20, grace_seconds=1.0,
     )  # fmt: skip
-    async with played() as (scheduler, address), Processes(folder / "supervisor") as processes:
-        agent = Agent(
-            pb.Node(id="node-1"), "127.0.0.1", (address,), TOKEN, Witness(folder), processes, kitchen, heartbeat,
+    async with played() as (scheduler, address), SupervisorClient(folder / "supervisor") as processes:
+        agent = AgentLink(
+            pb.Node(id="node-1"), "127.0.0.1", (address,), TOKEN, AgentStateFile(folder), processes, launch_builder, heartbeat,
             heartbeat_seconds=0.1, retry_seconds=0.1, max_retry_seconds=0.2,
         )  # fmt: skip
         async with meanwhile(agent.run()):

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import TypeVar
 
 from gpuyard.live.agent import processes
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths, proc, process_tag
+from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.cgroup import base_of
-from gpuyard.live.agent.supervisor.messages import Command, Ended, Event, Held, Holding, Key, Launch, Launched
+from gpuyard.live.agent.supervisor.messages import (
+    AttemptKey,
+    HeldAttempt,
+    Holding,
+    Launch,
+    Launched,
+    ProcessEnded,
+    SupervisorCommand,
+    SupervisorEvent,
+)
 
-E = TypeVar("E", bound=said.Message)
+E = TypeVar("E", bound=messages.SupervisorMessage)
 PATIENCE_SECONDS = 30.0
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 
@@ -30,9 +38,9 @@ def until(what: Callable[[], object], seconds: float = PATIENCE_SECONDS) -> None
 class Supervised:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.events: list[Event] = []
+        self.events: list[SupervisorEvent] = []
         self._line: socket.socket | None = None
-        self._frames = said.Frames()
+        self._frames = messages.Frames()
         self._last_task = 0
         self.pid = 0
         self.begin()
@@ -44,10 +52,10 @@ class Supervised:
         processes.start(self.folder)
         self.hang_up()
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._frames = said.Frames()
+        self._frames = messages.Frames()
         with paths.socket_address(self.folder) as address:
             self._line.connect(address)
-        self.send(said.Subscribe())
+        self.send(messages.Subscribe())
         holding = self.hears(Holding)
         self.pid = holding.pid
         return holding
@@ -57,11 +65,11 @@ class Supervised:
             self._line.close()
             self._line = None
 
-    def send(self, *commands: Command) -> None:
+    def send(self, *commands: SupervisorCommand) -> None:
         assert self._line is not None
-        self._line.sendall(said.frame(commands))
+        self._line.sendall(messages.frame(commands))
 
-    def hears(self, kind: type[E], key: Key | None = None, seconds: float = PATIENCE_SECONDS) -> E:
+    def hears(self, kind: type[E], key: AttemptKey | None = None, seconds: float = PATIENCE_SECONDS) -> E:
         """The next event of this kind (about this attempt), also if it came while we waited for another one."""
         deadline = time.monotonic() + seconds
         while True:
@@ -77,42 +85,42 @@ class Supervised:
                 raise AssertionError(f"no {kind.__name__} came for {key}; there were {self.events}") from None
             assert data, "the supervisor hung up"
             for body in self._frames.feed(data):
-                self.events += said.decode_events(body)
+                self.events += messages.decode_events(body)
 
-    def holds(self) -> dict[Key, Held]:
-        self.send(said.List())
+    def holds(self) -> dict[AttemptKey, HeldAttempt]:
+        self.send(messages.ListAttempts())
         return {held.key: held for held in self.hears(Holding).attempts}
 
     # --- what one does with it
 
-    def key(self) -> Key:
+    def key(self) -> AttemptKey:
         self._last_task += 1
-        return Key(self._last_task, 1)
+        return AttemptKey(self._last_task, 1)
 
-    def launches(self, shell: str, **more: object) -> Key:
+    def launches(self, shell: str, **more: object) -> AttemptKey:
         """Launch a line for the shell, its output in a file named after its task."""
         key = self.key()
         defaults: dict[str, object] = {"env": ENV, "cwd": str(self.folder), "output": str(self.output(key))}
         self.send(Launch(key, shell=shell, **(defaults | more)))  # type: ignore[arg-type]
         return key
 
-    def runs(self, shell: str, **more: object) -> Key:
+    def runs(self, shell: str, **more: object) -> AttemptKey:
         """As `launches`, and wait until it runs."""
         key = self.launches(shell, **more)
         self.hears(Launched, key)
         return key
 
-    def end_of(self, key: Key, seconds: float = PATIENCE_SECONDS) -> Ended:
-        return self.hears(Ended, key, seconds)
+    def end_of(self, key: AttemptKey, seconds: float = PATIENCE_SECONDS) -> ProcessEnded:
+        return self.hears(ProcessEnded, key, seconds)
 
-    def output(self, key: Key) -> Path:
+    def output(self, key: AttemptKey) -> Path:
         return self.folder / "outputs" / f"{key.task}.{key.attempt}"
 
-    def says(self, key: Key, text: str) -> None:
+    def says(self, key: AttemptKey, text: str) -> None:
         """Wait until the output contains this."""
         until(lambda: self.output(key).exists() and text in self.output(key).read_text())
 
-    def pid_said(self, key: Key) -> int:
+    def pid_said(self, key: AttemptKey) -> int:
         """The number that stands alone in the output."""
         until(lambda: self.output(key).exists() and self.output(key).read_text().strip().isdigit())
         return int(self.output(key).read_text())

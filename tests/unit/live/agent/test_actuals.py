@@ -7,17 +7,17 @@ import pytest
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.values import GpuHealth
 from gpuyard.live.agent.actuals import LAST_BYTES, Actuals, ran_out_of_memory
-from gpuyard.live.agent.inventory import CardUse
-from gpuyard.live.agent.supervisor.messages import Key
-from gpuyard.live.agent.telemetry import Gpu, GpuUser, Occupant
+from gpuyard.live.agent.inventory import GpuUsage
+from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.telemetry import GpuReading, GpuUser, Occupant
 
-ONE, TWO = Key(1, 1), Key(2, 1)
+ONE, TWO = AttemptKey(1, 1), AttemptKey(2, 1)
 
 
-def gpu(index: int, busy: float | None = None, **memory_mib: int) -> Gpu:
+def gpu(index: int, busy: float | None = None, **memory_mib: int) -> GpuReading:
     keys = {"one": ONE, "two": TWO, "other": None}
     users = tuple(GpuUser(10, mib, "ann", False, keys[name.split("_")[0]]) for name, mib in memory_mib.items())
-    return Gpu(CardUse(index, busy), GpuHealth.OK, "", users)
+    return GpuReading(GpuUsage(index, busy), GpuHealth.OK, "", users)
 
 
 def test_the_most_memory_on_any_of_its_gpus_is_remembered() -> None:

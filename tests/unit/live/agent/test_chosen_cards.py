@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.live.agent.inventory import Chosen, NoSuchInventory
+from gpuyard.live.agent.inventory import NoSuchInventory, SelectedGpus
 from gpuyard.live.agent.inventory.virtual import Virtual
 
 ALL = Virtual("4:RTX4090:24", "node", lambda: {2})
@@ -10,13 +10,13 @@ UUIDS = [card.uuid for card in ALL.cards()]
 
 
 def test_without_a_choice_all_cards_are_there_as_they_are() -> None:
-    chosen = Chosen(ALL)
+    chosen = SelectedGpus(ALL)
     assert chosen.cards() == ALL.cards()
     assert chosen.use() == ALL.use()
 
 
 def test_cards_are_chosen_by_number_or_uuid_and_numbered_from_0_on() -> None:
-    chosen = Chosen(ALL, [3, UUIDS[2].upper()])
+    chosen = SelectedGpus(ALL, [3, UUIDS[2].upper()])
     assert [(card.index, card.uuid) for card in chosen.cards()] == [(0, UUIDS[2]), (1, UUIDS[3])]
     assert [(use.index, use.utilization_percent) for use in chosen.use()] == [(0, 100.0), (1, 0.0)]
     assert chosen.numbers == [2, 3]
@@ -24,15 +24,15 @@ def test_cards_are_chosen_by_number_or_uuid_and_numbered_from_0_on() -> None:
 
 
 def test_a_card_that_is_not_there_is_told_and_the_others_are_used() -> None:
-    chosen = Chosen(ALL, [0, 7, "GPU-nobody-has-it"])
+    chosen = SelectedGpus(ALL, [0, 7, "GPU-nobody-has-it"])
     assert chosen.missing == [7, "GPU-nobody-has-it"]
     assert len(chosen.cards()) == 1
 
 
 def test_if_none_of_the_cards_is_there_the_sentence_lists_those_that_are() -> None:
     with pytest.raises(NoSuchInventory, match=r"gpu\.devices names 7, and none of them is here; .* 0 \(VIRTUAL-"):
-        Chosen(ALL, [7])
+        SelectedGpus(ALL, [7])
 
 
 def test_a_part_of_the_memory_is_left_alone() -> None:
-    assert {card.memory_mib for card in Chosen(ALL, memory_percent=95).cards()} == {23347}
+    assert {card.memory_mib for card in SelectedGpus(ALL, memory_percent=95).cards()} == {23347}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.agent_state import Witness
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor.messages import Ending, Phase
+from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, ProcessPhase
 from tests.unit.live.agent.small_disk import SmallDisk, mounted
 from tests.unit.live.agent.supervised import Supervised
 
@@ -32,9 +32,9 @@ def test_a_supervisor_that_is_replaced_on_a_full_disk_keeps_exit_codes(
     key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7", cwd=str(tmp_path))
     before = supervised.pid
     disk.fill()
-    supervised.send(said.Replace())
+    supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     supervised.begin()
     assert supervised.pid == before
     (tmp_path / "go").touch()
@@ -45,24 +45,24 @@ def test_what_ends_on_a_full_disk_is_written_down_when_there_is_room(disk: Small
     runs, ends = supervised.runs("exec sleep 600"), supervised.runs("exec sleep 600")
     disk.fill()
     supervised.kill()
-    assert {held.phase for held in supervised.begin().attempts} == {Phase.RUNNING}
-    supervised.send(said.Stop(ends))
-    assert supervised.end_of(ends).ending == Ending.STOPPED
+    assert {held.phase for held in supervised.begin().attempts} == {ProcessPhase.RUNNING}
+    supervised.send(messages.StopAttempt(ends))
+    assert supervised.end_of(ends).ending == AttemptEnding.STOPPED
     disk.make_room()
     supervised.end_of(supervised.launches("true"))
     supervised.kill()
     held = {held.key: held.end for held in supervised.begin().attempts}
     assert held[runs] is None
     end = held[ends]
-    assert isinstance(end, said.Ended)
-    assert end.ending == Ending.STOPPED
+    assert isinstance(end, messages.ProcessEnded)
+    assert end.ending == AttemptEnding.STOPPED
 
 
 def test_what_a_node_is_a_witness_of_is_written_down_when_there_is_room(disk: SmallDisk) -> None:
-    witness = Witness(disk.folder / "node")
-    witness.memory.epoch = 3
+    state_file = AgentStateFile(disk.folder / "node")
+    state_file.memory.epoch = 3
     disk.fill()
-    witness.save()
+    state_file.save()
     disk.make_room()
-    witness.save()
-    assert Witness(disk.folder / "node").memory == witness.memory
+    state_file.save()
+    assert AgentStateFile(disk.folder / "node").memory == state_file.memory

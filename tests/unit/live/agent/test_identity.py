@@ -8,17 +8,20 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
-from gpuyard.live.agent.inventory import Card
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.inventory import GpuDevice
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as somebody else")
 ANNA = Account("anna", "/home/anna", "/bin/zsh", 1001, 1001, (1001, 44))
-REAL = (Card(1, "GPU-b", "A100", 81920), Card(3, "GPU-d", "A100", 81920))
-VIRTUAL = (Card(1, "VIRTUAL-b", "virtual", 1024, virtual=True), Card(3, "VIRTUAL-d", "virtual", 1024, virtual=True))
+REAL = (GpuDevice(1, "GPU-b", "A100", 81920), GpuDevice(3, "GPU-d", "A100", 81920))
+VIRTUAL = (
+    GpuDevice(1, "VIRTUAL-b", "virtual", 1024, virtual=True),
+    GpuDevice(3, "VIRTUAL-d", "virtual", 1024, virtual=True),
+)
 
 
-def env_of(cards: tuple[Card, ...] = (), **env: str) -> dict[str, str]:
-    return environment(ANNA, Key(7, 2), "node1", cards, env, {})
+def env_of(cards: tuple[GpuDevice, ...] = (), **env: str) -> dict[str, str]:
+    return environment(ANNA, AttemptKey(7, 2), "node1", cards, env, {})
 
 
 # --- users
@@ -200,7 +203,9 @@ def test_nobody_invents_what_would_be_ours(name: str) -> None:
 
 
 def test_own_variables_go_over_the_base_and_secrets_over_both() -> None:
-    env = environment(ANNA, Key(7, 2), "node1", (), {"HOME": "/scratch", "TOKEN": "shown"}, {"TOKEN": "hidden"}, 5)
+    env = environment(
+        ANNA, AttemptKey(7, 2), "node1", (), {"HOME": "/scratch", "TOKEN": "shown"}, {"TOKEN": "hidden"}, 5
+    )
     assert (env["HOME"], env["TOKEN"], env["GPUYARD_ARRAY_INDEX"]) == ("/scratch", "hidden", "5")
 
 
@@ -225,6 +230,6 @@ def test_a_task_does_not_find_gpuyards_own_python(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
     monkeypatch.setenv("PATH", f"{tmp_path}/venv/bin:/usr/bin:/bin")
     own = Account("anna", "/home/anna", "/bin/sh")
-    env = environment(own, Key(1, 1), "node-1", [], {}, {})
+    env = environment(own, AttemptKey(1, 1), "node-1", [], {}, {})
     assert env["PATH"] == "/usr/bin:/bin"
     assert "VIRTUAL_ENV" not in env

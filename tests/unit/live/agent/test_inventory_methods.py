@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.inventory import CardProcess, NoSuchInventory, detect
+from gpuyard.live.agent.inventory import GpuProcess, NoSuchInventory, detect
 from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
 from gpuyard.live.agent.inventory.pci import address, groups
 from gpuyard.live.agent.inventory.virtual import Virtual, read_spec
@@ -21,7 +21,7 @@ def test_what_nvidia_smi_says_is_read(tmp_path: Path) -> None:
     busy, idle = smi.use()
     assert (busy.utilization_percent, busy.memory_used_mib, busy.temperature_c) == (97.0, 20110, 71.0)
     assert (busy.power_watts, busy.power_limit_watts, busy.fan_percent) == (402.15, 450.0, 64.0)
-    assert busy.processes == (CardProcess(4711, 20096, display=False),)
+    assert busy.processes == (GpuProcess(4711, 20096, display=False),)
     assert idle.processes == ()
 
 

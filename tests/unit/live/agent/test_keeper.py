@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import launcher, paths, proc
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor.exit_records import Exits
-from gpuyard.live.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import launcher, messages, paths, proc
+from gpuyard.live.agent.supervisor.exit_records import ExitRecords
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
 from gpuyard.live.agent.supervisor.server import DRAIN_SECONDS
 from tests.unit.live.agent.small_disk import mounted
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, name_of, parent_of, until
@@ -27,7 +26,7 @@ def test_a_task_that_ends_after_its_supervisor_was_killed_has_its_exit_code(supe
     supervised.begin()
     (supervised.folder / "go").touch()
     end = supervised.end_of(key)
-    assert (end.ending, end.exit_code, end.message) == (Ending.FAILED, 7, "")
+    assert (end.ending, end.exit_code, end.message) == (AttemptEnding.FAILED, 7, "")
 
 
 @pytest.mark.parametrize("cgroup", [False, True])
@@ -40,9 +39,9 @@ def test_a_task_that_ended_while_there_was_no_supervisor_has_its_exit_code(
     supervised.kill()
     (supervised.folder / "go").touch()
     until(lambda: not any(proc.process(pid) for pid in pids))
-    ends = {held.key: held.end for held in supervised.begin().attempts if isinstance(held.end, Ended)}
-    assert (ends[good].ending, ends[good].exit_code) == (Ending.SUCCEEDED, 0)
-    assert (ends[bad].ending, ends[bad].signal) == (Ending.FAILED, signal.SIGSEGV)
+    ends = {held.key: held.end for held in supervised.begin().attempts if isinstance(held.end, ProcessEnded)}
+    assert (ends[good].ending, ends[good].exit_code) == (AttemptEnding.SUCCEEDED, 0)
+    assert (ends[bad].ending, ends[bad].signal) == (AttemptEnding.FAILED, signal.SIGSEGV)
 
 
 def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(supervised: Supervised) -> None:
@@ -56,7 +55,7 @@ def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(su
     if held.end is None:
         assert supervised.end_of(key).exit_code == 7
     else:
-        assert isinstance(held.end, Ended)
+        assert isinstance(held.end, ProcessEnded)
         assert held.end.exit_code == 7
 
 
@@ -70,7 +69,7 @@ def test_a_command_that_has_the_name_of_a_starter_is_believed_to_have_run(superv
     (supervised.folder / "go").touch()
     until(lambda: proc.process(pid) is None)
     (held,) = supervised.begin().attempts
-    assert isinstance(held.end, Ended)
+    assert isinstance(held.end, ProcessEnded)
     assert (held.end.exit_code, held.end.message) == (code, "")
 
 
@@ -79,9 +78,9 @@ def test_a_task_outlives_several_supervisors_and_a_replacement(supervised: Super
     supervised.kill()
     supervised.begin()
     second = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 8")
-    supervised.send(said.Replace())
+    supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     supervised.begin()
     supervised.kill()
     supervised.begin()
@@ -116,7 +115,7 @@ def test_a_keeper_ends_when_nothing_is_left_to_hold(supervised: Supervised) -> N
     assert supervised.keeper() != keeper
     os.kill(keeper, signal.SIGTERM)
     assert is_alive(keeper)
-    supervised.send(said.Stop(key))
+    supervised.send(messages.StopAttempt(key))
     supervised.end_of(key)
     until(lambda: not is_alive(keeper))
     assert not (supervised.folder / "exits.log").exists()
@@ -127,7 +126,7 @@ def is_replaced(supervised: Supervised, dead: int) -> None:
     before = supervised.pid
     os.kill(dead, signal.SIGKILL)
     with suppress(AssertionError):  # it hangs up
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     until(lambda: name_of(before) in {"gpuyard-keeper", ""})
     supervised.begin()
     assert supervised.pid != before
@@ -136,8 +135,8 @@ def is_replaced(supervised: Supervised, dead: int) -> None:
 
 def test_a_supervisor_whose_keeper_was_killed_leaves_its_tasks_with_a_keeper(supervised: Supervised) -> None:
     first = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
-    supervised.send(said.Ping())
-    supervised.hears(said.Pong)
+    supervised.send(messages.Ping())
+    supervised.hears(messages.Pong)
     is_replaced(supervised, supervised.keeper())
     second = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 8")
     supervised.kill()
@@ -145,7 +144,7 @@ def test_a_supervisor_whose_keeper_was_killed_leaves_its_tasks_with_a_keeper(sup
     ends = {held.key: held.end for held in supervised.begin().attempts}
     for key, code in ((first, 7), (second, 8)):
         end = ends[key] or supervised.end_of(key)
-        assert isinstance(end, Ended)
+        assert isinstance(end, ProcessEnded)
         assert (end.exit_code, end.message) == (code, "")
 
 
@@ -155,7 +154,7 @@ def test_a_supervisor_whose_keeper_was_killed_goes_on_until_an_agent_comes(super
     until(lambda: name_of(parent_of(supervised.pid)) != "gpuyard-keeper")
     other = supervised.runs("exit 3")  # no agent, which would have pinged: it goes on as it is
     assert supervised.end_of(other).exit_code == 3
-    supervised.send(said.Ping())
+    supervised.send(messages.Ping())
     before = supervised.pid
     until(lambda: name_of(before) == "gpuyard-keeper")
     supervised.begin()
@@ -171,16 +170,16 @@ def test_a_supervisor_without_a_keeper_works_on_while_the_interpreter_is_away(
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     key = upgraded.runs("while [ ! -e go ]; do sleep 0.05; done; exit 7")
-    upgraded.send(said.Ping())
-    upgraded.hears(said.Pong)
+    upgraded.send(messages.Ping())
+    upgraded.hears(messages.Pong)
     keeper, before, used_before = upgraded.keeper(), upgraded.pid, used()
     away = interpreter.rename(tmp_path / "away")
     os.kill(keeper, signal.SIGKILL)
     until(lambda: parent_of(before) != keeper)
     with pytest.raises(AssertionError, match="no NotReplaced"):
-        upgraded.hears(said.NotReplaced, seconds=DRAIN_SECONDS + 1)
-    upgraded.send(said.Ping())
-    upgraded.hears(said.Pong)
+        upgraded.hears(messages.NotReplaced, seconds=DRAIN_SECONDS + 1)
+    upgraded.send(messages.Ping())
+    upgraded.hears(messages.Pong)
     assert upgraded.end_of(upgraded.launches("exit 3")).exit_code == 3
     assert used() - used_before < 0.5
     away.rename(interpreter)
@@ -194,24 +193,24 @@ def test_a_supervisor_without_a_keeper_works_on_while_the_interpreter_is_away(
 def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: Path) -> None:
     """With the agent's own line: launches go on while keepers are killed, and then the supervisor."""
 
-    async def story() -> dict[Key, Ended]:
-        ends: dict[Key, Ended] = {}
+    async def story() -> dict[AttemptKey, ProcessEnded]:
+        ends: dict[AttemptKey, ProcessEnded] = {}
         pid, seen = 0, set[int]()
-        async with Processes(folder) as processes, asyncio.timeout(60):
+        async with SupervisorClient(folder) as processes, asyncio.timeout(60):
             for number in range(1, 25):
                 wait = "" if number % 4 == 0 else "while [ ! -e go ]; do sleep 0.05; done; "
                 line = f"{wait}exit {number % 7}"
-                processes.send(Launch(Key(number, 1), shell=line, env=ENV, cwd=str(folder)))
+                processes.send(Launch(AttemptKey(number, 1), shell=line, env=ENV, cwd=str(folder)))
             async for events in processes.events():
                 for event in events:
                     held = event.attempts if isinstance(event, Holding) else ()
                     for it in (event, *(one.end for one in held)):
-                        if isinstance(it, Ended):
+                        if isinstance(it, ProcessEnded):
                             ends[it.key] = it
                     if isinstance(event, Holding):
                         pid = event.pid
                         processes.ping()
-                    if isinstance(event, said.Pong) and pid not in seen and len(seen) < 4:
+                    if isinstance(event, messages.Pong) and pid not in seen and len(seen) < 4:
                         seen.add(pid)
                         while name_of(parent_of(pid)) != "gpuyard-keeper":  # it says its name a moment later
                             await asyncio.sleep(0.01)
@@ -226,7 +225,7 @@ def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: P
         return ends
 
     for key, end in asyncio.run(story()).items():
-        if end.ending != Ending.LOST:  # it had not begun
+        if end.ending != AttemptEnding.LOST:  # it had not begun
             assert (end.exit_code, end.message) == (key.task % 7, "")
         else:
             assert end.message == "Its supervisor was killed while it began."
@@ -239,25 +238,25 @@ def test_a_keeper_is_small(supervised: Supervised) -> None:
 
 
 def test_what_was_reaped_just_before_the_kill_is_known(tmp_path: Path) -> None:
-    before = Exits(tmp_path)
+    before = ExitRecords(tmp_path)
     before.begin()
     before.note(70, (5, 6), exited=True, status=3)
     before.note(71, (5, 6), exited=False, status=9)
     with (tmp_path / paths.REAPED).open("ab") as file:
         file.write(b"72 5 0 ")  # torn by the kill
-    after = Exits(tmp_path)
+    after = ExitRecords(tmp_path)
     after.begin()
     found = [after.find(pid, (5, 6)) for pid in (70, 71, 72)]
     assert [it and (it.exit_code, it.signal) for it in found] == [(3, None), (None, 9), None]
     assert after.find(70, (7, 8)) is None
 
 
-async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
+async def live(folder: Path) -> tuple[dict[AttemptKey, ProcessEnded], int]:
     """A stream of short tasks, while the supervisor is killed again and again."""
-    ends: dict[Key, Ended] = {}
+    ends: dict[AttemptKey, ProcessEnded] = {}
     supervisor = kills = launched = 0
 
-    async def launch(processes: Processes) -> None:
+    async def launch(processes: SupervisorClient) -> None:
         nonlocal launched
         while kills < KILLS:
             for _ in range(4):
@@ -265,7 +264,7 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
                 line = (
                     f"echo x >> ran.{launched}; sleep 0.0{launched % 5}; echo x >> over.{launched}; exit {launched % 7}"
                 )
-                processes.send(Launch(Key(launched, 1), shell=line, env=ENV, cwd=str(folder)))
+                processes.send(Launch(AttemptKey(launched, 1), shell=line, env=ENV, cwd=str(folder)))
             await asyncio.sleep(0.02)
 
     async def kill() -> None:
@@ -279,7 +278,7 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
                     dead = supervisor
                     kills += 1
 
-    async with Processes(folder) as processes, asyncio.timeout(100):
+    async with SupervisorClient(folder) as processes, asyncio.timeout(100):
         outside = asyncio.gather(launch(processes), kill())
         async for events in processes.events():
             for event in events:
@@ -287,7 +286,7 @@ async def live(folder: Path) -> tuple[dict[Key, Ended], int]:
                 if isinstance(event, Holding):
                     supervisor = event.pid
                 for end in found:
-                    if isinstance(end, Ended):
+                    if isinstance(end, ProcessEnded):
                         assert ends.setdefault(end.key, end) == end, "an end was told in two ways"
             if kills >= KILLS and len(ends) >= launched:
                 break
@@ -301,7 +300,7 @@ def test_twenty_kills_under_short_tasks_make_no_finished_task_run_again(folder: 
     assert len(ends) == launched
     for key, end in ends.items():
         began, finished = ((folder / f"{name}.{key.task}").exists() for name in ("ran", "over"))
-        if end.ending == Ending.LOST:  # it never ran: the scheduler may run it elsewhere
+        if end.ending == AttemptEnding.LOST:  # it never ran: the scheduler may run it elsewhere
             assert (began, finished) == (False, False), end
         else:
             assert (folder / f"ran.{key.task}").read_text() == "x\n"

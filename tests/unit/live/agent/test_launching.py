@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.supervisor import launcher, paths, proc, spawn
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor.messages import Ending, Launch, Phase
+from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, spawn
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, Launch, ProcessPhase
 from tests.unit.live.agent.dead_folder import DeadFolder
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
@@ -53,14 +52,14 @@ def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: 
     to_cancel = supervised.runs("exec sleep 600")
     with DeadFolder(tmp_path / "dead") as dead:
         waits = supervised.launches("touch ../ran", cwd=str(dead.path / "home"), launch_seconds=600.0)
-        supervised.send(said.Stop(to_cancel))
-        assert supervised.end_of(to_cancel).ending == Ending.STOPPED
-        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+        supervised.send(messages.StopAttempt(to_cancel))
+        assert supervised.end_of(to_cancel).ending == AttemptEnding.STOPPED
+        assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
         assert supervised.end_of(ends).exit_code == 3
-        assert supervised.end_of(times_out).ending == Ending.TIMED_OUT
+        assert supervised.end_of(times_out).ending == AttemptEnding.TIMED_OUT
         assert supervised.holds()[waits].end is None, "nothing waited for it"
         stuck = supervised.launches("touch ../ran", cwd=str(dead.path / "home"), launch_seconds=0.5)
-        refusal = supervised.hears(said.NotLaunched, stuck)
+        refusal = supervised.hears(messages.NotLaunched, stuck)
         assert "within 0.5 s" in refusal.message
         assert str(dead.path) in refusal.message
         assert supervised.holds()[stuck].end == refusal
@@ -81,8 +80,8 @@ def test_a_dead_file_is_given_up_on_too(supervised: Supervised, tmp_path: Path, 
                 script.chmod(0o755)
                 more["argv"] = (str(script),)
         key = supervised.launches("true", **more)
-        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
-        assert "within 0.5 s" in supervised.hears(said.NotLaunched, key).message
+        assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
+        assert "within 0.5 s" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_what_was_given_up_on_does_not_run_when_the_file_system_answers(supervised: Supervised, tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_what_was_given_up_on_does_not_run_when_the_file_system_answers(supervis
         key = supervised.launches("touch ran", cwd=str(dead.path), launch_seconds=0.3)
         until(lambda: supervised.holds()[key].pid)
         pid = supervised.holds()[key].pid
-        supervised.hears(said.NotLaunched, key)
+        supervised.hears(messages.NotLaunched, key)
         dead.answer()
         until(lambda: not is_alive(pid))
     assert not supervised.output(key).read_text()
@@ -99,16 +98,16 @@ def test_what_was_given_up_on_does_not_run_when_the_file_system_answers(supervis
 def test_what_waits_for_a_dead_folder_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path))
-        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
-        supervised.send(said.Stop(key))
-        assert supervised.end_of(key).ending == Ending.STOPPED
+        assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
+        supervised.send(messages.StopAttempt(key))
+        assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_what_waits_for_a_dead_folder_is_fenced(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
-        supervised.send(said.Renew(0.5))
+        supervised.send(messages.Renew(0.5))
         key = supervised.launches("true", cwd=str(dead.path), fence=True)
-        assert supervised.end_of(key).ending == Ending.FENCED
+        assert supervised.end_of(key).ending == AttemptEnding.FENCED
 
 
 def test_what_waited_for_a_dead_folder_does_not_run_after_its_supervisor_was_killed(
@@ -120,8 +119,8 @@ def test_what_waited_for_a_dead_folder_does_not_run_after_its_supervisor_was_kil
         pid = supervised.holds()[key].pid
         supervised.kill()
         (held,) = supervised.begin().attempts
-        assert isinstance(held.end, said.Ended)
-        assert held.end.ending == Ending.LOST
+        assert isinstance(held.end, messages.ProcessEnded)
+        assert held.end.ending == AttemptEnding.LOST
         until(lambda: not is_alive(pid))
 
 
@@ -129,20 +128,20 @@ def test_a_replaced_supervisor_goes_on_waiting_for_a_dead_folder(supervised: Sup
     with DeadFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path), launch_seconds=4.0)
         until(lambda: supervised.holds()[key].pid)
-        supervised.send(said.Replace())
+        supervised.send(messages.Replace())
         with pytest.raises(AssertionError, match="hung up"):
-            supervised.hears(said.NotReplaced)
+            supervised.hears(messages.NotReplaced)
         (held,) = supervised.begin().attempts
-        assert (held.key, held.phase) == (key, Phase.RUNNING)
-        assert "within 4 s" in supervised.hears(said.NotLaunched, key).message
+        assert (held.key, held.phase) == (key, ProcessPhase.RUNNING)
+        assert "within 4 s" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_an_attempt_that_is_suspended_before_it_began_is_suspended_when_it_begins(supervised: Supervised) -> None:
     key = supervised.key()
-    supervised.send(Launch(key, shell="exec sleep 600", env=ENV), said.Suspend(key))
-    supervised.hears(said.SuspendedNow, key)
-    supervised.send(said.Resume(key), said.Stop(key))
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    supervised.send(Launch(key, shell="exec sleep 600", env=ENV), messages.Suspend(key))
+    supervised.hears(messages.SuspendedNow, key)
+    supervised.send(messages.Resume(key), messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Supervised) -> None:
@@ -156,7 +155,7 @@ def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Super
 
 def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised) -> None:
     until_then = time.monotonic() + 1.5
-    keys: list[said.Key] = []
+    keys: list[messages.AttemptKey] = []
     while time.monotonic() < until_then:
         for pid in starters(supervised):
             with suppress(ProcessLookupError):
@@ -176,10 +175,10 @@ def test_a_launch_waits_for_an_interpreter_that_is_away(
     waits = upgraded.launches("exit 3")
     given_up = upgraded.launches("exit 3", launch_seconds=1.0)
     end = upgraded.end_of(given_up)  # the node's fault: no retry of the task is spent
-    assert (end.ending, end.exit_code) == (Ending.LOST, None)
+    assert (end.ending, end.exit_code) == (AttemptEnding.LOST, None)
     assert "within 1 s" in end.message
     assert str(interpreter) in end.message
-    upgraded.send(said.Forget((given_up,)))
+    upgraded.send(messages.ForgetAttempts((given_up,)))
     away.rename(interpreter)
     assert upgraded.end_of(waits).exit_code == 3
 
@@ -192,7 +191,7 @@ def test_an_interpreter_that_fails_is_not_tried_all_the_time(
     interpreter.chmod(0o755)
     kill_starters(upgraded)
     waits = upgraded.launches("exit 3")
-    assert upgraded.end_of(upgraded.launches("true", launch_seconds=2.5)).ending == Ending.LOST
+    assert upgraded.end_of(upgraded.launches("true", launch_seconds=2.5)).ending == AttemptEnding.LOST
     assert 2 <= len(tries.read_text().split()) <= 4
     interpreter.unlink()
     away.rename(interpreter)
@@ -206,7 +205,7 @@ def test_a_launcher_that_stands_still_is_replaced(supervised: Supervised) -> Non
     os.kill(stopped, signal.SIGSTOP)
     kill_starters(supervised, but=stopped)
     waits = supervised.launches("exit 3")
-    assert supervised.end_of(supervised.launches("true", launch_seconds=1.0)).ending == Ending.LOST
+    assert supervised.end_of(supervised.launches("true", launch_seconds=1.0)).ending == AttemptEnding.LOST
     assert supervised.end_of(waits).exit_code == 3
     assert not is_alive(stopped)
 
@@ -227,7 +226,7 @@ def test_a_process_with_the_command_line_of_a_starter_ends_with_its_task(supervi
     line = f"env -i setsid /bin/sh -c '/bin/sleep 600 & echo $!; wait' {words} & sleep 0.3"
     key = supervised.runs(line, grace_seconds=0.2)
     pid = supervised.pid_said(key)
-    assert supervised.end_of(key).ending == Ending.SUCCEEDED
+    assert supervised.end_of(key).ending == AttemptEnding.SUCCEEDED
     assert not is_alive(pid)
     assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
 
@@ -241,7 +240,7 @@ def test_no_task_is_said_to_have_left_a_starter_behind(supervised: Supervised) -
             with suppress(ProcessLookupError, ValueError):
                 os.kill(launcher_of(supervised), signal.SIGKILL)
         ends += [supervised.end_of(key) for key in keys]
-    assert {(end.ending, end.message) for end in ends} == {(Ending.SUCCEEDED, "")}
+    assert {(end.ending, end.message) for end in ends} == {(AttemptEnding.SUCCEEDED, "")}
 
 
 def test_a_long_environment_reaches_the_command(supervised: Supervised) -> None:
@@ -256,7 +255,9 @@ def test_tasks_start_also_where_the_launcher_can_not_be_used(tmp_path: Path, mon
     starter = spawn._fork()
     output = tmp_path / "output"
     starter.order(
-        spawn.order_of(Launch(said.Key(1, 1), shell="echo $HELLO", output=str(output)), {"HELLO": "hi"}, None)
+        spawn.order_of(
+            Launch(messages.AttemptKey(1, 1), shell="echo $HELLO", output=str(output)), {"HELLO": "hi"}, None
+        )
     )
     until(lambda: starter.answer() == launcher.ABOUT_TO_BEGIN)
     assert os.waitpid(starter.pid, 0)[1] == 0

@@ -15,7 +15,7 @@ from gpuyard.live.agent.outputs import path_of
 from gpuyard.live.agent.processes import SupervisorDoesNotStart
 from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.live.agent.supervisor import paths
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
 from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
@@ -147,7 +147,7 @@ def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work
             async with meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))):
                 scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
                 await scheduler.hears_of(1, "started")
-            output = path_of(work_dir / "output", Key(1, 1))
+            output = path_of(work_dir / "output", AttemptKey(1, 1))
             os.utime(output, (0, 0))
             async with (
                 meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))),
@@ -275,7 +275,7 @@ def test_an_attempt_that_runs_goes_on_whatever_the_settings_say_of_its_user_by_n
             launch = pb.Launch(shell="sleep 600", by_owner=True, gpus=[2])
             scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
             await scheduler.hears_of(1, "started")
-            agent._kitchen.forget(Key(1, 1))  # as in an agent that was started again
+            agent._launch_builder.forget(AttemptKey(1, 1))  # as in an agent that was started again
             scheduler.say(
                 pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", run_as="no-such", gpus=[2]))
             )
@@ -283,6 +283,6 @@ def test_an_attempt_that_runs_goes_on_whatever_the_settings_say_of_its_user_by_n
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while (report := await scheduler.reports.get()).task != 2:
                     assert not report.HasField("ended"), report
-            assert agent._kitchen.gpus_of(Key(1, 1), 0) == [2]
+            assert agent._launch_builder.gpus_of(AttemptKey(1, 1), 0) == [2]
 
     asyncio.run(story())

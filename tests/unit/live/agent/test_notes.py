@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gpuyard.live.agent.agent_state import Witness
+from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.identity import Account, own_account
-from gpuyard.live.agent.main import Node, _note_settings
+from gpuyard.live.agent.main import AgentNode, _note_settings
 from gpuyard.live.agent.peer import uid_of_listener
-from gpuyard.live.agent.processes import Processes
+from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 
@@ -61,15 +61,15 @@ def test_a_relative_work_folder_is_noted_with_the_path_it_means(
 
 def test_the_user_whom_the_kernel_named_as_the_schedulers_is_not_given_to_tasks(tmp_path: Path) -> None:
     """There is no file of the scheduler to look at: only what the kernel said when the node joined."""
-    witness = Witness(tmp_path, SYSTEM_CLOCK.machine_start())
-    witness.memory.scheduler_uid = pwd.getpwnam("daemon").pw_uid
-    witness.memory.yard = "y"
-    witness.save()
+    state_file = AgentStateFile(tmp_path, SYSTEM_CLOCK.machine_start())
+    state_file.memory.scheduler_uid = pwd.getpwnam("daemon").pw_uid
+    state_file.memory.yard = "y"
+    state_file.save()
     text = "agent: {join_token: t}\ngpu: {virtual: '1'}\nexecutor: {users: {a: daemon, b: nobody}}"
-    node = Node(settings(tmp_path, text), tmp_path)
+    node = AgentNode(settings(tmp_path, text), tmp_path)
     before = node._identities.account("a", by_owner=False)
     (tmp_path / "supervisor").mkdir()
-    node.agent(Processes(tmp_path / "supervisor"))
+    node.agent(SupervisorClient(tmp_path / "supervisor"))
     refusal = node._identities.account("a", by_owner=False)
     assert isinstance(refusal, str)
     assert "the system user daemon, who runs the scheduler on this machine" in refusal

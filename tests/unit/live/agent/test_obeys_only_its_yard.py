@@ -8,12 +8,11 @@ from typing import Any
 import grpc.aio
 
 from gpuyard.live.agent import link, peer
-from gpuyard.live.agent.agent_state import Memory, Witness
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.fence import Table
+from gpuyard.live.agent.supervisor.fence import FenceTable
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler
@@ -39,7 +38,7 @@ class Rogue(PlayedScheduler):
         return await super().register(request, context)
 
 
-async def _is_refused_by(scheduler: PlayedScheduler, agent: link.Agent, address: str) -> str:
+async def _is_refused_by(scheduler: PlayedScheduler, agent: link.AgentLink, address: str) -> str:
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await agent._connect(address)
@@ -79,11 +78,11 @@ def test_a_scheduler_of_another_yard_is_refused_with_the_command_that_admits_it(
 
 
 def test_an_agent_that_accepts_another_yard_remembers_nothing_of_the_old_one(work_dir: Path) -> None:
-    witness = Witness(work_dir, "boot")
-    witness.memory = Memory(witness.memory.instance, "old", seq=9, epoch=4, origin=5, task=77)
-    witness.belong_to("new")
-    again = Witness(work_dir, "boot")
-    assert again.memory == Memory(witness.memory.instance, "new")
+    state_file = AgentStateFile(work_dir, "boot")
+    state_file.memory = AgentState(state_file.memory.instance, "old", seq=9, epoch=4, origin=5, task=77)
+    state_file.belong_to("new")
+    again = AgentStateFile(work_dir, "boot")
+    assert again.memory == AgentState(state_file.memory.instance, "new")
 
 
 def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> None:
@@ -92,7 +91,7 @@ def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> N
             await scheduler.heartbeats.get()
             twin.origin = 8
             assert "--take-over" in await _is_refused_by(twin, agent, address)
-            assert agent._witness.memory.origin == scheduler.origin
+            assert agent._state_file.memory.origin == scheduler.origin
             (shown,) = twin.registrations
             assert (shown.epoch, shown.origin) == (1, scheduler.origin), "it is shown whom the node obeys"
 
@@ -121,9 +120,9 @@ def test_what_was_allowed_for_an_absence_ends_when_the_agent_is_back(work_dir: P
     """The scheduler counts again from the registration on: no fenced attempt may outlive what it counts."""
 
     async def story() -> None:
-        async with Processes(work_dir / "supervisor") as processes:
-            processes.send(said.Renew(295.0))  # as an agent does that says good-bye
-            table = Table(work_dir / "supervisor" / paths.TABLE)
+        async with SupervisorClient(work_dir / "supervisor") as processes:
+            processes.send(messages.Renew(295.0))  # as an agent does that says good-bye
+            table = FenceTable(work_dir / "supervisor" / paths.TABLE)
             while table.lease_end < now() + 200.0:
                 await asyncio.sleep(0.01)
         async with node(work_dir) as (scheduler, _):
@@ -173,7 +172,7 @@ def test_pauses_and_tries_leave_time_to_return_whatever_the_settings_are(work_di
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
-            assert agent._witness.memory.offline_after_seconds == 15.0
+            assert agent._state_file.memory.offline_after_seconds == 15.0
             longest = agent._in_time(600.0) + agent._in_time(600.0, 2 * 1) * 2
             assert longest < 15.0, "a pause and a try at every address are over before the node is given up"
 
@@ -181,14 +180,14 @@ def test_pauses_and_tries_leave_time_to_return_whatever_the_settings_are(work_di
 
 
 def test_nonces_are_good_once_for_a_minute_and_for_one_agent() -> None:
-    nonces, mine = proof.Nonces(), proof.new_nonce()
+    nonces, mine = proof.NonceIssuer(), proof.new_nonce()
     nonce = nonces.give(mine, now=100.0)
     assert nonces.is_good(nonce, mine, now=101.0)
     assert not nonces.is_good(nonce, proof.new_nonce(), now=101.0)
     assert not nonces.is_good(nonce, mine, now=161.0)
     assert not nonces.is_good(nonce[:-1] + bytes([nonce[-1] ^ 1]), mine, now=101.0)
     assert not nonces.is_good(b"", mine, now=101.0)
-    assert not proof.Nonces().is_good(nonce, mine, now=101.0)
+    assert not proof.NonceIssuer().is_good(nonce, mine, now=101.0)
     nonces.use(nonce, now=101.0)
     assert not nonces.is_good(nonce, mine, now=101.0)
 
@@ -197,7 +196,7 @@ def test_a_process_of_another_user_on_the_schedulers_port_is_not_spoken_to(work_
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
-            memory = agent._witness.memory
+            memory = agent._state_file.memory
             memory.scheduler_uid = 998
             agent._uid_of_listener = lambda _: 65534
             heard = len(scheduler.registrations)
@@ -226,15 +225,15 @@ def test_a_yard_that_was_accepted_by_mistake_costs_no_memory_of_the_right_one(wo
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent), played() as (other, address):
             await scheduler.heartbeats.get()
-            before = agent._witness.memory
+            before = agent._state_file.memory
             agent._accept_yard = "a typing error"
             other.yard = "rebuilt"
             assert "--accept-yard rebuilt" in await _is_refused_by(other, agent, address)
-            assert agent._witness.memory is before
+            assert agent._state_file.memory is before
             agent._accept_yard = "rebuilt"
             connecting = asyncio.create_task(agent._connect(address))
             await other.heartbeats.get()
-            assert (agent._witness.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)
+            assert (agent._state_file.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)
             connecting.cancel()
 
     asyncio.run(story())

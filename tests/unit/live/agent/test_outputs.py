@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.agent.identity import Identities
-from gpuyard.live.agent.launch_builder import Kitchen
-from gpuyard.live.agent.outputs import Piece, follow, path_of, prune, read
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.launch_builder import LaunchBuilder
+from gpuyard.live.agent.outputs import OutputPiece, follow, path_of, prune, read
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.wire import agents_pb2 as pb
 
@@ -25,11 +25,11 @@ def output(tmp_path: Path) -> Path:
 
 def test_an_output_is_read_from_any_place(output: Path) -> None:
     output.write_bytes(b"0123456789")
-    assert read(output, 0) == Piece(0, b"0123456789")
-    assert read(output, 4, limit=3) == Piece(4, b"456")
-    assert read(output, -3) == Piece(7, b"789")
-    assert read(output, -99) == Piece(0, b"0123456789")
-    assert read(output, 10) == Piece(10, b"")
+    assert read(output, 0) == OutputPiece(0, b"0123456789")
+    assert read(output, 4, limit=3) == OutputPiece(4, b"456")
+    assert read(output, -3) == OutputPiece(7, b"789")
+    assert read(output, -99) == OutputPiece(0, b"0123456789")
+    assert read(output, 10) == OutputPiece(10, b"")
 
 
 def test_an_output_that_is_not_there_is_none(output: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_was_dropped_is_counted_and_later_bytes_keep_their_place(output: Pa
 def test_a_small_output_is_not_trimmed(output: Path) -> None:
     output.write_bytes(b"x" * LIMIT)
     trim(str(output), LIMIT)
-    assert read(output, 0, limit=10**9) == Piece(0, b"x" * LIMIT)
+    assert read(output, 0, limit=10**9) == OutputPiece(0, b"x" * LIMIT)
 
 
 def test_an_output_is_followed_until_the_attempt_is_over(output: Path) -> None:
@@ -79,7 +79,7 @@ def test_an_output_is_followed_until_the_attempt_is_over(output: Path) -> None:
 def test_following_may_begin_before_the_attempt_does(output: Path) -> None:
     over = threading.Event()
 
-    async def story() -> list[Piece]:
+    async def story() -> list[OutputPiece]:
         async def write() -> None:
             output.write_bytes(b"hello\n")
             over.set()
@@ -88,27 +88,29 @@ def test_following_may_begin_before_the_attempt_does(output: Path) -> None:
         async with asyncio.timeout(30):
             return [piece async for piece in follow(output, 0, over.is_set)]
 
-    assert asyncio.run(story()) == [Piece(0, b"hello\n")]
+    assert asyncio.run(story()) == [OutputPiece(0, b"hello\n")]
 
 
 def test_following_what_never_wrote_ends_with_it(output: Path) -> None:
-    async def story() -> list[Piece]:
+    async def story() -> list[OutputPiece]:
         return [piece async for piece in follow(output, 0, lambda: True)]
 
     assert asyncio.run(story()) == []
 
 
 def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for(tmp_path: Path) -> None:
-    key = Key(1, 1)
+    key = AttemptKey(1, 1)
     output = path_of(tmp_path, key)
     output.parent.mkdir()
     output.write_bytes(b"x" * 1000)
-    kitchen = Kitchen("node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0)
-    kitchen.is_over = lambda _: False
+    launch_builder = LaunchBuilder(
+        "node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0
+    )
+    launch_builder.is_over = lambda _: False
 
     async def story() -> int:
         read = 0
-        async for chunk in kitchen.output(key, pb.SendLog(request="r", offset=100)):
+        async for chunk in launch_builder.output(key, pb.SendLog(request="r", offset=100)):
             read += len(chunk.data)
             with output.open("ab") as file:  # a task that writes faster than anybody reads
                 file.write(b"y" * 1000)
@@ -122,7 +124,7 @@ def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for
 
 
 def put(folder: Path, task: int, size: int, age_seconds: float) -> Path:
-    path = path_of(folder, Key(task, 1))
+    path = path_of(folder, AttemptKey(task, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(os.urandom(size))
     then = time.time() - age_seconds

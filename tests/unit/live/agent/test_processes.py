@@ -9,10 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import Processes, SupervisorDoesNotStart
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths
-from gpuyard.live.agent.supervisor.messages import Command, Ended, Ending, Event, Holding, Key, Launch
+from gpuyard.live.agent.processes import SupervisorClient, SupervisorDoesNotStart
+from gpuyard.live.agent.supervisor import messages, paths
+from gpuyard.live.agent.supervisor.messages import (
+    AttemptEnding,
+    AttemptKey,
+    Holding,
+    Launch,
+    ProcessEnded,
+    SupervisorCommand,
+    SupervisorEvent,
+)
 from tests.unit.live.agent.supervised import ENV, end_everything_of, is_alive
 
 PATIENCE_SECONDS = 30.0
@@ -28,11 +35,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 class Listener:
     """Reads events and keeps those of the batch that were not asked for yet."""
 
-    def __init__(self, processes: Processes) -> None:
+    def __init__(self, processes: SupervisorClient) -> None:
         self._events = processes.events()
-        self._kept: list[Event] = []
+        self._kept: list[SupervisorEvent] = []
 
-    async def hears(self, kind: type[Event], key: Key | None = None) -> Event:
+    async def hears(self, kind: type[SupervisorEvent], key: AttemptKey | None = None) -> SupervisorEvent:
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
                 for index, event in enumerate(self._kept):
@@ -46,14 +53,16 @@ class Listener:
 
 def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder: Path) -> None:
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             first = await listener.hears(Holding)
             assert isinstance(first, Holding)
             assert first.attempts == ()
-            processes.send(Launch(Key(1, 1), argv=("true",), env=ENV), Launch(Key(2, 1), shell="exit 3", env=ENV))
-            ends = [await listener.hears(Ended, Key(task, 1)) for task in (1, 2)]
-            assert [end.exit_code for end in ends if isinstance(end, Ended)] == [0, 3]
+            processes.send(
+                Launch(AttemptKey(1, 1), argv=("true",), env=ENV), Launch(AttemptKey(2, 1), shell="exit 3", env=ENV)
+            )
+            ends = [await listener.hears(ProcessEnded, AttemptKey(task, 1)) for task in (1, 2)]
+            assert [end.exit_code for end in ends if isinstance(end, ProcessEnded)] == [0, 3]
             await listener.close()
 
     asyncio.run(story())
@@ -61,49 +70,51 @@ def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder:
 
 def test_an_agent_that_comes_back_gets_all_ends(folder: Path) -> None:
     async def first_life() -> int:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             holding = await listener.hears(Holding)
-            processes.send(*(Launch(Key(task, 1), shell=f"sleep 0.2; exit {task}", env=ENV) for task in range(1, 6)))
-            await listener.hears(said.Launched, Key(5, 1))
+            processes.send(
+                *(Launch(AttemptKey(task, 1), shell=f"sleep 0.2; exit {task}", env=ENV) for task in range(1, 6))
+            )
+            await listener.hears(messages.Launched, AttemptKey(5, 1))
             await listener.close()
             assert isinstance(holding, Holding)
             return holding.pid
 
-    async def second_life() -> tuple[int, dict[Key, int | None]]:
-        async with Processes(folder) as processes:
+    async def second_life() -> tuple[int, dict[AttemptKey, int | None]]:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             holding = await listener.hears(Holding)
             assert isinstance(holding, Holding)
             codes = {}
             for held in holding.attempts:
-                end = held.end or await listener.hears(Ended, held.key)
-                assert isinstance(end, Ended)
+                end = held.end or await listener.hears(ProcessEnded, held.key)
+                assert isinstance(end, ProcessEnded)
                 codes[held.key] = end.exit_code
             await listener.close()
             return holding.pid, codes
 
     pid = asyncio.run(first_life())
-    assert asyncio.run(second_life()) == (pid, {Key(task, 1): task for task in range(1, 6)})
+    assert asyncio.run(second_life()) == (pid, {AttemptKey(task, 1): task for task in range(1, 6)})
 
 
 def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Path) -> None:
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             before = await listener.hears(Holding)
             assert isinstance(before, Holding)
-            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
-            await listener.hears(said.Launched, Key(1, 1))
+            processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV))
+            await listener.hears(messages.Launched, AttemptKey(1, 1))
             os.kill(before.pid, signal.SIGKILL)
             after = await listener.hears(Holding)
             assert isinstance(after, Holding)
             assert after.pid != before.pid
-            assert [held.key for held in after.attempts] == [Key(1, 1)]
-            processes.send(said.Stop(Key(1, 1)))
-            end = await listener.hears(Ended, Key(1, 1))
-            assert isinstance(end, Ended)
-            assert end.ending == Ending.STOPPED
+            assert [held.key for held in after.attempts] == [AttemptKey(1, 1)]
+            processes.send(messages.StopAttempt(AttemptKey(1, 1)))
+            end = await listener.hears(ProcessEnded, AttemptKey(1, 1))
+            assert isinstance(end, ProcessEnded)
+            assert end.ending == AttemptEnding.STOPPED
             await listener.close()
 
     asyncio.run(story())
@@ -119,7 +130,7 @@ def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
     monkeypatch.setattr(sys, "executable", str(interpreter))
 
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             await listener.hears(Holding)
             await listener.close()
@@ -130,18 +141,18 @@ def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
 
 def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             before = await listener.hears(Holding)
             assert isinstance(before, Holding)
             os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
-            processes.send(*(Launch(Key(task, 1), argv=("true",), env=ENV) for task in range(1, 51)))
+            processes.send(*(Launch(AttemptKey(task, 1), argv=("true",), env=ENV) for task in range(1, 51)))
             await asyncio.sleep(0)
             os.kill(before.pid, signal.SIGKILL)
             for task in range(1, 51):
-                end = await listener.hears(Ended, Key(task, 1))
-                assert isinstance(end, Ended)
-                assert end.ending == Ending.SUCCEEDED
+                end = await listener.hears(ProcessEnded, AttemptKey(task, 1))
+                assert isinstance(end, ProcessEnded)
+                assert end.ending == AttemptEnding.SUCCEEDED
             await listener.close()
 
     asyncio.run(story())
@@ -149,19 +160,19 @@ def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
 
 def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             before = await listener.hears(Holding)
             assert isinstance(before, Holding)
-            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV, timeout_seconds=600.0))
-            await listener.hears(said.Launched, Key(1, 1))
+            processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV, timeout_seconds=600.0))
+            await listener.hears(messages.Launched, AttemptKey(1, 1))
             os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
-            processes.send(said.Extend(Key(1, 1), 0.2))
+            processes.send(messages.Extend(AttemptKey(1, 1), 0.2))
             await asyncio.sleep(0)
             os.kill(before.pid, signal.SIGKILL)
-            end = await listener.hears(Ended, Key(1, 1))
-            assert isinstance(end, Ended)
-            assert end.ending == Ending.TIMED_OUT
+            end = await listener.hears(ProcessEnded, AttemptKey(1, 1))
+            assert isinstance(end, ProcessEnded)
+            assert end.ending == AttemptEnding.TIMED_OUT
             await listener.close()
 
     asyncio.run(story())
@@ -172,30 +183,32 @@ def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> 
     env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
 
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            processes.send(*(Launch(Key(task, 1), argv=("true",), env=env) for task in range(1, 301)))
+            processes.send(*(Launch(AttemptKey(task, 1), argv=("true",), env=env) for task in range(1, 301)))
             for task in range(1, 301):
-                await listener.hears(Ended, Key(task, 1))
+                await listener.hears(ProcessEnded, AttemptKey(task, 1))
             await listener.close()
 
     asyncio.run(story())
 
 
 def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> None:
-    key = Key(1, 1)
-    over = said.Held(key, said.Phase.ENDED, 1.0, end=Ended(key, Ending.SUCCEEDED, 0, None, 1.0))
-    lives: list[list[Command]] = []
+    key = AttemptKey(1, 1)
+    over = messages.HeldAttempt(
+        key, messages.ProcessPhase.ENDED, 1.0, end=ProcessEnded(key, AttemptEnding.SUCCEEDED, 0, None, 1.0)
+    )
+    lives: list[list[SupervisorCommand]] = []
     over_and_gone = asyncio.Semaphore(0)
 
     async def play(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A supervisor that says what it holds, answers nothing, and dies of `Replace`."""
-        life: list[Command] = []
+        life: list[SupervisorCommand] = []
         lives.append(life)
-        writer.write(said.frame([Holding((over,) if len(lives) == 2 else (), 1, "")]))
-        frames = said.Frames()
-        while said.Replace() not in life and (data := await reader.read(1 << 16)):
-            life += [command for body in frames.feed(data) for command in said.decode_commands(body)]
+        writer.write(messages.frame([Holding((over,) if len(lives) == 2 else (), 1, "")]))
+        frames = messages.Frames()
+        while messages.Replace() not in life and (data := await reader.read(1 << 16)):
+            life += [command for body in frames.feed(data) for command in messages.decode_commands(body)]
         writer.close()
         await writer.wait_closed()
         over_and_gone.release()
@@ -203,11 +216,11 @@ def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> Non
     async def story() -> None:
         folder.mkdir()
         async with await asyncio.start_unix_server(play, folder / paths.SOCKET):
-            async with Processes(folder) as processes:
+            async with SupervisorClient(folder) as processes:
                 listener = Listener(processes)
-                for commands in ([Launch(key, argv=("true",), env=ENV)], [said.Forget((key,))], []):
+                for commands in ([Launch(key, argv=("true",), env=ENV)], [messages.ForgetAttempts((key,))], []):
                     await listener.hears(Holding)
-                    processes.send(*commands, said.Replace())
+                    processes.send(*commands, messages.Replace())
                 await listener.hears(Holding)
                 await listener.close()
             for _ in lives:
@@ -219,17 +232,17 @@ def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> Non
 
 def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
     async def story() -> None:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             before = await listener.hears(Holding)
             assert isinstance(before, Holding)
-            processes.send(Launch(Key(1, 1), shell="sleep 0.5; exit 4", env=ENV), said.Replace())
+            processes.send(Launch(AttemptKey(1, 1), shell="sleep 0.5; exit 4", env=ENV), messages.Replace())
             after = await listener.hears(Holding)
             assert isinstance(after, Holding)
             assert after.pid == before.pid
             (held,) = after.attempts
-            end = held.end or await listener.hears(Ended, Key(1, 1))
-            assert isinstance(end, Ended)
+            end = held.end or await listener.hears(ProcessEnded, AttemptKey(1, 1))
+            assert isinstance(end, ProcessEnded)
             assert end.exit_code == 4
             await listener.close()
 
@@ -238,10 +251,10 @@ def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
 
 def test_the_supervisor_goes_on_when_the_agent_hangs_up(folder: Path) -> None:
     async def story() -> int:
-        async with Processes(folder) as processes:
+        async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
             holding = await listener.hears(Holding)
-            processes.send(Launch(Key(1, 1), shell="exec sleep 600", env=ENV))
+            processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV))
             await listener.close()
             assert isinstance(holding, Holding)
             return holding.pid
@@ -253,7 +266,7 @@ def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     async def story() -> None:
-        async with Processes(tmp_path / "file"):
+        async with SupervisorClient(tmp_path / "file"):
             raise AssertionError("it can not be entered")
 
     with pytest.raises(SupervisorDoesNotStart, match=r"file.*can not be"):

@@ -11,11 +11,10 @@ import msgspec
 import pytest
 
 from gpuyard.live.agent import telemetry
-from gpuyard.live.agent.inventory import CardProcess
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.inventory import GpuProcess
+from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.cgroup import base_of
-from gpuyard.live.agent.supervisor.messages import Ending, Key, Launch, Phase
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessPhase
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as somebody else")
@@ -45,17 +44,17 @@ def python(program: str) -> dict[str, object]:
 
 def test_a_command_that_returns_0_succeeded(supervised: Supervised) -> None:
     end = supervised.end_of(supervised.launches("", argv=("true",)))
-    assert (end.ending, end.exit_code, end.signal) == (Ending.SUCCEEDED, 0, None)
+    assert (end.ending, end.exit_code, end.signal) == (AttemptEnding.SUCCEEDED, 0, None)
 
 
 def test_an_exit_code_is_reported(supervised: Supervised) -> None:
     end = supervised.end_of(supervised.launches("exit 37"))
-    assert (end.ending, end.exit_code, end.signal) == (Ending.FAILED, 37, None)
+    assert (end.ending, end.exit_code, end.signal) == (AttemptEnding.FAILED, 37, None)
 
 
 def test_a_signal_is_reported(supervised: Supervised) -> None:
     end = supervised.end_of(supervised.launches("kill -SEGV $$"))
-    assert (end.ending, end.exit_code, end.signal) == (Ending.FAILED, None, signal.SIGSEGV)
+    assert (end.ending, end.exit_code, end.signal) == (AttemptEnding.FAILED, None, signal.SIGSEGV)
 
 
 def test_arguments_reach_the_command_as_they_are(supervised: Supervised) -> None:
@@ -109,44 +108,44 @@ def test_tasks_see_signals_as_if_nobody_had_touched_them(supervised: Supervised)
 
 def test_a_missing_command_is_named(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("no-such-command-here",))
-    said_no = supervised.hears(said.NotLaunched, key)
+    said_no = supervised.hears(messages.NotLaunched, key)
     assert "'no-such-command-here' was not found on this node" in said_no.message
     assert supervised.holds()[key].end == said_no
 
 
 def test_a_command_that_is_a_book_is_named_in_a_sentence(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("x" * 500_000,))
-    assert len(supervised.hears(said.NotLaunched, key).message) < 500
+    assert len(supervised.hears(messages.NotLaunched, key).message) < 500
 
 
 def test_a_missing_work_dir_is_named(supervised: Supervised) -> None:
     key = supervised.launches("true", cwd="/no/such/folder")
-    assert "The work dir /no/such/folder does not exist" in supervised.hears(said.NotLaunched, key).message
+    assert "The work dir /no/such/folder does not exist" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_a_file_is_no_work_dir(supervised: Supervised, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     key = supervised.launches("true", cwd=str(tmp_path / "file"))
-    assert "does not exist" in supervised.hears(said.NotLaunched, key).message
+    assert "does not exist" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_a_file_that_is_no_program_is_named(supervised: Supervised, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "text").chmod(0o644)
     key = supervised.launches("", argv=(str(tmp_path / "text"),))
-    assert "may not be executed" in supervised.hears(said.NotLaunched, key).message
+    assert "may not be executed" in supervised.hears(messages.NotLaunched, key).message
     (tmp_path / "text").chmod(0o755)
     key = supervised.launches("", argv=(str(tmp_path / "text"),))
-    assert "begins with #!" in supervised.hears(said.NotLaunched, key).message
+    assert "begins with #!" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_a_command_that_no_process_can_be_given_is_refused(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("echo", "a\0b"))
-    assert "not text a process can be given" in supervised.hears(said.NotLaunched, key).message
+    assert "not text a process can be given" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_no_command_at_all_is_refused(supervised: Supervised) -> None:
-    assert "no command" in supervised.hears(said.NotLaunched, supervised.launches("")).message
+    assert "no command" in supervised.hears(messages.NotLaunched, supervised.launches("")).message
 
 
 # --- other users
@@ -168,14 +167,14 @@ def test_a_work_dir_is_entered_with_the_users_own_rights(supervised: Supervised,
     nobody = pwd.getpwnam("nobody")
     env = ENV | {"USER": "nobody"}
     key = supervised.launches("true", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd=str(closed), env=env)
-    assert "may not be entered by user nobody" in supervised.hears(said.NotLaunched, key).message
+    assert "may not be entered by user nobody" in supervised.hears(messages.NotLaunched, key).message
     assert supervised.end_of(supervised.launches("id -u")).exit_code == 0
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may")
 def test_only_root_runs_tasks_as_another_user(supervised: Supervised) -> None:
     key = supervised.launches("true", uid=os.getuid() + 1, cwd="/")
-    assert "is not root" in supervised.hears(said.NotLaunched, key).message
+    assert "is not root" in supervised.hears(messages.NotLaunched, key).message
 
 
 # --- stopping
@@ -184,9 +183,9 @@ def test_only_root_runs_tasks_as_another_user(supervised: Supervised) -> None:
 def test_a_stopped_task_may_clean_up(supervised: Supervised) -> None:
     key = supervised.runs("trap 'echo bye; exit 5' TERM; echo ready; while true; do sleep 0.05; done")
     supervised.says(key, "ready")
-    supervised.send(said.Stop(key))
+    supervised.send(messages.StopAttempt(key))
     end = supervised.end_of(key)
-    assert (end.ending, end.exit_code) == (Ending.STOPPED, 5)
+    assert (end.ending, end.exit_code) == (AttemptEnding.STOPPED, 5)
     assert "bye" in supervised.output(key).read_text()
 
 
@@ -194,38 +193,47 @@ def test_a_task_that_ignores_term_is_killed_after_the_grace(supervised: Supervis
     key = supervised.runs(IGNORES_TERM)
     supervised.says(key, "ready")
     began = time.monotonic()
-    supervised.send(said.Stop(key, grace_seconds=0.4))
+    supervised.send(messages.StopAttempt(key, grace_seconds=0.4))
     end = supervised.end_of(key)
-    assert (end.ending, end.signal) == (Ending.STOPPED, signal.SIGKILL)
+    assert (end.ending, end.signal) == (AttemptEnding.STOPPED, signal.SIGKILL)
     assert time.monotonic() - began >= 0.4
 
 
 def test_a_second_stop_can_shorten_the_grace(supervised: Supervised) -> None:
     key = supervised.runs(IGNORES_TERM)
     supervised.says(key, "ready")
-    supervised.send(said.Stop(key, grace_seconds=600))
-    supervised.send(said.Stop(key, grace_seconds=0))
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    supervised.send(messages.StopAttempt(key, grace_seconds=600))
+    supervised.send(messages.StopAttempt(key, grace_seconds=0))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_a_timeout_ends_also_what_ignores_term(supervised: Supervised) -> None:
     key = supervised.launches(IGNORES_TERM, timeout_seconds=0.3, grace_seconds=0.2)
     end = supervised.end_of(key)
-    assert (end.ending, end.signal) == (Ending.TIMED_OUT, signal.SIGKILL)
+    assert (end.ending, end.signal) == (AttemptEnding.TIMED_OUT, signal.SIGKILL)
 
 
 def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervised) -> None:
     first = supervised.runs("exec sleep 600")
     second = supervised.key()
-    supervised.send(said.Stop(first, 600), Launch(second, argv=("sleep", "600"), env=ENV), said.Stop(second, 600))
+    supervised.send(
+        messages.StopAttempt(first, 600),
+        Launch(second, argv=("sleep", "600"), env=ENV),
+        messages.StopAttempt(second, 600),
+    )
     assert supervised.end_of(first).signal == signal.SIGTERM
-    assert supervised.end_of(second).ending == Ending.STOPPED  # before it began, or by TERM
+    assert supervised.end_of(second).ending == AttemptEnding.STOPPED  # before it began, or by TERM
 
 
 def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
-    supervised.send(said.Stop(Key(99, 1)), said.Start(Key(98, 1)), said.Suspend(Key(97, 1)), said.Resume(Key(96, 1)))
+    supervised.send(
+        messages.StopAttempt(AttemptKey(99, 1)),
+        messages.Start(AttemptKey(98, 1)),
+        messages.Suspend(AttemptKey(97, 1)),
+        messages.Resume(AttemptKey(96, 1)),
+    )
     for task in (99, 98, 97, 96):
-        supervised.hears(said.NotHeld, Key(task, 1))
+        supervised.hears(messages.NotHeld, AttemptKey(task, 1))
 
 
 # --- what a command leaves behind
@@ -234,7 +242,7 @@ def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
 def test_a_child_in_the_background_is_ended_before_the_end_is_told(supervised: Supervised) -> None:
     key = supervised.launches("sleep 600 & echo $!")
     end = supervised.end_of(key)
-    assert (end.ending, end.exit_code) == (Ending.SUCCEEDED, 0)
+    assert (end.ending, end.exit_code) == (AttemptEnding.SUCCEEDED, 0)
     assert "left 1" in end.message
     assert not is_alive(supervised.pid_said(key))
 
@@ -262,9 +270,9 @@ def test_the_daemon_of_one_task_does_not_disturb_another(supervised: Supervised)
     first = supervised.runs("setsid -f sh -c 'echo $$; exec sleep 600'; exec sleep 600")
     daemon = supervised.pid_said(first)
     for _ in range(3):
-        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+        assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
     assert is_alive(daemon)
-    supervised.send(said.Stop(first))
+    supervised.send(messages.StopAttempt(first))
     supervised.end_of(first)
     assert not is_alive(daemon)
 
@@ -285,21 +293,21 @@ def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervise
     bystander = supervised.runs("setsid -f env -i sh -c 'echo $$; exec sleep 600'; exec sleep 600", cgroup=True)
     daemon = supervised.pid_said(bystander)
     assert groups_of(supervised) == [f"{bystander.task}.1.0"]
-    assert telemetry.owner(CardProcess(daemon, 100, False), {}, paths.mark_of(supervised.folder)) == bystander
+    assert telemetry.owner(GpuProcess(daemon, 100, False), {}, paths.mark_of(supervised.folder)) == bystander
     key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.2; exit 3", cgroup=True)
     end = supervised.end_of(key)
     assert end.exit_code == 3
     assert not is_alive(supervised.pid_said(key))
-    supervised.send(said.Stop(bystander, 0))
+    supervised.send(messages.StopAttempt(bystander, 0))
     supervised.end_of(bystander)
     assert not is_alive(daemon)
     assert groups_of(supervised) == []
-    assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+    assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
 
 
 def test_a_command_that_can_not_start_leaves_no_control_group(supervised: Supervised) -> None:
     assert groups_of(supervised) == []
-    supervised.hears(said.NotLaunched, supervised.launches("", argv=("no-such-command",), cgroup=True))
+    supervised.hears(messages.NotLaunched, supervised.launches("", argv=("no-such-command",), cgroup=True))
     until(lambda: groups_of(supervised) == [])
 
 
@@ -313,33 +321,33 @@ def state_of(pid: int) -> str:
 def test_all_processes_of_a_suspended_attempt_stand_still(supervised: Supervised) -> None:
     key = supervised.runs("setsid -f sh -c 'echo $$; while true; do sleep 0.02; done'; while true; do sleep 0.02; done")
     away = supervised.pid_said(key)
-    supervised.send(said.Suspend(key))
-    supervised.hears(said.SuspendedNow, key)
+    supervised.send(messages.Suspend(key))
+    supervised.hears(messages.SuspendedNow, key)
     held = supervised.holds()[key]
-    assert held.phase == Phase.SUSPENDED
+    assert held.phase == ProcessPhase.SUSPENDED
     # D: a shell that was stopped in the middle of starting something waits for a child that is stopped.
     until(lambda: {state_of(held.pid), state_of(away)} <= {"T", "D"})
-    supervised.send(said.Resume(key))
-    supervised.hears(said.ResumedNow, key)
+    supervised.send(messages.Resume(key))
+    supervised.hears(messages.ResumedNow, key)
     until(lambda: "T" not in {state_of(held.pid), state_of(away)})
-    assert supervised.holds()[key].phase == Phase.RUNNING
+    assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 
 
 def test_a_suspended_attempt_can_be_stopped(supervised: Supervised) -> None:
     key = supervised.runs("trap 'exit 5' TERM; echo ready; while true; do sleep 0.05; done")
     supervised.says(key, "ready")
-    supervised.send(said.Suspend(key), said.Stop(key))
+    supervised.send(messages.Suspend(key), messages.StopAttempt(key))
     assert supervised.end_of(key).exit_code == 5
 
 
 def test_time_in_suspension_does_not_count_for_the_timeout(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600", timeout_seconds=1.0)
-    supervised.send(said.Suspend(key))
-    supervised.hears(said.SuspendedNow, key)
+    supervised.send(messages.Suspend(key))
+    supervised.hears(messages.SuspendedNow, key)
     with pytest.raises(AssertionError, match="no Ended came"):
         supervised.end_of(key, seconds=1.5)
-    supervised.send(said.Resume(key))
-    assert supervised.end_of(key).ending == Ending.TIMED_OUT
+    supervised.send(messages.Resume(key))
+    assert supervised.end_of(key).ending == AttemptEnding.TIMED_OUT
 
 
 # --- leases, gangs, repeats
@@ -348,16 +356,16 @@ def test_time_in_suspension_does_not_count_for_the_timeout(supervised: Supervise
 def test_a_lease_is_held_without_a_process_until_it_is_stopped(supervised: Supervised) -> None:
     key = supervised.key()
     supervised.send(Launch(key, lease=True))
-    assert supervised.hears(said.Launched, key).pid == 0
+    assert supervised.hears(messages.Launched, key).pid == 0
     assert supervised.holds()[key].lease
-    supervised.send(said.Stop(key))
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    supervised.send(messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_a_lease_ends_at_its_timeout(supervised: Supervised) -> None:
     key = supervised.key()
     supervised.send(Launch(key, lease=True, timeout_seconds=0.2))
-    assert supervised.end_of(key).ending == Ending.TIMED_OUT
+    assert supervised.end_of(key).ending == AttemptEnding.TIMED_OUT
 
 
 def test_a_timeout_can_be_moved_and_taken_away_while_it_runs(supervised: Supervised) -> None:
@@ -365,38 +373,38 @@ def test_a_timeout_can_be_moved_and_taken_away_while_it_runs(supervised: Supervi
         supervised.launches("sleep 60", timeout_seconds=60.0),
         supervised.launches("sleep 1", timeout_seconds=0.4),
     )
-    supervised.hears(said.Launched, never)
-    supervised.send(said.Extend(sooner, 0.2), said.Extend(never, 0.0))
-    assert supervised.end_of(sooner).ending == Ending.TIMED_OUT
-    assert supervised.end_of(never).ending == Ending.SUCCEEDED
+    supervised.hears(messages.Launched, never)
+    supervised.send(messages.Extend(sooner, 0.2), messages.Extend(never, 0.0))
+    assert supervised.end_of(sooner).ending == AttemptEnding.TIMED_OUT
+    assert supervised.end_of(never).ending == AttemptEnding.SUCCEEDED
 
 
 def test_a_part_of_a_gang_waits_for_its_start(supervised: Supervised) -> None:
     key = supervised.launches(
         "echo $RANK of $WORLD_SIZE in $COLOUR", wait=True, env=ENV | {"COLOUR": "red", "RANK": "?"}
     )
-    assert 1024 <= supervised.hears(said.Prepared, key).port < 65536
-    assert supervised.holds()[key].phase == Phase.WAITING
-    supervised.send(said.Start(key, {"RANK": "3", "WORLD_SIZE": "8"}))
-    supervised.hears(said.Launched, key)
-    assert supervised.end_of(key).ending == Ending.SUCCEEDED
+    assert 1024 <= supervised.hears(messages.Prepared, key).port < 65536
+    assert supervised.holds()[key].phase == ProcessPhase.WAITING
+    supervised.send(messages.Start(key, {"RANK": "3", "WORLD_SIZE": "8"}))
+    supervised.hears(messages.Launched, key)
+    assert supervised.end_of(key).ending == AttemptEnding.SUCCEEDED
     assert supervised.output(key).read_text() == "3 of 8 in red\n"
 
 
 def test_a_part_of_a_gang_can_be_stopped_while_it_waits(supervised: Supervised) -> None:
     key = supervised.launches("true", wait=True)
-    supervised.hears(said.Prepared, key)
-    supervised.send(said.Stop(key))
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    supervised.hears(messages.Prepared, key)
+    supervised.send(messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_a_launch_that_is_repeated_runs_once(supervised: Supervised) -> None:
     key = supervised.key()
     launch = Launch(key, shell="echo once; sleep 0.3", env=ENV, output=str(supervised.output(key)))
     supervised.send(launch, launch)
-    first = supervised.hears(said.Launched, key)
+    first = supervised.hears(messages.Launched, key)
     supervised.send(launch)
-    assert supervised.hears(said.Launched, key).pid == first.pid
+    assert supervised.hears(messages.Launched, key).pid == first.pid
     supervised.end_of(key)
     supervised.send(launch)
     supervised.end_of(key)
@@ -407,7 +415,7 @@ def test_an_end_is_held_until_it_is_forgotten(supervised: Supervised) -> None:
     over, runs = supervised.launches("true"), supervised.runs("exec sleep 600")
     end = supervised.end_of(over)
     assert supervised.holds()[over].end == end
-    supervised.send(said.Forget((over, runs)))
+    supervised.send(messages.ForgetAttempts((over, runs)))
     assert set(supervised.holds()) == {runs}
 
 
@@ -438,7 +446,7 @@ def test_a_task_that_floods_its_output_is_trimmed_while_it_runs(supervised: Supe
 def test_a_burst_of_launches_ends_completely(supervised: Supervised) -> None:
     keys = [supervised.key() for _ in range(200)]
     supervised.send(*(Launch(key, argv=("true",), env=ENV) for key in keys))
-    assert {supervised.end_of(key).ending for key in keys} == {Ending.SUCCEEDED}
+    assert {supervised.end_of(key).ending for key in keys} == {AttemptEnding.SUCCEEDED}
 
 
 def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> None:
@@ -447,18 +455,20 @@ def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> Non
     assert other._line is not None
     other._line.sendall(b"\0\0\0\5hello")
     with pytest.raises(AssertionError, match="hung up"):
-        other.hears(said.Holding)
+        other.hears(messages.Holding)
     other.hang_up()
-    assert supervised.holds()[key].phase == Phase.RUNNING
+    assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 
 
 def test_a_word_of_a_newer_agent_is_passed_over_and_the_others_are_heard(supervised: Supervised) -> None:
-    words = msgspec.msgpack.encode([{"type": "Juggle", "key": [1, 1]}, Launch(Key(1, 1), argv=("true",), env=ENV)])
+    words = msgspec.msgpack.encode(
+        [{"type": "Juggle", "key": [1, 1]}, Launch(AttemptKey(1, 1), argv=("true",), env=ENV)]
+    )
     assert supervised._line is not None
     supervised._line.sendall(len(words).to_bytes(4, "big") + words)
-    assert supervised.end_of(Key(1, 1)).ending == Ending.SUCCEEDED
+    assert supervised.end_of(AttemptKey(1, 1)).ending == AttemptEnding.SUCCEEDED
 
 
 def test_a_word_of_a_newer_supervisor_is_passed_over_too() -> None:
-    words = msgspec.msgpack.encode([{"type": "Juggled", "key": [1, 1]}, said.NotHeld(Key(1, 1))])
-    assert said.decode_events(words) == [said.NotHeld(Key(1, 1))]
+    words = msgspec.msgpack.encode([{"type": "Juggled", "key": [1, 1]}, messages.NotHeld(AttemptKey(1, 1))])
+    assert messages.decode_events(words) == [messages.NotHeld(AttemptKey(1, 1))]

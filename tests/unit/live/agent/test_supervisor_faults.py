@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import Processes
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths, proc, process_tag
-from gpuyard.live.agent.supervisor.messages import Ended, Ending, Holding, Key, Launch
+from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
 from tests.unit.live.agent.supervised import ENV, is_alive
 from tests.unit.live.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
@@ -21,12 +20,12 @@ TASKS = 120
 FAULTS = 6
 
 
-async def live(folder: Path, seed: int) -> dict[Key, Ended]:
+async def live(folder: Path, seed: int) -> dict[AttemptKey, ProcessEnded]:
     chance = random.Random(seed)
-    ends: dict[Key, Ended] = {}
+    ends: dict[AttemptKey, ProcessEnded] = {}
     supervisor = 0
 
-    async def break_things(processes: Processes) -> None:
+    async def break_things(processes: SupervisorClient) -> None:
         for _ in range(FAULTS):
             await asyncio.sleep(chance.uniform(0.02, 0.3))
             if not is_alive(supervisor):
@@ -39,27 +38,27 @@ async def live(folder: Path, seed: int) -> dict[Key, Ended]:
                     await asyncio.sleep(chance.uniform(0.02, 0.2))
                     os.kill(supervisor, signal.SIGCONT)
                 case _:
-                    processes.send(said.Replace())
+                    processes.send(messages.Replace())
 
-    async def launch(processes: Processes) -> None:
+    async def launch(processes: SupervisorClient) -> None:
         """Some at a time, as a scheduler would."""
         for first in range(0, TASKS, 10):
             for task in range(first, first + 10):
                 leaves = chance.choice(["", "sleep 60 & ", "setsid -f sleep 60; "])
                 line = f"echo x >> ran.{task}; {leaves}sleep {chance.uniform(0, 0.2):.2f}"
-                processes.send(Launch(Key(task, 1), shell=line, env=ENV, cwd=str(folder)))
+                processes.send(Launch(AttemptKey(task, 1), shell=line, env=ENV, cwd=str(folder)))
             await asyncio.sleep(chance.uniform(0.02, 0.2))
 
-    async with Processes(folder) as processes, asyncio.timeout(60):
+    async with SupervisorClient(folder) as processes, asyncio.timeout(60):
         outside = asyncio.gather(launch(processes), break_things(processes))
         async for events in processes.events():
-            told: set[Key] = set()
+            told: set[AttemptKey] = set()
             for event in events:
                 found = [held.end for held in event.attempts] if isinstance(event, Holding) else [event]
                 if isinstance(event, Holding):
                     supervisor = event.pid
                 for end in found:
-                    if isinstance(end, Ended):
+                    if isinstance(end, ProcessEnded):
                         assert ends.setdefault(end.key, end) == end, f"seed {seed}: an end was told in two ways"
                         told.add(end.key)
             left = process_tag.owners(paths.mark_of(folder), proc.all_processes())
@@ -77,5 +76,5 @@ def test_every_attempt_ends_once_and_runs_once_whatever_happens_to_the_superviso
     for key, end in ends.items():
         trace = folder / f"ran.{key.task}"
         times = len(trace.read_text().split()) if trace.exists() else 0
-        assert end.ending in {Ending.SUCCEEDED, Ending.LOST}, (seed, end)
-        assert times == 1 or (times == 0 and end.ending == Ending.LOST), (seed, end, times)
+        assert end.ending in {AttemptEnding.SUCCEEDED, AttemptEnding.LOST}, (seed, end)
+        assert times == 1 or (times == 0 and end.ending == AttemptEnding.LOST), (seed, end, times)

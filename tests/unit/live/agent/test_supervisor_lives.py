@@ -15,12 +15,11 @@ import pytest
 
 from gpuyard.cli.up.remaining_tasks import end_all
 from gpuyard.live.agent import processes
-from gpuyard.live.agent.supervisor import attempt_store, paths
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import attempt_store, messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import Holder
+from gpuyard.live.agent.supervisor.attempts import AttemptHolder
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.messages import Ending, Key, Launch, Phase
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessPhase
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
 pytestmark = pytest.mark.slow  # supervisors are started, killed and replaced
@@ -34,10 +33,10 @@ def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised
     supervised.kill_with_keeper()
     holding = supervised.begin()
     (held,) = holding.attempts
-    assert (held.key, held.phase, held.pid) == (key, Phase.RUNNING, pid)
+    assert (held.key, held.phase, held.pid) == (key, ProcessPhase.RUNNING, pid)
     (supervised.folder / "go").touch()
     end = supervised.end_of(key)
-    assert (end.ending, end.exit_code) == (Ending.LOST, None)
+    assert (end.ending, end.exit_code) == (AttemptEnding.LOST, None)
     assert "nobody knows its exit code" in end.message
     assert supervised.output(key).read_text() == "went on\n"
 
@@ -45,7 +44,7 @@ def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised
 def test_ends_that_nobody_forgot_outlive_a_killed_supervisor(supervised: Supervised) -> None:
     good, bad, forgotten = (supervised.launches(line) for line in ("true", "exit 3", "true"))
     ends = {key: supervised.end_of(key) for key in (good, bad, forgotten)}
-    supervised.send(said.Forget((forgotten,)))
+    supervised.send(messages.ForgetAttempts((forgotten,)))
     supervised.holds()
     supervised.kill()
     held = {held.key: held.end for held in supervised.begin().attempts}
@@ -59,8 +58,8 @@ def test_a_task_that_ended_while_there_was_no_supervisor_and_no_keeper_is_lost_a
     os.kill(pid, signal.SIGKILL)
     until(lambda: not is_alive(pid))
     (held,) = supervised.begin().attempts
-    assert isinstance(held.end, said.Ended)
-    assert held.end.ending == Ending.LOST
+    assert isinstance(held.end, messages.ProcessEnded)
+    assert held.end.ending == AttemptEnding.LOST
 
 
 def test_what_an_adopted_task_leaves_behind_is_ended_too(supervised: Supervised) -> None:
@@ -84,8 +83,8 @@ def test_what_is_left_of_a_command_whose_start_was_not_noted_is_ended_too(superv
     log.write_bytes(re.sub(rb'"pid":\d+,"born":\[\d+,\d+\],', b"", log.read_bytes()))
     supervised.begin()
     if stop:
-        supervised.send(said.Stop(key))
-    assert supervised.end_of(key).ending == Ending.LOST
+        supervised.send(messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.LOST
     assert not is_alive(away)
 
 
@@ -96,36 +95,36 @@ def test_an_adopted_task_obeys_as_any_other(supervised: Supervised, how: str) ->
     (held,) = supervised.begin().attempts
     match how:
         case "stop":
-            supervised.send(said.Stop(key))
-            assert supervised.end_of(key).ending == Ending.STOPPED
+            supervised.send(messages.StopAttempt(key))
+            assert supervised.end_of(key).ending == AttemptEnding.STOPPED
         case "timeout":  # on a busy machine it is over before the new supervisor is asked
             end = held.end or supervised.end_of(key)
-            assert isinstance(end, said.Ended)
-            assert end.ending == Ending.TIMED_OUT
+            assert isinstance(end, messages.ProcessEnded)
+            assert end.ending == AttemptEnding.TIMED_OUT
         case _:
-            supervised.send(said.Suspend(key), said.Resume(key), said.Stop(key))
-            supervised.hears(said.SuspendedNow, key)
-            supervised.hears(said.ResumedNow, key)
+            supervised.send(messages.Suspend(key), messages.Resume(key), messages.StopAttempt(key))
+            supervised.hears(messages.SuspendedNow, key)
+            supervised.hears(messages.ResumedNow, key)
             supervised.end_of(key)
 
 
 def test_a_part_of_a_gang_that_waited_is_lost_with_its_supervisor(supervised: Supervised) -> None:
     key = supervised.launches("true", wait=True, env=ENV | {"TOKEN": "do-not-write-this-down"})
-    supervised.hears(said.Prepared, key)
+    supervised.hears(messages.Prepared, key)
     supervised.kill()
     (held,) = supervised.begin().attempts
-    assert isinstance(held.end, said.Ended)
-    assert held.end.ending == Ending.LOST
+    assert isinstance(held.end, messages.ProcessEnded)
+    assert held.end.ending == AttemptEnding.LOST
     assert "gang" in held.end.message
 
 
 def test_a_lease_outlives_its_supervisor(supervised: Supervised) -> None:
     key = supervised.key()
     supervised.send(Launch(key, lease=True))
-    supervised.hears(said.Launched, key)
+    supervised.hears(messages.Launched, key)
     supervised.kill()
     (held,) = supervised.begin().attempts
-    assert (held.key, held.phase, held.lease) == (key, Phase.RUNNING, True)
+    assert (held.key, held.phase, held.lease) == (key, ProcessPhase.RUNNING, True)
 
 
 def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_one_that_it_started(supervised: Supervised) -> None:
@@ -134,18 +133,18 @@ def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_one_that_it_star
         Launch(key, shell="echo x; exec sleep 600", env=ENV, output=str(supervised.output(key))) for key in keys
     ]
     supervised.send(*launches)
-    supervised.hears(said.Launched, keys[20])
+    supervised.hears(messages.Launched, keys[20])
     supervised.kill()
     supervised.begin()
     supervised.send(*launches)
     for key in keys:
         until(lambda key=key: key in supervised.holds())  # type: ignore[misc]
-        assert not isinstance(supervised.holds()[key].end, said.NotLaunched)
+        assert not isinstance(supervised.holds()[key].end, messages.NotLaunched)
     held = supervised.holds()
     for key in (key for key in keys if held[key].end is None):
         supervised.says(key, "x")
     assert {supervised.output(key).read_text() for key in keys if supervised.output(key).exists()} <= {"x\n", ""}
-    supervised.send(*(said.Stop(key, 0) for key in keys))
+    supervised.send(*(messages.StopAttempt(key, 0) for key in keys))
     until(lambda: all(held.end is not None for held in supervised.holds().values()))
 
 
@@ -169,21 +168,21 @@ def test_a_line_of_rubbish_is_passed_over(supervised: Supervised) -> None:
 
 @pytest.mark.parametrize("fence", [False, True])
 def test_what_runs_is_found_without_any_notes(supervised: Supervised, fence: bool) -> None:
-    supervised.send(said.Renew(600))
+    supervised.send(messages.Renew(600))
     key = supervised.runs("setsid -f sleep 600; exec sleep 600", fence=fence)
     pid = supervised.holds()[key].pid
     supervised.kill()
     (supervised.folder / paths.LOG).unlink()
     (held,) = supervised.begin().attempts
-    assert (held.key, held.phase, held.pid, held.fence) == (key, Phase.RUNNING, pid, fence)
-    supervised.send(said.Stop(key))
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    assert (held.key, held.phase, held.pid, held.fence) == (key, ProcessPhase.RUNNING, pid, fence)
+    supervised.send(messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> None:
     keys = [supervised.launches("exec sleep 600") for _ in range(80)]
     for key in keys:
-        supervised.hears(said.Launched, key)
+        supervised.hears(messages.Launched, key)
     supervised.kill()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, before[1]))
@@ -191,7 +190,7 @@ def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> 
         holding = supervised.begin()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert {held.phase for held in holding.attempts} == {Phase.RUNNING}
+    assert {held.phase for held in holding.attempts} == {ProcessPhase.RUNNING}
     for held in holding.attempts:
         os.kill(held.pid, signal.SIGKILL)
     assert {supervised.end_of(key).signal for key in keys} == {signal.SIGKILL}
@@ -206,12 +205,12 @@ def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -
 
 def test_the_memory_does_not_grow_for_ever(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_store, "COMPACT_BYTES", 4096)
-    kept = attempt_store.Memory(supervised.folder / "other.log")
-    one = {Key(1, 1): Attempt(Key(1, 1), at=1.0)}
+    kept = attempt_store.AttemptStore(supervised.folder / "other.log")
+    one = {AttemptKey(1, 1): Attempt(AttemptKey(1, 1), at=1.0)}
     kept.begin(one)
     for task in range(2, 500):
-        kept.note(Attempt(Key(task, 1), at=1.0))
-        kept.forget((Key(task, 1),))
+        kept.note(Attempt(AttemptKey(task, 1), at=1.0))
+        kept.forget((AttemptKey(task, 1),))
         kept.write()
         kept.compact(one)
     assert (supervised.folder / "other.log").stat().st_size < 3 * 4096
@@ -231,7 +230,7 @@ def test_a_second_supervisor_does_not_start_beside_the_first(supervised: Supervi
 def test_a_folder_with_a_long_name_works_too(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path / ("deep" * 30))
     try:
-        assert supervised.end_of(supervised.launches("true")).ending == Ending.SUCCEEDED
+        assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
     finally:
         supervised.clean_up()
 
@@ -251,13 +250,13 @@ def test_replacing_keeps_pid_children_and_exit_codes(supervised: Supervised) -> 
     over = supervised.launches("exit 9")
     supervised.end_of(over)
     before = supervised.pid
-    supervised.send(said.Replace())
+    supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     assert {held.key for held in supervised.begin().attempts} == {runs, waits, over}
     assert supervised.pid == before
     (supervised.folder / "go").touch()
-    supervised.send(said.Start(waits))
+    supervised.send(messages.Start(waits))
     assert supervised.end_of(runs).exit_code == 7
     assert supervised.end_of(waits).exit_code == 8
     assert supervised.output(waits).read_text() == "red\n"
@@ -265,9 +264,9 @@ def test_replacing_keeps_pid_children_and_exit_codes(supervised: Supervised) -> 
 
 HANDS_OVER_RUBBISH = """
 import sys
-from gpuyard.live.agent.supervisor import __main__, holder
+from gpuyard.live.agent.supervisor import __main__, attempts
 
-holder.Holder.handover = lambda self: ([{"key": "no attempt"}], [], [], [])
+attempts.AttemptHolder.handover = lambda self: ([{"key": "no attempt"}], [], [], [])
 raise SystemExit(__main__.main(["--folder", sys.argv[1]]))
 """
 
@@ -277,8 +276,8 @@ def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_ho
     supervised = Supervised(tmp_path / "work")
     try:
         key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
-        supervised.send(said.Replace())
-        assert "can not take over" in supervised.hears(said.NotReplaced).message
+        supervised.send(messages.Replace())
+        assert "can not take over" in supervised.hears(messages.NotReplaced).message
         (supervised.folder / "go").touch()
         assert supervised.end_of(key).exit_code == 7
     finally:
@@ -287,12 +286,12 @@ def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_ho
 
 def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) -> None:
     keys = [supervised.launches(f"sleep 0.{i}; exit {i}") for i in range(10)]
-    supervised.send(said.Replace())
+    supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     supervised.begin()
     until(lambda: all(held.end is not None for held in supervised.holds().values()))
-    codes = [held.end.exit_code for held in supervised.holds().values() if isinstance(held.end, said.Ended)]
+    codes = [held.end.exit_code for held in supervised.holds().values() if isinstance(held.end, messages.ProcessEnded)]
     assert sorted(code for code in codes if code is not None) == list(range(10))
     assert len(keys) == 10
 
@@ -300,11 +299,11 @@ def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) 
 ENDS_BEFORE_ANYBODY_LISTENS = """
 import os, sys
 from pathlib import Path
-from gpuyard.live.agent.supervisor import __main__, place, proc
+from gpuyard.live.agent.supervisor import __main__, paths, proc
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import Holder
-from gpuyard.live.agent.supervisor.messages import Key
-from gpuyard.live.agent.supervisor.server import Server
+from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.supervisor.server import SupervisorServer
 
 folder = Path(sys.argv[1])
 ready, go = os.pipe()
@@ -314,13 +313,13 @@ if pid == 0:
     os.close(go)
     os.read(ready, 1)
     os._exit(7)
-holder = Holder(folder)
-holder.continue_from([Attempt(Key(1, 1), 1.0, pid=pid, born=(before, proc.tick()))], [], 0)
+holder = AttemptHolder(folder)
+holder.continue_from([Attempt(AttemptKey(1, 1), 1.0, pid=pid, born=(before, proc.tick()))], [], 0)
 os.close(go)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 listener = __main__._listen(folder)
 print("up", flush=True)
-Server(folder, os.open(folder / paths.LOCK, os.O_CREAT), listener, holder, os.getppid()).run()
+SupervisorServer(folder, os.open(folder / paths.LOCK, os.O_CREAT), listener, holder, os.getppid()).run()
 """
 
 
@@ -332,26 +331,26 @@ def test_what_ends_while_the_new_code_sets_itself_up_is_not_missed(tmp_path: Pat
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line, paths.socket_address(tmp_path) as address:
             line.connect(address)
             line.settimeout(10.0)
-            line.sendall(said.frame([said.Subscribe()]))
-            events: list[said.Event] = []
-            frames = said.Frames()
+            line.sendall(messages.frame([messages.Subscribe()]))
+            events: list[messages.SupervisorEvent] = []
+            frames = messages.Frames()
             try:
-                while not any(isinstance(event, said.Ended) for event in [*events, *_ends_in(events)]):
+                while not any(isinstance(event, messages.ProcessEnded) for event in [*events, *_ends_in(events)]):
                     for body in frames.feed(line.recv(1 << 16)):
-                        events += said.decode_events(body)
+                        events += messages.decode_events(body)
             finally:
                 resumed.kill()
 
 
-def _ends_in(events: list[said.Event]) -> list[said.Ended | said.NotLaunched | None]:
-    return [held.end for event in events if isinstance(event, said.Holding) for held in event.attempts]
+def _ends_in(events: list[messages.SupervisorEvent]) -> list[messages.ProcessEnded | messages.NotLaunched | None]:
+    return [held.end for event in events if isinstance(event, messages.Holding) for held in event.attempts]
 
 
 # --- fenced
 
 
-def fenced(supervised: Supervised, lease_seconds: float, line: str = "exec sleep 600") -> tuple[Key, int]:
-    supervised.send(said.Renew(lease_seconds))
+def fenced(supervised: Supervised, lease_seconds: float, line: str = "exec sleep 600") -> tuple[AttemptKey, int]:
+    supervised.send(messages.Renew(lease_seconds))
     key = supervised.runs(line, fence=True)
     return key, supervised.holds()[key].pid
 
@@ -359,13 +358,13 @@ def fenced(supervised: Supervised, lease_seconds: float, line: str = "exec sleep
 def test_a_fenced_attempt_ends_when_its_lease_runs_out(supervised: Supervised) -> None:
     other = supervised.runs("exec sleep 600")
     key, _ = fenced(supervised, 0.5, "trap '' TERM; sleep 600")
-    assert supervised.end_of(key).ending == Ending.FENCED
-    assert supervised.holds()[other].phase == Phase.RUNNING
+    assert supervised.end_of(key).ending == AttemptEnding.FENCED
+    assert supervised.holds()[other].phase == ProcessPhase.RUNNING
 
 
 def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 0.5)
-    supervised.send(said.Renew(600), said.Renew(0.1))
+    supervised.send(messages.Renew(600), messages.Renew(0.1))
     with pytest.raises(AssertionError, match="no Ended"):
         supervised.end_of(key, seconds=1.0)
     assert is_alive(pid)
@@ -374,20 +373,20 @@ def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
 def test_nothing_fenced_begins_without_a_lease(supervised: Supervised) -> None:
     key = supervised.launches("true", fence=True)
     end = supervised.end_of(key)
-    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
+    assert (end.ending, "lease" in end.message) == (AttemptEnding.FENCED, True)
 
 
 def test_an_old_renewal_that_lay_on_the_line_renews_nothing(supervised: Supervised) -> None:
-    supervised.send(said.Renew(12.0, made_at=now() - 60.0))
+    supervised.send(messages.Renew(12.0, made_at=now() - 60.0))
     key = supervised.launches("true", fence=True)
     end = supervised.end_of(key)
-    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
+    assert (end.ending, "lease" in end.message) == (AttemptEnding.FENCED, True)
 
 
 def test_a_part_of_a_gang_that_waits_is_fenced_too(supervised: Supervised) -> None:
-    supervised.send(said.Renew(0.3))
+    supervised.send(messages.Renew(0.3))
     key = supervised.launches("true", fence=True, wait=True)
-    assert supervised.end_of(key).ending == Ending.FENCED
+    assert supervised.end_of(key).ending == AttemptEnding.FENCED
 
 
 def test_the_fence_holds_while_the_supervisor_is_stopped(supervised: Supervised) -> None:
@@ -397,7 +396,7 @@ def test_the_fence_holds_while_the_supervisor_is_stopped(supervised: Supervised)
         until(lambda: not is_alive(pid))
     finally:
         supervised.kill(signal.SIGCONT)
-    assert supervised.end_of(key).ending == Ending.FENCED
+    assert supervised.end_of(key).ending == AttemptEnding.FENCED
 
 
 def test_the_fence_holds_after_the_supervisor_was_killed(supervised: Supervised) -> None:
@@ -407,8 +406,8 @@ def test_the_fence_holds_after_the_supervisor_was_killed(supervised: Supervised)
     until(lambda: not is_alive(pid) and not is_alive(away))
     until(lambda: not is_alive(watcher))
     (held,) = supervised.begin().attempts
-    assert isinstance(held.end, said.Ended)
-    assert held.end.ending == Ending.FENCED
+    assert isinstance(held.end, messages.ProcessEnded)
+    assert held.end.ending == AttemptEnding.FENCED
 
 
 def test_the_fence_holds_for_what_outlives_its_command_and_its_supervisor(supervised: Supervised) -> None:
@@ -425,22 +424,22 @@ def test_a_new_supervisor_renews_what_a_killed_one_fenced(supervised: Supervised
     old_watcher = supervised.watcher()
     supervised.kill()
     supervised.begin()
-    supervised.send(said.Renew(600))
+    supervised.send(messages.Renew(600))
     supervised.holds()
     until(lambda: not is_alive(old_watcher))
     assert is_alive(supervised.watcher())
     began = time.monotonic()
     until(lambda: time.monotonic() > began + 3.0)
     assert is_alive(pid)
-    assert supervised.holds()[key].phase == Phase.RUNNING
+    assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 
 
 def test_replacing_keeps_the_fence(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 600)
     old_watcher = supervised.watcher()
-    supervised.send(said.Replace())
+    supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
-        supervised.hears(said.NotReplaced)
+        supervised.hears(messages.NotReplaced)
     supervised.begin()
     assert supervised.watcher() != old_watcher
     assert not is_alive(old_watcher)
@@ -452,22 +451,22 @@ def test_a_watcher_that_was_killed_is_replaced(supervised: Supervised) -> None:
     first = supervised.watcher()
     os.kill(first, signal.SIGKILL)
     until(lambda: supervised.watchers() and first not in supervised.watchers())
-    assert supervised.holds()[key].phase == Phase.RUNNING
+    assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 
 
 def test_a_part_of_a_gang_does_not_start_after_its_lease(tmp_path: Path) -> None:
-    holder = Holder(tmp_path)
+    holder = AttemptHolder(tmp_path)
     holder.begin()
-    key = Key(1, 1)
-    holder.handle([said.Renew(0.05), Launch(key, shell="true", env=ENV, fence=True, wait=True)])
+    key = AttemptKey(1, 1)
+    holder.handle([messages.Renew(0.05), Launch(key, shell="true", env=ENV, fence=True, wait=True)])
     lease_end = now() + 0.05
     until(lambda: now() > lease_end)
-    holder.handle([said.Start(key)])
+    holder.handle([messages.Start(key)])
     prepared, end = holder.end_turn()
     holder.close()
-    assert isinstance(prepared, said.Prepared)
-    assert isinstance(end, said.Ended)
-    assert (end.ending, "lease" in end.message) == (Ending.FENCED, True)
+    assert isinstance(prepared, messages.Prepared)
+    assert isinstance(end, messages.ProcessEnded)
+    assert (end.ending, "lease" in end.message) == (AttemptEnding.FENCED, True)
 
 
 def begin_with_slots(folder: Path, slots: int) -> None:
@@ -485,13 +484,13 @@ def test_more_than_can_be_fenced_are_refused_and_all_that_are_fenced_are_taken_o
     try:
         keys = [supervised.key() for _ in range(6)]
         launches = (Launch(key, shell="exec sleep 600", env=ENV, fence=True) for key in keys)
-        supervised.send(said.Renew(600), *launches)
+        supervised.send(messages.Renew(600), *launches)
         for key in keys[4:]:
-            assert "can not fence any more" in supervised.hears(said.NotLaunched, key).message
+            assert "can not fence any more" in supervised.hears(messages.NotLaunched, key).message
         supervised.kill()
         begin_with_slots(tmp_path / "work", 4)
         phases = {held.key: held.phase for held in supervised.begin().attempts}
-        assert [phases[key] for key in keys[:4]] == [Phase.RUNNING] * 4
+        assert [phases[key] for key in keys[:4]] == [ProcessPhase.RUNNING] * 4
     finally:
         supervised.clean_up()
 
@@ -506,10 +505,12 @@ def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> 
 
 def test_everything_is_ended_also_where_the_list_of_it_is_long(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
-    supervised.send(*(Launch(Key(task, 1)) for task in range(1000, 6000)))  # they have no command, and their ends stay
-    supervised.hears(said.NotLaunched, Key(5999, 1))
+    supervised.send(
+        *(Launch(AttemptKey(task, 1)) for task in range(1000, 6000))
+    )  # they have no command, and their ends stay
+    supervised.hears(messages.NotLaunched, AttemptKey(5999, 1))
     assert end_all(supervised.folder) == 1
-    assert supervised.end_of(key).ending == Ending.STOPPED
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
 def test_it_loads_nothing_heavy() -> None:
@@ -532,18 +533,18 @@ def test_one_that_is_told_to_end_leaves_its_tasks_to_the_next(supervised: Superv
 def test_one_that_holds_nothing_goes_when_nobody_comes(supervised: Supervised) -> None:
     key = supervised.launches("true")
     supervised.end_of(key)
-    supervised.send(said.Forget((key,)))
+    supervised.send(messages.ForgetAttempts((key,)))
     supervised.holds()
     supervised.hang_up()
     until(lambda: not is_alive(supervised.pid))
 
 
 def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
-    kept = attempt_store.Memory(tmp_path / "log")
+    kept = attempt_store.AttemptStore(tmp_path / "log")
     kept.begin({})
     size = (tmp_path / "log").stat().st_size
-    attempts = {Key(task, 1): Attempt(Key(task, 1), at=1.0) for task in (1, 2)}
-    kept.note(attempts[Key(1, 1)])
+    attempts = {AttemptKey(task, 1): Attempt(AttemptKey(task, 1), at=1.0) for task in (1, 2)}
+    kept.note(attempts[AttemptKey(1, 1)])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, before[1]))
     try:
@@ -551,7 +552,7 @@ def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
             kept.write()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    kept.note(attempts[Key(2, 1)])
+    kept.note(attempts[AttemptKey(2, 1)])
     kept.write()
     assert kept.read() == (attempts, True)
 
@@ -560,14 +561,14 @@ def test_a_supervisor_on_a_copy_of_a_folder_leaves_the_tasks_of_the_original_alo
     first = Supervised(tmp_path / "work")
     second = None
     try:
-        first.send(said.Renew(600.0))
+        first.send(messages.Renew(600.0))
         key = first.runs("exec sleep 600", fence=True)
         shutil.copytree(first.folder, tmp_path / "copy", ignore=lambda *_: [paths.SOCKET])
         second = Supervised(tmp_path / "copy")
         assert second.begin().attempts == ()
         assert paths.mark_of(second.folder) != paths.mark_of(first.folder)
         (held,) = first.begin().attempts
-        assert (held.key, held.phase) == (key, said.Phase.RUNNING)
+        assert (held.key, held.phase) == (key, messages.ProcessPhase.RUNNING)
     finally:
         if second is not None:
             second.clean_up()

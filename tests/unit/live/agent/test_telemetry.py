@@ -11,14 +11,14 @@ import pytest
 
 from gpuyard.core.domain.values import GpuHealth
 from gpuyard.live.agent import telemetry
-from gpuyard.live.agent.inventory import Card, CardProcess, CardUse
+from gpuyard.live.agent.inventory import GpuDevice, GpuProcess, GpuUsage
 from gpuyard.live.agent.supervisor import proc, process_tag
-from gpuyard.live.agent.supervisor.messages import Key
-from gpuyard.live.agent.telemetry import Gpu, Occupant
+from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.telemetry import GpuReading, Occupant
 from tests.unit.live.agent.supervised import until
 
 FOLDER_MARK = "feedfacefeedface"
-CARDS = (Card(0, "GPU-a", "A100", 81920), Card(1, "GPU-b", "A100", 81920))
+CARDS = (GpuDevice(0, "GPU-a", "A100", 81920), GpuDevice(1, "GPU-b", "A100", 81920))
 Starter = Callable[..., int]
 
 
@@ -27,7 +27,9 @@ def starts() -> Iterator[Starter]:
     """Start processes that do nothing; they end with the test."""
     started = []
 
-    def start(key: Key | None = None, program: str = "import time; time.sleep(600)", session: bool = False) -> int:
+    def start(
+        key: AttemptKey | None = None, program: str = "import time; time.sleep(600)", session: bool = False
+    ) -> int:
         env = {} if key is None else {process_tag.NAME: process_tag.value(FOLDER_MARK, key)}
         process = subprocess.Popen([sys.executable, "-c", program], env=env, start_new_session=session)
         started.append(process)
@@ -41,9 +43,9 @@ def starts() -> Iterator[Starter]:
         process.wait()
 
 
-def judge(pid: int, *occupants: Occupant, display: bool = False) -> Gpu:
+def judge(pid: int, *occupants: Occupant, display: bool = False) -> GpuReading:
     """What is said of card 0 with this process on it."""
-    uses = [CardUse(0, processes=(CardProcess(pid, 100, display),)), CardUse(1)]
+    uses = [GpuUsage(0, processes=(GpuProcess(pid, 100, display),)), GpuUsage(1)]
     return telemetry.gpus(CARDS, uses, occupants, FOLDER_MARK)[0]
 
 
@@ -56,34 +58,34 @@ def test_a_process_nobody_knows_makes_a_gpu_external(starts: Starter) -> None:
 
 
 def test_the_holders_own_process_does_not(starts: Starter) -> None:
-    pid = starts(Key(7, 1))
-    gpu = judge(pid, Occupant(Key(7, 1), 1, (0,)))
-    assert (gpu.health, gpu.users[0].key) == (GpuHealth.OK, Key(7, 1))
+    pid = starts(AttemptKey(7, 1))
+    gpu = judge(pid, Occupant(AttemptKey(7, 1), 1, (0,)))
+    assert (gpu.health, gpu.users[0].key) == (GpuHealth.OK, AttemptKey(7, 1))
 
 
 def test_a_process_in_the_holders_session_is_the_holders(starts: Starter) -> None:
     pid = starts(session=True)
-    assert judge(pid, Occupant(Key(7, 1), pid, (0,))).health == GpuHealth.OK
+    assert judge(pid, Occupant(AttemptKey(7, 1), pid, (0,))).health == GpuHealth.OK
 
 
 def test_a_descendant_of_the_holder_is_the_holders(starts: Starter) -> None:
     pid = starts()
-    assert judge(pid, Occupant(Key(7, 1), os.getpid(), (0,))).health == GpuHealth.OK
+    assert judge(pid, Occupant(AttemptKey(7, 1), os.getpid(), (0,))).health == GpuHealth.OK
 
 
 def test_a_task_on_a_gpu_it_was_not_given_makes_it_external(starts: Starter) -> None:
-    gpu = judge(starts(Key(7, 1)), Occupant(Key(7, 1), 1, (1,)))
+    gpu = judge(starts(AttemptKey(7, 1)), Occupant(AttemptKey(7, 1), 1, (1,)))
     assert gpu.health == GpuHealth.EXTERNAL
     assert "task 7" in gpu.why
 
 
 def test_a_task_that_has_just_begun_does_not(starts: Starter) -> None:
-    assert judge(starts(Key(8, 1))).health == GpuHealth.OK
+    assert judge(starts(AttemptKey(8, 1))).health == GpuHealth.OK
 
 
 def test_on_a_leased_gpu_anything_may_run(starts: Starter) -> None:
-    assert judge(starts(), Occupant(Key(7, 1), 0, (0,), lease=True)).health == GpuHealth.OK
-    assert judge(starts(), Occupant(Key(7, 1), 0, (1,), lease=True)).health == GpuHealth.EXTERNAL
+    assert judge(starts(), Occupant(AttemptKey(7, 1), 0, (0,), lease=True)).health == GpuHealth.OK
+    assert judge(starts(), Occupant(AttemptKey(7, 1), 0, (1,), lease=True)).health == GpuHealth.EXTERNAL
 
 
 def test_a_process_that_draws_is_no_reason(starts: Starter) -> None:
@@ -105,14 +107,14 @@ def test_a_process_that_has_ended_is_no_reason(starts: Starter) -> None:
 
 
 def test_a_broken_card_is_offline() -> None:
-    gpu = telemetry.gpus(CARDS[:1], [CardUse(0, broken="It fell off the bus.")], (), FOLDER_MARK)[0]
+    gpu = telemetry.gpus(CARDS[:1], [GpuUsage(0, broken="It fell off the bus.")], (), FOLDER_MARK)[0]
     assert (gpu.health, gpu.why) == (GpuHealth.OFFLINE, "It fell off the bus.")
 
 
 def test_a_virtual_card_is_never_external(starts: Starter) -> None:
     card, use = (
-        Card(0, "VIRTUAL-a", "virtual", 1024, virtual=True),
-        CardUse(0, processes=(CardProcess(starts(), 1, False),)),
+        GpuDevice(0, "VIRTUAL-a", "virtual", 1024, virtual=True),
+        GpuUsage(0, processes=(GpuProcess(starts(), 1, False),)),
     )
     assert telemetry.gpus([card], [use], (), FOLDER_MARK)[0].health == GpuHealth.OK
 

@@ -5,7 +5,13 @@ from socket import gethostname
 import pytest
 
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts, refuse_unsafe_address
-from gpuyard.live.control_plane.settings import Auth, Server, ServerSettings, Tls, refuse_unsafe_addresses
+from gpuyard.live.control_plane.settings import (
+    AuthSection,
+    ServerSection,
+    ServerSettings,
+    ServerTlsSection,
+    refuse_unsafe_addresses,
+)
 from gpuyard.live.wire.config import Address
 
 
@@ -121,7 +127,7 @@ def test_any_other_address_needs_authentication(address: str) -> None:
 @pytest.mark.parametrize("key", ["http_address", "grpc_address"])
 def test_plain_text_beyond_loopback_is_refused_unless_tls_is_on_or_a_key_allows_it(key: str) -> None:
     def refused(**server: object) -> str | None:
-        return refuse_unsafe_addresses(ServerSettings(server=Server(**server), auth=Auth(enabled=True)))  # type: ignore[arg-type]
+        return refuse_unsafe_addresses(ServerSettings(server=ServerSection(**server), auth=AuthSection(enabled=True)))  # type: ignore[arg-type]
 
     for address in ("0.0.0.0:8080", "10.0.0.1:8080", "[::]:8080", "yard.example:80"):
         there = {key: Address(address)}
@@ -131,11 +137,11 @@ def test_plain_text_beyond_loopback_is_refused_unless_tls_is_on_or_a_key_allows_
         assert "server.tls.cert" in sentence
         assert "server.plain: true" in sentence
         assert refused(**there, plain=True) is None
-        assert refused(**there, tls=Tls(cert="c", key="k")) is None
+        assert refused(**there, tls=ServerTlsSection(cert="c", key="k")) is None
     for address in ("127.0.0.1:8080", "localhost:8080", "[::1]:8080"):
         assert refused(**{key: Address(address)}) is None
 
 
 def test_without_login_a_key_for_plain_text_does_not_open_the_door() -> None:
-    settings = ServerSettings(server=Server(http_address=Address("0.0.0.0:8080"), plain=True))
+    settings = ServerSettings(server=ServerSection(http_address=Address("0.0.0.0:8080"), plain=True))
     assert "auth.enabled" in (refuse_unsafe_addresses(settings) or "")

@@ -13,10 +13,10 @@ from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken
 from gpuyard.live.control_plane.server import admitted_without_login
-from gpuyard.live.control_plane.settings import Auth, ServerSettings
-from gpuyard.live.wire.loopback_peer import Connection
+from gpuyard.live.control_plane.settings import AuthSection, ServerSettings
+from gpuyard.live.wire.loopback_peer import LoopbackConnection
 
-REMOTE = Connection(("10.0.0.7", 40000), ("10.0.0.1", 8080))
+REMOTE = LoopbackConnection(("10.0.0.7", 40000), ("10.0.0.1", 8080))
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def store(tmp_path: Path) -> Iterator[AccessStore]:
 
 
 @pytest.fixture
-def local() -> Iterator[Connection]:
+def local() -> Iterator[LoopbackConnection]:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()),
         server.accept()[0] as ours,
     ):
-        yield Connection(ours.getpeername(), ours.getsockname())
+        yield LoopbackConnection(ours.getpeername(), ours.getsockname())
 
 
 def made_token(store: AccessStore) -> NewToken:
@@ -55,14 +55,16 @@ def refused(answer: Principal | Denied, code: str) -> None:
     assert dict(answer.headers)["www-authenticate"].startswith("Bearer")
 
 
-def test_the_owner_of_the_server_is_admin_on_loopback_without_a_token(store: AccessStore, local: Connection) -> None:
+def test_the_owner_of_the_server_is_admin_on_loopback_without_a_token(
+    store: AccessStore, local: LoopbackConnection
+) -> None:
     who = Authenticator(store).authenticate([(b"accept", b"*/*")], local)
     assert isinstance(who, Principal)
     assert (who.role, who.via, who.tenant, who.address, who.token) == (Role.ADMIN, Via.LOCAL, None, "127.0.0.1", None)
     assert who.username
 
 
-def test_another_user_on_loopback_needs_a_token(store: AccessStore, local: Connection) -> None:
+def test_another_user_on_loopback_needs_a_token(store: AccessStore, local: LoopbackConnection) -> None:
     gate = Authenticator(store, local_uids=frozenset({os.getuid() + 1}))
     refused(gate.authenticate([], local), "LoginRequired")
     assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Principal)
@@ -72,14 +74,14 @@ def test_nobody_else_gets_in_without_a_token(store: AccessStore) -> None:
     refused(Authenticator(store).authenticate([], REMOTE), "LoginRequired")
 
 
-def test_a_token_counts_everywhere_and_before_the_local_rule(store: AccessStore, local: Connection) -> None:
+def test_a_token_counts_everywhere_and_before_the_local_rule(store: AccessStore, local: LoopbackConnection) -> None:
     made = made_token(store)
     for connection in (local, REMOTE):
         who = Authenticator(store).authenticate(bearer(made.secret), connection)
         assert who == Principal("ann", TenantId("lab"), Role.MEMBER, Via.TOKEN, connection.peer[0], made.token.id)
 
 
-def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, local: Connection) -> None:
+def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, local: LoopbackConnection) -> None:
     gate = Authenticator(store)
     made = made_token(store)
     refused(gate.authenticate(bearer("gy_wrong"), local), "UnknownToken")
@@ -89,12 +91,12 @@ def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, loca
 
 @pytest.mark.parametrize("value", [b"", b"Bearer", b"Bearer ", b"Basic YTpi", b"Token x", b"bearer\tx", b"\xff\xfe"])
 def test_an_authorization_that_is_no_bearer_token_is_refused_on_loopback_too(
-    store: AccessStore, local: Connection, value: bytes
+    store: AccessStore, local: LoopbackConnection, value: bytes
 ) -> None:
     refused(Authenticator(store).authenticate([(b"authorization", value)], local), "BadAuthorization")
 
 
-def test_two_authorizations_are_one_too_many(store: AccessStore, local: Connection) -> None:
+def test_two_authorizations_are_one_too_many(store: AccessStore, local: LoopbackConnection) -> None:
     refused(Authenticator(store).authenticate(bearer(made_token(store).secret) * 2, local), "BadAuthorization")
 
 
@@ -104,18 +106,20 @@ def test_the_scheme_may_be_in_small_letters(store: AccessStore) -> None:
 
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip", b"x-forwarded-host"])
-def test_what_a_proxy_of_ours_hands_on_is_not_ours(store: AccessStore, local: Connection, header: bytes) -> None:
+def test_what_a_proxy_of_ours_hands_on_is_not_ours(
+    store: AccessStore, local: LoopbackConnection, header: bytes
+) -> None:
     refused(Authenticator(store).authenticate([(header, b"10.0.0.7")], local), "LoginRequired")
 
 
 def test_with_login_on_there_is_no_implicit_admin_unless_a_key_says_so() -> None:
     trusted = frozenset({0, os.getuid()})
     assert admitted_without_login(ServerSettings()) == trusted
-    assert admitted_without_login(ServerSettings(auth=Auth(enabled=True))) == frozenset()
-    assert admitted_without_login(ServerSettings(auth=Auth(enabled=True, local_admin=True))) == trusted
+    assert admitted_without_login(ServerSettings(auth=AuthSection(enabled=True))) == frozenset()
+    assert admitted_without_login(ServerSettings(auth=AuthSection(enabled=True, local_admin=True))) == trusted
 
 
-def test_with_login_on_the_owner_of_the_server_needs_a_token_too(store: AccessStore, local: Connection) -> None:
-    gate = Authenticator(store, admitted_without_login(ServerSettings(auth=Auth(enabled=True))))
+def test_with_login_on_the_owner_of_the_server_needs_a_token_too(store: AccessStore, local: LoopbackConnection) -> None:
+    gate = Authenticator(store, admitted_without_login(ServerSettings(auth=AuthSection(enabled=True))))
     refused(gate.authenticate([], local), "LoginRequired")
     assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Principal)

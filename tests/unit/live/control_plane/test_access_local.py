@@ -12,12 +12,12 @@ from ipaddress import ip_address
 import pytest
 
 from gpuyard.live.wire.loopback_peer import (
-    Connection,
-    Ends,
+    ConnectionEnds,
+    LoopbackConnection,
     is_loopback,
     trusted_uids,
-    uid_by_question,
-    uid_in_tables,
+    uid_by_proc_tables,
+    uid_by_sock_diag,
     uid_of_peer,
 )
 
@@ -61,8 +61,8 @@ def accepted(listen: str, dial: str) -> Iterator[tuple[socket.socket, socket.soc
         yield client, ours
 
 
-def connection_of(ours: socket.socket) -> Connection:
-    return Connection(ours.getpeername()[:2], ours.getsockname()[:2])
+def connection_of(ours: socket.socket) -> LoopbackConnection:
+    return LoopbackConnection(ours.getpeername()[:2], ours.getsockname()[:2])
 
 
 WAYS = [
@@ -75,20 +75,20 @@ WAYS = [
 ]
 
 
-def ends_of(ours: socket.socket) -> Ends:
+def ends_of(ours: socket.socket) -> ConnectionEnds:
     peer, here = (
         (ip_address(host.removeprefix("::ffff:")), port)
         for host, port in (ours.getpeername()[:2], ours.getsockname()[:2])
     )
-    return Ends(*peer, *here)
+    return ConnectionEnds(*peer, *here)
 
 
 @pytest.mark.parametrize(("listen", "dial"), WAYS)
 def test_ones_own_connection_is_known_as_ones_own(listen: str, dial: str) -> None:
     with accepted(listen, dial) as (_, ours):
         assert connection_of(ours).peer_uid == os.getuid()
-        assert uid_in_tables(ends_of(ours)) == os.getuid()
-        assert uid_by_question(ends_of(ours)) in ANSWERS, "the kernel says the same, or nothing"
+        assert uid_by_proc_tables(ends_of(ours)) == os.getuid()
+        assert uid_by_sock_diag(ends_of(ours)) in ANSWERS, "the kernel says the same, or nothing"
 
 
 @pytest.mark.parametrize(("listen", "dial"), WAYS)
@@ -102,7 +102,7 @@ def test_another_users_connection_is_known_as_theirs(listen: str, dial: str) -> 
             ours, _ = server.accept()
             with ours:
                 assert connection_of(ours).peer_uid == NOBODY
-                assert uid_in_tables(ends_of(ours)) == NOBODY
+                assert uid_by_proc_tables(ends_of(ours)) == NOBODY
             client.kill()
 
 
@@ -121,8 +121,8 @@ def test_a_connection_that_its_client_has_closed_is_not_local() -> None:
         client.close()
         assert ours.recv(1) == b""
         assert connection.peer_uid is None
-        assert uid_in_tables(ends_of(ours)) is None
-        assert uid_by_question(ends_of(ours)) is None
+        assert uid_by_proc_tables(ends_of(ours)) is None
+        assert uid_by_sock_diag(ends_of(ours)) is None
 
 
 def test_a_connection_that_is_gone_on_both_sides_is_not_local() -> None:
@@ -136,9 +136,9 @@ def test_a_connection_that_is_gone_on_both_sides_is_not_local() -> None:
 def test_a_server_that_listens_is_not_taken_for_a_client() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        ends = Ends(ip_address("127.0.0.1"), port, ip_address("127.0.0.1"), port ^ 1)
-        assert uid_in_tables(ends) is None
-        assert uid_by_question(ends) is None
+        ends = ConnectionEnds(ip_address("127.0.0.1"), port, ip_address("127.0.0.1"), port ^ 1)
+        assert uid_by_proc_tables(ends) is None
+        assert uid_by_sock_diag(ends) is None
 
 
 def test_the_two_ends_are_not_confused() -> None:

@@ -20,10 +20,10 @@ from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.nodes.agents import TRIES, Deposed
-from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Yard
+from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
-from gpuyard.testing.played import enter
+from gpuyard.testing.fake_node import register_node
 from tests.unit.live.control_plane.test_clock import Machine
 from tests.unit.live.control_plane.yards import (
     ADMIN,
@@ -63,7 +63,7 @@ class Hand:
         return welcome
 
     async def registers(self, **more: Any) -> pb.Welcome:
-        return await enter(self._stub, registration(**more), TOKEN)
+        return await register_node(self._stub, registration(**more), TOKEN)
 
     async def connects(self, welcome: pb.Welcome) -> None:
         self.call = self._stub.connect(metadata=(("session", welcome.session),))
@@ -94,7 +94,7 @@ class Hand:
 async def refused(address: str, code: str, **more: Any) -> str:
     async with grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as told:
-            await enter(AgentsStub(channel), registration(**more), TOKEN)
+            await register_node(AgentsStub(channel), registration(**more), TOKEN)
     assert told.value.code().name == code
     return told.value.details() or ""
 
@@ -407,7 +407,7 @@ def test_the_answer_to_an_overheard_registration_is_no(tmp_path: Path) -> None:
                 return await register(signed)
 
             stub.register = overheard
-            await enter(stub, registration(), TOKEN)
+            await register_node(stub, registration(), TOKEN)
             with pytest.raises(grpc.aio.AioRpcError, match="answers no challenge"):
                 await register(said[0])
             with pytest.raises(grpc.aio.AioRpcError, match="speaks protocol 1"):
@@ -527,7 +527,7 @@ def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not
     stray = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
     other = pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
 
-    async def waits(yard: Yard, address: str) -> tuple[Hand, Hand]:
+    async def waits(yard: Scheduler, address: str) -> tuple[Hand, Hand]:
         here, there = Hand(address), Hand(address)
         await here.joins(attempts=[stray])
         await there.joins(node=other, instance="m")

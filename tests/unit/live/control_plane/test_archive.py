@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId
-from gpuyard.live.control_plane.stores.archive import EVERYTHING, Archive, Filters, Row, SubmitKey
+from gpuyard.live.control_plane.stores.archive import EVERYTHING, Archive, ArchiveRow, Filters, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreError, StoreFromFuture, StoreFull
 
 FAILED, SUCCESS, TIMEOUT = TaskStatus.FAILED, TaskStatus.SUCCESS, TaskStatus.TIMEOUT
@@ -29,8 +29,8 @@ def row(
     name: str = "",
     created_at: float | None = None,
     finished_at: float | None = None,
-) -> Row:
-    return Row(
+) -> ArchiveRow:
+    return ArchiveRow(
         TaskId(task),
         TenantId(tenant),
         status,
@@ -136,7 +136,7 @@ FILTERS = some.builds(
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Row]]:
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[ArchiveRow]]:
     chance = random.Random(3)
     words = ["", "a", "b"]
     rows = [
@@ -161,7 +161,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Row]]
 @settings(max_examples=300, deadline=None, database=None)
 @given(FILTERS, some.none() | some.integers(0, 402), some.integers(1, 400))
 def test_every_filter_gives_what_looking_at_each_row_gives(
-    mixed: tuple[Archive, list[Row]], filters: Filters, before: int | None, limit: int
+    mixed: tuple[Archive, list[ArchiveRow]], filters: Filters, before: int | None, limit: int
 ) -> None:
     archive, rows = mixed
     expected = [one.id for one in reversed(rows) if _passes(one, filters)]
@@ -171,7 +171,7 @@ def test_every_filter_gives_what_looking_at_each_row_gives(
     assert archive.count(filters) == len(expected)
 
 
-def _passes(one: Row, filters: Filters) -> bool:
+def _passes(one: ArchiveRow, filters: Filters) -> bool:
     wanted = (filters.tenant, filters.priority, filters.user, filters.project, filters.name)
     has = (one.tenant, one.priority, one.user, one.project, one.name)
     return (
@@ -262,13 +262,13 @@ def test_readers_go_on_while_rows_are_added(archive: Archive) -> None:
 ADDER = """
 import sys
 from pathlib import Path
-from gpuyard.live.control_plane.stores.archive import Archive, Row
+from gpuyard.live.control_plane.stores.archive import Archive, ArchiveRow
 from gpuyard.core.domain.values import TaskClass, TaskStatus
 
 archive = Archive.open(Path(sys.argv[1]))
 while True:
     first = archive.seq + 1
-    rows = [Row(task, "a", TaskStatus.SUCCESS, TaskClass.BATCH, 50, "", "", "", 0.0, 0.0, b"x" * 500) for task in range(first, first + 20)]
+    rows = [ArchiveRow(task, "a", TaskStatus.SUCCESS, TaskClass.BATCH, 50, "", "", "", 0.0, 0.0, b"x" * 500) for task in range(first, first + 20)]
     archive.add(rows, first + 19)
     print(archive.seq, flush=True)
 """

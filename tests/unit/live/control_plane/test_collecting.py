@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from gpuyard.live.control_plane.garbage_collection import CALM_TASKS, NEVER, collect_when_calm, settle
+from gpuyard.live.control_plane.garbage_collection import CALM_TASKS, NEVER, collect_when_idle, freeze_recovered
 
 
 class Cycle:
@@ -28,7 +28,7 @@ def as_before() -> Iterator[None]:
 
 def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
     async def story() -> bool:
-        settle()
+        freeze_recovered()
         old = Cycle()
         gc.collect(1)
         gc.collect(1)  # it is old now, so that it is not found among the young ones
@@ -44,7 +44,7 @@ def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
             return open_tasks
 
         looking = asyncio.create_task(
-            collect_when_calm(asked, every_seconds=0.01, at_least_every_seconds=at_least_every_seconds)
+            collect_when_idle(asked, every_seconds=0.01, at_least_every_seconds=at_least_every_seconds)
         )
         async with asyncio.timeout(20):
             await looked_often.wait()
@@ -55,7 +55,7 @@ def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
 
 
 def test_python_never_looks_at_everything_by_itself() -> None:
-    settle()
+    freeze_recovered()
     assert gc.get_threshold()[2] == NEVER
 
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gpuyard.live.control_plane.stores.database import Layout, StoreError, StoreFromFuture, open_database
+from gpuyard.live.control_plane.stores.database import DatabaseLayout, StoreError, StoreFromFuture, open_database
 
-OLD = Layout("things", 1, "CREATE TABLE things (name TEXT)", durable=True, exclusive=True)
+OLD = DatabaseLayout("things", 1, "CREATE TABLE things (name TEXT)", durable=True, exclusive=True)
 NEW = replace(
     OLD,
     version=3,

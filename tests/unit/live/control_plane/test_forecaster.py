@@ -14,11 +14,11 @@ from gpuyard.core.domain.remaining_time import LAST_LEVEL
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
 from gpuyard.core.journal.records import Record
-from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, Forecaster
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import TaskView, Views
 from gpuyard.testing import ClusterStory, task
-from gpuyard.testing.played import PlayedNode
+from gpuyard.testing.fake_node import FakeNode
 from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, submit
 
 SAID = Estimate(60.0, 60.0, 60.0)
@@ -29,50 +29,55 @@ def over(spec: TaskSpec, seconds: float, why: Why = Why.SUCCEEDED) -> TaskView:
     return TaskView(TaskId(1), spec, 0.0, status=status, cause=Cause(why), finished_at=1.0, run_seconds=seconds)
 
 
-def estimate(forecaster: Forecaster, spec: TaskSpec) -> Estimate | None:
-    return forecaster.foreseen(spec, 0.0).estimate
+def estimate(runtime_estimator: RuntimeEstimator, spec: TaskSpec) -> Estimate | None:
+    return runtime_estimator.estimated(spec, 0.0).estimate
 
 
 def test_what_ran_three_times_is_foreseen_and_the_task_is_otherwise_as_it_was() -> None:
-    forecaster, train = Forecaster(), spec(user="ann", command="python train.py")
-    assert estimate(forecaster, train) is None
+    runtime_estimator, train = RuntimeEstimator(), spec(user="ann", command="python train.py")
+    assert estimate(runtime_estimator, train) is None
     for _ in range(3):
-        forecaster.ended(over(train, 100.0), 1.0)
-    foreseen = forecaster.foreseen(train, 2.0)
-    assert foreseen.estimate is not None
-    assert foreseen.estimate.seconds == pytest.approx(100.0)
-    assert foreseen.estimate.runs == 3
-    assert replace(foreseen, estimate=None, outlook=()) == train
+        runtime_estimator.ended(over(train, 100.0), 1.0)
+    estimated = runtime_estimator.estimated(train, 2.0)
+    assert estimated.estimate is not None
+    assert estimated.estimate.seconds == pytest.approx(100.0)
+    assert estimated.estimate.runs == 3
+    assert replace(estimated, estimate=None, outlook=()) == train
 
 
 def test_a_task_comes_with_the_outlook_of_those_like_it_and_a_lease_with_none() -> None:
-    forecaster = Forecaster()
+    runtime_estimator = RuntimeEstimator()
     for _ in range(50):
-        forecaster.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
-        forecaster.ended(over(spec(user="ann", command="slow too"), 500_000.0), 1.0)
-        forecaster.ended(over(spec(user="ann", command=None), 5.0, Why.CANCELLED), 1.0)
-    assert forecaster.foreseen(spec(user="bob"), 2.0).outlook != forecaster.foreseen(spec(user="ann"), 2.0).outlook
-    assert forecaster.foreseen(spec(user="ann", command="slow"), 2.0).outlook[0] == LAST_LEVEL
-    assert forecaster.foreseen(spec(user="ann", command=None), 2.0).outlook == ()
+        runtime_estimator.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command="slow too"), 500_000.0), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command=None), 5.0, Why.CANCELLED), 1.0)
+    assert (
+        runtime_estimator.estimated(spec(user="bob"), 2.0).outlook
+        != runtime_estimator.estimated(spec(user="ann"), 2.0).outlook
+    )
+    assert runtime_estimator.estimated(spec(user="ann", command="slow"), 2.0).outlook[0] == LAST_LEVEL
+    assert runtime_estimator.estimated(spec(user="ann", command=None), 2.0).outlook == ()
 
 
 def test_commands_tell_tasks_without_a_name_apart() -> None:
-    forecaster = Forecaster()
+    runtime_estimator = RuntimeEstimator()
     for _ in range(10):
-        forecaster.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
-        forecaster.ended(over(spec(user="ann", command=("slow", "-n", "9")), 5_000.0), 1.0)
-    quick, slow = (estimate(forecaster, spec(user="ann", command=words)) for words in ("quick", ("slow", "-n", "9")))
+        runtime_estimator.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command=("slow", "-n", "9")), 5_000.0), 1.0)
+    quick, slow = (
+        estimate(runtime_estimator, spec(user="ann", command=words)) for words in ("quick", ("slow", "-n", "9"))
+    )
     assert quick is not None
     assert slow is not None
     assert (quick.seconds, slow.seconds) == pytest.approx((10.0, 5_000.0), rel=0.2)
 
 
 def test_leases_say_nothing_about_tasks() -> None:
-    forecaster = Forecaster()
+    runtime_estimator = RuntimeEstimator()
     for _ in range(10):
-        forecaster.ended(over(spec(user="ann", command=None), 36_000.0, Why.CANCELLED), 1.0)
-        forecaster.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
-    lease, other = (estimate(forecaster, spec(user="ann", command=words)) for words in (None, "other"))
+        runtime_estimator.ended(over(spec(user="ann", command=None), 36_000.0, Why.CANCELLED), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
+    lease, other = (estimate(runtime_estimator, spec(user="ann", command=words)) for words in (None, "other"))
     assert lease is not None
     assert other is not None
     assert lease.seconds > 10_000.0
@@ -81,27 +86,27 @@ def test_leases_say_nothing_about_tasks() -> None:
 
 @pytest.mark.parametrize("why", [Why.TIMEOUT, Why.DEADLINE, Why.NOT_LAUNCHED, Why.DEPENDENCY])
 def test_what_the_yard_ended_says_nothing_about_how_long_tasks_run(why: Why) -> None:
-    forecaster, train = Forecaster(), spec()
+    runtime_estimator, train = RuntimeEstimator(), spec()
     for _ in range(9):
-        forecaster.ended(over(train, 100.0, why), 1.0)
-        forecaster.ended(over(train, 0.0, Why.CANCELLED), 1.0)
-    assert estimate(forecaster, train) is None
+        runtime_estimator.ended(over(train, 100.0, why), 1.0)
+        runtime_estimator.ended(over(train, 0.0, Why.CANCELLED), 1.0)
+    assert estimate(runtime_estimator, train) is None
 
 
 def test_what_the_user_says_counts_and_the_band_tells_how_right_that_was_before() -> None:
-    forecaster, train = Forecaster(), spec(user="ann", estimate=SAID)
-    assert estimate(forecaster, train) is SAID
+    runtime_estimator, train = RuntimeEstimator(), spec(user="ann", estimate=SAID)
+    assert estimate(runtime_estimator, train) is SAID
     for seconds in (30.0, 60.0, 600.0):
-        forecaster.ended(over(train, seconds), 1.0)
-    found = estimate(forecaster, train)
+        runtime_estimator.ended(over(train, seconds), 1.0)
+    found = estimate(runtime_estimator, train)
     assert found is not None
     assert (found.seconds, found.runs) == (60.0, 0)
     assert (found.low_seconds, found.high_seconds) == pytest.approx((30.0, 600.0))
-    assert forecaster.foreseen(spec(user="bob", estimate=SAID), 0.0).estimate is SAID
+    assert runtime_estimator.estimated(spec(user="bob", estimate=SAID), 0.0).estimate is SAID
 
 
-async def lived(yard: Yard, address: str, *specs: TaskSpec) -> list[TaskId]:
-    playing = asyncio.create_task(PlayedNode("n1", 2, join_token=TOKEN, runs_for=0.05).play(address))
+async def lived(yard: Scheduler, address: str, *specs: TaskSpec) -> list[TaskId]:
+    playing = asyncio.create_task(FakeNode("n1", 2, join_token=TOKEN, runs_for=0.05).play(address))
     tasks = await submit(yard, *specs)
     for each in tasks:
         await ended(yard, each)
@@ -111,17 +116,17 @@ async def lived(yard: Yard, address: str, *specs: TaskSpec) -> list[TaskId]:
 
 def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, forecaster=Forecaster()) as (yard, address):
+        async with open_yard(tmp_path, runtime_estimator=RuntimeEstimator()) as (yard, address):
             await lived(yard, address, *[spec(name="train", user="ann")] * 4)
             (again,) = await submit(yard, spec(name="train", user="ann"))
             before = yard.views.tasks[again].spec.estimate
             assert before is not None
             assert before.runs == 4
             assert 0.0 < before.seconds < 5.0
-        forecaster = Forecaster()
-        async with open_yard(tmp_path, forecaster=forecaster) as (yard, _):
+        runtime_estimator = RuntimeEstimator()
+        async with open_yard(tmp_path, runtime_estimator=runtime_estimator) as (yard, _):
             assert yard.views.tasks[again].spec.estimate == before  # the fact stays as it was
-            forecaster.remember(yard.archive.newest(MOST_REMEMBERED))
+            runtime_estimator.remember(yard.archive.newest(MOST_REMEMBERED))
             (later,) = await submit(yard, spec(name="train", user="ann"))
             assert yard.views.tasks[later].spec.estimate == before
 
@@ -194,6 +199,6 @@ def test_a_task_that_was_stopped_and_saved_goes_on_and_another_begins_anew(
 
 
 def test_what_an_archive_holds_that_can_not_be_read_is_passed_over() -> None:
-    forecaster = Forecaster()
-    forecaster.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
-    assert estimate(forecaster, spec(user="ann")) is None
+    runtime_estimator = RuntimeEstimator()
+    runtime_estimator.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
+    assert estimate(runtime_estimator, spec(user="ann")) is None

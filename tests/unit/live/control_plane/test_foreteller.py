@@ -14,32 +14,34 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.refusals import WorkDoesNotFit
 from gpuyard.core.domain.task import Estimate, Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller, estimate_of
-from gpuyard.live.control_plane.prediction.runtime_estimator import Forecaster
+from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor, estimate_of
+from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.views import TaskView
 from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}
-RESNET = Work(model="resnet50", batch=64, precision="amp", steps=10_000)
-LARGE = Work(model="resnet50", batch=512, precision="fp32", steps=10_000)
+RESNET = WorkloadSpec(model="resnet50", batch=64, precision="amp", steps=10_000)
+LARGE = WorkloadSpec(model="resnet50", batch=512, precision="fp32", steps=10_000)
 """It needs more than a T4 has."""
 
 
 @pytest.fixture(scope="module")
-def foreteller() -> Foreteller:
-    return Foreteller()
+def performance_predictor() -> PerformancePredictor:
+    return PerformancePredictor()
 
 
-def foretold(foreteller: Foreteller, asked: TaskSpec, cards: dict[str, int] = CARDS) -> TaskSpec:
-    told = foreteller.foretold(asked, cards)
+def predicted(performance_predictor: PerformancePredictor, asked: TaskSpec, cards: dict[str, int] = CARDS) -> TaskSpec:
+    told = performance_predictor.predicted(asked, cards)
     assert isinstance(told, TaskSpec), told
     return told
 
 
-def test_a_task_gets_forecasts_for_the_gpus_that_are_known_and_goes_where_it_is_fastest(foreteller: Foreteller) -> None:
-    told = foretold(foreteller, spec(work=RESNET))
+def test_a_task_gets_forecasts_for_the_gpus_that_are_known_and_goes_where_it_is_fastest(
+    performance_predictor: PerformancePredictor,
+) -> None:
+    told = predicted(performance_predictor, spec(work=RESNET))
     assert [one.gpu_model for one in told.forecasts] == ["NVIDIA H100 80GB HBM3", "T4"]
     h100, t4 = told.forecasts
     assert h100.low_seconds < h100.seconds < h100.high_seconds < t4.seconds
@@ -53,15 +55,17 @@ def test_a_task_gets_forecasts_for_the_gpus_that_are_known_and_goes_where_it_is_
     assert estimate.low_seconds < h100.low_seconds < h100.high_seconds < estimate.high_seconds
 
 
-def test_a_card_on_which_even_the_low_side_of_its_memory_does_not_fit_is_not_used(foreteller: Foreteller) -> None:
-    told = foretold(foreteller, spec(work=LARGE))
+def test_a_card_on_which_even_the_low_side_of_its_memory_does_not_fit_is_not_used(
+    performance_predictor: PerformancePredictor,
+) -> None:
+    told = predicted(performance_predictor, spec(work=LARGE))
     assert told.resources.gpu_memory_mib > CARDS["T4"]
     assert [model for model, _ in told.resources.speeds] == ["NVIDIA H100 80GB HBM3"]
     assert [one.gpu_model for one in told.forecasts] == ["NVIDIA H100 80GB HBM3"]
 
 
-def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(foreteller: Foreteller) -> None:
-    no = foreteller.foretold(spec(work=LARGE, resources=Resources(gpus=1, models=("T4",))), CARDS)
+def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(performance_predictor: PerformancePredictor) -> None:
+    no = performance_predictor.predicted(spec(work=LARGE, resources=Resources(gpus=1, models=("T4",))), CARDS)
     assert isinstance(no, WorkDoesNotFit)
     assert no.sentence() == (
         f"resnet50 needs about {no.needed_mib} MiB on each GPU at batch 512; "
@@ -70,60 +74,66 @@ def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(foreteller: Foretel
     assert no.needed_mib > 16_384
 
 
-def test_what_its_user_says_counts(foreteller: Foreteller) -> None:
+def test_what_its_user_says_counts(performance_predictor: PerformancePredictor) -> None:
     speeds = (("H100", 1.0), ("T4", 9.0))
     asked = Resources(gpus=1, speeds=speeds, gpu_memory_mib=1)
-    assert foretold(foreteller, spec(work=LARGE, resources=asked)).resources == asked
+    assert predicted(performance_predictor, spec(work=LARGE, resources=asked)).resources == asked
     only_small = Resources(gpus=1, models=("T4",), gpu_memory_mib=1)
-    assert foretold(foreteller, spec(work=LARGE, resources=only_small)).resources == only_small
+    assert predicted(performance_predictor, spec(work=LARGE, resources=only_small)).resources == only_small
     said = Estimate(60.0, 60.0, 60.0)
-    told = Forecaster().foreseen(foretold(foreteller, spec(work=RESNET, estimate=said)), 0.0)
+    told = RuntimeEstimator().estimated(predicted(performance_predictor, spec(work=RESNET, estimate=said)), 0.0)
     assert told.estimate == said
 
 
-def test_a_task_without_steps_has_memory_and_speeds_and_no_run_time(foreteller: Foreteller) -> None:
-    told = foretold(foreteller, spec(work=replace(RESNET, steps=1)))
+def test_a_task_without_steps_has_memory_and_speeds_and_no_run_time(
+    performance_predictor: PerformancePredictor,
+) -> None:
+    told = predicted(performance_predictor, spec(work=replace(RESNET, steps=1)))
     assert estimate_of(told) is None
     assert told.resources.speeds
 
 
-def test_on_gpus_nobody_knows_nothing_is_foretold(foreteller: Foreteller) -> None:
+def test_on_gpus_nobody_knows_nothing_is_foretold(performance_predictor: PerformancePredictor) -> None:
     asked = spec(work=RESNET)
-    assert foretold(foreteller, asked, {"virtual": 24_576}) == asked
-    assert foretold(foreteller, asked, {}) == asked
+    assert predicted(performance_predictor, asked, {"virtual": 24_576}) == asked
+    assert predicted(performance_predictor, asked, {}) == asked
 
 
-def test_a_model_nobody_has_counted_is_refused_by_name(foreteller: Foreteller) -> None:
+def test_a_model_nobody_has_counted_is_refused_by_name(performance_predictor: PerformancePredictor) -> None:
     with pytest.raises(WrongInput, match="'resnet5000'"):
-        foreteller.foretold(spec(work=Work(model="resnet5000")), CARDS)
+        performance_predictor.predicted(spec(work=WorkloadSpec(model="resnet5000")), CARDS)
 
 
 def test_without_lightgbm_such_tasks_are_accepted_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     asked = spec(work=RESNET)
-    assert Foreteller().foretold(asked, CARDS) == asked
+    assert PerformancePredictor().predicted(asked, CARDS) == asked
 
 
-def test_what_was_foretold_is_put_right_by_what_tasks_of_its_kind_took_where_they_ran(foreteller: Foreteller) -> None:
-    forecaster = Forecaster()
-    told = foretold(foreteller, spec(user="ann", name="train", work=RESNET))
-    first = forecaster.foreseen(told, 0.0).estimate
+def test_what_was_foretold_is_put_right_by_what_tasks_of_its_kind_took_where_they_ran(
+    performance_predictor: PerformancePredictor,
+) -> None:
+    runtime_estimator = RuntimeEstimator()
+    told = predicted(performance_predictor, spec(user="ann", name="train", work=RESNET))
+    first = runtime_estimator.estimated(told, 0.0).estimate
     assert first == estimate_of(told)
     assert first is not None
     on_t4 = told.forecasts[1]
     for number in range(1, 7):
         view = TaskView(TaskId(number), told, 0.0, status=TaskStatus.SUCCESS, cause=Cause(Why.SUCCEEDED))
         view.run_seconds, view.ran_on = 2.0 * on_t4.seconds, "T4"
-        forecaster.ended(view, 1.0)
-    later = forecaster.foreseen(told, 2.0).estimate
+        runtime_estimator.ended(view, 1.0)
+    later = runtime_estimator.estimated(told, 2.0).estimate
     assert later is not None
     assert later.runs == 6
     assert later.seconds == pytest.approx(first.seconds * 2.0 ** (6 / 8))
     assert later.low_seconds < later.seconds < later.high_seconds < first.seconds * 2.1
-    other = forecaster.foreseen(replace(told, name="other"), 2.0).estimate
+    other = runtime_estimator.estimated(replace(told, name="other"), 2.0).estimate
     assert other == first
     new_model = replace(told, forecasts=tuple(replace(one, by="another") for one in told.forecasts))
-    assert forecaster.foreseen(new_model, 2.0).estimate == first, "what one model was wrong by says nothing of another"
+    assert runtime_estimator.estimated(new_model, 2.0).estimate == first, (
+        "what one model was wrong by says nothing of another"
+    )
 
 
 def node(name: str, model: str, memory_mib: int) -> NodeSpec:
@@ -131,10 +141,12 @@ def node(name: str, model: str, memory_mib: int) -> NodeSpec:
 
 
 def test_a_yard_accepts_it_with_its_forecasts_as_a_fact_and_remembers_them_after_a_restart(
-    tmp_path: Path, foreteller: Foreteller
+    tmp_path: Path, performance_predictor: PerformancePredictor
 ) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, forecaster=Forecaster(), foreteller=foreteller) as (yard, _):
+        async with open_yard(
+            tmp_path, runtime_estimator=RuntimeEstimator(), performance_predictor=performance_predictor
+        ) as (yard, _):
             for name, model, memory_mib in (("slow", "T4", 16_384), ("fast", "H100", 81_559)):
                 await yard.loop.tell(command.JoinNode(node(name, model, memory_mib)))
             (task,) = await submit(yard, spec(work=RESNET))
@@ -147,7 +159,7 @@ def test_a_yard_accepts_it_with_its_forecasts_as_a_fact_and_remembers_them_after
             facts = [record.fact for record in yard.journal.read() if isinstance(record.fact, fact.TaskSubmitted)]
             assert facts[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):
-                await submit(yard, spec(work=Work(model="resnet5000")))
+                await submit(yard, spec(work=WorkloadSpec(model="resnet5000")))
         async with open_yard(tmp_path) as (yard, _):
             assert yard.views.tasks[task].spec.forecasts == view.spec.forecasts
 

@@ -10,56 +10,56 @@ import numpy as np
 import pytest
 
 from gpuyard.learn.performance.calibration import Correction
-from gpuyard.learn.performance.ended_tasks import Ran, ran_of
-from gpuyard.learn.performance.model import SHIPPED, Performance, load
+from gpuyard.learn.performance.ended_tasks import EndedRun, ended_runs
+from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
 from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
-from gpuyard.live.control_plane.prediction.performance_predictor import Foreteller
-from gpuyard.live.control_plane.scheduler import row_of
+from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
+from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.views import TaskView
 from tests.unit.live.control_plane.yards import open_yard, run, until
 from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
 
 
 @pytest.fixture(scope="module")
-def shipped() -> Performance:
+def shipped() -> PerformanceModel:
     return load(SHIPPED)
 
 
-def slower(model: Performance, times: float, seen_until: float = 0.0) -> Performance:
+def slower(model: PerformanceModel, times: float, seen_until: float = 0.0) -> PerformanceModel:
     """The same, but that steps take so many times as long on an H200."""
     network = model.specialities["network"]
     columns = len(network.heads["strange"][0].columns)
     one = np.zeros((1, columns))
     offset = Correction([0.0] * columns, [1e9] * columns, one.tolist(), [float(np.log(times)) / 2.0], -0.1, 0.1)
     corrected = replace(network, corrections={**network.corrections, "H200-SXM": offset})
-    return Performance(
+    return PerformanceModel(
         {**model.specialities, "network": corrected}, model.specs, model.trained_on, seen_until
     )  # fmt: skip
 
 
 def judging(views: list[TaskView]) -> "Judging":
-    return Judging(ran_of([(row.finished_at, row.answer) for row in map(row_of, views)]))
+    return Judging(ended_runs([(row.finished_at, row.answer) for row in map(archive_row, views)]))
 
 
 class Judging:
     """The tasks that ended after an instant."""
 
-    def __init__(self, ran: list[Ran]) -> None:
+    def __init__(self, ran: list[EndedRun]) -> None:
         self._ran = ran
 
-    def __call__(self, instant: float) -> list[Ran]:
+    def __call__(self, instant: float) -> list[EndedRun]:
         return [one for one in self._ran if one.ended_at > instant]
 
 
 @pytest.fixture(scope="module")
-def twice_as_long(shipped: Performance) -> list[TaskView]:
+def twice_as_long(shipped: PerformanceModel) -> list[TaskView]:
     """What a yard saw whose H200s take twice as long as they should."""
     return ended(3 * ENOUGH, 2.0, shipped)
 
 
 @pytest.mark.slow
 def test_a_better_model_is_taken_and_says_by_how_much(
-    tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
+    tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     models = ModelFile(tmp_path / "yard.model")
     assert not models.renew(judging(twice_as_long)), "there is no file yet"
@@ -73,7 +73,7 @@ def test_a_better_model_is_taken_and_says_by_how_much(
 
 @pytest.mark.slow
 def test_a_worse_one_is_not_and_a_later_better_one_is(
-    tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
+    tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     file = tmp_path / "yard.model"
     models = ModelFile(file)
@@ -88,7 +88,7 @@ def test_a_worse_one_is_not_and_a_later_better_one_is(
 
 @pytest.mark.slow
 def test_it_is_judged_by_tasks_that_it_has_not_learnt_from_and_taken_where_there_are_too_few(
-    tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView]
+    tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     seen_until = twice_as_long[-5].finished_at
     assert seen_until is not None
@@ -117,28 +117,28 @@ def test_a_file_that_is_no_model_changes_nothing(tmp_path: Path, damage: str) ->
 
 @pytest.mark.slow
 def test_a_running_yard_takes_a_new_model_and_answers_by_it_at_once(
-    tmp_path: Path, shipped: Performance, twice_as_long: list[TaskView], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuyard.live.control_plane.scheduler.MODEL_SECONDS", 0.02)
     file = tmp_path / "yard.model"
-    foreteller = Foreteller(file)
+    performance_predictor = PerformancePredictor(file)
     work = twice_as_long[0].spec.work
     assert work is not None
     archive_of(tmp_path, twice_as_long).close()
 
     async def story() -> None:
-        async with open_yard(tmp_path, foreteller=foreteller) as (_, _address):
-            (before,) = foreteller.tell(work, {"NVIDIA H200": 143_771})
+        async with open_yard(tmp_path, performance_predictor=performance_predictor) as (_, _address):
+            (before,) = performance_predictor.tell(work, {"NVIDIA H200": 143_771})
             slower(shipped, 2.0).save(file)
-            await until(lambda: foreteller.models.standing.file is not None)
-            (after,) = foreteller.tell(work, {"NVIDIA H200": 143_771})
+            await until(lambda: performance_predictor.models.standing.file is not None)
+            (after,) = performance_predictor.tell(work, {"NVIDIA H200": 143_771})
             assert after.seconds == pytest.approx(2.0 * before.seconds, rel=1e-3)
             assert after.memory_mib == before.memory_mib
             file.write_bytes(b"rubbish")
             os.utime(file, (1, 1))
-            await until(lambda: foreteller.models.standing.refused == 1)
-            assert foreteller.tell(work, {"NVIDIA H200": 143_771}) == (after,)
-            foreteller.models.renew(lambda _: [])
-            assert foreteller.models.standing.refused == 1, "a file is judged once"
+            await until(lambda: performance_predictor.models.standing.refused == 1)
+            assert performance_predictor.tell(work, {"NVIDIA H200": 143_771}) == (after,)
+            performance_predictor.models.renew(lambda _: [])
+            assert performance_predictor.models.standing.refused == 1, "a file is judged once"
 
     run(story)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.node import Gpu, NodeSpec
-from gpuyard.core.domain.pool import HireState, PoolSettings
+from gpuyard.core.domain.pool import PoolNodeState, PoolSettings
 from gpuyard.core.domain.values import AttemptRef, NodeId
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import pool_of
 from gpuyard.live.wire.config import WrongSettings
 from gpuyard.testing import MemoryProvider
-from gpuyard.testing.played import PlayedNode
+from gpuyard.testing.fake_node import FakeNode
 from tests.unit.live.control_plane.test_settings import load
 from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
 
@@ -23,11 +23,11 @@ KIND = NodeSpec(NodeId("pool"), (Gpu("virtual", 24_576),) * 2)
 ONE = NodeId("pool-0001")
 
 
-def pooled(yard: Yard, provider: MemoryProvider, **settings: float) -> ElasticPool:
+def pooled(yard: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPool:
     return ElasticPool(yard.loop, provider, PoolSettings(**{"idle_seconds": 0.0, **settings}), KIND, every_seconds=0.01)  # type: ignore[arg-type]
 
 
-def states(provider: MemoryProvider) -> dict[str, HireState]:
+def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
     return {hired.node: hired.state for hired in provider.nodes()}
 
 
@@ -38,12 +38,12 @@ def test_a_node_is_booted_used_closed_let_go_taken_out_and_forgotten(tmp_path: P
             pool = pooled(yard, provider)
             (task,) = await submit(yard, spec())
             await pool.step()
-            assert states(provider) == {ONE: HireState.READY}
-            playing = asyncio.create_task(PlayedNode(ONE, 2, join_token=TOKEN).play(address))
+            assert states(provider) == {ONE: PoolNodeState.READY}
+            playing = asyncio.create_task(FakeNode(ONE, 2, join_token=TOKEN).play(address))
             await ended(yard, task)
             await pool.step()
             assert yard.views.nodes[ONE].cordoned
-            assert states(provider) == {ONE: HireState.GONE}
+            assert states(provider) == {ONE: PoolNodeState.GONE}
             await pool.step()
             assert (dict(yard.views.nodes), states(provider)) == ({}, {})
             playing.cancel()
@@ -54,7 +54,7 @@ def test_a_node_is_booted_used_closed_let_go_taken_out_and_forgotten(tmp_path: P
 def test_a_node_is_opened_again_if_a_task_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode(ONE, 2, join_token=TOKEN, runs_for=None)
+            node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
             playing = asyncio.create_task(node.play(address))
             await until(lambda: ONE in yard.views.nodes)
             (task,) = await submit(yard, spec())
@@ -74,7 +74,7 @@ def test_a_node_is_opened_again_if_a_task_was_quicker(tmp_path: Path) -> None:
 def test_what_ran_on_a_node_that_its_owner_took_away_waits_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode(ONE, 2, join_token=TOKEN, runs_for=None)
+            node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec())
             await until(lambda: node.attempts)

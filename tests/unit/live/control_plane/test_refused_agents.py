@@ -12,7 +12,7 @@ from gpuyard.live.control_plane.nodes.refused_agents import ANSWER_SECONDS, MOST
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, AgentsStub
-from gpuyard.testing.played import enter
+from gpuyard.testing.fake_node import register_node
 from tests.unit.live.control_plane.test_agents_line import Hand, registration
 from tests.unit.live.control_plane.yards import TOKEN, open_yard, run, until
 
@@ -29,7 +29,7 @@ def test_a_wrong_token_and_a_second_agent_of_one_name_are_in_the_log(tmp_path: P
                 await hand.joins()
                 for token, more in (("wrong", {}), (TOKEN, {"instance": "another"})):
                     with pytest.raises(grpc.aio.AioRpcError):
-                        await enter(AgentsStub(channel), registration(**more), token)
+                        await register_node(AgentsStub(channel), registration(**more), token)
         wrong, double = lines(logs)
         assert (wrong["why"], wrong["peer"].rpartition(":")[0]) == ("WrongJoinToken", "ipv4:127.0.0.1")
         assert (double["why"], double["node"]) == ("NameTaken", "n")

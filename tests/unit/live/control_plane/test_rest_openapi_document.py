@@ -15,7 +15,7 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.legacy.messages import LegacyTask
-from gpuyard.live.control_plane.rest.openapi import Document, docs_page, openapi_document
+from gpuyard.live.control_plane.rest.openapi import OpenApiDocument, docs_page, openapi_document
 from gpuyard.live.control_plane.rest.query import counted, switch
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response
@@ -87,12 +87,12 @@ ROUTES = (
 
 
 @pytest.fixture(scope="module")
-def document() -> Document:
+def document() -> OpenApiDocument:
     return openapi_document(ROUTES, version="1.2.3")
 
 
 @pytest.mark.slow
-def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: Document) -> None:
+def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: OpenApiDocument) -> None:
     loaded = schemathesis.openapi.from_dict(document)
     loaded.validate()
     operations: list[Any] = list(loaded.get_all_operations())
@@ -100,12 +100,12 @@ def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: Docu
     assert found == {(route.method, route.path) for route in ROUTES}
 
 
-def test_every_reference_in_it_leads_somewhere(document: Document) -> None:
+def test_every_reference_in_it_leads_somewhere(document: OpenApiDocument) -> None:
     for ref in re.findall(r'"\$ref":"#/components/schemas/(\w+)"', msgspec.json.encode(document).decode()):
         assert ref in document["components"]["schemas"]
 
 
-def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(document: Document) -> None:
+def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(document: OpenApiDocument) -> None:
     schema: dict[str, Any] = {"$ref": "#/components/schemas/TaskRequest", "components": document["components"]}
     validator = jsonschema_rs.validator_for(schema)
     for body, right in [
@@ -129,7 +129,7 @@ def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(docume
         assert decoded is right, body
 
 
-def test_an_answer_is_what_the_schema_says(document: Document) -> None:
+def test_an_answer_is_what_the_schema_says(document: OpenApiDocument) -> None:
     spec = TaskSpec(TenantId("a"), Resources(gpus=1))
     answer = answer_of(
         TaskId(1), spec, status=TaskStatus.PENDING, priority=50, submitted_at=0, started_at=None, finished_at=None,
@@ -139,7 +139,7 @@ def test_an_answer_is_what_the_schema_says(document: Document) -> None:
     jsonschema_rs.validator_for(schema).validate(msgspec.json.decode(msgspec.json.encode(answer)))
 
 
-def test_fields_carry_the_sentences_of_their_source(document: Document) -> None:
+def test_fields_carry_the_sentences_of_their_source(document: OpenApiDocument) -> None:
     fields = document["components"]["schemas"]["TaskRequest"]["properties"]
     assert fields["nodes"]["description"].startswith("More than one: a gang")
     assert document["components"]["schemas"]["ErrorAnswer"]["description"] == "The one shape of every error."
@@ -170,7 +170,7 @@ class Page(HTMLParser):
                 self.links.append(str(given[name]))
 
 
-def test_the_page_lists_every_route_with_a_curl_line_and_fetches_nothing(document: Document) -> None:
+def test_the_page_lists_every_route_with_a_curl_line_and_fetches_nothing(document: OpenApiDocument) -> None:
     text = docs_page(document, server="http://yard:1")
     page = Page()
     page.feed(text)

@@ -2,12 +2,12 @@
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.task import Estimate
-from gpuyard.core.domain.workload import Forecast, Work
-from gpuyard.live.control_plane.prediction.accuracy import LAST, Score, Scores
+from gpuyard.core.domain.workload import Forecast, WorkloadSpec
+from gpuyard.live.control_plane.prediction.accuracy import LAST, AccuracyScore, AccuracyTracker
 from gpuyard.live.control_plane.rest.predictions import metrics_of
 from gpuyard.live.wire.answers import ModelStanding, PredictionsAnswer, PredictionScore
 
-WORK = Work(model="resnet50", steps=1000)
+WORK = WorkloadSpec(model="resnet50", steps=1000)
 ON_H200 = Forecast(
     gpu_model="H200", seconds=100.0, low_seconds=90.0, high_seconds=120.0,
     memory_mib=10_000.0, memory_low_mib=9_000.0, memory_high_mib=12_000.0,
@@ -15,45 +15,45 @@ ON_H200 = Forecast(
 
 
 def test_history_is_judged_by_its_median_and_mean_error_and_its_band() -> None:
-    scores = Scores()
+    scores = AccuracyTracker()
     for seconds in (100.0, 50.0, 400.0):
         scores.ended(seconds, Estimate(100.0, 60.0, 200.0, 5), (), None, "H200", None, well=False)
-    assert scores.of("history") == Score(3, 0.75, (0.0 + 1.0 + 0.75) / 3, 1 / 3)
-    assert scores.of("performance") == scores.of("memory") == Score(0)
+    assert scores.of("history") == AccuracyScore(3, 0.75, (0.0 + 1.0 + 0.75) / 3, 1 / 3)
+    assert scores.of("performance") == scores.of("memory") == AccuracyScore(0)
 
 
 def test_what_a_user_said_is_not_judged() -> None:
-    scores = Scores()
+    scores = AccuracyTracker()
     scores.ended(50.0, Estimate(100.0, 60.0, 200.0), (), None, None, None, well=True)
     assert scores.of("history").tasks == 0
 
 
 def test_what_was_foretold_is_judged_on_the_gpu_it_ran_on_and_only_where_it_ended_well() -> None:
-    scores, told = Scores(), Estimate(1.0, 1.0, 1.0, 3)
+    scores, told = AccuracyTracker(), Estimate(1.0, 1.0, 1.0, 3)
     scores.ended(80.0, told, (ON_H200,), WORK, "H200", Actual(8_000), well=True)
     scores.ended(80.0, told, (ON_H200,), WORK, "H200", Actual(8_000), well=False)
     scores.ended(80.0, told, (ON_H200,), WORK, "T4", Actual(8_000), well=True)
-    assert scores.of("performance") == Score(1, 0.25, 0.25, 0.0)
-    assert scores.of("memory") == Score(1, 0.25, 0.25, 0.0)
+    assert scores.of("performance") == AccuracyScore(1, 0.25, 0.25, 0.0)
+    assert scores.of("memory") == AccuracyScore(1, 0.25, 0.25, 0.0)
     assert scores.of("corrected").tasks == 1
     assert scores.of("history").tasks == 0
 
 
 def test_what_history_put_right_is_judged_on_the_fastest_gpu_for_which_it_is() -> None:
-    scores, slow = Scores(), Forecast(gpu_model="T4", seconds=900.0, low_seconds=800.0, high_seconds=1000.0)
+    scores, slow = AccuracyTracker(), Forecast(gpu_model="T4", seconds=900.0, low_seconds=800.0, high_seconds=1000.0)
     right = Estimate(80.0, 70.0, 90.0, 5)
     scores.ended(80.0, right, (ON_H200, slow), WORK, "H200", None, well=True)
     scores.ended(720.0, right, (ON_H200, slow), WORK, "T4", None, well=True)
     scores.ended(80.0, Estimate(80.0, 70.0, 90.0), (ON_H200, slow), WORK, "H200", None, well=True)
-    assert scores.of("corrected") == Score(1, 0.0, 0.0, 1.0)
+    assert scores.of("corrected") == AccuracyScore(1, 0.0, 0.0, 1.0)
     assert scores.of("performance").tasks == 3
 
 
 def test_only_the_last_ones_count() -> None:
-    scores = Scores()
+    scores = AccuracyTracker()
     for place in range(LAST + 10):
         scores.ended(1.0 if place < 10 else 100.0, Estimate(100.0, 90.0, 110.0, 5), (), None, None, None, well=True)
-    assert scores.of("history") == Score(LAST, 0.0, 0.0, 1.0)
+    assert scores.of("history") == AccuracyScore(LAST, 0.0, 0.0, 1.0)
 
 
 def test_prometheus_reads_a_line_a_figure() -> None:

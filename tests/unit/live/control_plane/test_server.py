@@ -19,11 +19,11 @@ from gpuyard.live.control_plane import server
 from gpuyard.live.control_plane.access.store import AccessStore, User
 from gpuyard.live.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
 from gpuyard.live.control_plane.settings import (
-    Auth,
-    Prediction,
-    Server,
+    AuthSection,
+    PredictionSection,
+    ServerSection,
     ServerSettings,
-    Storage,
+    StorageSection,
     TenantEntry,
     UserEntry,
     load_server_settings,
@@ -34,12 +34,12 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.config import Address, WrongSettings
 from gpuyard.live.wire.loopback_peer import shared_user_label
 from gpuyard.live.wire.rpc import AgentsStub
-from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.testing.fake_node import FakeNode, register_node
 from tests.unit.live.control_plane.yards import run
 
 
 def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_it_was_written(tmp_path: Path) -> None:
-    settings = ServerSettings(storage=Storage(data_dir=str(tmp_path)))
+    settings = ServerSettings(storage=StorageSection(data_dir=str(tmp_path)))
     path = tmp_path / JOIN_TOKEN_FILE
     path.touch()
     drawn = join_token(settings)
@@ -54,9 +54,9 @@ def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not
     tmp_path: Path, *, enabled: bool, runs: int | None
 ) -> None:
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(tmp_path)),
-        prediction=Prediction(enabled=enabled),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(tmp_path)),
+        prediction=PredictionSection(enabled=enabled),
     )
 
     def lives(client: Client) -> None:
@@ -65,7 +65,7 @@ def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not
 
     async def story() -> None:
         async with _served(settings) as (client, agents):
-            node = PlayedNode("n1", 2, join_token=join_token(settings), runs_for=0.05)
+            node = FakeNode("n1", 2, join_token=join_token(settings), runs_for=0.05)
             playing = asyncio.create_task(node.play(agents))
             await asyncio.to_thread(lives, client)
             playing.cancel()
@@ -81,8 +81,8 @@ def test_a_start_that_fails_ends_with_the_reason_instead_of_waiting_for_a_loop_t
 ) -> None:
     """Any fault of the journal at the start: here the first settings can not be written."""
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(tmp_path)),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(tmp_path)),
         tenants={"lab": TenantEntry(max_gpus=1)},
     )
     append = SqliteJournal.append_encoded
@@ -122,9 +122,9 @@ async def _served(settings: ServerSettings) -> AsyncIterator[tuple[Client, str]]
 
 def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Path) -> None:
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(tmp_path)),
-        auth=Auth(enabled=True),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(tmp_path)),
+        auth=AuthSection(enabled=True),
     )
     with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
         run(lambda: serve(settings))
@@ -140,8 +140,8 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
     with pytest.raises(WrongSettings, match="users has no admin"):
         load_server_settings(file, {})
     off = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(data)),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(data)),
     )
 
     async def keeps_ada_as(role: str) -> None:
@@ -167,9 +167,9 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
 def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
     """Users of the file live in access.sqlite, its tenants in the journal."""
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(tmp_path)),
-        auth=Auth(enabled=True),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(tmp_path)),
+        auth=AuthSection(enabled=True),
         users=[UserEntry(username="ada", password="correct horse", role="admin")],
         tenants={"lab": TenantEntry(max_gpus=3)},
     )
@@ -193,8 +193,8 @@ def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> No
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
     )
     with pytest.raises(CanNotServe, match="can be written to by other users"):
         run(lambda: serve(settings))
@@ -210,16 +210,16 @@ def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that
 
     def told(local_admin: bool, folder: str) -> ServerSettings:
         return ServerSettings(
-            server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-            storage=Storage(data_dir=str(tmp_path / folder)),
-            auth=Auth(enabled=True, local_admin=local_admin, join_token="a token of 24 letters..."),
+            server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+            storage=StorageSection(data_dir=str(tmp_path / folder)),
+            auth=AuthSection(enabled=True, local_admin=local_admin, join_token="a token of 24 letters..."),
             users=[UserEntry(username="ada", password="correct horse", role="admin")],
         )
 
     async def joins(settings: ServerSettings, labels: dict[str, str]) -> None:
         async with _served(settings) as (_, agents), grpc.aio.insecure_channel(agents) as channel:
             node = pb.Registration(node=pb.Node(id="n1", cpus=1, labels=labels), instance="n1")
-            await enter(AgentsStub(channel), node, settings.join_token)
+            await register_node(AgentsStub(channel), node, settings.join_token)
 
     shared, elsewhere = dict([shared_user_label(os.getuid())]), {"gpuyard/shared_user": f"{os.getuid()}@another"}
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -236,8 +236,8 @@ def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes
     for folder in (data, shown):
         folder.mkdir(mode=0o755)
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=str(data), snapshot_dir=str(shown)),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=str(data), snapshot_dir=str(shown)),
     )
 
     async def story() -> None:
@@ -257,8 +257,8 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
     os.chown(tmp_path / "theirs", 65534, 65534)
     folders: dict[str, Any] = {"data_dir": str(tmp_path / "data"), which: str(tmp_path / "theirs")}
     settings = ServerSettings(
-        server=Server(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
-        storage=Storage(data_dir=folders["data_dir"], snapshot_dir=folders.get("snapshot_dir", "")),
+        server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
+        storage=StorageSection(data_dir=folders["data_dir"], snapshot_dir=folders.get("snapshot_dir", "")),
     )
     with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
         run(lambda: serve(settings))
@@ -268,7 +268,7 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
 def test_a_password_that_was_changed_stays_until_the_file_says_another_one(tmp_path: Path) -> None:
     def start(password: str) -> AccessStore:
         settings = ServerSettings(
-            storage=Storage(data_dir=str(tmp_path)),
+            storage=StorageSection(data_dir=str(tmp_path)),
             users=[UserEntry(username="bob", password=password, tenant_id="lab", role="admin")],
         )
         access = AccessStore.open(tmp_path / "access.sqlite")

@@ -3,7 +3,7 @@
 import asyncio
 
 from gpuyard.live.agent.link import CHANNEL_OPTIONS
-from gpuyard.live.control_plane.nodes.sessions import Session
+from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
 
 
@@ -12,7 +12,7 @@ def test_launches_as_long_as_they_may_be_fit_into_messages_that_an_agent_takes()
     launch = pb.Launch(shell="true", env={"LONG": "x" * 1024 * 1024})
 
     async def story() -> list[int]:
-        session = Session(pb.Registration(node=pb.Node(id="node-1")), {})
+        session = AgentSession(pb.Registration(node=pb.Node(id="node-1")), {})
         session.send(pb.Command(task=task, attempt=1, launch=launch) for task in range(1, 101))
         sizes, heard = [], 0
         async for message in session.messages(1, lambda: (0, "")):

@@ -14,14 +14,14 @@ from gpuyard.core.domain.errors import JournalError
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId
 from gpuyard.core.journal.records import Position
-from gpuyard.live.control_plane.scheduler import Submission, Yard
+from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Archive
-from gpuyard.live.control_plane.stores.recovery import open_journal, picture_of, recover
-from gpuyard.live.control_plane.stores.snapshotter import write_beside
+from gpuyard.live.control_plane.stores.recovery import open_journal, recover, snapshot_content
+from gpuyard.live.control_plane.stores.snapshotter import write_in_process
 from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, spec, submit
 
 
-async def lives(yard: Yard, count: int) -> None:
+async def lives(yard: Scheduler, count: int) -> None:
     """Tasks wait, run, and end; those that ended are in the archive, except for the last one."""
     if not yard.views.nodes:
         await yard.loop.tell(command.JoinNode(NodeSpec(NodeId("n"), (Gpu("v", 1024),) * 2, 64, 1024), ()))
@@ -45,7 +45,7 @@ def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> No
         async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
             for _ in range(3):  # the second and third from a snapshot on
                 await lives(yard, 10)
-                expected = json.loads(msgspec.json.encode(picture_of(yard.loop.engine.state, yard.views)))
+                expected = json.loads(msgspec.json.encode(snapshot_content(yard.loop.engine.state, yard.views)))
                 await yard._save_snapshot()
                 newest = next(yard.journal.usable_snapshots(), None)
                 assert newest is not None
@@ -64,9 +64,9 @@ def test_a_yard_comes_back_from_such_a_snapshot(tmp_path: Path) -> None:
             await lives(yard, 10)
             await yard._save_snapshot()
             await submit(yard, spec(name="later"))
-            before = still_open(picture_of(yard.loop.engine.state, yard.views))
+            before = still_open(snapshot_content(yard.loop.engine.state, yard.views))
             engine, views = recover(yard.journal)
-            assert still_open(picture_of(engine.state, views)) == before
+            assert still_open(snapshot_content(engine.state, views)) == before
 
     run(story)
 
@@ -98,7 +98,7 @@ def test_a_process_that_fails_says_why_and_leaves_the_snapshots_as_they_were(tmp
             kept = sorted(tmp_path.glob("journal/snapshot-*.json"))
             beside = tmp_path / "no" / "such" / "folder"
             with pytest.raises(JournalError, match="was not written: FileNotFoundError"):
-                await write_beside(yard.journal.folder, yard.journal.head, 0, beside)
+                await write_in_process(yard.journal.folder, yard.journal.head, 0, beside)
             with pytest.raises(JournalError, match="never at fact"):
                 yard.journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
             assert sorted(tmp_path.glob("journal/snapshot-*.json")) == kept

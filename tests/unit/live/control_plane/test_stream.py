@@ -7,7 +7,7 @@ import pytest
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal.records import Record
-from gpuyard.live.control_plane.stream import MOST_WAITING, Stream
+from gpuyard.live.control_plane.stream import MOST_WAITING, EventStream
 from tests.unit.live.control_plane.yards import run
 
 
@@ -18,7 +18,7 @@ def facts(first: int, count: int) -> list[Record]:
 @pytest.mark.parametrize("size", [1, 1000])
 def test_one_who_is_too_many_facts_behind_is_let_go_and_has_missed_nothing_before(size: int) -> None:
     async def story() -> None:
-        stream, heard = Stream(), []
+        stream, heard = EventStream(), []
         slow = stream.listen(5)
         first = asyncio.ensure_future(anext(slow))
         await asyncio.sleep(0)
@@ -36,7 +36,7 @@ def test_one_who_is_too_many_facts_behind_is_let_go_and_has_missed_nothing_befor
 
 def test_one_who_keeps_up_hears_everything_also_what_is_more_than_anybody_may_be_behind() -> None:
     async def story() -> None:
-        stream = Stream()
+        stream = EventStream()
         listener = stream.listen(60)
         next_ = asyncio.ensure_future(anext(listener))
         await asyncio.sleep(0)

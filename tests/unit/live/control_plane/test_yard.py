@@ -24,12 +24,12 @@ from gpuyard.live.control_plane import loop
 from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
 from gpuyard.live.control_plane.rest.health import health_of
 from gpuyard.live.control_plane.rest.nodes import node_of
-from gpuyard.live.control_plane.scheduler import Submission, Yard
+from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing import FullJournal
-from gpuyard.testing.played import PlayedNode, enter
+from gpuyard.testing.fake_node import FakeNode, register_node
 from tests.unit.live.control_plane.yards import (
     ADMIN,
     TOKEN,
@@ -52,7 +52,7 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "FULL_RETRY_SECONDS", RETRY_SECONDS)
 
 
-def full_journal_of(yard: Yard) -> FullJournal:
+def full_journal_of(yard: Scheduler) -> FullJournal:
     """The journal of a yard, on a disk that is full from now on."""
     assert isinstance(yard.journal, FullJournal)
     yard.journal.full = True
@@ -62,7 +62,7 @@ def full_journal_of(yard: Yard) -> FullJournal:
 def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode("n1", 2, join_token=TOKEN)
+            node = FakeNode("n1", 2, join_token=TOKEN)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec(name="train"))
             await ended(yard, task)
@@ -141,7 +141,7 @@ def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
             async with grpc.aio.insecure_channel(address) as channel:
                 stub = AgentsStub(channel)
                 node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
-                welcome = await enter(stub, pb.Registration(node=node, instance="i"), TOKEN)
+                welcome = await register_node(stub, pb.Registration(node=node, instance="i"), TOKEN)
                 call = stub.connect(metadata=(("session", welcome.session),))
                 await call.write(pb.AgentMessage())
                 await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
@@ -159,11 +159,11 @@ def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
 def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            silent = PlayedNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            silent = FakeNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(silent.play(address))
             (task,) = await submit(yard, spec())
             await until(lambda: silent.launched == 1)
-            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=0.0, heartbeat_seconds=0.2)
+            other = FakeNode("other", 1, join_token=TOKEN, runs_for=0.0, heartbeat_seconds=0.2)
             also = asyncio.create_task(other.play(address))
             await until(lambda: NodeId("other") in yard.views.nodes)
             playing.cancel()
@@ -178,12 +178,12 @@ def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path
 def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec())
             await until(lambda: node.launched == 1)
             playing.cancel()
-            other = PlayedNode("other", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            other = FakeNode("other", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             elsewhere = asyncio.create_task(other.play(address))
             await until(lambda: other.launched == 1)
             playing = asyncio.create_task(node.play(address))
@@ -198,7 +198,7 @@ def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Pa
 def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec())
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
@@ -224,7 +224,7 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
 def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec())
             await until(lambda: node.launched == 1)
@@ -243,7 +243,7 @@ def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_p
 def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=None)
             node.attempts[AttemptRef(TaskId(77), 1, 5)] = pb.Attempt.RUNNING
             playing = asyncio.create_task(node.play(address))
             await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
@@ -277,14 +277,14 @@ def test_an_agent_that_may_not_join_gets_one_sentence(
 ) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            playing = asyncio.create_task(PlayedNode("n1", 1, join_token=TOKEN).play(address))
+            playing = asyncio.create_task(FakeNode("n1", 1, join_token=TOKEN).play(address))
             await until(lambda: NodeId("n1") in yard.views.nodes)
             before = yard.loop.committed
             token = change.pop("token", TOKEN)
             asked: dict[str, Any] = {"node": pb.Node(id="n1"), "instance": "n1", **change}
             async with grpc.aio.insecure_channel(address) as channel:
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
-                    await enter(AgentsStub(channel), pb.Registration(**asked), token)
+                    await register_node(AgentsStub(channel), pb.Registration(**asked), token)
             assert refused.value.code().name == code
             assert yard.loop.committed == before
             playing.cancel()
@@ -299,7 +299,9 @@ def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first
             calls = {}
             for name in ("a", "b"):
                 node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
-                welcome = await enter(stub, pb.Registration(node=node, instance=name, address=f"host-{name}"), TOKEN)
+                welcome = await register_node(
+                    stub, pb.Registration(node=node, instance=name, address=f"host-{name}"), TOKEN
+                )
                 calls[name] = stub.connect(metadata=(("session", welcome.session),))
                 await calls[name].write(pb.AgentMessage())
             (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
@@ -461,7 +463,7 @@ def test_a_command_that_breaks_the_engine_is_answered_and_changes_nothing(tmp_pa
 def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=0.6) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
             playing = asyncio.create_task(node.play(address))
             (task,) = await submit(yard, spec(on_lost=OnLost.WAIT))
             await until(lambda: node.launched == 1)
@@ -484,7 +486,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            node = PlayedNode("n", 1, join_token=TOKEN, runs_for=0.05, heartbeat_seconds=0.2)
+            node = FakeNode("n", 1, join_token=TOKEN, runs_for=0.05, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             real, tasks = yard.loop.clock, []
             for jump in (-3600.0, 3600.0, 0.0):
@@ -521,7 +523,7 @@ class Hand:
     async def joins(self, *attempts: pb.Attempt) -> None:
         """Register and connect."""
         request = pb.Registration(node=self._node, instance=self._node.id, attempts=attempts, address=self._node.id)
-        welcome = await enter(self._stub, request, TOKEN)
+        welcome = await register_node(self._stub, request, TOKEN)
         self.call = self._stub.connect(metadata=(("session", welcome.session),))
         await self.call.write(pb.AgentMessage())
 
@@ -583,7 +585,7 @@ def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path) -
     run(story)
 
 
-async def beat_of(yard: Yard, node: NodeId) -> None:
+async def beat_of(yard: Scheduler, node: NodeId) -> None:
     """Wait for the next heartbeat of a node."""
     before = yard.agents.telemetry[node]
     await until(lambda: yard.agents.telemetry[node] is not before)
@@ -592,7 +594,7 @@ async def beat_of(yard: Yard, node: NodeId) -> None:
 def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
-            node = PlayedNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
+            node = FakeNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
             tasks = await submit(yard, spec(), spec())
             await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
@@ -663,7 +665,7 @@ def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> 
             for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
                 request = pb.Registration(node=pb.Node(id="n"), instance="n", **change)  # type: ignore[arg-type]
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence):
-                    await enter(AgentsStub(channel), request, TOKEN)
+                    await register_node(AgentsStub(channel), request, TOKEN)
             assert await submit(yard, spec()) == [TaskId(1)]
 
     run(story)

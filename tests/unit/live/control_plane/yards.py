@@ -16,9 +16,9 @@ from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import Principal, Role, Via
-from gpuyard.live.control_plane.scheduler import Submission, Yard
+from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Archive
-from gpuyard.live.control_plane.stores.recovery import found, open_journal, recover
+from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.wire.rpc import agents_handler
 
@@ -29,13 +29,13 @@ TOKEN = "let-me-in"
 @asynccontextmanager
 async def open_yard(
     folder: Path, store: type[SqliteJournal] | None = None, **more: Any
-) -> AsyncIterator[tuple[Yard, str]]:
+) -> AsyncIterator[tuple[Scheduler, str]]:
     """The yard, and where agents find it. `store`: another kind of journal."""
     journal = open_journal(folder / "journal") if store is None else store.open(folder / "journal")
     engine, views = recover(journal)
-    found(engine, journal, views, time.time())
+    found_cluster(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
-    yard = Yard(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
+    yard = Scheduler(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
     running = asyncio.create_task(yard.run("test"))
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((agents_handler(yard.agents),))
@@ -65,13 +65,13 @@ async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def settled(yard: Yard) -> None:
+async def settled(yard: Scheduler) -> None:
     """All that was asked before is decided and durable: what has not happened by now does not happen by itself."""
     for _ in range(2):
         await yard.look(lambda _state, now: now)
 
 
-async def silent_for(yard: Yard, seconds: float) -> None:
+async def silent_for(yard: Scheduler, seconds: float) -> None:
     """Let time pass in which no node is heard of, and wait until the scheduler has looked for lost ones twice."""
     agents = yard.agents
     for instants in (agents._last_heard, agents._away_until):
@@ -83,7 +83,7 @@ async def silent_for(yard: Yard, seconds: float) -> None:
     await settled(yard)
 
 
-async def _looked(yard: Yard) -> None:
+async def _looked(yard: Scheduler) -> None:
     before = yard.agents._checked_at
     await until(lambda: yard.agents._checked_at != before)
 
@@ -94,14 +94,14 @@ def spec(**more: Any) -> TaskSpec:
     return TaskSpec(TenantId(more.pop("tenant", "lab")), resources, **{"command": "true", **more})
 
 
-async def submit(yard: Yard, *specs: TaskSpec, **more: Any) -> list[TaskId]:
+async def submit(yard: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]:
     """Submit tasks that must be accepted."""
     answer = await yard.submit([Submission([each], {}) for each in specs], ADMIN, **more)
     assert not isinstance(answer, Refusal), answer.sentence()
     return [view.id for view in answer]
 
 
-async def status(yard: Yard, task: TaskId) -> str:
+async def status(yard: Scheduler, task: TaskId) -> str:
     """What the API says of a task."""
     import msgspec
 
@@ -110,7 +110,7 @@ async def status(yard: Yard, task: TaskId) -> str:
     return str(msgspec.json.decode(answer[1])["status"])
 
 
-async def ended(yard: Yard, task: TaskId, how: TaskStatus = TaskStatus.SUCCESS) -> None:
+async def ended(yard: Scheduler, task: TaskId, how: TaskStatus = TaskStatus.SUCCESS) -> None:
     """Wait for a task to end in this way."""
     deadline = time.monotonic() + 20
     while (now := await status(yard, task)) != how:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.core.domain.pool import HireState
+from gpuyard.core.domain.pool import PoolNodeState
 from gpuyard.core.domain.values import NodeId
 from gpuyard.live.pool.command import CommandProvider, PoolDamaged
 from tests.acceptance.waiting import until
@@ -17,16 +17,16 @@ def pool(folder: Path, boot: str = "true", release: str = "true") -> CommandProv
     return CommandProvider(folder / "pool", "a100", boot, release)
 
 
-def becomes(provider: CommandProvider, state: HireState) -> None:
+def becomes(provider: CommandProvider, state: PoolNodeState) -> None:
     until(lambda: [it.state for it in provider.nodes()] == [state], what=str(state))
 
 
 def test_commands_hear_the_node_and_its_kind_and_what_they_say_is_kept(tmp_path: Path) -> None:
     provider = pool(tmp_path, "echo boots {node} of {kind}; echo badly >&2", "echo releases {node}")
     provider.boot([NODE])
-    becomes(provider, HireState.READY)
+    becomes(provider, PoolNodeState.READY)
     provider.release([NODE])
-    becomes(provider, HireState.GONE)
+    becomes(provider, PoolNodeState.GONE)
     said = (tmp_path / "pool" / "a100-0001.log").read_text()
     assert said.splitlines() == ["boots a100-0001 of a100", "badly", "releases a100-0001"]
 
@@ -34,10 +34,10 @@ def test_commands_hear_the_node_and_its_kind_and_what_they_say_is_kept(tmp_path:
 def test_a_scheduler_that_starts_again_goes_on_with_what_was_asked_for(tmp_path: Path) -> None:
     provider = pool(tmp_path)
     provider.boot([NODE])
-    becomes(provider, HireState.READY)
+    becomes(provider, PoolNodeState.READY)
     assert [it.node for it in pool(tmp_path).nodes()] == [NODE]
     provider.release([NODE])
-    becomes(provider, HireState.GONE)
+    becomes(provider, PoolNodeState.GONE)
     provider.release([NODE])
     assert list(pool(tmp_path).nodes()) == []
 
@@ -45,8 +45,8 @@ def test_a_scheduler_that_starts_again_goes_on_with_what_was_asked_for(tmp_path:
 def test_what_became_of_a_node_is_known_after_a_restart(tmp_path: Path) -> None:
     provider = pool(tmp_path, boot="false")
     provider.boot([NODE])
-    becomes(provider, HireState.FAILED)
-    assert [it.state for it in pool(tmp_path).nodes()] == [HireState.FAILED]
+    becomes(provider, PoolNodeState.FAILED)
+    assert [it.state for it in pool(tmp_path).nodes()] == [PoolNodeState.FAILED]
 
 
 def test_a_boot_whose_end_nobody_saw_counts_as_done(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_a_boot_whose_end_nobody_saw_counts_as_done(tmp_path: Path) -> None:
     os.mkfifo(gate)
     provider = pool(tmp_path, f"read line < {gate}")
     provider.boot([NODE])
-    assert [it.state for it in provider.nodes()] == [HireState.BOOTING]
+    assert [it.state for it in provider.nodes()] == [PoolNodeState.BOOTING]
     again = pool(tmp_path)
-    becomes(again, HireState.READY)
+    becomes(again, PoolNodeState.READY)
     gate.write_text("go\n")
-    becomes(provider, HireState.READY)
+    becomes(provider, PoolNodeState.READY)
 
 
 def test_a_release_whose_end_nobody_saw_is_run_again(tmp_path: Path) -> None:
@@ -66,22 +66,22 @@ def test_a_release_whose_end_nobody_saw_is_run_again(tmp_path: Path) -> None:
     os.mkfifo(gate)
     provider = pool(tmp_path, release=f"read line < {gate}")
     provider.boot([NODE])
-    becomes(provider, HireState.READY)
+    becomes(provider, PoolNodeState.READY)
     provider.release([NODE])
     again = pool(tmp_path, release="echo once more")
-    becomes(again, HireState.GONE)
+    becomes(again, PoolNodeState.GONE)
     assert (tmp_path / "pool" / "a100-0001.log").read_text() == "once more\n"
     gate.write_text("go\n")
-    becomes(provider, HireState.GONE)
+    becomes(provider, PoolNodeState.GONE)
 
 
 def test_a_release_is_run_until_it_works(tmp_path: Path) -> None:
     fails_once = f"test -e {tmp_path}/tried && exit 0; touch {tmp_path}/tried; exit 1"
     provider = pool(tmp_path, release=fails_once)
     provider.boot([NODE])
-    becomes(provider, HireState.READY)
+    becomes(provider, PoolNodeState.READY)
     provider.release([NODE])
-    becomes(provider, HireState.GONE)
+    becomes(provider, PoolNodeState.GONE)
 
 
 def test_a_boot_that_still_runs_is_ended_with_all_it_started(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_boot_that_still_runs_is_ended_with_all_it_started(tmp_path: Path) -> 
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     pid = int((tmp_path / "pid").read_text())
     provider.release([NODE])
-    becomes(provider, HireState.GONE)
+    becomes(provider, PoolNodeState.GONE)
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3])
 
 

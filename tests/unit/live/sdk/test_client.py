@@ -13,7 +13,7 @@ import gpuyard
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import Client, NotFound, TaskFailed, TookTooLong
-from gpuyard.live.sdk.client import LeaseFields, NewTask, TenantLimits, connect
+from gpuyard.live.sdk.client import LeaseFields, NewTaskFields, TenantLimits, connect
 from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
 from gpuyard.live.sdk.values import Task, TaskRef
 from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
@@ -39,7 +39,7 @@ def api_names(fields: Any) -> set[str]:
 
 
 def test_everything_the_api_takes_can_be_said() -> None:
-    assert api_names(NewTask) == encoded_names(TaskRequest)
+    assert api_names(NewTaskFields) == encoded_names(TaskRequest)
     assert api_names(LeaseFields) | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
     assert api_names(TenantLimits) == encoded_names(TenantRequest)
 
@@ -78,7 +78,7 @@ def test_many_tasks_go_in_parts_and_come_back_in_order() -> None:
                 made.append(task(given[0], name=one["name"]))
         line.say({"tasks": made}, 201)
 
-    wanted: list[NewTask] = [{"command": "true", "name": f"t{number}"} for number in range(5002)]
+    wanted: list[NewTaskFields] = [{"command": "true", "name": f"t{number}"} for number in range(5002)]
     wanted[1]["tenant_id"] = "other"
     wanted[2]["array"] = 3
     with partner(accepts) as server:
@@ -98,7 +98,7 @@ def test_tasks_that_go_in_parts_can_wait_for_each_other_and_be_sent_again() -> N
         count = len(line.asked.body["tasks"])
         line.say({"tasks": [task(given[0] - count + place + 1) for place in range(count)]}, 201)
 
-    wanted: list[NewTask] = [{"command": "true"} for _ in range(5002)]
+    wanted: list[NewTaskFields] = [{"command": "true"} for _ in range(5002)]
     wanted[5000]["depends_on"] = ["tasks[7]", "task-1"]
     wanted[5001]["depends_on"] = ["tasks[5000]"]
     with partner(accepts) as server:

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuyard.live.sdk import NotAllowed, NotFound, NotNow, Refused, Unreachable, YardError, connect
+from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused, Unreachable, connect
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotAYard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
@@ -279,7 +279,7 @@ def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyP
 
 
 def test_a_token_with_a_line_break_is_never_sent() -> None:
-    with pytest.raises(YardError, match="copy it again"):
+    with pytest.raises(ClusterError, match="copy it again"):
         connect("http://127.0.0.1:1", token="gy_a\r\nX-Evil: 1")
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.control_plane.server import CanNotServe, serve
-from gpuyard.live.control_plane.settings import Server, ServerSettings, Storage, Tls, load_server_settings
+from gpuyard.live.control_plane.settings import (
+    ServerSection,
+    ServerSettings,
+    ServerTlsSection,
+    StorageSection,
+    load_server_settings,
+)
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import WrongSettings
 from tests.unit.certificates import certificate, needs_openssl
@@ -65,8 +71,8 @@ def test_the_settings_of_a_scheduler_name_the_line_of_a_wrong_file(tmp_path: Pat
 
 def test_a_scheduler_with_wrong_files_opens_no_port(tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
-    tls = Tls(cert=str(one.cert), key=str(other.key))
-    settings = ServerSettings(server=Server(tls=tls), storage=Storage(data_dir=str(tmp_path / "data")))
+    tls = ServerTlsSection(cert=str(one.cert), key=str(other.key))
+    settings = ServerSettings(server=ServerSection(tls=tls), storage=StorageSection(data_dir=str(tmp_path / "data")))
     with pytest.raises(CanNotServe, match=r"server\.tls\.key .* is not the key of the certificate"):
         asyncio.run(serve(settings))
     assert not (tmp_path / "data").exists()

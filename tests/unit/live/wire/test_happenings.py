@@ -8,7 +8,7 @@ from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, TenantId
-from gpuyard.live.wire.event_answers import happened
+from gpuyard.live.wire.event_answers import event_answer
 from gpuyard.testing import ClusterStory, gang, node, task
 
 PRIVATE = {"spec", "placement", "cause", "slices", "tenant_key", "digest", "key", "fact"}
@@ -16,7 +16,7 @@ PRIVATE = {"spec", "placement", "cause", "slices", "tenant_key", "digest", "key"
 
 def test_a_task_is_told_as_the_api_tells_it() -> None:
     spec = TaskSpec(TenantId("lab"), Resources(gpus=1, models=("H100",)), name="train", command=("python", "a.py"))
-    told = happened(fact.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
+    told = event_answer(fact.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
     assert (told["task_id"], told["status"]) == ("task-7", "pending")
     answer = msgspec.to_builtins(told["task"])
     assert (answer["id"], answer["tenant_id"], answer["gpu_model"]) == ("task-7", "lab", "H100")
@@ -24,15 +24,15 @@ def test_a_task_is_told_as_the_api_tells_it() -> None:
 
 def test_places_causes_and_instants_have_their_public_names() -> None:
     placed = fact.TaskPlaced(TaskId(7), 1, Placement((Slice(NodeId("box"), (0, 1)),)))
-    assert happened(placed, 0.0, "") == {
+    assert event_answer(placed, 0.0, "") == {
         "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
         "allocated_gpus": ["box/0", "box/1"],
     }  # fmt: skip
-    ended = happened(fact.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
+    ended = event_answer(fact.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
     assert (ended["status"], ended["reason_code"]) == ("failed", "exit_code")
-    requeued = happened(fact.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
+    requeued = event_answer(fact.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
     assert (requeued["status"], requeued["not_before"]) == ("pending", "1970-01-01T00:00:05.000000Z")
-    health = happened(fact.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
+    health = event_answer(fact.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
     assert (health["gpu_id"], health["node_id"]) == ("box/3", "box")
 
 
@@ -45,7 +45,7 @@ def test_every_fact_of_a_life_can_be_told_and_none_with_words_of_the_inside() ->
     cluster.passes(20)
     cluster.fails("next")
     cluster.passes(100)
-    told = [msgspec.to_builtins(happened(event, at, "")) for at, event in cluster.facts]
+    told = [msgspec.to_builtins(event_answer(event, at, "")) for at, event in cluster.facts]
     assert len({one["type"] for one in told}) > 8
     for one in told:
         assert not PRIVATE & one.keys(), one

@@ -13,7 +13,7 @@ from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import HEALTHS, OUTCOMES, AgentsStub, agents_handler, health_of, node_spec_of, outcome_of
-from gpuyard.testing.played import node_of
+from gpuyard.testing.fake_node import node_of
 
 
 class Echo:

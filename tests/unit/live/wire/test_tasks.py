@@ -13,12 +13,12 @@ from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 from gpuyard.live.wire.tasks import (
     MOST_BYTES,
     TaskRequest,
+    format_priority,
     parse_task_id,
     read_batch,
     read_large_batch,
     read_task,
     specs_of,
-    spoken_priority,
 )
 
 
@@ -108,7 +108,7 @@ def test_high_and_low_say_the_class_and_a_number_keeps_the_tenants() -> None:
 def test_priority_is_told_as_it_was_sent() -> None:
     for sent in ("high", "low", 0, 20, 50, 80, 100):
         task = spec(priority=sent)
-        assert spoken_priority(task.task_class, task.priority, task.priority_in_words) == sent
+        assert format_priority(task.task_class, task.priority, task.priority_in_words) == sent
 
 
 def test_what_a_request_asks_for() -> None:

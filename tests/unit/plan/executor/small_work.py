@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gpuyard.plan.executor.executor import Executor, Rules
-from gpuyard.plan.executor.messages import Call, Command, Done, Event, Load, Unload
+from gpuyard.plan.executor.messages import Call, Done, ExecutorCommand, ExecutorEvent, Load, Unload
 from gpuyard.plan.executor.work import Assignment, Work
 
 FOLLOWS_ONLY = Rules(steals=False, plans_again=False)
@@ -65,23 +65,23 @@ class Driver:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.now = 0.0
-        self.commands: list[Command] = []
+        self.commands: list[ExecutorCommand] = []
         """All that were given, in their order."""
         self.under_way: list[Load | Unload | Call] = []
 
-    def begins(self) -> list[Command]:
+    def begins(self) -> list[ExecutorCommand]:
         return self._noted(self.executor.begin(self.now))
 
-    def hears(self, event: Event, at: float) -> list[Command]:
+    def hears(self, event: ExecutorEvent, at: float) -> list[ExecutorCommand]:
         self.now = at
         return self._noted(self.executor.handle(event, at))
 
-    def finishes(self, at: float, result: object = None) -> list[Command]:
+    def finishes(self, at: float, result: object = None) -> list[ExecutorCommand]:
         """The operation that has been under way for the longest time is done."""
         operation = self.under_way.pop(0)
         return self.hears(Done(operation.operation, operation.seconds, result), at)
 
-    def _noted(self, commands: list[Command]) -> list[Command]:
+    def _noted(self, commands: list[ExecutorCommand]) -> list[ExecutorCommand]:
         self.commands += commands
         self.under_way += [command for command in commands if isinstance(command, Load | Unload | Call)]
         return commands

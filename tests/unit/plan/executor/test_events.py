@@ -8,9 +8,9 @@ from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Failed,
     Forget,
     GiveBack,
@@ -37,7 +37,7 @@ from tests.unit.plan.executor.small_work import (
 )
 
 
-def kinds(commands: list[Command]) -> list[type]:
+def kinds(commands: list[ExecutorCommand]) -> list[type]:
     return [type(command) for command in commands]
 
 
@@ -84,7 +84,7 @@ def test_a_call_is_tried_again_as_often_as_the_rules_say(retries: int) -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules(retries=retries, plans_again=False))
     attempts: list[int] = []
 
-    def watch(_now: float, command: Command) -> Event | None:
+    def watch(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         if isinstance(command, Call):
             attempts.append(command.attempt)
             return Failed(command.operation, "no luck")
@@ -98,9 +98,9 @@ def test_a_call_is_tried_again_as_often_as_the_rules_say(retries: int) -> None:
 @pytest.mark.parametrize("allowed", [1, 2])
 def test_a_model_is_loaded_as_often_as_the_rules_say_and_then_the_reason_is_told(allowed: int) -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules(load_failures=allowed, plans_again=False))
-    loads: list[Command] = []
+    loads: list[ExecutorCommand] = []
 
-    def watch(_now: float, command: Command) -> Event | None:
+    def watch(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         if isinstance(command, Load):
             loads.append(command)
             return Failed(command.operation, "out of memory")
@@ -291,9 +291,9 @@ def test_only_one_plan_is_asked_for_at_a_time_and_the_next_when_it_has_come() ->
 
 def test_who_may_not_plan_again_asks_for_no_plan_whatever_happens() -> None:
     executor = Executor(work([(0, 10, [])] * 6, gpus=2), plan(*((call, 0) for call in range(6))), KEEPS_THE_PLAN)
-    asked: list[Command] = []
+    asked: list[ExecutorCommand] = []
 
-    def watch(_now: float, command: Command) -> None:
+    def watch(_now: float, command: ExecutorCommand) -> None:
         asked.extend([command] if isinstance(command, PlanAgain) else [])
 
     rehearse(executor, seconds=lambda call: call.seconds * 9, watch=watch, happens=[(3.0, Lost(1)), (40.0, Back(1))])

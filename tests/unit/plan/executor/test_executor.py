@@ -6,9 +6,9 @@ from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
-    Command,
     Done,
-    Event,
+    ExecutorCommand,
+    ExecutorEvent,
     Failed,
     Forget,
     GiveBack,
@@ -26,7 +26,7 @@ from gpuyard.testing.rehearsal import rehearse
 from tests.unit.plan.executor.small_work import FOLLOWS_ONLY, plan, starts, work
 
 
-def only(commands: list[Command], kind: type) -> list[Command]:
+def only(commands: list[ExecutorCommand], kind: type) -> list[ExecutorCommand]:
     return [command for command in commands if isinstance(command, kind)]
 
 
@@ -81,7 +81,7 @@ def test_a_failed_call_is_run_again_and_given_up_after_its_retries_with_all_that
     )
     attempts: list[int] = []
 
-    def fails(_now: float, command: Command) -> Event | None:
+    def fails(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         if isinstance(command, Call) and command.call == 0:
             attempts.append(command.attempt)
             return Failed(command.operation, "no luck")
@@ -212,7 +212,7 @@ def test_a_group_that_can_not_load_a_model_is_not_asked_for_it_any_more() -> Non
     executor = Executor(work([(0, 5, [])], gpus=2), plan((0, 0)), Rules(plans_again=False))
     tried: list[int] = []
 
-    def fails(_now: float, command: Command) -> Event | None:
+    def fails(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         if isinstance(command, Load):
             tried.append(command.gpus[0])
             if command.gpus[0] == 0:
@@ -251,7 +251,7 @@ def test_without_any_gpu_that_could_run_what_is_left_it_is_stuck_and_says_so() -
 def test_unloading_that_fails_stops_the_worker() -> None:
     executor = Executor(work([(0, 5, []), (1, 5, [])]), plan((0, 0), (1, 0)), Rules(plans_again=False))
 
-    def fails(_now: float, command: Command) -> Event | None:
+    def fails(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:
         return Failed(command.operation, "stuck") if isinstance(command, Unload) else None
 
     assert rehearse(executor, watch=fails, restart_s=3.0) == 10 + 5 + 1 + 3 + 10 + 5

@@ -14,7 +14,7 @@ from gpuyard.plan.planner.instance import Instance, WrittenLevel
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from tests.unit.plan.planner.small import instance, plan
 
@@ -76,7 +76,7 @@ def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_levels_save_energy_keep_every_rule_and_the_time_that_was_given(family: str, slower: float) -> None:
     asked = with_levels(generate(family, 150, 4, seed=4, mixed=True))
-    first = dynamic(asked, Budget())
+    first = dynamic(asked, SearchBudget())
     slow = with_power_levels(asked, first, known(asked), slower)
     assert check(asked, slow) == []
     assert slow.makespan_s <= first.makespan_s * (1 + slower) + 1e-9
@@ -96,7 +96,7 @@ def test_more_time_is_not_taken_where_idling_would_cost_more_than_is_saved() -> 
 def test_levels_are_near_the_best_choice_there_is() -> None:
     """Every choice of levels for six calls, in the same order on the same GPUs."""
     asked = with_levels(instance(("a", "A", 7.0, ""), ("b", "B", 9.0, "a"), ("c", "A", 4.0, "a"), requests=2))
-    first = dynamic(asked, Budget())
+    first = dynamic(asked, SearchBudget())
     until, power = first.makespan_s * 1.1, known(asked)
 
     def at(levels: tuple[int, ...]) -> Plan:

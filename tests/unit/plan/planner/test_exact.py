@@ -14,12 +14,12 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import MOST_CALLS, Budget
+from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved
 from tests.unit.plan.planner.small import drawn, instance, problem
 
-ENOUGH = Budget(rounds=500)
+ENOUGH = SearchBudget(rounds=500)
 
 
 def best_of_all(asked: Problem) -> float:
@@ -73,8 +73,8 @@ def test_exact_does_not_wait_for_a_gpu_that_is_busy_and_not_needed() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_exact_is_never_longer_than_what_it_begins_with_nor_shorter_than_what_it_proves(family: str) -> None:
     asked = drawn(family, 12, 4, seed=3)
-    first = dynamic(asked, Budget())
-    plan = improved(asked, first, Budget(rounds=5))
+    first = dynamic(asked, SearchBudget())
+    plan = improved(asked, first, SearchBudget(rounds=5))
     assert check(asked, plan) == []
     assert plan.proven_s <= plan.makespan_s + 1e-9
     assert plan.makespan_s <= first.makespan_s
@@ -82,7 +82,7 @@ def test_exact_is_never_longer_than_what_it_begins_with_nor_shorter_than_what_it
 
 def test_with_many_residents_exact_gives_a_valid_plan_and_proves_nothing() -> None:
     asked = replace(drawn("chain", 8, 2, seed=1), many_residents=True)
-    plan = exact(asked, Budget(rounds=20))
+    plan = exact(asked, SearchBudget(rounds=20))
     assert check(asked, plan) == []
     assert plan.proven_s == 0.0
 
@@ -90,7 +90,7 @@ def test_with_many_residents_exact_gives_a_valid_plan_and_proves_nothing() -> No
 @pytest.mark.slow
 def test_the_same_rounds_give_the_same_plan() -> None:
     asked = drawn("agentic", 12, 3, seed=5)
-    plans = [exact(asked, Budget(rounds=10)) for _ in range(2)]
+    plans = [exact(asked, SearchBudget(rounds=10)) for _ in range(2)]
     assert np.array_equal(plans[0].start, plans[1].start)
     assert plans[0].proven_s == plans[1].proven_s
 
@@ -103,14 +103,14 @@ def test_exact_tells_of_each_better_plan_and_stops_when_it_is_told_to() -> None:
     def used() -> float:
         return perf_counter() - began
 
-    plan = exact(asked, Budget(keep_going=lambda: used() < 1.0, used=used, better=told.append))
+    plan = exact(asked, SearchBudget(keep_going=lambda: used() < 1.0, used=used, better=told.append))
     assert told[-1].makespan_s == plan.makespan_s
 
 
 def test_what_is_too_large_for_exact_is_refused_in_a_sentence() -> None:
     with pytest.raises(WrongInput, match=f"exact plans at most {MOST_CALLS['exact']} calls, and this problem has 1,"):
-        exact(drawn("chain", 1000, 4), Budget())
+        exact(drawn("chain", 1000, 4), SearchBudget())
 
 
 def test_no_calls_are_planned_at_once() -> None:
-    assert exact(problem(("a", "A", 1.0, ""), requests=0), Budget()).makespan_s == 0.0
+    assert exact(problem(("a", "A", 1.0, ""), requests=0), SearchBudget()).makespan_s == 0.0

@@ -5,18 +5,18 @@ import pytest
 
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
 from tests.unit.plan.planner.small import drawn, instance, problem
 
 
-def planned(asked: Problem, settings: Settings = PORTFOLIO[0]) -> Plan:
+def planned(asked: Problem, settings: ListSettings = PORTFOLIO[0]) -> Plan:
     plan = ListScheduler(asked).plan(settings)
     assert check(asked, plan) == []
     return plan
@@ -30,7 +30,7 @@ def test_a_gpu_goes_on_with_its_model_while_somebody_waits_for_it() -> None:
 def test_a_model_is_loaded_while_its_call_waits_for_another() -> None:
     """GPU 1 has B by the time a has ended, at 3 + 5 s."""
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), gpus=2)
-    plan = planned(asked, Settings(soon=1.0, urgent=0.0))
+    plan = planned(asked, ListSettings(soon=1.0, urgent=0.0))
     assert plan.gpu[0] != plan.gpu[1]
     assert plan.start.tolist() == [3.0, 8.0]
 
@@ -51,7 +51,7 @@ def test_a_request_with_a_deadline_is_before_others_and_one_with_priority_too() 
 def test_nobody_joins_a_group_that_will_be_done_before_the_load_is() -> None:
     """Two calls of 1 s: the second GPU would be loaded when both are over."""
     asked = problem(("a", "A", 1.0, ""), gpus=2, requests=2)
-    assert len(set(planned(asked, Settings(least=1.0)).gpu.tolist())) == 1
+    assert len(set(planned(asked, ListSettings(least=1.0)).gpu.tolist())) == 1
 
 
 def test_members_of_a_wide_group_wait_for_each_other_and_nobody_else_gets_them() -> None:
@@ -77,7 +77,7 @@ def test_calls_may_be_listed_in_any_order() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_heft_affinity_is_far_shorter_than_dynamic_with_a_third_of_its_switches(family: str) -> None:
     asked = drawn(family, 1000, 8, seed=77)
-    ours, dynamic = (measure(asked, strategy(name)(asked, Budget())) for name in ("heft_affinity", "dynamic"))
+    ours, dynamic = (measure(asked, strategy(name)(asked, SearchBudget())) for name in ("heft_affinity", "dynamic"))
     assert ours.makespan_s < dynamic.makespan_s
     assert ours.switches <= dynamic.switches / 3
 
@@ -87,19 +87,19 @@ def test_heft_affinity_is_near_the_bound() -> None:
     gaps = []
     for family in FAMILIES:
         asked = drawn(family, 1000, 8, seed=78)
-        gaps.append(strategy("heft_affinity")(asked, Budget()).makespan_s / lower_bound(asked).seconds)
+        gaps.append(strategy("heft_affinity")(asked, SearchBudget()).makespan_s / lower_bound(asked).seconds)
     assert np.exp(np.log(gaps).mean()) < 1.06
 
 
 def test_heft_affinity_tries_as_many_settings_as_rounds_and_tells_of_better_plans() -> None:
     asked = drawn("agentic", 400, 4, seed=5)
     told: list[float] = []
-    one = strategy("heft_affinity")(asked, Budget(rounds=1)).makespan_s
-    all_of_them = strategy("heft_affinity")(asked, Budget(better=lambda plan: told.append(plan.makespan_s)))
+    one = strategy("heft_affinity")(asked, SearchBudget(rounds=1)).makespan_s
+    all_of_them = strategy("heft_affinity")(asked, SearchBudget(better=lambda plan: told.append(plan.makespan_s)))
     assert told == sorted(told, reverse=True)
     assert all_of_them.makespan_s <= min(told) < one + 1e-9
 
 
 def test_heft_affinity_makes_a_plan_when_there_is_no_time() -> None:
     asked = drawn("chain", 50, 2)
-    assert check(asked, strategy("heft_affinity")(asked, Budget(keep_going=lambda: False))) == []
+    assert check(asked, strategy("heft_affinity")(asked, SearchBudget(keep_going=lambda: False))) == []

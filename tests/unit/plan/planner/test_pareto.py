@@ -13,11 +13,11 @@ from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.plan import Measures, Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
+from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, SearchBudget, strategy
 from gpuyard.plan.planner.strategies.pareto import PARENTS, pareto, pareto_front
 from tests.unit.plan.planner.small import drawn, plan, problem
 
-FEW = Budget(seed=3, rounds=4)
+FEW = SearchBudget(seed=3, rounds=4)
 
 
 def worth(makespan: float, spread: float, switches: int, energy: float | None = None) -> Point:
@@ -89,7 +89,7 @@ def test_power_levels_residents_arrivals_and_slow_gpus_are_kept(many_residents: 
 
 def test_the_same_seed_and_rounds_give_the_same_front() -> None:
     asked = drawn("agentic", 80, 4, seed=9)
-    fronts = [objectives(pareto_front(asked, Budget(seed=seed, rounds=5))) for seed in (1, 1, 2)]
+    fronts = [objectives(pareto_front(asked, SearchBudget(seed=seed, rounds=5))) for seed in (1, 1, 2)]
     assert fronts[0] == fronts[1]
     assert fronts[0] != fronts[2]
 
@@ -97,7 +97,7 @@ def test_the_same_seed_and_rounds_give_the_same_front() -> None:
 @pytest.mark.slow
 def test_breeding_finds_plans_that_nobody_began_with() -> None:
     asked = drawn("switch_heavy", 80, 4, seed=9)
-    little, more = (pareto_front(asked, Budget(rounds=rounds)) for rounds in (1, 40))
+    little, more = (pareto_front(asked, SearchBudget(rounds=rounds)) for rounds in (1, 40))
     assert more.points[0].measures.makespan_s < little.points[0].measures.makespan_s
 
 
@@ -112,7 +112,7 @@ def test_pareto_is_a_strategy_that_tells_of_better_plans_and_returns_the_chosen_
 
 def test_when_the_time_is_up_at_once_there_is_a_front_all_the_same() -> None:
     asked = drawn("chain", 60, 3, seed=4)
-    assert pareto_front(asked, Budget(keep_going=lambda: False, used=lambda: 1.0)).points
+    assert pareto_front(asked, SearchBudget(keep_going=lambda: False, used=lambda: 1.0)).points
 
 
 def test_no_calls_are_one_empty_plan() -> None:

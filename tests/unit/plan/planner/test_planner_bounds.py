@@ -9,7 +9,7 @@ from gpuyard.plan.planner.bounds import bounds, lower_bound
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from tests.unit.plan.planner.small import drawn, instance, problem
 
 
@@ -87,5 +87,5 @@ def test_a_gpu_that_is_busy_for_longer_than_the_plan_owes_no_load() -> None:
 def test_no_plan_of_any_family_is_below_the_bound(family: str) -> None:
     asked: Problem
     for asked in (drawn(family, 60, 4, seed=5), drawn(family, 60, 9, seed=6, mixed=True)):
-        shortest = min(strategy(name)(asked, Budget()).makespan_s for name in ("batch", "dynamic"))
+        shortest = min(strategy(name)(asked, SearchBudget()).makespan_s for name in ("batch", "dynamic"))
         assert 0 < lower_bound(asked).seconds <= shortest

@@ -7,7 +7,7 @@ import pytest
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.reloads import reload_seconds
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from tests.unit.plan.planner.small import drawn, problem
 
 
@@ -33,7 +33,7 @@ def test_with_one_gpu_the_bound_is_the_truth() -> None:
     """Four loads of 3 s, three unloads of 1 s, four calls of 1 s."""
     asked = chain("ABAB", gpus=1)
     assert lower_bound(asked).seconds == pytest.approx(19.0)
-    assert min(strategy(name)(asked, Budget()).makespan_s for name in ("batch", "dynamic")) == pytest.approx(19.0)
+    assert min(strategy(name)(asked, SearchBudget()).makespan_s for name in ("batch", "dynamic")) == pytest.approx(19.0)
 
 
 def test_calls_beside_each_other_may_run_in_the_better_order() -> None:

@@ -11,7 +11,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import STRATEGIES, Budget, strategy
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, strategy
 from tests.unit.plan.planner.small import drawn, instance, problem
 
 SEED = ("batch", "dynamic", "heft_affinity")
@@ -21,7 +21,7 @@ SEED = ("batch", "dynamic", "heft_affinity")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_plans_of_every_family_keep_every_rule(name: str, family: str) -> None:
     for asked in (drawn(family, 150, 8, seed=1), drawn(family, 150, 5, seed=2, mixed=True, pcie_gb_s=1.0)):
-        assert check(asked, strategy(name)(asked, Budget())) == []
+        assert check(asked, strategy(name)(asked, SearchBudget())) == []
 
 
 @pytest.mark.parametrize("name", SEED)
@@ -29,13 +29,13 @@ def test_arrivals_and_speeds_are_kept(name: str) -> None:
     said = instance(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"), gpus=3, requests=3)
     said.requests[1].arrival_s = 20.0
     said.gpus[2].speed = 0.5
-    assert check(problem_of(said), strategy(name)(problem_of(said), Budget())) == []
+    assert check(problem_of(said), strategy(name)(problem_of(said), SearchBudget())) == []
 
 
 @pytest.mark.parametrize("name", SEED)
 def test_gpus_that_keep_several_models_are_planned_by_that_rule(name: str) -> None:
     asked = replace(drawn("agentic", 100, 3), many_residents=True)
-    plan = strategy(name)(asked, Budget())
+    plan = strategy(name)(asked, SearchBudget())
     assert check(asked, plan) == []
     assert measure(asked, plan).switch_time_s < measure(replace(asked, many_residents=False), plan).switch_time_s
 
@@ -44,33 +44,33 @@ def test_gpus_that_keep_several_models_are_planned_by_that_rule(name: str) -> No
 def test_gpus_may_hold_models_and_be_busy_at_first(name: str) -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"), gpus=3, requests=3)
     later = replace(asked, holding=np.array([0, 1, -1], dtype=np.int32), busy_until_s=np.array([4.0, 0.0, 9.0]))
-    assert check(later, strategy(name)(later, Budget())) == []
+    assert check(later, strategy(name)(later, SearchBudget())) == []
 
 
 def test_dynamic_takes_the_group_where_the_call_is_done_soonest() -> None:
     """The second call of A waits 2 s for GPU 0 instead of 3 s for loading A on GPU 1."""
     asked = problem(("a", "A", 2.0, ""), ("b", "A", 2.0, "a"))
-    plan = strategy("dynamic")(asked, Budget())
+    plan = strategy("dynamic")(asked, SearchBudget())
     assert (plan.gpu.tolist(), plan.start.tolist()) == ([0, 0], [3.0, 5.0])
 
 
 def test_dynamic_puts_a_tenth_of_what_a_gpu_did_on_its_score() -> None:
     """After 40 s of work, GPU 0 has 4.3 s on its score: more than loading A on the empty GPU 1 takes."""
     asked = problem(("a", "A", 40.0, ""), ("b", "A", 1.0, "a"))
-    plan = strategy("dynamic")(asked, Budget())
+    plan = strategy("dynamic")(asked, SearchBudget())
     assert (plan.gpu.tolist(), plan.start.tolist()) == ([0, 1], [3.0, 46.0])
 
 
 def test_dynamic_orders_a_level_by_the_seed() -> None:
     asked = drawn("agentic", 200, 4)
-    plans = [strategy("dynamic")(asked, Budget(seed)) for seed in (1, 1, 2)]
+    plans = [strategy("dynamic")(asked, SearchBudget(seed)) for seed in (1, 1, 2)]
     assert np.array_equal(plans[0].start, plans[1].start)
     assert not np.array_equal(plans[0].start, plans[2].start)
 
 
 def test_batch_runs_a_model_of_a_level_on_one_group_and_preloads() -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), requests=2, gpus=3)
-    plan = strategy("batch")(asked, Budget())
+    plan = strategy("batch")(asked, SearchBudget())
     assert plan.gpu.tolist() == [0, 1, 0, 1]
     assert plan.start.tolist() == [3.0, 8.0, 8.0, 13.0]
     assert measure(asked, plan).switches == 0
@@ -78,13 +78,13 @@ def test_batch_runs_a_model_of_a_level_on_one_group_and_preloads() -> None:
 
 def test_batch_begins_a_level_with_the_batch_that_has_most_work() -> None:
     asked = problem(("a", "A", 1.0, ""), ("b", "B", 9.0, ""), gpus=1)
-    assert strategy("batch")(asked, Budget()).start.tolist() == [16.0, 3.0]
+    assert strategy("batch")(asked, SearchBudget()).start.tolist() == [16.0, 3.0]
 
 
 @pytest.mark.parametrize("name", SEED)
 def test_no_requests_are_no_calls(name: str) -> None:
     none: Problem = problem(("a", "A", 1.0, ""), requests=0)
-    assert strategy(name)(none, Budget()).makespan_s == 0.0
+    assert strategy(name)(none, SearchBudget()).makespan_s == 0.0
 
 
 def test_a_strategy_that_does_not_exist_is_refused_with_those_there_are() -> None:

@@ -8,7 +8,7 @@ from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, Budget, strategy
+from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, SearchBudget, strategy
 from tests.unit.plan.planner.small import drawn, instance, plan, problem
 
 
@@ -20,7 +20,7 @@ def test_every_strategy_keeps_the_rules_where_gpus_hold_several_models(name: str
     asked = replace(drawn(family, calls, 8, seed=6, mixed=True, pcie_gb_s=5.0), many_residents=True)
     if name == "exact" and len(asked.calls) > MOST_CALLS["exact"]:
         pytest.skip("too large for exact")
-    assert check(asked, strategy(name)(asked, Budget(rounds=2))) == []
+    assert check(asked, strategy(name)(asked, SearchBudget(rounds=2))) == []
 
 
 def test_a_model_that_stays_is_not_loaded_again() -> None:
@@ -46,10 +46,10 @@ def test_the_model_that_was_not_used_for_longest_has_to_go_when_room_is_needed()
 def test_many_residents_shorten_plans_where_models_change_all_the_time() -> None:
     one = drawn("tight_chain", 200, 4, seed=3)
     many = replace(one, many_residents=True)
-    lengths = [strategy("pareto")(asked, Budget(rounds=5)).makespan_s for asked in (one, many)]
+    lengths = [strategy("pareto")(asked, SearchBudget(rounds=5)).makespan_s for asked in (one, many)]
     assert lengths[1] < 0.95 * lengths[0]
 
 
 def test_with_one_resident_nothing_is_timed_anew() -> None:
     asked = problem(("a", "A", 40.0, ""), ("b", "A", 1.0, "a"))
-    assert strategy("dynamic")(asked, Budget()).start.tolist() == [3.0, 46.0]
+    assert strategy("dynamic")(asked, SearchBudget()).start.tolist() == [3.0, 46.0]

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled import moves, session_search, session_sim
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.draws import below, draw, patience, source_of
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, START, make_buffer
@@ -16,12 +16,12 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
 from tests.unit.plan.planner.small import drawn, instance, problem
 
-NO_TIME = Budget(keep_going=lambda: False)
+NO_TIME = SearchBudget(keep_going=lambda: False)
 
 
 def demanding() -> Problem:
@@ -45,7 +45,7 @@ def demanding() -> Problem:
     "asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tiny", 200, 3), drawn("switch_heavy", 60, 9), demanding()]
 )
 def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem) -> None:
-    plan = dynamic(asked, Budget())
+    plan = dynamic(asked, SearchBudget())
     buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(7))
     moves.begin(buffer)
     buffer.figures[moves.WARM] = 0.01
@@ -65,7 +65,7 @@ def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem
 
 def test_the_best_plan_of_the_moves_is_kept() -> None:
     asked = drawn("switch_heavy", 200, 3)
-    plan = dynamic(asked, Budget())
+    plan = dynamic(asked, SearchBudget())
     buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(0))
     moves.begin(buffer)
     moves.improve(buffer, 3000, MOVES)
@@ -78,7 +78,7 @@ def test_the_best_plan_of_the_moves_is_kept() -> None:
 
 @pytest.mark.parametrize("asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tight_chain", 150, 3), demanding()])
 def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
-    plan = dynamic(asked, Budget())
+    plan = dynamic(asked, SearchBudget())
     order = order_of(asked, plan)
     sim = session_sim.laid_out(
         asked, ListScheduler(asked).rank(1.0), 2 * session_search.count_of(asked, plan.gpu, order) + 99
@@ -106,7 +106,7 @@ def test_a_list_without_sessions_is_a_plan_too() -> None:
 
 
 def test_the_choices_are_those_of_the_settings() -> None:
-    assert tuple(CHOICES) == Settings._fields
+    assert tuple(CHOICES) == ListSettings._fields
 
 
 # --- search ----------------------------------------------------------------------------------------------------------
@@ -115,21 +115,21 @@ def test_the_choices_are_those_of_the_settings() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_plans_of_every_family_keep_every_rule_and_are_shorter_than_dynamic(family: str) -> None:
     for asked in (drawn(family, 150, 8, seed=1), drawn(family, 150, 5, seed=2, mixed=True, pcie_gb_s=1.0)):
-        plan = search(asked, Budget(rounds=60))
+        plan = search(asked, SearchBudget(rounds=60))
         assert check(asked, plan) == []
-        assert plan.makespan_s < dynamic(asked, Budget()).makespan_s
+        assert plan.makespan_s < dynamic(asked, SearchBudget()).makespan_s
 
 
 @pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), many_residents=True)])
 def test_all_rules_are_kept_where_there_are_more_of_them(asked: Problem) -> None:
-    plan = search(asked, Budget(rounds=60))
+    plan = search(asked, SearchBudget(rounds=60))
     assert check(asked, plan) == []
-    assert plan.makespan_s < dynamic(asked, Budget()).makespan_s
+    assert plan.makespan_s < dynamic(asked, SearchBudget()).makespan_s
 
 
 def test_the_same_seed_and_rounds_give_the_same_plan() -> None:
     asked = drawn("switch_heavy", 300, 4)
-    plans = [search(asked, Budget(seed, 80)) for seed in (1, 1, 2)]
+    plans = [search(asked, SearchBudget(seed, 80)) for seed in (1, 1, 2)]
     assert np.array_equal(plans[0].start, plans[1].start)
     assert np.array_equal(plans[0].gpu, plans[1].gpu)
     assert not np.array_equal(plans[0].start, plans[2].start)
@@ -137,7 +137,7 @@ def test_the_same_seed_and_rounds_give_the_same_plan() -> None:
 
 def test_more_rounds_are_worth_something() -> None:
     asked = drawn("tiny", 300, 4)
-    short, long = (search(asked, Budget(rounds=rounds)).makespan_s for rounds in (5, 400))
+    short, long = (search(asked, SearchBudget(rounds=rounds)).makespan_s for rounds in (5, 400))
     assert long < short
 
 
@@ -145,7 +145,7 @@ def test_requests_with_deadlines_come_first_and_the_makespan_after_them() -> Non
     said = instance(("a", "A", 10.0, ""), ("b", "A", 5.0, "a"), gpus=1, requests=4)
     said.requests[3].deadline_s = 20.0
     asked = problem_of(said)
-    plan = search(asked, Budget(rounds=40))
+    plan = search(asked, SearchBudget(rounds=40))
     assert check(asked, plan) == []
     assert plan.end[7] <= 20.0
     assert plan.makespan_s == 3.0 + 4 * 15.0
@@ -157,14 +157,14 @@ def test_of_two_deadlines_that_exclude_each_other_the_higher_priority_is_kept() 
         request.deadline_s = 15.0
     said.requests[1].priority = 90
     asked = problem_of(said)
-    plan = search(asked, Budget(rounds=40))
+    plan = search(asked, SearchBudget(rounds=40))
     assert plan.start.tolist() == [13.0, 3.0]
     assert worth(asked, plan).late == 1.5
 
 
 def test_every_better_plan_is_told() -> None:
     told: list[float] = []
-    plan = search(drawn("agentic", 200, 4), Budget(rounds=100, better=lambda plan: told.append(plan.makespan_s)))
+    plan = search(drawn("agentic", 200, 4), SearchBudget(rounds=100, better=lambda plan: told.append(plan.makespan_s)))
     assert told == sorted(set(told), reverse=True)
     assert told[-1] == plan.makespan_s
 
@@ -178,7 +178,7 @@ def test_without_time_there_is_a_plan_all_the_same() -> None:
 def test_a_problem_without_calls_has_an_empty_plan() -> None:
     asked = problem(("a", "A", 1.0, ""), requests=0)
     for name in ("search", "auto"):
-        assert strategy(name)(asked, Budget(rounds=2)).makespan_s == 0.0
+        assert strategy(name)(asked, SearchBudget(rounds=2)).makespan_s == 0.0
 
 
 # --- auto ------------------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ def test_a_problem_without_calls_has_an_empty_plan() -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_auto_is_never_longer_than_what_it_could_have_run(family: str) -> None:
     asked = drawn(family, 80, 3, seed=4)
-    for budget in (NO_TIME, Budget(rounds=20)):
+    for budget in (NO_TIME, SearchBudget(rounds=20)):
         others = [strategy(name)(asked, budget).makespan_s for name in ("batch", "dynamic", "heft_affinity")]
         plan = strategy("auto")(asked, budget)
         assert check(asked, plan) == []
@@ -195,14 +195,16 @@ def test_auto_is_never_longer_than_what_it_could_have_run(family: str) -> None:
 
 
 def test_auto_proves_the_best_plan_of_a_small_problem() -> None:
-    plan = strategy("auto")(problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), requests=2, gpus=2), Budget(rounds=50))
+    plan = strategy("auto")(
+        problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), requests=2, gpus=2), SearchBudget(rounds=50)
+    )
     assert plan.proven_s == pytest.approx(plan.makespan_s)
 
 
 def test_known_plans_are_not_lost() -> None:
     asked = drawn("chain", 60, 2)
-    best = search(asked, Budget(rounds=300))
-    assert improved(asked, Budget(rounds=1), [best]).makespan_s <= best.makespan_s
+    best = search(asked, SearchBudget(rounds=300))
+    assert improved(asked, SearchBudget(rounds=1), [best]).makespan_s <= best.makespan_s
 
 
 # --- chance ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.plan.planner.sessions import Session, sessions_of
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from tests.unit.plan.planner.small import drawn, plan, problem
 
 
@@ -47,7 +47,7 @@ def test_a_model_on_several_gpus_goes_on_only_where_nothing_ran_on_any_of_them()
 @pytest.mark.parametrize("loads", [0.0, 10.0, 1e9])
 def test_every_call_is_in_one_session_after_all_that_it_waits_for(family: str, loads: float) -> None:
     asked = drawn(family, 300, 8)
-    found = sessions_of(asked, strategy("dynamic")(asked, Budget()), loads=loads)
+    found = sessions_of(asked, strategy("dynamic")(asked, SearchBudget()), loads=loads)
     place = {call: at for at, session in enumerate(found) for call in session.calls}
     assert sorted(place) == list(range(len(asked.calls)))
     for call, at in place.items():

@@ -5,7 +5,7 @@ import signal
 
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.follow import Followed, Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.settings import all_virtual
@@ -17,7 +17,7 @@ SIX = problem(
 
 
 def dynamic(it: Problem) -> Plan:
-    return strategy("dynamic")(it, Budget())
+    return strategy("dynamic")(it, SearchBudget())
 
 
 def test_a_plan_that_can_not_be_made_again_does_not_cost_the_work() -> None:

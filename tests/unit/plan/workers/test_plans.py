@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gpuyard.plan.executor.executor import Executor, Rules
-from gpuyard.plan.executor.work import Remaining
+from gpuyard.plan.executor.work import RemainingWork
 from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.timing import timed
 from gpuyard.plan.planner.generate import generate
@@ -12,7 +12,7 @@ from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import read_problem
-from gpuyard.plan.planner.strategies import Budget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
 from gpuyard.testing.rehearsal import rehearse
 from tests.unit.plan.planner.stories import ints, problem
@@ -25,7 +25,7 @@ def drawn(family: str) -> Problem:
 
 
 def planned(it: Problem) -> Plan:
-    return strategy("heft_affinity")(it, Budget(rounds=4))
+    return strategy("heft_affinity")(it, SearchBudget(rounds=4))
 
 
 def test_what_is_left_begins_with_busy_gpus_that_hold_models_and_without_those_that_are_gone() -> None:
@@ -34,7 +34,7 @@ def test_what_is_left_begins_with_busy_gpus_that_hold_models_and_without_those_t
         {"m": {"memory_gb": 1}, "n": {"memory_gb": 2}},
         gpus=3,
     )
-    left = Remaining(
+    left = RemainingWork(
         now_s=10.0,
         call=[1, 2],
         seconds=[4.5, 5.5],

@@ -49,7 +49,7 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
     if task.spec.resources.speeds:
         task.speed = speed_of(task.spec.resources.speeds, placement, state.index)
     state.index.take(placement)
-    if task.model is not None or state.index.warmth.by_model:
+    if task.model is not None or state.index.model_cache.by_model:
         _note_model(state, task, placement)
     state.charge(task, placement, placement.charge_milli, at)
     for part in placement.slices:

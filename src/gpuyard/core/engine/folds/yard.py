@@ -133,7 +133,7 @@ def settings_changed(state: State, event: fact.SettingsChanged) -> None:
     state.orders.clear()
     if not event.settings.model_affinity:
         for bay in state.index.all_bays():
-            state.index.warmth.forget(bay)
+            state.index.model_cache.forget(bay)
     waiting = [task for task in state.tasks.values() if task.group is not None]
     for task in waiting:
         state.requeue(task, at)

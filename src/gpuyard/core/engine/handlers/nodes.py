@@ -9,7 +9,7 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.node import has_same_cards, is_same_card
+from gpuyard.core.domain.node import has_same_gpus, is_same_gpu
 from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.validation import check_node
@@ -21,7 +21,7 @@ from gpuyard.core.engine.phases import ACTIVE, Placed, Running, Suspended, Waiti
 from gpuyard.core.engine.preemption import will_be_cleared
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.placement.index import Host
+from gpuyard.core.placement.index import NodeEntry
 
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
@@ -34,7 +34,7 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
         ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
     elif host.spec == spec:
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
-    elif has_same_cards(host.spec, spec):
+    elif has_same_gpus(host.spec, spec):
         _drop_reservations_on(ledger, spec.id)
         ledger.emit(fact.NodeChanged(spec))
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
@@ -159,14 +159,14 @@ def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
     return None
 
 
-def _replace(ledger: Ledger, before: Host, asked: command.JoinNode) -> None:
+def _replace(ledger: Ledger, before: NodeEntry, asked: command.JoinNode) -> None:
     """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
     spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
     _drop_reservations_on(ledger, spec.id)
     ledger.emit(fact.NodeRemoved(spec.id))
     ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
     for index, gpu in enumerate(spec.gpus):
-        was = next((at for at in health if is_same_card(before.spec.gpus[at], gpu, at == index)), None)
+        was = next((at for at in health if is_same_gpu(before.spec.gpus[at], gpu, at == index)), None)
         if was is not None:
             ledger.emit(fact.GpuHealthChanged(spec.id, index, health[was]))
     if before.cordoned:

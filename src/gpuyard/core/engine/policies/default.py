@@ -13,7 +13,7 @@ What was left out because it did not help on the traces of docs/manual/simulatio
 levels, weighting by GPUs, ageing by waiting time alone.
 """
 
-from gpuyard.core.domain.remaining_time import LEVEL_SECONDS, age_of, begins_after, level_of
+from gpuyard.core.domain.remaining_time import LEVEL_SECONDS, age_begins_at, age_of, level_of
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import Preemption, TaskClass
 from gpuyard.core.engine.phases import Running
@@ -55,7 +55,7 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None: 
         return now + (LEVEL_SECONDS[next_level] - ran) / running.speed if next_level < len(LEVEL_SECONDS) else None
     age = age_of(ran + ROUNDING)
     later = next((later for later in range(age + 1, len(outlook)) if outlook[later] != outlook[age]), None)
-    return None if later is None else now + (begins_after(later) - ran) / running.speed
+    return None if later is None else now + (age_begins_at(later) - ran) / running.speed
 
 
 POLICY: Policy = Policy("default", starts_all=True, key=_key, rank=_rank, changes_at=_changes_at)

@@ -11,8 +11,8 @@ import msgspec
 from gpuyard.core.domain.errors import FactsRetired, JournalError
 from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.codec import CODEC, Codec
-from gpuyard.core.journal.port import Audit
-from gpuyard.core.journal.records import GENESIS, Entry, Position, Record, Snapshot
+from gpuyard.core.journal.port import AuditRetention
+from gpuyard.core.journal.records import GENESIS, JournalEntry, Position, Record, Snapshot
 
 
 class MemoryJournal:
@@ -32,11 +32,11 @@ class MemoryJournal:
         """How far the journal goes."""
         return self._head
 
-    def encode(self, entry: Entry) -> bytes:
+    def encode(self, entry: JournalEntry) -> bytes:
         """A fact as it would be written."""
         return self._codec.encode(entry)
 
-    def append(self, batch: Sequence[Entry]) -> Position:
+    def append(self, batch: Sequence[JournalEntry]) -> Position:
         """Encode these facts and append them."""
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
@@ -76,7 +76,7 @@ class MemoryJournal:
         self._check_open()
         return (Snapshot(position, msgspec.json.decode(document)) for position, document in reversed(self._snapshots))
 
-    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
+    def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
         """Drop what both snapshots cover."""
         self._check_open()
         if len(self._snapshots) < 2:

@@ -53,7 +53,7 @@ def begin(folder: Path, after: Snapshot | None = None, page_bytes: int = 4096) -
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JournalContents:
     """What opening found in the folder, all of it checked."""
 
     head: Position
@@ -64,10 +64,10 @@ class Found:
     notes: list[str]
 
 
-def examine(folder: Path, noted: Position | None, witness: Position | None) -> Found:
+def examine(folder: Path, noted: Position | None, witness: Position | None) -> JournalContents:
     """Check the folder against all witnesses without changing anything in it."""
     notes: list[str] = []
-    paths = segment.listed(folder)
+    paths = segment.segments_in(folder)
     earliest = segment.first_seq(paths[0]) - 1
     segment.check_header(paths[-1])
     torn = wal.torn_bytes(wal.path_of(paths[-1]))
@@ -95,13 +95,13 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> F
             raise segment.damaged(paths[-1], seen.seq, f"{who} has seen another fact there")
 
     cut = TornTail(paths[-1].name, reached.seq, torn) if torn else None
-    return Found(reached, paths, usable[1::-1], cut, notes + ([cut.sentence()] if cut else []))
+    return JournalContents(reached, paths, usable[1::-1], cut, notes + ([cut.sentence()] if cut else []))
 
 
 def _check_chain(paths: Sequence[Path], base: int, end: int) -> Position:
     """Follow the chain from a fact to the last."""
     digest = bytes.fromhex(segment.position_at(paths, base).hash)
-    for _, _, digest in segment.walk(paths, base, end):  # noqa: B007 - the last one counts
+    for _, _, digest in segment.read_rows(paths, base, end):  # noqa: B007 - the last one counts
         pass
     return Position(end, digest.hex())
 
@@ -117,7 +117,7 @@ def readable_snapshots(folder: Path, notes: list[str]) -> Iterator[Snapshot]:
 
 def begin_if_new(folder: Path, page_bytes: int) -> None:
     """Make a journal where there is none; a folder that has lost its segments is no new one."""
-    if segment.listed(folder):
+    if segment.segments_in(folder):
         return
     # A head that says "nothing yet" is from a begin that was killed.
     if any(folder.glob(snapshots.PATTERN)) or ((folder / head.NAME).exists() and _noted(folder) != GENESIS):

@@ -56,19 +56,19 @@ _NOT_DAMAGE = {
 SQLITE_SAYS = (sqlite3.Error, UnicodeDecodeError)
 """What sqlite3 raises over a damaged file; the second when its sentence quotes the damage."""
 
-Row = tuple[int, bytes, bytes]
+SegmentRow = tuple[int, bytes, bytes]
 """Number, payload, hash."""
 
 
-def listed(folder: Path) -> list[Path]:
+def segments_in(folder: Path) -> list[Path]:
     """The segments in a folder, oldest first."""
     return sorted(path for path in folder.glob(_PATTERN) if path.stem.removeprefix("facts-").isdecimal())
 
 
-def listed_with_packed(folder: Path) -> list[Path]:
+def segments_with_packed(folder: Path) -> list[Path]:
     """The segments in a folder, packed or not, oldest first; one that is there in both ways as it is not packed."""
     packed = {first_seq(path): path for path in folder.glob(_PATTERN + PACKED)}
-    both = packed | {first_seq(path): path for path in listed(folder)}
+    both = packed | {first_seq(path): path for path in segments_in(folder)}
     return [both[seq] for seq in sorted(both)]
 
 
@@ -152,14 +152,14 @@ def _move_log(connection: sqlite3.Connection) -> None:
         # The log is as good a place as the database. It is moved when there is space again.
 
 
-def absorb_log(path: Path) -> bool:
+def checkpoint_log(path: Path) -> bool:
     """Move what is left in a full segment's log into it; False while somebody still reads it."""
     with writing(path.parent), closing(_connect(path, "mode=rw")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not wal.path_of(path).exists()
 
 
-def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+def write(connection: sqlite3.Connection, rows: Sequence[SegmentRow]) -> None:
     """Commit these facts, all or none."""
     connection.execute("BEGIN IMMEDIATE")
     # A hundred rows in one statement take two thirds of the time of a hundred statements.
@@ -232,7 +232,7 @@ def start_of(path: Path, connection: sqlite3.Connection) -> Position:
     return Position(row[1], bytes(row[2]).hex())
 
 
-def walk(paths: Sequence[Path], after: int = 0, until: int | None = None) -> Iterator[Row]:
+def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -> Iterator[SegmentRow]:
     """All facts after a number, across segments, each one checked. Holds no lock between chunks."""
     seq, digest = after, b""
     for path in _from(paths, after):
@@ -291,7 +291,7 @@ def _hash_at(path: Path, connection: sqlite3.Connection, start: Position, seq: i
     return row[0]
 
 
-def _chunks(path: Path, connection: sqlite3.Connection, seq: int, until: int | None) -> Iterator[list[Row]]:
+def _chunks(path: Path, connection: sqlite3.Connection, seq: int, until: int | None) -> Iterator[list[SegmentRow]]:
     while True:
         end = seq + _CHUNK if until is None else min(seq + _CHUNK, until)
         query = "SELECT seq, payload, hash FROM fact WHERE seq > ? AND seq <= ? ORDER BY seq"

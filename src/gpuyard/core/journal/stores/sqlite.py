@@ -28,8 +28,8 @@ from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.codec import CODEC, Codec
 from gpuyard.core.journal.files import as_journal_errors, no_space
 from gpuyard.core.journal.folders import close_files, closed_folder
-from gpuyard.core.journal.port import Audit
-from gpuyard.core.journal.records import Entry, Position, Record, Snapshot
+from gpuyard.core.journal.port import AuditRetention
+from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
 from gpuyard.core.journal.stores import head, opening, segment, wal
 from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
 
@@ -49,7 +49,7 @@ class SqliteJournal:
         folder: Path,
         lock: int,
         noted: head.HeadFile,
-        found: opening.Found,
+        found: opening.JournalContents,
         codec: Codec,
         segment_facts: int,
         page_bytes: int,
@@ -116,11 +116,11 @@ class SqliteJournal:
         """How far the journal goes."""
         return self._head
 
-    def encode(self, entry: Entry) -> bytes:
+    def encode(self, entry: JournalEntry) -> bytes:
         """A fact as it would be written."""
         return self._codec.encode(entry)
 
-    def append(self, batch: Sequence[Entry]) -> Position:
+    def append(self, batch: Sequence[JournalEntry]) -> Position:
         """Encode these facts and append them."""
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
@@ -217,7 +217,7 @@ class SqliteJournal:
             if earliest <= snapshot.position.seq <= reached
         )
 
-    def retire(self, into: Path | None = None, audit: Audit | None = None) -> int:
+    def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:
         """Drop or pack the segments that both snapshots cover, oldest first."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
@@ -247,13 +247,15 @@ class SqliteJournal:
                 self._noted.close()
                 os.close(self._lock)
 
-    def _keep(self, path: Path, audit: Audit) -> None:
+    def _keep(self, path: Path, audit: AuditRetention) -> None:
         """Write the facts that must outlive their segment as lines of JSON, as `gpuyard.core.journal.read` prints them."""
         decode, encode = self._codec.decode, msgspec.json.Encoder().encode
         first = segment.first_seq(path)
         with as_journal_errors(audit.folder):
             closed_folder(audit.folder, "folder of the audit", "storage.data_dir")
-            records = (decode(seq, payload) for seq, payload, _ in segment.walk([path], first - 1) if _BY in payload)
+            records = (
+                decode(seq, payload) for seq, payload, _ in segment.read_rows([path], first - 1) if _BY in payload
+            )
             lines = [encode(record) + b"\n" for record in records if audit.wanted(record)]
             if lines:
                 kept = gzip.compress(b"".join(lines), _GZIP_LEVEL)
@@ -269,12 +271,12 @@ class SqliteJournal:
             if segment.first_seq(after) - 1 > self._snapshots[0].seq:
                 return None
         # A reader may have kept its log from being absorbed; then the segment goes the next time.
-        return path if not wal.path_of(path).exists() or segment.absorb_log(path) else None
+        return path if not wal.path_of(path).exists() or segment.checkpoint_log(path) else None
 
     def _decoded(self, paths: Sequence[Path], after: int, until: int) -> Iterator[Record]:
         decode, seq = self._codec.decode, after
         try:
-            for seq, payload, _ in segment.walk(paths, after, until):
+            for seq, payload, _ in segment.read_rows(paths, after, until):
                 yield decode(seq, payload)
         except JournalError as error:
             oldest = segment.first_seq(self._paths[0])
@@ -282,7 +284,7 @@ class SqliteJournal:
                 raise FactsRetired(seq, oldest) from error
             raise
 
-    def _commit(self, rows: Sequence[segment.Row]) -> None:
+    def _commit(self, rows: Sequence[segment.SegmentRow]) -> None:
         try:
             with segment.writing(self._folder):
                 try:
@@ -354,10 +356,10 @@ def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) ->
 
     It needs no lock and no witness: a live journal can be read too, up to what is committed.
     """
-    paths = segment.listed_with_packed(folder)
+    paths = segment.segments_with_packed(folder)
     if not paths:
         raise NoJournal(f"There is no journal in {folder}.")
-    for seq, payload, _ in segment.walk(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
+    for seq, payload, _ in segment.read_rows(paths, segment.first_seq(paths[0]) - 1 if after is None else after):
         yield codec.decode(seq, payload)
 
 

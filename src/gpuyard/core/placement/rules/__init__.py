@@ -9,7 +9,7 @@ from typing import Protocol
 
 from gpuyard.core.domain.refusals import Never
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.rules import accounts, cpus, gpu_count, gpu_memory, gpu_model, host_memory, labels
 
@@ -17,10 +17,10 @@ from gpuyard.core.placement.rules import accounts, cpus, gpu_count, gpu_memory, 
 class Rule(Protocol):
     """The two functions of a rule's module."""
 
-    def bays(self, ask: Resources, index: Index) -> BaySet:
+    def bays(self, ask: Resources, index: Index) -> DeviceGroupMask:
         """Every bay that obeys the rule."""
 
-    def refusal(self, ask: Resources, index: Index, among: BaySet) -> Never:
+    def refusal(self, ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
         """Why none of `among` does."""
 
 

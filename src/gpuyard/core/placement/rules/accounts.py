@@ -4,23 +4,23 @@ An agent that is root and shares its own account with nobody runs only what is m
 with a label, and with one more label for each tenant and user its own settings map.
 """
 
-from gpuyard.core.domain.node import MAPPED_ONLY, maps_tenant, maps_user
+from gpuyard.core.domain.node import MAPPED_ONLY, tenant_account_label, user_account_label
 from gpuyard.core.domain.refusals import Never, NoSystemUser
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet, without
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, without
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays of nodes that run tasks of every tenant, or map this tenant or user."""
     if ask.account is None:
         return index.everywhere
     tenant, user = ask.account
-    mapped = index.by_label.get(maps_tenant(tenant), 0) | index.by_label.get(maps_user(user), 0)
+    mapped = index.by_label.get(tenant_account_label(tenant), 0) | index.by_label.get(user_account_label(user), 0)
     return without(index.everywhere, index.by_label.get(MAPPED_ONLY, 0)) | mapped
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:  # noqa: ARG001
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:  # noqa: ARG001
     """Name the user, the tenant and the command that maps the user."""
     assert ask.account is not None
     tenant, user = ask.account

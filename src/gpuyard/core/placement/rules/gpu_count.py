@@ -2,7 +2,7 @@
 
 from gpuyard.core.domain.refusals import Never, NodeTooSmall
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
@@ -10,12 +10,12 @@ def _needed(ask: Resources) -> int:
     return 1 if ask.share else ask.gpus
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays with enough cards; a task without GPUs is at home in one bay of every node."""
     needed = _needed(ask)
     return index.by_gpu_count.at_least(needed) if needed else index.primary
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
     """Name the largest node."""
     return NodeTooSmall(_needed(ask), index.by_gpu_count.largest(among))

@@ -2,7 +2,7 @@
 
 from gpuyard.core.domain.refusals import GpuMemoryTooSmall, Never
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
@@ -10,12 +10,12 @@ def _needed_mib(ask: Resources) -> int:
     return max(ask.gpu_memory_mib, ask.share.memory_mib if ask.share else 0)
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays with large enough cards."""
     needed = _needed_mib(ask)
     return index.by_gpu_memory.at_least(needed) if needed else index.everywhere
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
     """Name the largest card."""
     return GpuMemoryTooSmall(_needed_mib(ask), index.by_gpu_memory.largest(among))

@@ -1,13 +1,13 @@
 """The GPUs are of a model the task accepts."""
 
-from gpuyard.core.domain.gpu_names import nearest
+from gpuyard.core.domain.gpu_names import closest_gpu_name
 from gpuyard.core.domain.refusals import Never, UnknownGpuModel
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays with one of the named models; all bays when none is named."""
     if not ask.models:
         return index.everywhere
@@ -17,7 +17,9 @@ def bays(ask: Resources, index: Index) -> BaySet:
     return found
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
     """Name the models there are."""
     known = sorted(model for model, having in index.by_model.items() if having & among)
-    return UnknownGpuModel(ask.models, tuple(known), next(filter(None, (nearest(it, known) for it in ask.models)), ""))
+    return UnknownGpuModel(
+        ask.models, tuple(known), next(filter(None, (closest_gpu_name(it, known) for it in ask.models)), "")
+    )

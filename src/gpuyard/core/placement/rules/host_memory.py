@@ -2,15 +2,15 @@
 
 from gpuyard.core.domain.refusals import HostMemoryTooSmall, Never
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays of nodes with enough memory built in."""
     return index.by_memory.at_least(ask.memory_mib) if ask.memory_mib else index.everywhere
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
     """Name the largest node."""
     return HostMemoryTooSmall(ask.memory_mib, index.by_memory.largest(among))

@@ -2,11 +2,11 @@
 
 from gpuyard.core.domain.refusals import Never, NoNodeWithLabels
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> BaySet:
+def bays(ask: Resources, index: Index) -> DeviceGroupMask:
     """Bays of nodes with all the labels."""
     found = index.everywhere
     for label in ask.labels:
@@ -14,7 +14,7 @@ def bays(ask: Resources, index: Index) -> BaySet:
     return found
 
 
-def refusal(ask: Resources, index: Index, among: BaySet) -> Never:
+def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
     """Name the labels no such node carries; all of them if each is carried, only never together."""
     missing = [f"{key}={value}" for key, value in ask.labels if not index.by_label.get((key, value), 0) & among]
     return NoNodeWithLabels(tuple(missing or [f"{key}={value}" for key, value in ask.labels]))

@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import best_fit, fragmentation, spread
-from gpuyard.core.placement.scores.fragmentation import Fragmentation
+from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 
-Order = Sequence[int] | Fragmentation
+NodeOrder = Sequence[int] | FragmentationCosts
 """Numbers of free GPUs, first choice first; or what room costs."""
-Score = Callable[[int, Index, Demand], Order]
+ScoreFunction = Callable[[int, Index, Demand], NodeOrder]
 """(GPUs wanted, what is free where, what the open tasks ask for) -> in which order room is tried."""
 
-SCORES: dict[str, Score] = {
+SCORES: dict[str, ScoreFunction] = {
     "best_fit": best_fit.order,
     "fragmentation": fragmentation.order,
     "spread": spread.order,

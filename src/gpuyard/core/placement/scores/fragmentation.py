@@ -21,9 +21,9 @@ from collections.abc import Sequence
 
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.placement.demand import Demand, milli_of
-from gpuyard.core.placement.device_group_mask import BaySet
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.fragmentation_cost import STEP_MILLI
-from gpuyard.core.placement.index import Host, Index
+from gpuyard.core.placement.index import Index, NodeEntry
 
 WORTH = 6.0
 """What a card's worth counts for, against a fragment as large as a card."""
@@ -35,7 +35,7 @@ SLACK = 0.9
 """A node is short of CPUs or memory when it has less than this part of what tasks ask for beside a GPU."""
 
 
-class Fragmentation:
+class FragmentationCosts:
     """What room costs, as tables: made when the demand or the nodes have changed, read with every decision."""
 
     def __init__(self, index: Index, demand: Demand) -> None:
@@ -87,7 +87,7 @@ class Fragmentation:
         """Numbers of free GPUs, first choice first, for those who do not look into nodes."""
         return sorted(range(wanted, len(self._of_free)), key=lambda free: (round(self.whole(free, wanted), 6), free))
 
-    def stranding(self, host: Host, milli: int, cpus: int, memory_mib: int) -> float:
+    def stranding(self, host: NodeEntry, milli: int, cpus: int, memory_mib: int) -> float:
         """What it costs, in GPUs that lack CPUs or memory, to take this of a node."""
         free, cpus_free, memory_free = host.milli_free, host.cpus_free, host.memory_free
         after = self._stranded(free - milli, cpus_free - cpus, memory_free - memory_mib)
@@ -108,7 +108,7 @@ class Fragmentation:
         return min(by_cpus, by_memory)
 
 
-def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, BaySet]]:
+def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, DeviceGroupMask]]:
     """What is asked of each model by tasks that insist on models, as a part of all, against its part of the GPUs."""
     gpus = {model: index.by_gpu_count.total(bays) for model, bays in index.by_model.items()}
     pressure = dict.fromkeys(gpus, 0.0)
@@ -119,13 +119,13 @@ def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, Bay
         accepted = [model for model in ask.models if model in gpus]
         for model in accepted:
             pressure[model] += milli / sum(gpus[model] for model in accepted)
-    tiers: dict[float, BaySet] = {}
+    tiers: dict[float, DeviceGroupMask] = {}
     for model, bays in index.by_model.items():
         level = round(PRESSURE * pressure[model] * sum(gpus.values()) / max(asked, 1), 2)
         tiers[level] = tiers.get(level, 0) | bays
     return sorted(tiers.items())
 
 
-def order(wanted: int, index: Index, demand: Demand) -> Fragmentation:  # noqa: ARG001
+def order(wanted: int, index: Index, demand: Demand) -> FragmentationCosts:  # noqa: ARG001
     """The same for every number of GPUs."""
-    return Fragmentation(index, demand)
+    return FragmentationCosts(index, demand)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 
-class Refused(Exception):
+class CanNotCount(Exception):
     """A sentence for whoever asked."""
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     try:
         answer = count(asked)
-    except Refused as refused:
+    except CanNotCount as refused:
         answer = {"error": str(refused)}
     Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")
 
@@ -33,7 +33,7 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         import torch
     except ImportError:
-        raise Refused(
+        raise CanNotCount(
             "dividing a model needs PyTorch, which this Python does not have; name one with --python."
         ) from None
     from gpuyard.learn.performance.partition.module_counter import Counter
@@ -43,9 +43,9 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
         try:
             model = made() if not isinstance(made, torch.nn.Module) else made.to("meta")
         except Exception as error:
-            raise Refused(f"{asked['name']} can not be made without arguments: {_line(error)}") from None
+            raise CanNotCount(f"{asked['name']} can not be made without arguments: {_line(error)}") from None
     if not isinstance(model, torch.nn.Module):
-        raise Refused(f"{asked['name']} gives a {type(model).__name__}, not a torch.nn.Module.")
+        raise CanNotCount(f"{asked['name']} gives a {type(model).__name__}, not a torch.nn.Module.")
     model.train(asked["training"])
     found = []
     for times, spoken in ((1, "inputs"), (2, "a batch twice as large as in")):
@@ -59,9 +59,9 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
             with torch.device("meta"):
                 counter.step(inputs, training=asked["training"])
         except Exception as error:
-            raise Refused(f"{asked['name']} can not run with {spoken} {asked['spoken']}: {_line(error)}") from None
+            raise CanNotCount(f"{asked['name']} can not run with {spoken} {asked['spoken']}: {_line(error)}") from None
         if counter.saw_nothing:
-            raise Refused(f"{asked['name']} does nothing with its inputs.")
+            raise CanNotCount(f"{asked['name']} does nothing with its inputs.")
         found.append(counter.answer())
     return {"few": found[0], "many": found[1]}
 
@@ -74,16 +74,16 @@ def _maker(folder: str, module: str, name: str) -> Any:
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
-        raise Refused(
+        raise CanNotCount(
             f"{module} can not be imported: there is no module {error.name!r}; is a package missing?"
         ) from None
     except BaseException as error:
-        raise Refused(f"{module} can not be imported: {_line(error)}") from None
+        raise CanNotCount(f"{module} can not be imported: {_line(error)}") from None
     if not hasattr(found, name):
         from difflib import get_close_matches
 
         near = get_close_matches(name, [one for one in vars(found) if not one.startswith("_")], 1)
-        raise Refused(f"there is no {name} in {module}{f'; did you mean {near[0]}?' if near else '.'}")
+        raise CanNotCount(f"there is no {name} in {module}{f'; did you mean {near[0]}?' if near else '.'}")
     return getattr(found, name)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.partition.counts import Counts, Part, parts
+from gpuyard.learn.performance.partition.counts import Counts, ModelPart, parts
 
 DTYPES = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
 INPUT = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
@@ -32,7 +32,7 @@ class Counted(msgspec.Struct, frozen=True):
 
     name: str
     batch: int
-    parts: list[Part]
+    parts: list[ModelPart]
     shared: tuple[tuple[str, str], ...]
 
 

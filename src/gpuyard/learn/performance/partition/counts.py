@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.performance.operation_profile import OperationProfile
 
 
-class Unit(Struct, frozen=True):
+class ModelUnit(Struct, frozen=True):
     """Operations of one block that follow each other, and their way back. Between two units a model can be cut."""
 
     block: str
     """The part of the model that is never divided."""
     operations: tuple[tuple[str, int, float, float], ...]
-    """Each: its kind (see `anatomy.KINDS`), kernels, FLOPs, bytes."""
+    """Each: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
     activation_bytes: float
     """What the backward pass will need of it."""
     largest_bytes: float
@@ -29,17 +29,17 @@ class Unit(Struct, frozen=True):
 class Counts(Struct, frozen=True):
     """Of one step."""
 
-    units: tuple[Unit, ...]
+    units: tuple[ModelUnit, ...]
     shared: tuple[tuple[str, str], ...] = ()
     """Blocks that use the same parameters."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """A unit, for any number of samples; in fp32."""
 
     block: str
-    anatomy: Anatomy
+    profile: OperationProfile
     crossing_bytes: float
     crossing_bytes_each: float
     """What crosses into it: whatever the batch, and for each sample."""
@@ -49,7 +49,7 @@ class Part:
         return self.crossing_bytes + self.crossing_bytes_each * samples
 
 
-def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[Part]:
+def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[ModelPart]:
     """From the same model counted with two batches."""
     if [(u.block, len(u.operations)) for u in few.units] != [(u.block, len(u.operations)) for u in many.units]:
         raise WrongInput(
@@ -59,10 +59,10 @@ def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[Pa
     for one, other in zip(few.units, many.units, strict=True):
         each = (other.crossing_bytes - one.crossing_bytes) / (many_batch - few_batch)
         fixed = max(one.crossing_bytes - each * few_batch, 0.0)
-        found.append(Part(one.block, Anatomy.counted(one, other, few_batch, many_batch), fixed, each))
+        found.append(ModelPart(one.block, OperationProfile.counted(one, other, few_batch, many_batch), fixed, each))
     return found
 
 
-def together(some: Sequence[Part]) -> Anatomy:
+def together(some: Sequence[ModelPart]) -> OperationProfile:
     """Parts that run one after the other."""
-    return Anatomy.joined([part.anatomy for part in some])
+    return OperationProfile.joined([part.profile for part in some])

@@ -17,10 +17,10 @@ from gpuyard.learn.performance import flops
 from gpuyard.learn.performance.flops import Tensors, storage_of
 
 LISTS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-Operation = tuple[str, int, float, float]
+CountedOperation = tuple[str, int, float, float]
 
 
-class Counter(flops.Counter):  # type: ignore[no-untyped-call]
+class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
     """Of one model."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -33,7 +33,7 @@ class Counter(flops.Counter):  # type: ignore[no-untyped-call]
         self._blocks: list[str] = []
         self._starts: list[int] = []
         """Of each unit (operations of one block that follow each other): its block, its first node of autograd."""
-        self._done: list[list[Operation]] = []
+        self._done: list[list[CountedOperation]] = []
         self._owned: list[float] = []
         """What it does on both ways, the bytes of parameters that are used there first."""
         self._buffers = {storage_of(tensor) for tensor in model.buffers()}
@@ -48,7 +48,7 @@ class Counter(flops.Counter):  # type: ignore[no-untyped-call]
         """A storage that is gone could lend its address to another."""
 
     def step(self, given: Sequence[Any], *, training: bool) -> None:
-        """See `flops.Counter`; with an eye on modules."""
+        """See `flops.OperationCounter`; with an eye on modules."""
         hooks = []
         for name, module in self.model.named_modules():
             hooks.append(module.register_forward_pre_hook(self._enters(name)))

@@ -8,11 +8,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.domain.workload import Work
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import gpu_specs as gpu_table
-from gpuyard.learn.performance.operation_profile import Anatomy
+from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.partition.counting import counted
-from gpuyard.learn.performance.partition.plans import Plan, Setting, plans
+from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, plans
 from gpuyard.learn.performance.query import PRECISIONS
 
 
@@ -30,11 +30,11 @@ class Partitioning(Struct, frozen=True, kw_only=True):
     parameters: float
     shared: tuple[tuple[str, str], ...]
     """Blocks that use the same parameters."""
-    plans: tuple[Plan, ...]
+    plans: tuple[PartitionPlan, ...]
     """The fastest that fits first; those that do not fit in memory last."""
 
     @property
-    def best_pipeline(self) -> Plan | None:
+    def best_pipeline(self) -> PartitionPlan | None:
         """The first plan with more than one stage."""
         return next((plan for plan in self.plans if len(plan.stages) > 1), None)
 
@@ -50,7 +50,7 @@ def partition(
     training: bool = True,
     micro_batches: int | None = None,
     link_gbs: float | None = None,
-    specs: gpu_table.Specs | None = None,
+    specs: gpu_table.GpuSpecs | None = None,
     python: str = sys.executable,
     limit_seconds: float = 120.0,
 ) -> Partitioning:
@@ -69,9 +69,9 @@ def partition(
     card = known.find(gpu)
     counts = counted(Path(path), model, inputs, training=training, python=python, limit_seconds=limit_seconds)
     predictor = load(SHIPPED)
-    work = Work(model=counts.name, mode="train" if training else "infer", precision=precision)
+    work = WorkloadSpec(model=counts.name, mode="train" if training else "infer", precision=precision)
 
-    def cost(steps: Sequence[tuple[Anatomy, int]]) -> list[float]:
+    def cost(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
         return [ms / 1e3 for ms in steps_ms(predictor, work, steps, card.gpu, known)]
 
     setting = Setting(card, gpus, training, precision, micro_batches, link_gbs)
@@ -88,8 +88,8 @@ def partition(
         gpus=gpus,
         precision=precision,
         training=training,
-        flops=sum(float(part.anatomy.groups[:, 2].sum()) for part in counts.parts) * counts.batch,
-        parameters=sum(part.anatomy.parameter_bytes for part in counts.parts) / 4,
+        flops=sum(float(part.profile.groups[:, 2].sum()) for part in counts.parts) * counts.batch,
+        parameters=sum(part.profile.parameter_bytes for part in counts.parts) / 4,
         shared=counts.shared,
         plans=tuple(found),
     )

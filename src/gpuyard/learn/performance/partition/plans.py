@@ -29,12 +29,12 @@ from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from gpuyard.learn.performance.gpu_specs import Gpu
-from gpuyard.learn.performance.operation_profile import Anatomy
-from gpuyard.learn.performance.partition.counts import Part, together
+from gpuyard.learn.performance.gpu_specs import GpuSpec
+from gpuyard.learn.performance.operation_profile import OperationProfile
+from gpuyard.learn.performance.partition.counts import ModelPart, together
 from gpuyard.learn.performance.query import CONTEXT_MIB, MIB_OF_GB
 
-Cost = Callable[[Sequence[tuple[Anatomy, int]]], Sequence[float]]
+Cost = Callable[[Sequence[tuple[OperationProfile, int]]], Sequence[float]]
 """Seconds of a step of each of these, with so many samples."""
 BACKWARD = 2.0
 COPIES = 4.0
@@ -64,7 +64,7 @@ class Stage(Struct, frozen=True):
     """That come in from the stage before, for one micro-batch."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class PartitionPlan(Struct, frozen=True, kw_only=True):
     """A way to run one step."""
 
     stages: tuple[Stage, ...]
@@ -89,7 +89,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 class Setting(Struct, frozen=True):
     """What a model is divided for."""
 
-    gpu: Gpu
+    gpu: GpuSpec
     gpus: int
     training: bool = True
     precision: str = "amp"
@@ -98,7 +98,7 @@ class Setting(Struct, frozen=True):
     link_gbs: float | None = None
 
 
-def plans(parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> list[Plan]:
+def plans(parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) -> list[PartitionPlan]:
     """Every way to use the GPUs, the fastest that fits first."""
     model = _Model(parts, batch, cost, setting)
     alone = model.step_alone()
@@ -130,13 +130,13 @@ def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
 class _Model:
     """A counted model on GPUs of one sort, with sums over its parts."""
 
-    def __init__(self, parts: Sequence[Part], batch: int, cost: Cost, setting: Setting) -> None:
+    def __init__(self, parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) -> None:
         self.parts, self.batch, self.cost, self.setting = parts, batch, cost, setting
         narrow = 0.5 if setting.precision in HALF else 1.0
         stored = narrow if setting.precision in {"bf16", "fp16"} else 1.0
         self.narrow = narrow
-        self.owned = _sums([part.anatomy.parameter_bytes * stored for part in parts])
-        self.kept = _sums([part.anatomy.kept_bytes * narrow for part in parts])
+        self.owned = _sums([part.profile.parameter_bytes * stored for part in parts])
+        self.kept = _sums([part.profile.kept_bytes * narrow for part in parts])
         self.link = (setting.link_gbs or setting.gpu.link_gbs) * 1e9 * OF_LINK
         self._weights: dict[int, list[float]] = {}
         self._spans: dict[tuple[int, int, int], float] = {}
@@ -179,7 +179,7 @@ class _Model:
         ways = 2 if self.setting.training else 1
         return ways * (self.crossing(place, samples) / self.link + LINK_SECONDS)
 
-    def plan(self, stages: int, replicas: int, micro: int, samples: int, alone: float) -> Plan:
+    def plan(self, stages: int, replicas: int, micro: int, samples: int, alone: float) -> PartitionPlan:
         """This one way."""
         spans = list(pairwise(self.cuts(stages, samples)))
         work = self.passes(spans, samples)
@@ -195,7 +195,7 @@ class _Model:
         )
         memory = max(stage.memory_bytes for stage in made)
         sending = sum(self.sends(first, samples) for first, _ in spans)
-        return Plan(
+        return PartitionPlan(
             stages=made,
             replicas=replicas,
             micro_batches=micro,
@@ -219,7 +219,7 @@ class _Model:
     def _stage(self, first: int, last: int, seconds: float, samples: int, under_way: int) -> Stage:
         owned = self.owned[last] - self.owned[first]
         kept = (self.kept[last] - self.kept[first]) * samples
-        largest = max(part.anatomy.largest_bytes for part in self.parts[first:last]) * samples * self.narrow
+        largest = max(part.profile.largest_bytes for part in self.parts[first:last]) * samples * self.narrow
         memory = CONTEXT_MIB * MIB + largest + (owned * COPIES + kept * under_way if self.setting.training else owned)
         crossing = self.crossing(first, samples)
         return Stage(self.parts[first].block, self.parts[last - 1].block, seconds, owned, memory, crossing)
@@ -249,7 +249,7 @@ class _Model:
         """Seconds of each part, as that of a whole model made of nothing else."""
         if samples not in self._weights:
             count = len(self.parts)
-            asked = [(part.anatomy.times(count), samples) for part in self.parts]
+            asked = [(part.profile.times(count), samples) for part in self.parts]
             self._weights[samples] = [seconds / count for seconds in self.cost(asked)]
         return self._weights[samples]
 

@@ -7,9 +7,10 @@ has measured has ratios that were seen on others.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines import memory, network, utilization
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 Features = tuple[Floats, dict[str, Floats]]
 """What it takes at best, in the unit of what is measured; and what decides how near to that it comes."""
@@ -19,7 +20,7 @@ Features = tuple[Floats, dict[str, Floats]]
 class Roofline:
     """How rows of a kind become numbers."""
 
-    features: Callable[[Rows, Chips], Features]
+    features: Callable[[ProfileRows, GpuColumns], Features]
     words: tuple[str, ...] = ()
     """Which words of a row are features."""
     gives_away: frozenset[str] = frozenset()

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.dataset import Floats, Rows, Words
-from gpuyard.learn.performance.gpu_specs import Specs
+from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.dataset import ProfileRows
+from gpuyard.learn.performance.gpu_specs import GpuSpecs
 
 BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Of a number, by its type."""
@@ -21,7 +22,7 @@ def bytes_of(precision: Words) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class Chips:
+class GpuColumns:
     """What the GPU of each row can do, in units of a millisecond."""
 
     flops: Floats
@@ -40,7 +41,7 @@ class Chips:
     """Of the smallest kernel, in milliseconds, where it was measured; else not a number."""
 
     @staticmethod
-    def of(rows: Rows, specs: Specs) -> "Chips":
+    def of(rows: ProfileRows, specs: GpuSpecs) -> "GpuColumns":
         """Every pair of GPU and precision is looked up once."""
         names, place = np.unique(np.char.add(np.char.add(rows.gpu, "|"), rows.precision), return_inverse=True)
         found = []
@@ -59,4 +60,4 @@ class Chips:
                     np.nan if chip.launch_us is None else chip.launch_us / 1e3,
                 )
             )
-        return Chips(*np.array(found).T[:, place])
+        return GpuColumns(*np.array(found).T[:, place])

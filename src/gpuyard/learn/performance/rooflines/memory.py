@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.operation_profile import MADE_OF
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 OWN_MIB = 40.0
 CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": OWN_MIB}
@@ -13,7 +14,7 @@ COPIES = {"train": 4.0, "infer": 1.0}
 """Of the parameters: themselves, gradients, and two moments of Adam."""
 
 
-def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
     """In MiB. A GPU matters little: its cores have workspaces."""
     activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
     context = np.array([CONTEXT_MIB.get(source, OWN_MIB) for source in rows.words["source"].tolist()])

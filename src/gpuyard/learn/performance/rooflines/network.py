@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.operation_profile import KINDS
-from gpuyard.learn.performance.rooflines.chips import Chips, bytes_of
+from gpuyard.learn.performance.rooflines.chips import GpuColumns, bytes_of
 
 LAUNCH_MS = {
     "infer": (0.017, 0.025, 0.025, 0.080, 0.030, 0.016),
@@ -25,7 +26,7 @@ HEAVY = 4
 """The first so many kinds have arithmetic."""
 
 
-def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
     """The roofline in milliseconds, and what the part of it that is reached may depend on."""
     assert rows.works is not None
     groups, row = rows.works.flat()
@@ -78,7 +79,7 @@ def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
     return base, columns
 
 
-def _host(rows: Rows, chips: Chips) -> Floats:
+def _host(rows: ProfileRows, chips: GpuColumns) -> Floats:
     """How much slower than `LAUNCH_MS` the host of a row launches: as it was measured beside the row, else as it was on this
     GPU, else not at all.
     """

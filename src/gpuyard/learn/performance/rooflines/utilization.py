@@ -2,12 +2,13 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Floats, Rows
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines import network
-from gpuyard.learn.performance.rooflines.chips import Chips
+from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: Rows, chips: Chips) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
     """A part of one. The same features as the step's time has, and the part of it that is not launching."""
     base, columns = network.features(rows, chips)
     launching = np.exp2(columns["launch"])

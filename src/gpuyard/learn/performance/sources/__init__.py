@@ -3,21 +3,21 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuyard.learn.performance.dataset import Columns, Rows
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows
 from gpuyard.learn.performance.sources import neusight, own, schedtune, timm
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ProfileSource:
     """How a file of this source is known, and read."""
 
     columns: frozenset[str]
-    rows: Callable[[Columns], list[Rows]]
+    rows: Callable[[CsvColumns], list[ProfileRows]]
 
 
-def source(columns: str, rows: Callable[[Columns], list[Rows]]) -> Source:
+def source(columns: str, rows: Callable[[CsvColumns], list[ProfileRows]]) -> ProfileSource:
     """A source whose files have these columns."""
-    return Source(frozenset(columns.split()), rows)
+    return ProfileSource(frozenset(columns.split()), rows)
 
 
 SOURCES = {

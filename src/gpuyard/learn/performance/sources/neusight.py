@@ -3,8 +3,8 @@
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.dataset import Columns, Rows, ones, unsaid
-from gpuyard.learn.performance.operation_profile import Anatomy, Works
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column, missing_column
+from gpuyard.learn.performance.operation_profile import OperationProfile, OperationProfiles
 
 SHAPES = {
     "bert_large": (24, 1024, 30_522),
@@ -17,12 +17,12 @@ SHAPES = {
 """Layers, width, words of the models they measured. Switch has an encoder and a decoder, with attention to both."""
 
 
-def models(columns: Columns) -> list[Rows]:
+def models(columns: CsvColumns) -> list[ProfileRows]:
     """Whole language models; a model that is not in `SHAPES` is left out, since the file does not say how wide it is."""
     model, mode = columns.texts("model"), columns.texts("mode")
     tokens = columns.numbers("seqlen", above=0)
     known = np.array([name in SHAPES for name in model.tolist()])
-    works: dict[tuple[str, str, float], Anatomy] = {}
+    works: dict[tuple[str, str, float], OperationProfile] = {}
     keys = [
         key for key, k in zip(zip(model.tolist(), mode.tolist(), tokens.tolist(), strict=True), known, strict=True) if k
     ]
@@ -30,23 +30,23 @@ def models(columns: Columns) -> list[Rows]:
         if (name, how, length) not in works:
             works[name, how, length] = transformer(*SHAPES[name], length).times(3.0 if how == "train" else 1.0)
     option = columns.texts("option")
-    every = Rows(
+    every = ProfileRows(
         "network",
         columns.texts("gpu"),
         np.char.partition(model, "_")[:, 0],
-        ones("fp32", len(columns)),
+        constant_column("fp32", len(columns)),
         columns.numbers("measured_ms", above=0),
         {
             "batch": columns.numbers("batch", above=0),
             "torch": np.full(len(columns), 201.0),
-            "launch_us": unsaid(len(columns)),
+            "launch_us": missing_column(len(columns)),
         },
         {
-            "source": ones("neusight", len(columns)),
+            "source": constant_column("neusight", len(columns)),
             "mode": np.where(mode == "train", "train", "infer"),
             "compiled": np.where(option == "fusion", "yes", "no"),
-            "layout": ones("nchw", len(columns)),
-            "numbers": ones("fp32", len(columns)),
+            "layout": constant_column("nchw", len(columns)),
+            "numbers": constant_column("fp32", len(columns)),
             "model": np.char.add(np.char.add(model, " "), option),
         },
     )
@@ -54,10 +54,10 @@ def models(columns: Columns) -> list[Rows]:
     if not single.any():
         raise WrongInput(f"{columns.path} has no model on one GPU whose size is known: {', '.join(SHAPES)}")
     kept = [works[key] for key, one in zip(keys, single[known], strict=True) if one]
-    return [every.take(single).of(Works.of(kept))]
+    return [every.take(single).of(OperationProfiles.of(kept))]
 
 
-def transformer(layers: float, width: float, words: float, tokens: float) -> Anatomy:
+def transformer(layers: float, width: float, words: float, tokens: float) -> OperationProfile:
     """A sample through an eager transformer: each product, each score, each pass over the activations."""
     t, w = tokens, width
     scores = t * t * (w / 64)
@@ -71,4 +71,4 @@ def transformer(layers: float, width: float, words: float, tokens: float) -> Ana
     ]
     groups = [(kind, n * layers, f * layers, b * layers, p * layers) for kind, n, f, b, p in one]
     head = ("matmul", 1, 2 * t * w * words, 4 * t * (w + words), 4 * w * words)
-    return Anatomy.of([*groups, head])
+    return OperationProfile.of([*groups, head])

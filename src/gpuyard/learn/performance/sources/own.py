@@ -9,8 +9,9 @@ import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.dataset import Columns, Floats, Rows, Words, ones, unsaid
-from gpuyard.learn.performance.operation_profile import Anatomy, Works, memory_shape
+from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column, missing_column
+from gpuyard.learn.performance.operation_profile import OperationProfile, OperationProfiles, memory_shape
 
 PRECISIONS = {"amp": "bf16"}
 COUNTS = (
@@ -25,7 +26,7 @@ COUNTS = (
 )
 
 
-def rows(columns: Columns) -> list[Rows]:
+def rows(columns: CsvColumns) -> list[ProfileRows]:
     """Three kinds: how long, how much memory, how busy."""
     works = _works(columns)
     known = np.array([w is not None for w in works])
@@ -34,13 +35,13 @@ def rows(columns: Columns) -> list[Rows]:
         raise WrongInput(
             f"{columns.path}, line 2: nobody has counted what {first} is made of; profile it with counts, or name its anatomy"
         )
-    kept = Works.of([w for w in works if w is not None])
+    kept = OperationProfiles.of([w for w in works if w is not None])
     given = columns.texts("precision")
     words = {
-        "source": ones("gpuyard", len(columns)),
+        "source": constant_column("gpuyard", len(columns)),
         "mode": columns.texts("mode"),
         "compiled": np.where(np.isin(np.char.lower(columns.texts("compiled")), ("true", "1")), "yes", "no"),
-        "layout": ones("nchw", len(columns)),
+        "layout": constant_column("nchw", len(columns)),
         "numbers": given,
         "model": columns.texts("model"),
     }
@@ -49,18 +50,24 @@ def rows(columns: Columns) -> list[Rows]:
     batch = columns.numbers("batch", above=0)
 
     def kind(
-        name: str, measured: Floats, shape: dict[str, Floats], words: dict[str, Words], made_of: Works | None
-    ) -> Rows:
-        every = Rows(name, gpu, family, precision, measured, shape, words).take(known)
+        name: str,
+        measured: Floats,
+        shape: dict[str, Floats],
+        words: dict[str, Words],
+        made_of: OperationProfiles | None,
+    ) -> ProfileRows:
+        every = ProfileRows(name, gpu, family, precision, measured, shape, words).take(known)
         every = every if made_of is None else every.of(made_of)
         return every.take(np.isfinite(every.measured))
 
     few = {name: words[name] for name in ("source", "mode", "numbers")}
     launch = (
-        columns.numbers("launch_us", above=0, empty=np.nan) if "launch_us" in columns.names else unsaid(len(columns))
+        columns.numbers("launch_us", above=0, empty=np.nan)
+        if "launch_us" in columns.names
+        else missing_column(len(columns))
     )
     step = {"batch": batch, "torch": _version(columns.texts("torch")), "launch_us": launch}
-    memory = memory_shape([work or Anatomy.of([]) for work in works], batch, given, words["mode"])
+    memory = memory_shape([work or OperationProfile.of([]) for work in works], batch, given, words["mode"])
     return [
         kind("network", columns.numbers("step_ms", above=0), step, words, kept),
         kind("memory", columns.numbers("memory_reserved_mib", above=0), memory, few, None),
@@ -74,7 +81,7 @@ def _version(said: Words) -> Floats:
     return np.array([100.0 * int(found[1]) + int(found[2]) if found else np.nan for found in parts])
 
 
-def _works(columns: Columns) -> list[Anatomy | None]:
+def _works(columns: CsvColumns) -> list[OperationProfile | None]:
     names = zip(
         columns.texts("model").tolist(),
         columns.texts("mode").tolist(),
@@ -82,14 +89,16 @@ def _works(columns: Columns) -> list[Anatomy | None]:
         strict=True,
     )
     library = operation_profile.shipped()
-    found: dict[tuple[str, str, float], Anatomy | None] = {}
-    works = [found.setdefault(key, operation_profile.look_up(library, key[0], key[1], int(key[2]))) for key in names]
+    found: dict[tuple[str, str, float], OperationProfile | None] = {}
+    works = [
+        found.setdefault(key, operation_profile.find_profile(library, key[0], key[1], int(key[2]))) for key in names
+    ]
     if set(COUNTS) <= set(columns.names):
         counts = zip(
             columns.numbers("batch", above=0), *(columns.numbers(name, empty=0.0) for name in COUNTS), strict=True
         )
         works = [
-            work if work is not None else Anatomy.totals(*map(float, said))
+            work if work is not None else OperationProfile.totals(*map(float, said))
             for work, said in zip(works, counts, strict=True)
         ]
     return works

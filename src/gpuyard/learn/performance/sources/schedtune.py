@@ -5,8 +5,8 @@ from math import log
 
 import numpy as np
 
-from gpuyard.learn.performance.dataset import Columns, Rows, ones
-from gpuyard.learn.performance.gpu_specs import Gpu, shipped
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
+from gpuyard.learn.performance.gpu_specs import GpuSpec, shipped
 from gpuyard.learn.performance.operation_profile import MADE_OF
 
 
@@ -14,24 +14,24 @@ from gpuyard.learn.performance.operation_profile import MADE_OF
 def _nearest(sm: float, bandwidth: float) -> str:
     """The GPU that is most like this description."""
 
-    def apart(gpu: Gpu) -> float:
+    def apart(gpu: GpuSpec) -> float:
         return abs(log(gpu.sm_count / sm)) + abs(log(gpu.mem_bw_gbs / bandwidth))
 
     return min(shipped().gpus.values(), key=apart).gpu
 
 
-def rows(columns: Columns) -> list[Rows]:
+def rows(columns: CsvColumns) -> list[ProfileRows]:
     """One kind: memory."""
     model = columns.texts("model")
     described = zip(
         columns.numbers("sm_count", above=0).tolist(), columns.numbers("mem_bw_gbs", above=0).tolist(), strict=True
     )
     return [
-        Rows(
+        ProfileRows(
             "memory",
             np.array([_nearest(sm, bandwidth) for sm, bandwidth in described]),
             model,
-            ones("fp32", len(columns)),
+            constant_column("fp32", len(columns)),
             columns.numbers("peak_mem_mib", above=0),
             {
                 "batch": columns.numbers("batch_size", above=0),
@@ -41,9 +41,9 @@ def rows(columns: Columns) -> list[Rows]:
                 **dict.fromkeys(MADE_OF, np.zeros(len(columns))),
             },
             {
-                "source": ones("schedtune", len(columns)),
-                "mode": ones("train", len(columns)),
-                "numbers": ones("fp32", len(columns)),
+                "source": constant_column("schedtune", len(columns)),
+                "mode": constant_column("train", len(columns)),
+                "numbers": constant_column("fp32", len(columns)),
             },
         )
     ]

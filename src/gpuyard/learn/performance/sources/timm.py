@@ -8,13 +8,14 @@ import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.dataset import Columns, Floats, Rows, families, ones, unsaid
-from gpuyard.learn.performance.operation_profile import Anatomy, Library, Works
+from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column, families, missing_column
+from gpuyard.learn.performance.operation_profile import Library, OperationProfile, OperationProfiles
 
 PRECISIONS = {"amp_fp16": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "fp16", "amp": "fp16", "fp32": "fp32"}
 
 
-def rows(columns: Columns) -> list[Rows]:
+def rows(columns: CsvColumns) -> list[ProfileRows]:
     """One kind: whole models. A row that says neither what it is made of nor how much it computes is left out."""
     model, mode = columns.texts("model"), columns.texts("mode")
     size = columns.numbers("img_size", above=0)
@@ -22,7 +23,7 @@ def rows(columns: Columns) -> list[Rows]:
     activations = columns.numbers("mactivations_per_sample", empty=np.nan) * 1e6
     parameters = columns.numbers("params_m", above=0) * 1e6
     library = operation_profile.shipped()
-    found: dict[tuple[str, str, float], Anatomy | None] = {}
+    found: dict[tuple[str, str, float], OperationProfile | None] = {}
     for key, *totals in zip(
         zip(model.tolist(), mode.tolist(), size.tolist(), strict=True), flops, activations, parameters, strict=True
     ):
@@ -36,7 +37,7 @@ def rows(columns: Columns) -> list[Rows]:
         )
     given = columns.texts("precision")
     precision = np.array([PRECISIONS.get(p, "fp32") for p in given.tolist()])
-    all_rows = Rows(
+    all_rows = ProfileRows(
         "network",
         columns.texts("gpu"),
         columns.texts("family") if "family" in columns.names else families(model),
@@ -45,10 +46,10 @@ def rows(columns: Columns) -> list[Rows]:
         {
             "batch": columns.numbers("batch_size", above=0),
             "torch": _version(columns),
-            "launch_us": unsaid(len(columns)),
+            "launch_us": missing_column(len(columns)),
         },
         {
-            "source": ones("timm", len(columns)),
+            "source": constant_column("timm", len(columns)),
             "mode": np.where(mode == "train", "train", "infer"),
             "compiled": np.where(columns.numbers("compiled") > 0, "yes", "no"),
             "layout": columns.texts("layout"),
@@ -57,21 +58,21 @@ def rows(columns: Columns) -> list[Rows]:
         },
         None,
     )
-    return [all_rows.take(known).of(Works.of([w for w in works if w is not None]))]
+    return [all_rows.take(known).of(OperationProfiles.of([w for w in works if w is not None]))]
 
 
-def _version(columns: Columns) -> Floats:
+def _version(columns: CsvColumns) -> Floats:
     """Of torch, in hundredths: 113 is 1.13 and stays, 240 is 2.4 and becomes 204."""
     if "torch" not in columns.names:
-        return unsaid(len(columns))
+        return missing_column(len(columns))
     said = columns.numbers("torch", empty=np.nan)
     return np.floor(said / 100) * 100 + np.where(said % 100 < 20, said % 100, said % 100 / 10)
 
 
 def _anatomy(
     library: Library, model: str, mode: str, size: float, flops: float, activations: float, parameters: float
-) -> Anatomy | None:
-    found = operation_profile.look_up(library, model.split(".", maxsplit=1)[0], "infer", int(size))
+) -> OperationProfile | None:
+    found = operation_profile.find_profile(library, model.split(".", maxsplit=1)[0], "infer", int(size))
     if found is None and np.isfinite(flops) and np.isfinite(activations):
-        found = Anatomy.guessed(max(flops, 1e6), activations, parameters)
+        found = OperationProfile.guessed(max(flops, 1e6), activations, parameters)
     return found.times(3.0) if found is not None and mode == "train" else found

@@ -1,6 +1,6 @@
 """What can be measured: our own small models always, those of torchvision and transformers where they are installed.
 
-A `Subject` builds a model and its inputs; weights are random, since what they are does not change how long a step
+A `ProfiledModel` builds a model and its inputs; weights are random, since what they are does not change how long a step
 takes. Names are stable, they are the key of a row: `own/decoder-768x12`, `torchvision/resnet50`, `transformers/bert-base`.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ProfiledModel:
     """A model that can be measured."""
 
     name: str
@@ -28,7 +28,7 @@ class Subject:
     batches: tuple[int, ...] = (1, 8, 32, 128)
 
 
-def subjects() -> dict[str, Subject]:
+def subjects() -> dict[str, ProfiledModel]:
     """Everything that can be measured here, by name."""
     from gpuyard.learn.profiler.zoo import own
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
 _SMALL = {"num_hidden_layers": 6, "hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048}
 _BASE = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -48,10 +48,10 @@ class _Plain(nn.Module):
         return out
 
 
-def subjects() -> list[Subject]:
+def subjects() -> list[ProfiledModel]:
     """All of them."""
     return [
-        Subject(f"transformers/{name}", family, "tokens", tokens, _builder(config, kind, options), _tokens(tokens), (1, 4, 16, 64))
+        ProfiledModel(f"transformers/{name}", family, "tokens", tokens, _builder(config, kind, options), _tokens(tokens), (1, 4, 16, 64))
         for name, family, config, kind, options, tokens in CONFIGURATIONS
     ]  # fmt: skip
 

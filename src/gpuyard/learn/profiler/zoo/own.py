@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
 
 class Residual(nn.Module):
@@ -208,7 +208,7 @@ class Recommender(nn.Module):
         return out
 
 
-def subjects() -> Iterable[Subject]:
+def subjects() -> Iterable[ProfiledModel]:
     """All of them."""
     for width, depth in ((256, 4), (512, 8), (768, 12), (1024, 16), (2048, 12)):
         for tokens in (128, 512):
@@ -220,43 +220,43 @@ def subjects() -> Iterable[Subject]:
         yield _patches("mixer", width, depth, mixing=True)
     for family, make in (("plain-cnn", plain), ("residual-cnn", residual), ("depthwise-cnn", depthwise)):
         for width, depth in ((16, 1), (32, 2), (64, 2), (96, 3)):
-            yield Subject(
+            yield ProfiledModel(
                 f"own/{family}-{width}x{depth}", family, "image", 224, partial(make, width, depth), _image(224),
                 (1, 8, 32, 128, 256),
             )  # fmt: skip
     for name, cell in (("lstm", nn.LSTM), ("gru", nn.GRU)):
         for width, depth in ((256, 1), (512, 2), (1024, 2), (2048, 3)):
-            yield Subject(
+            yield ProfiledModel(
                 f"own/{name}-{width}x{depth}", "recurrent", "sequence", 128, partial(Recurrent, width, depth, cell),
                 _vectors(128, width), (1, 16, 64, 256),
             )  # fmt: skip
     for width, depth in ((512, 4), (1024, 8), (4096, 4), (8192, 6)):
-        yield Subject(
+        yield ProfiledModel(
             f"own/mlp-{width}x{depth}", "mlp", "vector", width, partial(perceptron, width, depth), _vectors(width),
             (1, 64, 1024, 8192),
         )  # fmt: skip
     for width, depth in ((64, 1), (128, 1), (192, 2), (320, 2)):
-        yield Subject(
+        yield ProfiledModel(
             f"own/denoiser-{width}x{depth}", "diffusion", "latent", 64, partial(Denoiser, width, depth), _latents,
             (1, 4, 16, 64),
         )  # fmt: skip
     for width, words in ((16, 10_000), (64, 100_000), (128, 200_000)):
-        yield Subject(
+        yield ProfiledModel(
             f"own/recommender-{width}x{words}", "recommender", "vector", 26, partial(Recommender, width, words),
             _numbers(26 * words, 26), (64, 1024, 8192, 65536),
         )  # fmt: skip
 
 
-def _tokens(family: str, width: int, depth: int, tokens: int, *, causal: bool) -> Subject:
-    return Subject(
+def _tokens(family: str, width: int, depth: int, tokens: int, *, causal: bool) -> ProfiledModel:
+    return ProfiledModel(
         f"own/{family}-{width}x{depth}-{tokens}", family, "tokens", tokens,
         lambda: Tokens(width, depth, causal=causal),
         _numbers(32_000, tokens), (1, 4, 16, 64),
     )  # fmt: skip
 
 
-def _patches(family: str, width: int, depth: int, *, mixing: bool) -> Subject:
-    return Subject(
+def _patches(family: str, width: int, depth: int, *, mixing: bool) -> ProfiledModel:
+    return ProfiledModel(
         f"own/{family}-{width}x{depth}", family, "image", 224,
         lambda: Patches(width, depth, mixing=mixing, pixels=224), _image(224), (1, 8, 32, 128),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torchvision import models
 
-from gpuyard.learn.profiler.zoo import Subject
+from gpuyard.learn.profiler.zoo import ProfiledModel
 
 NAMES = {
     "alexnet": "alexnet",
@@ -28,10 +28,10 @@ NAMES = {
 """Each with its family."""
 
 
-def subjects() -> list[Subject]:
+def subjects() -> list[ProfiledModel]:
     """All of them, at 224 pixels."""
     return [
-        Subject(f"torchvision/{name}", family, "image", 224, _builder(name), _image, (1, 8, 32, 128))
+        ProfiledModel(f"torchvision/{name}", family, "image", 224, _builder(name), _image, (1, 8, 32, 128))
         for name, family in NAMES.items()
     ]
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection
 
-from gpuyard.live.agent.inventory.chosen import Chosen
-from gpuyard.live.agent.inventory.port import Card, CardProcess, CardUse, Inventory, NoSuchInventory
+from gpuyard.live.agent.inventory.chosen import SelectedGpus
+from gpuyard.live.agent.inventory.port import GpuDevice, GpuProcess, GpuUsage, Inventory, NoSuchInventory
 from gpuyard.live.agent.inventory.virtual import Virtual
 
-__all__ = ["METHODS", "Card", "CardProcess", "CardUse", "Chosen", "Inventory", "NoSuchInventory", "detect"]
+__all__ = ["METHODS", "GpuDevice", "GpuProcess", "GpuUsage", "Inventory", "NoSuchInventory", "SelectedGpus", "detect"]
 
 METHODS = ("auto", "nvml", "nvidia-smi", "virtual")
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gpuyard.live.agent.inventory.port import Card, CardUse, Inventory, NoSuchInventory
+from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, Inventory, NoSuchInventory
 
 
-class Chosen:
+class SelectedGpus:
     """An inventory that leaves cards out."""
 
     def __init__(self, every: Inventory, devices: Sequence[int | str] = (), memory_percent: float = 100.0) -> None:
@@ -33,15 +33,15 @@ class Chosen:
             for place, number in enumerate(self.numbers)
         )
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[GpuDevice, ...]:
         """Those that may be used, by index from 0 on."""
         return self._cards
 
-    def use(self) -> list[CardUse]:
+    def use(self) -> list[GpuUsage]:
         """What they do now."""
         uses = self._every.use()
         return [replace(uses[number], index=place) for place, number in enumerate(self.numbers)]
 
 
-def _is(card: Card, device: int | str) -> bool:
+def _is(card: GpuDevice, device: int | str) -> bool:
     return str(device).lower() in {str(card.index), card.uuid.lower()}

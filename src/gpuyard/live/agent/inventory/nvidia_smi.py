@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 from gpuyard.live.agent.inventory.pci import address, groups, numa_of
-from gpuyard.live.agent.inventory.port import Card, CardProcess, CardUse, NoSuchInventory
+from gpuyard.live.agent.inventory.port import GpuDevice, GpuProcess, GpuUsage, NoSuchInventory
 
 _SECONDS = 20.0
 _CARD_FIELDS = ("index", "uuid", "name", "memory.total", "pci.bus_id", "driver_version")
@@ -28,25 +28,25 @@ class NvidiaSmi:
         self._command = found
         self._cards = self._find()
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[GpuDevice, ...]:
         """As found when we began."""
         return self._cards
 
-    def use(self) -> list[CardUse]:
+    def use(self) -> list[GpuUsage]:
         """Two questions for all cards together. A card that is missing in the answer, or a command that fails, is broken."""
         try:
             rows = {int(row[0]): row for row in self._ask("gpu", _USE_FIELDS)}
             processes = self._processes()
         except NoSuchInventory as error:
-            return [CardUse(card.index, broken=str(error)) for card in self._cards]
+            return [GpuUsage(card.index, broken=str(error)) for card in self._cards]
         return [
             _use(card.index, rows[card.index], processes.get(card.uuid, ()))
             if card.index in rows
-            else CardUse(card.index, broken=f"GPU {card.index} is not listed by nvidia-smi any more.")
+            else GpuUsage(card.index, broken=f"GPU {card.index} is not listed by nvidia-smi any more.")
             for card in self._cards
         ]
 
-    def _find(self) -> tuple[Card, ...]:
+    def _find(self) -> tuple[GpuDevice, ...]:
         rows = self._ask("gpu", _CARD_FIELDS)
         nvlink = groups(len(rows), self._links(len(rows)))
         cards = []
@@ -55,15 +55,15 @@ class NvidiaSmi:
             if index != place or memory is None or not row[1].startswith("GPU-"):
                 raise NoSuchInventory(f"nvidia-smi answered with a card that can not be understood: {', '.join(row)}.")
             pci = address(row[4])
-            cards.append(Card(place, row[1], row[2], int(memory), pci, numa_of(pci), nvlink[place], row[5]))
+            cards.append(GpuDevice(place, row[1], row[2], int(memory), pci, numa_of(pci), nvlink[place], row[5]))
         return tuple(cards)
 
-    def _processes(self) -> dict[str, tuple[CardProcess, ...]]:
+    def _processes(self) -> dict[str, tuple[GpuProcess, ...]]:
         """Only those that compute: it does not list the ones that draw in this form."""
-        found: dict[str, tuple[CardProcess, ...]] = {}
+        found: dict[str, tuple[GpuProcess, ...]] = {}
         for uuid, pid, memory in self._ask("compute-apps", _PROCESS_FIELDS):
             if (number := _number(pid)) is not None:
-                found[uuid] = (*found.get(uuid, ()), CardProcess(int(number), int(_number(memory) or 0), display=False))
+                found[uuid] = (*found.get(uuid, ()), GpuProcess(int(number), int(_number(memory) or 0), display=False))
         return found
 
     def _links(self, count: int) -> set[tuple[int, int]]:
@@ -123,9 +123,9 @@ class NvidiaSmi:
         return done.stdout
 
 
-def _use(index: int, row: list[str], processes: tuple[CardProcess, ...]) -> CardUse:
+def _use(index: int, row: list[str], processes: tuple[GpuProcess, ...]) -> GpuUsage:
     utilization, memory, temperature, power, limit, fan = (_number(cell) for cell in row[1:])
-    return CardUse(
+    return GpuUsage(
         index, utilization, None if memory is None else int(memory), temperature, power, limit, fan, processes
     )  # fmt: skip
 

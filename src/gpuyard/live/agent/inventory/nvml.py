@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from gpuyard.live.agent.inventory.pci import address, groups, numa_of
-from gpuyard.live.agent.inventory.port import Card, CardProcess, CardUse, NoSuchInventory
+from gpuyard.live.agent.inventory.port import GpuDevice, GpuProcess, GpuUsage, NoSuchInventory
 
 _MIB = 1024 * 1024
 
@@ -25,15 +25,15 @@ class Nvml:
             ) from error
         self._cards = self._find()
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[GpuDevice, ...]:
         """As found when the library was opened: NVML itself sees no card that comes later."""
         return self._cards
 
-    def use(self) -> list[CardUse]:
+    def use(self) -> list[GpuUsage]:
         """Ask each card; one that fell off the bus is broken, and the others answer on."""
         return [self._use_of(card.index) for card in self._cards]
 
-    def _find(self) -> tuple[Card, ...]:
+    def _find(self) -> tuple[GpuDevice, ...]:
         nvml = self._nvml
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         linked = {
@@ -50,19 +50,19 @@ class Nvml:
             pci = address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
             memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
             model, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
-            cards.append(Card(index, uuid, model, memory, pci, numa_of(pci), nvlink[index], driver))
+            cards.append(GpuDevice(index, uuid, model, memory, pci, numa_of(pci), nvlink[index], driver))
         return tuple(cards)
 
-    def _use_of(self, index: int) -> CardUse:
+    def _use_of(self, index: int) -> GpuUsage:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
             memory = self._used_bytes(handle) // _MIB
         except nvml.NVMLError as error:
-            return CardUse(index, broken=f"GPU {index} does not answer: {error}.")
+            return GpuUsage(index, broken=f"GPU {index} does not answer: {error}.")
         ask = self._ask
         rates = ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-        return CardUse(
+        return GpuUsage(
             index,
             utilization_percent=_float(rates and rates.gpu),
             memory_used_mib=memory,
@@ -78,14 +78,14 @@ class Nvml:
         memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle, self._nvml.nvmlMemory_v2)
         return int((memory or self._nvml.nvmlDeviceGetMemoryInfo(handle)).used)
 
-    def _processes(self, handle: Any) -> tuple[CardProcess, ...]:
+    def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
         """Who computes, and who only draws. One that does both computes."""
         computing = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         drawing = self._ask(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         found = {process.pid: (process, True) for process in drawing}
         found |= {process.pid: (process, False) for process in computing}
         return tuple(
-            CardProcess(pid, (process.usedGpuMemory or 0) // _MIB, display)
+            GpuProcess(pid, (process.usedGpuMemory or 0) // _MIB, display)
             for pid, (process, display) in sorted(found.items())
         )
 

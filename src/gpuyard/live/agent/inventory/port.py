@@ -10,7 +10,7 @@ class NoSuchInventory(GpuyardError):
     """GPUs can not be found in the way that was asked for. Choose another one in gpu.detection_method."""
 
 
-class Card(Value, frozen=True):
+class GpuDevice(Value, frozen=True):
     """One GPU: what does not change while the machine runs."""
 
     index: int
@@ -26,7 +26,7 @@ class Card(Value, frozen=True):
     virtual: bool = False
 
 
-class CardProcess(Value, frozen=True):
+class GpuProcess(Value, frozen=True):
     """A process that uses a GPU."""
 
     pid: int
@@ -36,7 +36,7 @@ class CardProcess(Value, frozen=True):
     """It draws, and does not compute."""
 
 
-class CardUse(Value, frozen=True):
+class GpuUsage(Value, frozen=True):
     """What a GPU does at the moment. None: the card or its driver does not say."""
 
     index: int
@@ -46,7 +46,7 @@ class CardUse(Value, frozen=True):
     power_watts: float | None = None
     power_limit_watts: float | None = None
     fan_percent: float | None = None
-    processes: tuple[CardProcess, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
     broken: str = ""
     """A sentence, where the card does not answer any more."""
 
@@ -54,10 +54,10 @@ class CardUse(Value, frozen=True):
 class Inventory(Protocol):
     """A way of finding GPUs."""
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[GpuDevice, ...]:
         """All of them, by index from 0 on."""
         ...
 
-    def use(self) -> list[CardUse]:
+    def use(self) -> list[GpuUsage]:
         """What they do now, one for each card and in the same order. Broken cards are in it too."""
         ...

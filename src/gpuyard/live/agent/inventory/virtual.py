@@ -7,7 +7,7 @@ import re
 import uuid
 from collections.abc import Callable, Collection
 
-from gpuyard.live.agent.inventory.port import Card, CardUse, NoSuchInventory
+from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, NoSuchInventory
 
 DEFAULT_MODEL = "virtual"
 DEFAULT_MEMORY_GB = 24
@@ -24,7 +24,7 @@ class Virtual:
         count, model, memory_gb = read_spec(spec)
         self._busy = busy
         self._cards = tuple(
-            Card(
+            GpuDevice(
                 index,
                 f"VIRTUAL-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}",
                 model,
@@ -34,17 +34,17 @@ class Virtual:
             for index in range(count)
         )
 
-    def cards(self) -> tuple[Card, ...]:
+    def cards(self) -> tuple[GpuDevice, ...]:
         """The same ones, with the same names, whenever this node starts."""
         return self._cards
 
-    def use(self) -> list[CardUse]:
+    def use(self) -> list[GpuUsage]:
         """All or nothing."""
         busy = self._busy()
         return [
-            CardUse(card.index, 100.0, card.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
+            GpuUsage(card.index, 100.0, card.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
             if card.index in busy
-            else CardUse(card.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
+            else GpuUsage(card.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
             for card in self._cards
         ]
 

@@ -15,11 +15,10 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.live.agent.supervisor import exit_keeper as keeper_process
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths, proc
-from gpuyard.live.agent.supervisor.attempts import Holder
+from gpuyard.live.agent.supervisor import messages, paths, proc
+from gpuyard.live.agent.supervisor.attempts import AttemptHolder
 from gpuyard.live.agent.supervisor.exit_records import start_keeper
-from gpuyard.live.agent.supervisor.server import Handover, Server, say_what_broke
+from gpuyard.live.agent.supervisor.server import Handover, SupervisorServer, say_what_broke
 from gpuyard.system.locks import take_lock
 
 BACKLOG = 64
@@ -66,9 +65,9 @@ def begin(folder: Path) -> int:
             start_keeper(folder, supervisor)
         os.setsid()
         _prepare()
-        holder = Holder(folder)
+        holder = AttemptHolder(folder)
         holder.begin()
-        server = Server(folder, lock, _listen(folder), holder, keeper)
+        server = SupervisorServer(folder, lock, _listen(folder), holder, keeper)
         os.write(tell, b"1")
         os.close(tell)
         _serve(server)
@@ -86,11 +85,13 @@ def resume(folder: Path, descriptor: int) -> int:
         for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
             os.set_inheritable(inherited, False)
         _prepare()
-        holder = Holder(folder)
+        holder = AttemptHolder(folder)
         holder.continue_from(
             state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting, state.helpers
         )
-        _serve(Server(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper)))
+        _serve(
+            SupervisorServer(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper))
+        )
     except BaseException:
         say_what_broke()
         raise
@@ -102,9 +103,9 @@ def check(descriptor: int) -> int:
     with os.fdopen(descriptor, "rb") as memory:
         state = msgspec.msgpack.decode(memory.read(), type=Handover)
     with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
-        holder = Holder(Path(folder))
+        holder = AttemptHolder(Path(folder))
         holder.take_up(state.attempts, state.waiting, state.queued)
-        said.frame([holder.holding()])
+        messages.frame([holder.holding()])
         holder.end_turn()
         holder.close()
     return 0
@@ -119,7 +120,7 @@ def _stand_on_our_own() -> None:
         if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
             signal.signal(number, signal.SIG_DFL)
     proc.become_subreaper()
-    proc.be_spared_from_oom()
+    proc.lower_oom_score()
 
 
 def _keeper(handed_over: int) -> int:
@@ -136,7 +137,7 @@ def _keeper(handed_over: int) -> int:
 
 def _prepare() -> None:
     _stand_on_our_own()
-    proc.call_ourselves("gpuyard-superv")
+    proc.set_process_name("gpuyard-superv")
 
 
 def _redirect_output(folder: Path) -> None:
@@ -159,7 +160,7 @@ def _listen(folder: Path) -> socket.socket:
     return listener
 
 
-def _serve(server: Server) -> None:
+def _serve(server: SupervisorServer) -> None:
     gc.collect()
     gc.freeze()
     server.run()

@@ -2,9 +2,17 @@
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor.messages import Ended, Ending, Held, Key, Launch, NotLaunched, Phase
-from gpuyard.live.agent.supervisor.proc import UNBORN, Born
+from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.supervisor.messages import (
+    AttemptEnding,
+    AttemptKey,
+    HeldAttempt,
+    Launch,
+    NotLaunched,
+    ProcessEnded,
+    ProcessPhase,
+)
+from gpuyard.live.agent.supervisor.proc import UNBORN, ProcessStart
 
 
 class Attempt(msgspec.Struct, omit_defaults=True):
@@ -14,12 +22,12 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     gang keeps its launch beside it, in memory.
     """
 
-    key: Key
+    key: AttemptKey
     at: float
     """Since when it is held."""
-    phase: Phase = Phase.RUNNING
+    phase: ProcessPhase = ProcessPhase.RUNNING
     pid: int = 0
-    born: Born = UNBORN
+    born: ProcessStart = UNBORN
     """When the process `pid` began."""
     ours: bool = True
     """Its process is our child. One that was adopted is its keeper's, who says how it ends."""
@@ -35,14 +43,14 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     port: int = 0
     output: str = ""
     output_limit_bytes: int = 0
-    grace_seconds: float = said.DEFAULT_GRACE_SECONDS
+    grace_seconds: float = messages.DEFAULT_GRACE_SECONDS
     times_out_at: float | None = None
     """On the boot clock; none: never, or it is suspended."""
     seconds_left: float | None = None
     """Of its time-out, while it is suspended."""
 
     # From here on: its end.
-    stopping: Ending | None = None
+    stopping: AttemptEnding | None = None
     """It is being ended, and this is why."""
     kill_at: float | None = None
     """When what is left of it gets KILL, on the boot clock."""
@@ -51,11 +59,11 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
-    end: Ended | NotLaunched | None = None
+    end: ProcessEnded | NotLaunched | None = None
 
-    def held(self) -> Held:
+    def held(self) -> HeldAttempt:
         """How it looks from outside."""
-        return Held(
+        return HeldAttempt(
             self.key, self.phase, self.at, self.pid, self.lease, self.fence, self.port, self.output, self.end
         )  # fmt: skip
 
@@ -63,7 +71,7 @@ class Attempt(msgspec.Struct, omit_defaults=True):
 def new_attempt(launch: Launch, at: float) -> Attempt:
     """An attempt that is about to begin."""
     return Attempt(
-        key=launch.key, at=at, phase=Phase.WAITING if launch.wait else Phase.RUNNING, lease=launch.lease,
+        key=launch.key, at=at, phase=ProcessPhase.WAITING if launch.wait else ProcessPhase.RUNNING, lease=launch.lease,
         fence=launch.fence, uid=launch.uid, output=launch.output, output_limit_bytes=launch.output_limit_bytes,
         grace_seconds=max(0.0, launch.grace_seconds), seconds_left=launch.timeout_seconds or None,
     )  # fmt: skip

@@ -15,7 +15,7 @@ import msgspec
 
 from gpuyard.live.agent.supervisor import proc
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 COMPACT_BYTES = 8 * 1024 * 1024
 
@@ -26,7 +26,7 @@ class Boot(msgspec.Struct, tag=True):
     id: str
 
 
-class Is(msgspec.Struct, tag=True, omit_defaults=True):
+class AttemptNoted(msgspec.Struct, tag="Is", omit_defaults=True):
     """An attempt, as it is from now on."""
 
     attempt: Attempt
@@ -35,16 +35,16 @@ class Is(msgspec.Struct, tag=True, omit_defaults=True):
 class Forgotten(msgspec.Struct, tag=True):
     """Attempts that are held no more."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[AttemptKey, ...]
 
 
-Line = Boot | Is | Forgotten
+StoreLine = Boot | AttemptNoted | Forgotten
 
 _encoder = msgspec.json.Encoder()
-_decode = msgspec.json.Decoder(Line).decode
+_decode = msgspec.json.Decoder(StoreLine).decode
 
 
-class Memory:
+class AttemptStore:
     """The file, open for appending."""
 
     def __init__(self, path: Path) -> None:
@@ -55,13 +55,13 @@ class Memory:
         self._compact_at = COMPACT_BYTES
         self._is_torn = False
 
-    def read(self) -> tuple[dict[Key, Attempt], bool]:
+    def read(self) -> tuple[dict[AttemptKey, Attempt], bool]:
         """What the last supervisor held, and whether its pids mean anything: not after a restart of the machine."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
             return {}, True
-        held: dict[Key, Attempt] = {}
+        held: dict[AttemptKey, Attempt] = {}
         boot = ""
         for raw in content.split(b"\n"):
             try:
@@ -70,14 +70,14 @@ class Memory:
                 continue  # torn by a kill or a full disk; what it would have said was told to nobody
             if isinstance(line, Boot):
                 boot = line.id
-            elif isinstance(line, Is):
+            elif isinstance(line, AttemptNoted):
                 held[line.attempt.key] = line.attempt
             else:
                 for key in line.keys:
                     held.pop(key, None)
         return held, boot in {"", proc.boot_id()}
 
-    def begin(self, held: dict[Key, Attempt]) -> None:
+    def begin(self, held: dict[AttemptKey, Attempt]) -> None:
         """Write the file anew with what is held, and go on behind it.
 
         On a full disk go on behind what is there: what is held stays noted until there is space.
@@ -90,7 +90,7 @@ class Memory:
             self._pending = _lines(held)
             self._is_torn = True
 
-    def _write_anew(self, held: dict[Key, Attempt]) -> None:
+    def _write_anew(self, held: dict[AttemptKey, Attempt]) -> None:
         beside = self._path.with_name(self._path.name + ".new")
         content = b"".join(line + b"\n" for line in _lines(held))
         descriptor = os.open(beside, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -111,9 +111,9 @@ class Memory:
 
     def note(self, attempt: Attempt) -> None:
         """Remember an attempt as it is; on disk with the next `write`."""
-        self._pending.append(_encoder.encode(Is(attempt)))
+        self._pending.append(_encoder.encode(AttemptNoted(attempt)))
 
-    def forget(self, keys: tuple[Key, ...]) -> None:
+    def forget(self, keys: tuple[AttemptKey, ...]) -> None:
         """Remember that these are gone; on disk with the next `write`."""
         self._pending.append(_encoder.encode(Forgotten(keys)))
 
@@ -136,13 +136,15 @@ class Memory:
         self._size += len(content)
         self._pending = []
 
-    def compact(self, held: dict[Key, Attempt]) -> None:
+    def compact(self, held: dict[AttemptKey, Attempt]) -> None:
         """Begin anew where the file has grown long, and only as it grows again: what is held may be much itself."""
         if self._size > self._compact_at:
             self._write_anew(held)
             self._compact_at = max(COMPACT_BYTES, 2 * self._size)
 
 
-def _lines(held: dict[Key, Attempt]) -> list[bytes]:
+def _lines(held: dict[AttemptKey, Attempt]) -> list[bytes]:
     """All there is to remember."""
-    return [_encoder.encode(line) for line in (Boot(proc.boot_id()), *(Is(attempt) for attempt in held.values()))]
+    return [
+        _encoder.encode(line) for line in (Boot(proc.boot_id()), *(AttemptNoted(attempt) for attempt in held.values()))
+    ]

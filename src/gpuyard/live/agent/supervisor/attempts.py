@@ -25,17 +25,16 @@ from typing import NamedTuple
 import msgspec
 
 import gpuyard
-from gpuyard.live.agent.supervisor import launcher, paths, proc, process_tag
-from gpuyard.live.agent.supervisor import messages as said
+from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.attempt_record import Attempt, new_attempt
-from gpuyard.live.agent.supervisor.attempt_store import Memory
+from gpuyard.live.agent.supervisor.attempt_store import AttemptStore
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.exit_records import PATIENCE_SECONDS, Exits, is_kept
-from gpuyard.live.agent.supervisor.fence import Table, Watcher, fork_watcher
-from gpuyard.live.agent.supervisor.messages import Ended, Ending, Key, Launch, Phase
+from gpuyard.live.agent.supervisor.exit_records import PATIENCE_SECONDS, ExitRecords, is_kept
+from gpuyard.live.agent.supervisor.fence import FenceTable, FenceWatcher, fork_watcher
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
-from gpuyard.live.agent.supervisor.process_tree import Kin
+from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 from gpuyard.live.agent.supervisor.spawn import (
     CanNotSpawn,
     Starter,
@@ -46,7 +45,7 @@ from gpuyard.live.agent.supervisor.spawn import (
     too_slow,
     why,
 )
-from gpuyard.live.agent.supervisor.timers import Timers
+from gpuyard.live.agent.supervisor.timers import AttemptTimers
 
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
@@ -70,51 +69,51 @@ class Starting(NamedTuple):
     starter: Starter
 
 
-class Holder:
+class AttemptHolder:
     """All attempts of one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._memory = Memory(folder / paths.LOG)
-        self._table = Table(folder / paths.TABLE)
+        self._memory = AttemptStore(folder / paths.LOG)
+        self._table = FenceTable(folder / paths.TABLE)
         self._mark = paths.mark_of(folder)
         self._cgroups = Cgroups(self._mark)
         self.selector = selectors.DefaultSelector()
         """What our loop listens to."""
-        self._kin = Kin(self._mark, self._cgroups)
-        self._starters = Starters(self._mark, self.selector, self._kin.helpers, self._starters_made)
-        self._kin.hear_launcher = self._starters.receive
-        self._kin.began_as_starter = self._starters.began_unannounced
-        self._queue: dict[Key, Launch] = {}
+        self._process_tree = ProcessTree(self._mark, self._cgroups)
+        self._starters = Starters(self._mark, self.selector, self._process_tree.helpers, self._starters_made)
+        self._process_tree.hear_launcher = self._starters.receive
+        self._process_tree.began_as_starter = self._starters.began_unannounced
+        self._queue: dict[AttemptKey, Launch] = {}
         """Launches that wait for a starter."""
-        self._queued_until: dict[Key, float] = {}
+        self._queued_until: dict[AttemptKey, float] = {}
         """Of those that never had one: when they are given up on, on the boot clock."""
-        self._starting: dict[Key, Starting] = {}
-        self._lines: dict[int, Key] = {}
+        self._starting: dict[AttemptKey, Starting] = {}
+        self._lines: dict[int, AttemptKey] = {}
         """Their sockets."""
         self._closed_lines = select.epoll()
         self.selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
-        self._given_up: dict[int, Key] = {}
+        self._given_up: dict[int, AttemptKey] = {}
         """Starters that failed or were killed and are not gone yet, by pid."""
-        self._suspend_later: set[Key] = set()
+        self._suspend_later: set[AttemptKey] = set()
         """To be suspended as soon as they run."""
-        self._attempts: dict[Key, Attempt] = {}
-        self._open: set[Key] = set()
+        self._attempts: dict[AttemptKey, Attempt] = {}
+        self._open: set[AttemptKey] = set()
         """Those that have not ended."""
-        self._waiting: dict[Key, Launch] = {}
-        self._slots: dict[Key, int] = {}
-        self._watcher: Watcher | None = None
-        self._fenced: dict[Key, Attempt] = {}
+        self._waiting: dict[AttemptKey, Launch] = {}
+        self._slots: dict[AttemptKey, int] = {}
+        self._watcher: FenceWatcher | None = None
+        self._fenced: dict[AttemptKey, Attempt] = {}
         """Those that the end of the lease will end."""
-        self._timers = Timers()
-        self._events: list[said.Event] = []
+        self._timers = AttemptTimers()
+        self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
         self.pidfds: dict[int, Attempt] = {}
         """Descriptors that tell of the end of adopted commands, for the server's selector."""
-        self._exits = Exits(folder)
+        self._exits = ExitRecords(folder)
         self._shortened_at = 0.0
         """When the lease was cut last, on the boot clock."""
-        self._unreported: dict[Key, float] = {}
+        self._unreported: dict[AttemptKey, float] = {}
         """Adopted commands that are over and whose keeper has not said how; until when to wait for that."""
         self._unwatched: list[Attempt] = []
         """Adopted ones for which there was no descriptor left; they are looked at now and then."""
@@ -127,7 +126,7 @@ class Holder:
         self._exits.begin()
         struck = self._find_slots()
         self._attempts, same_boot = self._memory.read()
-        for key, found in self._kin.find_commands().items():
+        for key, found in self._process_tree.find_commands().items():
             if key not in self._attempts:  # the notes were lost or damaged, and it runs all the same
                 born, fence = (found.began, found.began), key in self._slots
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
@@ -140,7 +139,7 @@ class Holder:
                 self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
         self._free_slots_of_nobody()
         self._memory.begin(self._attempts)
-        self._kin.look_anew()  # some have ended since
+        self._process_tree.invalidate()  # some have ended since
         self._sweep()
         self._starters.prepare(0)
         self._exits.noted(0)
@@ -156,19 +155,19 @@ class Holder:
         helpers: Iterable[int] = (),
     ) -> None:
         """Go on after `Replace`: the same process, so the children are still ours."""
-        self._kin.helpers.update(helpers)
+        self._process_tree.helpers.update(helpers)
         self._exits.begin()
         struck = self._find_slots()
         self.take_up(attempts, waiting, queued)
         for key in self._open:
             if key in struck:
-                self._attempts[key].stopping = Ending.FENCED
+                self._attempts[key].stopping = AttemptEnding.FENCED
             self._fence(self._attempts[key])
         self._free_slots_of_nobody()
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
-            self._kin.helpers.discard(watcher_pid)
+            self._process_tree.helpers.discard(watcher_pid)
         for launch, descriptor in starting:
             attempt = self._attempts[launch.key]
             starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
@@ -187,9 +186,9 @@ class Holder:
                 continue
             self._open.add(attempt.key)
             if attempt.command_ended:
-                self._kin.sweeping[attempt.key] = attempt
+                self._process_tree.sweeping[attempt.key] = attempt
             elif attempt.pid:
-                self._kin.commands[attempt.pid] = attempt
+                self._process_tree.commands[attempt.pid] = attempt
                 if not attempt.ours:
                     self._watch_adopted(attempt)
             self._set_timer(attempt)
@@ -200,31 +199,31 @@ class Holder:
         attempt.begins_by = None
         if not same_boot:
             attempt.message = LOST_MACHINE
-            self._finish(attempt, Ending.LOST)
+            self._finish(attempt, AttemptEnding.LOST)
             return
         if never_began and attempt.may_not_have_begun:  # we ended its starter
             attempt.message = LOST_BEGINNING
-            self._finish(attempt, Ending.LOST)
+            self._finish(attempt, AttemptEnding.LOST)
             return
         if attempt.lease:
             self._fence(attempt)
             self._set_timer(attempt)
             return
         if attempt.command_ended:
-            self._kin.sweeping[attempt.key] = attempt
+            self._process_tree.sweeping[attempt.key] = attempt
             self._fence(attempt)
             self._set_timer(attempt)
             return
-        if attempt.phase is Phase.WAITING:
+        if attempt.phase is ProcessPhase.WAITING:
             attempt.message = LOST_GANG
-            self._finish(attempt, Ending.LOST)
+            self._finish(attempt, AttemptEnding.LOST)
             return
         if struck:
-            attempt.stopping = Ending.FENCED
+            attempt.stopping = AttemptEnding.FENCED
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             attempt.message = LOST_CODE
             attempt.may_not_have_begun = False  # all starters were ended
-            self._kin.commands[attempt.pid] = attempt
+            self._process_tree.commands[attempt.pid] = attempt
             self._start_clock(attempt)
             self._watch_adopted(attempt)
         elif attempt.pid:
@@ -233,7 +232,7 @@ class Holder:
         else:  # what it may have left is ended, also where it has hardly begun: nobody could tell how that went
             attempt.message = LOST_BEGINNING
             attempt.command_ended = True
-            self._kin.sweeping[attempt.key] = attempt
+            self._process_tree.sweeping[attempt.key] = attempt
         self._fence(attempt)
         self._set_timer(attempt)
 
@@ -248,8 +247,8 @@ class Holder:
 
     def _lose_adopted(self, attempt: Attempt) -> None:
         """An adopted command is over. Its keeper says how, or is about to."""
-        if self._kin.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
-            del self._kin.commands[attempt.pid]
+        if self._process_tree.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
+            del self._process_tree.commands[attempt.pid]
         found = self._exits.find(attempt.pid, attempt.born)
         if found is None and is_kept(attempt.pid, attempt.born, self._folder):
             # Of one that we end ourselves it is known why it ended.
@@ -265,7 +264,7 @@ class Holder:
         elif found is not None:
             attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
         attempt.command_ended = True
-        self._kin.sweeping[attempt.key] = attempt
+        self._process_tree.sweeping[attempt.key] = attempt
 
     def _look_at_unreported(self) -> None:
         if not self._unreported:
@@ -276,7 +275,7 @@ class Holder:
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
-    def handle(self, commands: Iterable[said.Command]) -> None:
+    def handle(self, commands: Iterable[messages.SupervisorCommand]) -> None:
         """Do what was said, in this order."""
         launches: list[Launch] = []
         for command in commands:
@@ -291,37 +290,37 @@ class Holder:
             match command:
                 case Launch():
                     self._tell(self._attempts[command.key])
-                case said.Start():
+                case messages.Start():
                     self._start(command)
-                case said.Stop():
+                case messages.StopAttempt():
                     self._stop(command)
-                case said.Suspend():
+                case messages.Suspend():
                     self._suspend(command.key)
-                case said.Resume():
+                case messages.Resume():
                     self._resume(command.key)
-                case said.Extend():
+                case messages.Extend():
                     self._extend(command)
-                case said.Renew():
+                case messages.Renew():
                     made_at = min(command.made_at, now())
                     if made_at >= self._shortened_at:
                         self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
-                case said.Shorten():
+                case messages.Shorten():
                     self._shorten(command)
-                case said.Forget():
+                case messages.ForgetAttempts():
                     self._forget(command.keys)
         if launches:
             self._launch(launches)
 
-    def _shorten(self, command: said.Shorten) -> None:
+    def _shorten(self, command: messages.Shorten) -> None:
         self._shortened_at = min(command.made_at, now())
         self._table.lease_end = min(self._table.lease_end, self._shortened_at + command.seconds)
         if self._watcher is not None:
             self._watcher.ring()  # it sleeps until the lease that was
 
-    def holding(self) -> said.Holding:
+    def holding(self) -> messages.Holding:
         """Everything that is held."""
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
-        return said.Holding(attempts, os.getpid(), gpuyard.__version__)
+        return messages.Holding(attempts, os.getpid(), gpuyard.__version__)
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
         """What the next one needs for `continue_from`: all attempts, and those that wait, are queued and are starting."""
@@ -331,16 +330,16 @@ class Holder:
     @property
     def helpers(self) -> list[int]:
         """Children that belong to no attempt; the next one waits for them."""
-        return list(self._kin.helpers)
+        return list(self._process_tree.helpers)
 
     def _tell(self, attempt: Attempt) -> None:
         """Say again how it stands."""
         if attempt.end is not None:
             self._events.append(attempt.end)
-        elif attempt.phase is Phase.WAITING:
-            self._events.append(said.Prepared(attempt.key, attempt.port))
+        elif attempt.phase is ProcessPhase.WAITING:
+            self._events.append(messages.Prepared(attempt.key, attempt.port))
         elif not self._is_to_begin(attempt.key):
-            self._events.append(said.Launched(attempt.key, attempt.pid, attempt.at))
+            self._events.append(messages.Launched(attempt.key, attempt.pid, attempt.at))
 
     def _launch(self, launches: list[Launch]) -> None:
         """Begin new attempts."""
@@ -354,12 +353,12 @@ class Holder:
                 attempt.port = _free_port()
                 self._waiting[launch.key] = launch
                 self._memory.note(attempt)
-                self._events.append(said.Prepared(launch.key, attempt.port))
+                self._events.append(messages.Prepared(launch.key, attempt.port))
             elif launch.lease:
                 self._fence(attempt)
                 self._start_clock(attempt)
                 self._memory.note(attempt)
-                self._events.append(said.Launched(launch.key, 0, attempt.at))
+                self._events.append(messages.Launched(launch.key, 0, attempt.at))
             elif not launch.argv and not launch.shell:
                 self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
             else:
@@ -380,13 +379,13 @@ class Holder:
                 self._queued_until[launch.key] = now() + launch.launch_seconds
                 self._set_timer(self._attempts[launch.key])
 
-    def _is_to_begin(self, key: Key) -> bool:
+    def _is_to_begin(self, key: AttemptKey) -> bool:
         """It is launched, and its command does not run yet."""
         return key in self._starting or key in self._queue
 
     def _starters_made(self) -> None:
         self._order_queued()
-        if self._kin.has_unclear:
+        if self._process_tree.has_unclear:
             self._sweep()
 
     def _order_queued(self) -> None:
@@ -431,7 +430,7 @@ class Holder:
             self._not_launched(attempt, str(error))
             return
         self._fence(attempt)
-        self._kin.commands[attempt.pid] = attempt
+        self._process_tree.commands[attempt.pid] = attempt
         self._listen_to(it, 0 if starter.order(order) else select.EPOLLOUT)
         self._set_timer(attempt)
 
@@ -445,7 +444,7 @@ class Holder:
             if descriptor in self._lines:
                 self._hear_starter(self._lines[descriptor])
 
-    def _hear_starter(self, key: Key) -> None:
+    def _hear_starter(self, key: AttemptKey) -> None:
         """See whether a starter has become its command."""
         it = self._starting[key]
         attempt, launch, starter = it
@@ -479,13 +478,13 @@ class Holder:
         it.starter.close()
 
     def _began(self, attempt: Attempt) -> None:
-        attempt.phase = Phase.RUNNING
+        attempt.phase = ProcessPhase.RUNNING
         attempt.at = time.time()
         attempt.begins_by = None
         self._start_clock(attempt)
         self._memory.note(attempt)
-        self._kin.look_anew()
-        self._events.append(said.Launched(attempt.key, attempt.pid, attempt.at))
+        self._process_tree.invalidate()
+        self._events.append(messages.Launched(attempt.key, attempt.pid, attempt.at))
         if attempt.key in self._suspend_later:
             self._suspend_later.discard(attempt.key)
             self._suspend(attempt.key)
@@ -504,26 +503,30 @@ class Holder:
 
     def _forget_starter(self, attempt: Attempt) -> None:
         """It never becomes a command, and is gone soon, or when what it waits for answers."""
-        self._kin.commands.pop(attempt.pid, None)
+        self._process_tree.commands.pop(attempt.pid, None)
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
         self._given_up[attempt.pid] = attempt.key
-        self._kin.helpers.add(attempt.pid)
+        self._process_tree.helpers.add(attempt.pid)
 
     def _too_late(self, attempt: Attempt) -> None:
         """The scheduler may have given it to another node already; that is nobody's failure."""
         sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
-        self._never_began(attempt, said.Ended(attempt.key, Ending.FENCED, None, None, time.time(), sentence))
+        self._never_began(
+            attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
+        )
 
     def _not_launched(self, attempt: Attempt, sentence: str) -> None:
-        self._never_began(attempt, said.NotLaunched(attempt.key, sentence, time.time()))
+        self._never_began(attempt, messages.NotLaunched(attempt.key, sentence, time.time()))
 
     def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
         """Its node is at fault and not the task: it is reported as lost, which costs none of its retries."""
-        self._never_began(attempt, said.Ended(attempt.key, Ending.LOST, None, None, time.time(), no_starter(launch)))
+        self._never_began(
+            attempt, messages.ProcessEnded(attempt.key, AttemptEnding.LOST, None, None, time.time(), no_starter(launch))
+        )
 
-    def _never_began(self, attempt: Attempt, end: said.Ended | said.NotLaunched) -> None:
-        attempt.phase = Phase.ENDED
+    def _never_began(self, attempt: Attempt, end: messages.ProcessEnded | messages.NotLaunched) -> None:
+        attempt.phase = ProcessPhase.ENDED
         attempt.begins_by = None
         attempt.end = end
         if (slot := self._slots.pop(attempt.key, None)) is not None:
@@ -538,71 +541,71 @@ class Holder:
         self._memory.note(attempt)
         self._events.append(attempt.end)
 
-    def _start(self, command: said.Start) -> None:
+    def _start(self, command: messages.Start) -> None:
         attempt = self._attempts.get(command.key)
         if attempt is None:
-            self._events.append(said.NotHeld(command.key))
+            self._events.append(messages.NotHeld(command.key))
             return
         launch = self._waiting.pop(command.key, None)
         if launch is None:
             self._tell(attempt)
             return
-        attempt.phase = Phase.RUNNING
+        attempt.phase = ProcessPhase.RUNNING
         self._memory.note(attempt)
         env = launch.env | command.env
         self._run([_with_env(launch, env)])
 
-    def _stop(self, command: said.Stop) -> None:
+    def _stop(self, command: messages.StopAttempt) -> None:
         attempt = self._attempts.get(command.key)
         if attempt is None:
-            self._events.append(said.NotHeld(command.key))
+            self._events.append(messages.NotHeld(command.key))
         elif attempt.end is not None:
             self._events.append(attempt.end)
         else:
-            self._end(attempt, Ending.STOPPED, command.grace_seconds)
+            self._end(attempt, AttemptEnding.STOPPED, command.grace_seconds)
 
-    def _suspend(self, key: Key) -> None:
+    def _suspend(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
-            self._events.append(said.NotHeld(key))
+            self._events.append(messages.NotHeld(key))
         elif attempt.end is not None:
             self._events.append(attempt.end)
-        elif attempt.phase is Phase.SUSPENDED:
-            self._events.append(said.SuspendedNow(key))
+        elif attempt.phase is ProcessPhase.SUSPENDED:
+            self._events.append(messages.SuspendedNow(key))
         elif self._is_to_begin(key):
             self._suspend_later.add(key)
-        elif attempt.phase is Phase.RUNNING and attempt.stopping is None and not attempt.command_ended:
+        elif attempt.phase is ProcessPhase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
             for _ in range(SUSPEND_ROUNDS):  # one of them may have forked before it stood still
-                self._kin.look_anew()
-                new = self._kin.family(attempt) - stopped
+                self._process_tree.invalidate()
+                new = self._process_tree.family(attempt) - stopped
                 if not new:
                     break
-                self._kin.signal(new, signal.SIGSTOP)
+                self._process_tree.signal(new, signal.SIGSTOP)
                 stopped |= new
-            attempt.phase = Phase.SUSPENDED
+            attempt.phase = ProcessPhase.SUSPENDED
             if attempt.times_out_at is not None:
                 attempt.seconds_left = max(0.0, attempt.times_out_at - now())
                 attempt.times_out_at = None
             self._memory.note(attempt)
-            self._events.append(said.SuspendedNow(key))
+            self._events.append(messages.SuspendedNow(key))
 
-    def _resume(self, key: Key) -> None:
+    def _resume(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)
         if attempt is None:
-            self._events.append(said.NotHeld(key))
+            self._events.append(messages.NotHeld(key))
         elif attempt.end is not None:
             self._events.append(attempt.end)
-        elif attempt.phase is not Phase.WAITING:
+        elif attempt.phase is not ProcessPhase.WAITING:
             self._suspend_later.discard(key)
-            if attempt.phase is Phase.SUSPENDED:
-                attempt.phase = Phase.RUNNING
+            if attempt.phase is ProcessPhase.SUSPENDED:
+                attempt.phase = ProcessPhase.RUNNING
                 self._start_clock(attempt)
-                self._kin.signal(self._kin.family(attempt), signal.SIGCONT)
+                self._process_tree.signal(self._process_tree.family(attempt), signal.SIGCONT)
                 self._memory.note(attempt)
-            self._events.append(said.ResumedNow(key))
+            self._events.append(messages.ResumedNow(key))
 
-    def _forget(self, keys: tuple[Key, ...]) -> None:
+    def _forget(self, keys: tuple[AttemptKey, ...]) -> None:
         gone = []
         for key in keys:
             attempt = self._attempts.get(key)
@@ -617,7 +620,7 @@ class Holder:
     def seconds_to_next(self) -> float | None:
         """When there is something to do although nothing happens; none: never."""
         instants = [instant] if (instant := self._timers.next()) is not None else []
-        if self._kin.commands or self._memory.has_pending:
+        if self._process_tree.commands or self._memory.has_pending:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
         if self._fenced:
             instants.append(self._table.lease_end)
@@ -641,10 +644,10 @@ class Holder:
         if self._fenced and self._table.lease_end <= at:
             fenced, self._fenced = self._fenced, {}
             for attempt in fenced.values():
-                self._end(attempt, Ending.FENCED, 0.0)
+                self._end(attempt, AttemptEnding.FENCED, 0.0)
         if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
             self._checked_output_at = at
-            for attempt in self._kin.commands.values():
+            for attempt in self._process_tree.commands.values():
                 _trim(attempt)
             self._look_at_unwatched()
 
@@ -656,15 +659,15 @@ class Holder:
         if over:
             self._sweep()
 
-    def _extend(self, command: said.Extend) -> None:
-        self._events.append(said.Extended(command.key))
+    def _extend(self, command: messages.Extend) -> None:
+        self._events.append(messages.Extended(command.key))
         attempt = self._attempts.get(command.key)
         if attempt is None or attempt.end is not None or attempt.stopping is not None:
             return
         attempt.times_out_at = attempt.seconds_left = None
         if command.seconds_left:
             attempt.seconds_left = max(0.0, command.made_at + command.seconds_left - now())
-        if attempt.phase is Phase.RUNNING and not self._is_to_begin(command.key):
+        if attempt.phase is ProcessPhase.RUNNING and not self._is_to_begin(command.key):
             self._start_clock(attempt)
         self._memory.note(attempt)
 
@@ -697,10 +700,10 @@ class Holder:
                 return
         if attempt.times_out_at is not None and attempt.times_out_at <= at:
             attempt.times_out_at = None
-            self._end(attempt, Ending.TIMED_OUT, attempt.grace_seconds)
+            self._end(attempt, AttemptEnding.TIMED_OUT, attempt.grace_seconds)
         if attempt.kill_at is not None and attempt.kill_at <= at and attempt.end is None:
-            self._kin.look_anew()
-            self._kin.signal(self._kin.family(attempt), signal.SIGKILL)
+            self._process_tree.invalidate()
+            self._process_tree.signal(self._process_tree.family(attempt), signal.SIGKILL)
             if attempt.cgroup:
                 self._cgroups.kill(attempt.key)
             # Again after a while: one of them may have been forking, or can not be killed just now.
@@ -712,7 +715,7 @@ class Holder:
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
-    def _end(self, attempt: Attempt, reason: Ending, grace_seconds: float) -> None:
+    def _end(self, attempt: Attempt, reason: AttemptEnding, grace_seconds: float) -> None:
         """Begin to end an attempt. The first reason counts; a shorter grace counts also later."""
         if not self._has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
             if attempt.end is None:
@@ -733,10 +736,10 @@ class Holder:
             self._do_what_is_due(attempt, now())
             return
         if is_first:
-            family = self._kin.family(attempt)
-            self._kin.signal(family, signal.SIGTERM)
-            if attempt.phase is Phase.SUSPENDED:
-                self._kin.signal(family, signal.SIGCONT)
+            family = self._process_tree.family(attempt)
+            self._process_tree.signal(family, signal.SIGTERM)
+            if attempt.phase is ProcessPhase.SUSPENDED:
+                self._process_tree.signal(family, signal.SIGCONT)
         self._set_timer(attempt)
 
     def reap(self) -> None:
@@ -752,14 +755,14 @@ class Holder:
             pid = found.si_pid
             if pid == self.watcher_pid:
                 self._lose_watcher()
-            known = self._kin.commands.get(pid)
+            known = self._process_tree.commands.get(pid)
             if known is not None and known.key in self._starting:
                 self._hear_starter(known.key)
-                known = self._kin.commands.get(pid)
+                known = self._process_tree.commands.get(pid)
             if known is not None:  # should we be killed now, the next supervisor knows how it ended
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
-            attempt = self._kin.waited_for(pid)
+            attempt = self._process_tree.waited_for(pid)
             if attempt is None:
                 self._lose_helper(pid)
             if attempt is not None:
@@ -769,14 +772,14 @@ class Holder:
                     attempt.signal = os.WTERMSIG(status)
                 else:
                     attempt.exit_code = os.WEXITSTATUS(status)
-                self._kin.sweeping[attempt.key] = attempt
-        if over or self._kin.sweeping:
+                self._process_tree.sweeping[attempt.key] = attempt
+        if over or self._process_tree.sweeping:
             self._sweep()
 
     def _lose_helper(self, pid: int) -> None:
         """A child is gone that ran no command."""
         if (key := self._given_up.pop(pid, None)) is not None:
-            self._kin.helpers.discard(pid)
+            self._process_tree.helpers.discard(pid)
             self._cgroups.close(key)
         elif self._starters.lose(pid):
             self._order_queued()
@@ -785,7 +788,7 @@ class Holder:
         """An adopted command is over."""
         self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
-        self._kin.look_anew()  # where it ended after the table was read, it would count as left behind by itself
+        self._process_tree.invalidate()  # where it ended after the table was read, it would count as left behind by itself
         self._sweep()
 
     def _clear_exits(self) -> None:
@@ -795,20 +798,20 @@ class Holder:
 
     def _sweep(self) -> None:
         """Finish those whose command is over and who left nothing behind; end what the others left."""
-        if not self._kin.sweeping:
+        if not self._process_tree.sweeping:
             return
-        self._kin.look_for_leftovers()
-        if any(attempt.kill_at is not None for attempt in self._kin.sweeping.values()):
-            self._kin.look_anew()
-        for attempt in list(self._kin.sweeping.values()):
-            if self._kin.left_nothing(attempt):
+        self._process_tree.look_for_leftovers()
+        if any(attempt.kill_at is not None for attempt in self._process_tree.sweeping.values()):
+            self._process_tree.invalidate()
+        for attempt in list(self._process_tree.sweeping.values()):
+            if self._process_tree.left_nothing(attempt):
                 self._finish(attempt, self._own_ending(attempt))
                 continue
-            if self._kin.is_unclear(attempt):
+            if self._process_tree.is_unclear(attempt):
                 self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
                 continue
-            left = self._kin.family(attempt)
-            if not left and self._kin.may_have_left_unclear(attempt):
+            left = self._process_tree.family(attempt)
+            if not left and self._process_tree.may_have_left_unclear(attempt):
                 self._timers.set(attempt.key, now() + LOOK_FOR_EXIT_SECONDS)
                 continue
             if not left:
@@ -816,24 +819,24 @@ class Holder:
             elif attempt.kill_at is None:
                 attempt.message = attempt.message or f"Its command left {len(left)} running, which were ended."
                 attempt.kill_at = now() + attempt.grace_seconds
-                self._kin.signal(left, signal.SIGTERM)
-                self._kin.signal(left, signal.SIGCONT)
+                self._process_tree.signal(left, signal.SIGTERM)
+                self._process_tree.signal(left, signal.SIGCONT)
                 self._memory.note(attempt)
             if attempt.end is None:
                 self._set_timer(attempt)
 
-    def _own_ending(self, attempt: Attempt) -> Ending:
+    def _own_ending(self, attempt: Attempt) -> AttemptEnding:
         if attempt.stopping is not None:
             return attempt.stopping
         if attempt.exit_code is None and attempt.signal is None:
-            return Ending.LOST
-        return Ending.SUCCEEDED if attempt.exit_code == 0 else Ending.FAILED
+            return AttemptEnding.LOST
+        return AttemptEnding.SUCCEEDED if attempt.exit_code == 0 else AttemptEnding.FAILED
 
-    def _finish(self, attempt: Attempt, ending: Ending) -> None:
+    def _finish(self, attempt: Attempt, ending: AttemptEnding) -> None:
         slot = self._slots.pop(attempt.key, None)
-        if slot is not None and self._table.take(slot) and ending is not Ending.SUCCEEDED:
-            ending = Ending.FENCED
-        for of_open_ones in (self._kin.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
+        if slot is not None and self._table.take(slot) and ending is not AttemptEnding.SUCCEEDED:
+            ending = AttemptEnding.FENCED
+        for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
             of_open_ones.pop(attempt.key, None)
         self._suspend_later.discard(attempt.key)
         self._unreported.pop(attempt.key, None)
@@ -844,15 +847,15 @@ class Holder:
         if not attempt.ours:
             self._clear_exits()
         _trim(attempt)
-        attempt.phase = Phase.ENDED
+        attempt.phase = ProcessPhase.ENDED
         attempt.times_out_at = attempt.kill_at = attempt.seconds_left = attempt.begins_by = None
-        attempt.end = Ended(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
+        attempt.end = ProcessEnded(attempt.key, ending, attempt.exit_code, attempt.signal, time.time(), attempt.message)
         self._memory.note(attempt)
         self._events.append(attempt.end)
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
-    def _find_slots(self) -> set[Key]:
+    def _find_slots(self) -> set[AttemptKey]:
         """Go on with the slots of the one before us, so that no fenced attempt is without one. Which ones were struck."""
         fenced = list(self._table.fenced())
         self._slots = {entry.key: entry.slot for entry in fenced}
@@ -890,25 +893,25 @@ class Holder:
 
     def _fork_watcher(self) -> None:
         self._watcher = fork_watcher(self._table, self._mark)
-        self._kin.helpers.add(self._watcher.pid)
+        self._process_tree.helpers.add(self._watcher.pid)
 
     def _lose_watcher(self) -> None:
         """Somebody ended the watcher; fenced attempts need another one."""
         assert self._watcher is not None
         os.close(self._watcher.bell)
-        self._kin.helpers.discard(self._watcher.pid)
+        self._process_tree.helpers.discard(self._watcher.pid)
         self._watcher = None
         if not self._table.is_empty:
             self._fork_watcher()
 
     # --- the end of a turn --------------------------------------------------------------------------------------------
 
-    def end_turn(self) -> list[said.Event]:
+    def end_turn(self) -> list[messages.SupervisorEvent]:
         """Put on disk what became so, and hand out what is to be told.
 
         A full disk keeps nobody waiting: the ends are told, and written down when there is space again.
         """
-        self._kin.look_anew()
+        self._process_tree.invalidate()
         try:
             self._memory.write()
             self._exits.noted()

@@ -13,7 +13,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 
 class Cgroups:
@@ -22,7 +22,7 @@ class Cgroups:
     def __init__(self, mark: str) -> None:
         self._base = base_of(mark)
 
-    def open(self, key: Key) -> Path | None:
+    def open(self, key: AttemptKey) -> Path | None:
         """Make a group for an attempt; none: this machine does not let us."""
         if self._base is None:
             return None
@@ -36,7 +36,7 @@ class Cgroups:
             return None
         return folder
 
-    def members(self, key: Key) -> set[int]:
+    def members(self, key: AttemptKey) -> set[int]:
         """All processes of an attempt's group, and of groups that it made below."""
         pids: set[int] = set()
         if self._base is None:
@@ -46,20 +46,20 @@ class Cgroups:
                 pids |= {int(pid) for pid in (path / "cgroup.procs").read_bytes().split()}
         return pids - {0}  # processes of another pid namespace show as 0
 
-    def kill(self, key: Key) -> None:
+    def kill(self, key: AttemptKey) -> None:
         """End everything in it at once, also what is just being born."""
         if self._base is not None:
             with suppress(OSError):
                 _write(self._folder(key) / "cgroup.kill", "1")
 
-    def close(self, key: Key) -> None:
+    def close(self, key: AttemptKey) -> None:
         """Take the group away."""
         if self._base is not None:
             for path in (*reversed(self._below(key)), self._folder(key)):
                 with suppress(OSError):
                     path.rmdir()
 
-    def owner(self, pid: int) -> Key | None:
+    def owner(self, pid: int) -> AttemptKey | None:
         """The attempt in whose group a process is."""
         return owner_of(pid, self._base.name) if self._base is not None and self._base.exists() else None
 
@@ -69,11 +69,11 @@ class Cgroups:
             with suppress(OSError):
                 self._base.rmdir()
 
-    def _folder(self, key: Key) -> Path:
+    def _folder(self, key: AttemptKey) -> Path:
         assert self._base is not None
         return self._base / ".".join(map(str, key))
 
-    def _below(self, key: Key) -> list[Path]:
+    def _below(self, key: AttemptKey) -> list[Path]:
         """Groups that the attempt made itself, which hardly any does: the count of links says so without a search."""
         folder = self._folder(key)
         with suppress(OSError):
@@ -82,14 +82,14 @@ class Cgroups:
         return []
 
 
-def owner_of(pid: int, base: str) -> Key | None:
+def owner_of(pid: int, base: str) -> AttemptKey | None:
     """The attempt in whose group a process is, of those below a folder of this name."""
     with suppress(OSError):
         own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
         _, found, rest = own.partition(f"/{base}/")
         numbers = rest.strip().partition("/")[0].split(".")
-        if found and len(numbers) == len(Key._fields) and all(number.isdigit() for number in numbers):
-            return Key(*map(int, numbers))
+        if found and len(numbers) == len(AttemptKey._fields) and all(number.isdigit() for number in numbers):
+            return AttemptKey(*map(int, numbers))
     return None
 
 

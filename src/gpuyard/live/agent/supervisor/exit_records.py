@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuyard.live.agent.supervisor import exit_keeper, paths, proc
-from gpuyard.live.agent.supervisor.proc import Born
+from gpuyard.live.agent.supervisor.proc import ProcessStart
 
 PATIENCE_SECONDS = 60.0
 """How long an end waits for a keeper that does not write it down: it may be stopped, or its disk may be full."""
@@ -32,7 +32,7 @@ class Exit(NamedTuple):
     signal: int | None
 
 
-class Exits:
+class ExitRecords:
     """The two files of a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -49,7 +49,7 @@ class Exits:
         self._written_bytes = os.fstat(self._descriptor).st_size
         self._take(os.pread(self._descriptor, self._written_bytes, 0))
 
-    def note(self, pid: int, born: Born, exited: bool, status: int) -> None:
+    def note(self, pid: int, born: ProcessStart, exited: bool, status: int) -> None:
         """A child of ours is about to be reaped."""
         line = b"%d %d 0 %d -\n" % (pid, born[0], status) if exited else b"%d %d 0 - %d\n" % (pid, born[0], status)
         with suppress(OSError):  # a full disk: it is in our memory, as ever
@@ -62,7 +62,7 @@ class Exits:
                 os.ftruncate(self._descriptor, 0)
                 self._written_bytes = 0
 
-    def find(self, pid: int, born: Born) -> Exit | None:
+    def find(self, pid: int, born: ProcessStart) -> Exit | None:
         """How this very process ended; none: no keeper has said."""
         self._read()
         return next((it for it in self._exits.get(pid, ()) if born[0] <= it.began <= born[1]), None)
@@ -95,7 +95,7 @@ class Exits:
         return len(whole)
 
 
-def is_kept(pid: int, born: Born, folder: Path) -> bool:
+def is_kept(pid: int, born: ProcessStart, folder: Path) -> bool:
     """Whether a process is over and its keeper has not reaped it yet: then its end is about to be written down."""
     found = proc.process(pid)
     if found is None or found.parent <= 1 or not born[0] <= found.began <= born[1]:

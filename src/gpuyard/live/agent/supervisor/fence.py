@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 from gpuyard.live.agent.supervisor import proc
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.process_tag import owners
 
 SLOTS = 4096
@@ -36,17 +36,17 @@ _SLOT = struct.Struct("=QQQQQQQ")
 _STRUCK_IN_SLOT = 48
 
 
-class Fenced(NamedTuple):
+class FencedAttempt(NamedTuple):
     """One slot in use."""
 
     slot: int
     pid: int
-    born: proc.Born
-    key: Key
+    born: proc.ProcessStart
+    key: AttemptKey
     struck: bool
 
 
-class Table:
+class FenceTable:
     """The shared file. Every field is written by one side only: `struck` by the watcher, the rest by the supervisor."""
 
     def __init__(self, path: Path) -> None:
@@ -97,7 +97,7 @@ class Table:
         """Nothing is fenced, as far as the supervisor knows."""
         return len(self._free) == SLOTS
 
-    def put(self, key: Key, pid: int, born: proc.Born) -> int:
+    def put(self, key: AttemptKey, pid: int, born: proc.ProcessStart) -> int:
         """Fence a process; the answer is its slot."""
         slot = self._free.pop()
         _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, *born, *key, 0)
@@ -114,15 +114,15 @@ class Table:
         """Say, before it is done, that the watcher ended this one."""
         _NUMBER.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _STRUCK_IN_SLOT, 1)
 
-    def fenced(self) -> Iterator[Fenced]:
+    def fenced(self) -> Iterator[FencedAttempt]:
         """The slots in use."""
         for slot in range(SLOTS):
             pid, first, last, task, attempt, origin, struck = self._read(slot)
             if pid:
-                yield Fenced(slot, pid, (first, last), Key(task, attempt, origin), struck != 0)
+                yield FencedAttempt(slot, pid, (first, last), AttemptKey(task, attempt, origin), struck != 0)
 
 
-class Watcher(NamedTuple):
+class FenceWatcher(NamedTuple):
     """The watcher, as its supervisor sees it."""
 
     pid: int
@@ -134,7 +134,7 @@ class Watcher(NamedTuple):
         os.eventfd_write(self.bell, 1)
 
 
-def fork_watcher(table: Table, mark: str) -> Watcher:
+def fork_watcher(table: FenceTable, mark: str) -> FenceWatcher:
     """Start the watcher. It has the table mapped, and keeps nothing else of the supervisor open."""
     bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     supervisor = os.pidfd_open(os.getpid())
@@ -142,17 +142,17 @@ def fork_watcher(table: Table, mark: str) -> Watcher:
     if pid == 0:
         _be_the_watcher(table, mark, bell, supervisor)
     os.close(supervisor)
-    return Watcher(pid, bell)
+    return FenceWatcher(pid, bell)
 
 
-def _be_the_watcher(table: Table, mark: str, bell: int, supervisor: int) -> NoReturn:
+def _be_the_watcher(table: FenceTable, mark: str, bell: int, supervisor: int) -> NoReturn:
     status = 1
     try:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.setsid()
-        proc.call_ourselves("gpuyard-fence")
+        proc.set_process_name("gpuyard-fence")
         for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
             if descriptor > 2 and descriptor not in {bell, supervisor}:
                 with suppress(OSError):  # the one that listed the folder is closed already
@@ -165,7 +165,7 @@ def _be_the_watcher(table: Table, mark: str, bell: int, supervisor: int) -> NoRe
         os._exit(status)
 
 
-def watch(table: Table, mark: str, bell: int, supervisor: int) -> None:
+def watch(table: FenceTable, mark: str, bell: int, supervisor: int) -> None:
     """End what is fenced when the lease is over; return when there is nothing left to watch for."""
     generation = table.generation
     poll = select.poll()
@@ -192,7 +192,7 @@ def watch(table: Table, mark: str, bell: int, supervisor: int) -> None:
                 poll.unregister(supervisor)
 
 
-def _strike(table: Table, mark: str, fenced: list[Fenced]) -> bool:
+def _strike(table: FenceTable, mark: str, fenced: list[FencedAttempt]) -> bool:
     """End everything that is left of these. Whether there was anything."""
     processes, marked = _look(mark) if fenced else ({}, {})
     groups = Cgroups(mark)
@@ -207,7 +207,7 @@ def _strike(table: Table, mark: str, fenced: list[Fenced]) -> bool:
     return found
 
 
-def _somebody_lives(mark: str, fenced: list[Fenced]) -> bool:
+def _somebody_lives(mark: str, fenced: list[FencedAttempt]) -> bool:
     """Whether anything is left of these; a command may be over and what it started may not be."""
     if any(proc.is_alive(entry.pid, entry.born) for entry in fenced):
         return True
@@ -215,7 +215,7 @@ def _somebody_lives(mark: str, fenced: list[Fenced]) -> bool:
     return any(proc.family(processes, entry.pid, entry.born, marked.get(entry.key, ())) for entry in fenced)
 
 
-def _look(mark: str) -> tuple[dict[int, proc.Process], dict[Key, list[int]]]:
+def _look(mark: str) -> tuple[dict[int, proc.Process], dict[AttemptKey, list[int]]]:
     """The process table, and who in it carries the mark of which attempt."""
     processes = proc.all_processes()
     return processes, owners(mark, processes)

@@ -45,7 +45,7 @@ _PAGE = 4096
 """Starters share their launcher's memory until they write to it, so they use little: a page costs microseconds."""
 _SCORE = "/proc/self/oom_score_adj"
 
-Order = tuple[
+LaunchOrder = tuple[
     tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str
 ]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group
 Failure = tuple[str, int, str]
@@ -95,7 +95,7 @@ def start(line: "_socket.socket", *, rehearsed: bool = False) -> None:
         os._exit(127)
 
 
-def _read(line: "_socket.socket") -> Order | None:
+def _read(line: "_socket.socket") -> LaunchOrder | None:
     """The order; none: the supervisor is gone."""
     content = b""
     while len(content) < LENGTH_BYTES or len(content) < LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "big"):
@@ -103,7 +103,7 @@ def _read(line: "_socket.socket") -> Order | None:
         if not more:
             return None
         content += more
-    order: Order = marshal.loads(content[LENGTH_BYTES:])  # noqa: S302 - from our own supervisor
+    order: LaunchOrder = marshal.loads(content[LENGTH_BYTES:])  # noqa: S302 - from our own supervisor
     return order
 
 
@@ -120,7 +120,7 @@ def _rehearse() -> None:
         return
 
 
-def _carry_out(order: Order, line: "_socket.socket") -> Failure:
+def _carry_out(order: LaunchOrder, line: "_socket.socket") -> Failure:
     """Become the command; what comes back is why not."""
     argv, env, folder, uid, gid, groups, output, group = order
     step = OUTPUT

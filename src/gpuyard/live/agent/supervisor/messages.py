@@ -22,7 +22,7 @@ DEFAULT_LAUNCH_SECONDS = 30.0
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
-class Key(NamedTuple):
+class AttemptKey(NamedTuple):
     """Which attempt: two schedulers that use the same numbers have different origins."""
 
     task: int
@@ -30,21 +30,21 @@ class Key(NamedTuple):
     origin: int = 0
 
 
-class Message(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type", omit_defaults=True):
+class SupervisorMessage(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type", omit_defaults=True):
     """Base of everything that is said."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-class Launch(Message, frozen=True):
+class Launch(SupervisorMessage, frozen=True):
     """Run an attempt. Safe to repeat: a key that is held already is not run again, only told of again.
 
     The supervisor adds the variables by which it knows its processes (`GPUYARD_TASK_ID`, `GPUYARD_ATTEMPT`,
     `GPUYARD_MARK`); everything else of the environment is as given here.
     """
 
-    key: Key
+    key: AttemptKey
     argv: tuple[str, ...] = ()
     """The command and its arguments; empty: `shell` is meant."""
     shell: str = ""
@@ -69,51 +69,51 @@ class Launch(Message, frozen=True):
     wait: bool = False
     """Only prepare it (one part of a gang), and run it at `Start`."""
     lease: bool = False
-    """No process at all: it is held and listed, and `Stop` or its time-out ends it."""
+    """No process at all: it is held and listed, and `StopAttempt` or its time-out ends it."""
     cgroup: bool = False
     """Put it into a control group of its own, where the machine lets us: nothing can hide there (`cgroup.py`)."""
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS
     """How long its work dir, its output and its command may take to open; after that it is not launched."""
 
 
-class Start(Message, frozen=True):
+class Start(SupervisorMessage, frozen=True):
     """Run an attempt that was prepared."""
 
-    key: Key
+    key: AttemptKey
     env: dict[str, str] = {}
     """Goes over what the launch said: who is the gang's master, and the like."""
 
 
-class Stop(Message, frozen=True):
+class StopAttempt(SupervisorMessage, frozen=True, tag="Stop"):
     """End an attempt: TERM to all of its processes, and after the grace KILL."""
 
-    key: Key
+    key: AttemptKey
     grace_seconds: float = DEFAULT_GRACE_SECONDS
 
 
-class Suspend(Message, frozen=True):
+class Suspend(SupervisorMessage, frozen=True):
     """Stop all processes of an attempt where they are."""
 
-    key: Key
+    key: AttemptKey
 
 
-class Resume(Message, frozen=True):
+class Resume(SupervisorMessage, frozen=True):
     """Let them go on."""
 
-    key: Key
+    key: AttemptKey
 
 
-class Extend(Message, frozen=True):
+class Extend(SupervisorMessage, frozen=True):
     """An attempt has another time-out than it was launched with."""
 
-    key: Key
+    key: AttemptKey
     seconds_left: float
     """From when this was made. 0: it has none any more."""
     made_at: float = msgspec.field(default_factory=now)
     """On the boot clock: it may be said again later."""
 
 
-class Renew(Message, frozen=True):
+class Renew(SupervisorMessage, frozen=True):
     """The scheduler was heard of: all fenced attempts may go on for so long. A shorter lease never cuts a longer one.
 
     It counts from when it was made, not from when it is read: a supervisor that was stopped for a minute finds old ones
@@ -125,7 +125,7 @@ class Renew(Message, frozen=True):
     """On the boot clock, which is the same in every process of a machine."""
 
 
-class Shorten(Message, frozen=True):
+class Shorten(SupervisorMessage, frozen=True):
     """Fenced attempts go on for no longer than this, whatever they were allowed before it was made.
 
     An agent that is stopped on purpose leaves a long lease behind. When the next one is back the scheduler counts again,
@@ -137,44 +137,56 @@ class Shorten(Message, frozen=True):
     """On the boot clock; renewals that were made earlier and are read later have no effect."""
 
 
-class Forget(Message, frozen=True):
+class ForgetAttempts(SupervisorMessage, frozen=True, tag="Forget"):
     """The ends of these attempts are durable elsewhere. What has not ended is not forgotten."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[AttemptKey, ...]
 
 
-class List(Message, frozen=True):
+class ListAttempts(SupervisorMessage, frozen=True, tag="List"):
     """Say once what is held; the answer is `Holding`."""
 
 
-class Subscribe(Message, frozen=True):
+class Subscribe(SupervisorMessage, frozen=True):
     """Answer with `Holding` now and send every event from here on."""
 
 
-class Ping(Message, frozen=True):
+class Ping(SupervisorMessage, frozen=True):
     """Say `Pong`: the supervisor is there and its loop turns."""
 
 
-class Replace(Message, frozen=True):
+class Replace(SupervisorMessage, frozen=True):
     """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
 
 
-Command = (
-    Launch | Start | Stop | Suspend | Resume | Extend | Renew | Shorten | Forget | List | Subscribe | Ping | Replace
+SupervisorCommand = (
+    Launch
+    | Start
+    | StopAttempt
+    | Suspend
+    | Resume
+    | Extend
+    | Renew
+    | Shorten
+    | ForgetAttempts
+    | ListAttempts
+    | Subscribe
+    | Ping
+    | Replace
 )
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
 
 
-class Ending(StrEnum):
+class AttemptEnding(StrEnum):
     """How an attempt ended, as far as its node can know."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     """By itself, with a non-zero exit code or a signal."""
     STOPPED = "stopped"
-    """Because of a `Stop`."""
+    """Because of a `StopAttempt`."""
     TIMED_OUT = "timed_out"
     FENCED = "fenced"
     """Its lease ran out."""
@@ -183,35 +195,35 @@ class Ending(StrEnum):
     NOT_LAUNCHED = "not_launched"
 
 
-class Launched(Message, frozen=True):
+class Launched(SupervisorMessage, frozen=True):
     """The attempt runs. A lease has no process, so its pid is 0."""
 
-    key: Key
+    key: AttemptKey
     pid: int
     at: float
 
 
-class Prepared(Message, frozen=True):
+class Prepared(SupervisorMessage, frozen=True):
     """The attempt waits for `Start`."""
 
-    key: Key
+    key: AttemptKey
     port: int
     """A TCP port that was free a moment ago, for the gang's rendezvous."""
 
 
-class NotLaunched(Message, frozen=True):
+class NotLaunched(SupervisorMessage, frozen=True):
     """The attempt could not be started; held like an end until it is forgotten."""
 
-    key: Key
+    key: AttemptKey
     message: str
     at: float
 
 
-class Ended(Message, frozen=True):
+class ProcessEnded(SupervisorMessage, frozen=True, tag="Ended"):
     """The attempt is over, and so is everything it left behind: its GPUs are free."""
 
-    key: Key
-    ending: Ending
+    key: AttemptKey
+    ending: AttemptEnding
     exit_code: int | None
     """Of the command, where it exited."""
     signal: int | None
@@ -221,41 +233,41 @@ class Ended(Message, frozen=True):
     """One sentence, where there is more to say."""
 
 
-class SuspendedNow(Message, frozen=True):
+class SuspendedNow(SupervisorMessage, frozen=True):
     """All its processes stand still."""
 
-    key: Key
+    key: AttemptKey
 
 
-class ResumedNow(Message, frozen=True):
+class ResumedNow(SupervisorMessage, frozen=True):
     """They go on."""
 
-    key: Key
+    key: AttemptKey
 
 
-class Extended(Message, frozen=True):
+class Extended(SupervisorMessage, frozen=True):
     """Its other time-out was heard."""
 
-    key: Key
+    key: AttemptKey
 
 
-class NotHeld(Message, frozen=True):
+class NotHeld(SupervisorMessage, frozen=True):
     """A command spoke of an attempt that is not here: never launched, or forgotten."""
 
-    key: Key
+    key: AttemptKey
 
 
-class NotReplaced(Message, frozen=True):
+class NotReplaced(SupervisorMessage, frozen=True):
     """The supervisor stays as it is, because the installed code does not start."""
 
     message: str
 
 
-class Pong(Message, frozen=True):
+class Pong(SupervisorMessage, frozen=True):
     """The answer to `Ping`."""
 
 
-class Phase(StrEnum):
+class ProcessPhase(StrEnum):
     """What an attempt does."""
 
     WAITING = "waiting"
@@ -265,11 +277,11 @@ class Phase(StrEnum):
     ENDED = "ended"
 
 
-class Held(Message, frozen=True):
-    """One attempt in the answer to `List`."""
+class HeldAttempt(SupervisorMessage, frozen=True, tag="Held"):
+    """One attempt in the answer to `ListAttempts`."""
 
-    key: Key
-    phase: Phase
+    key: AttemptKey
+    phase: ProcessPhase
     at: float
     """Since when it is held."""
     pid: int = 0
@@ -279,24 +291,24 @@ class Held(Message, frozen=True):
     port: int = 0
     """Of one that waits."""
     output: str = ""
-    end: Ended | NotLaunched | None = None
+    end: ProcessEnded | NotLaunched | None = None
 
 
-class Holding(Message, frozen=True):
+class Holding(SupervisorMessage, frozen=True):
     """Everything that is held, with the ends nobody has forgotten yet."""
 
-    attempts: tuple[Held, ...]
+    attempts: tuple[HeldAttempt, ...]
     pid: int
     """Of the supervisor."""
     version: str
     """Of gpuyard, when the supervisor began."""
 
 
-Event = (
+SupervisorEvent = (
     Launched
     | Prepared
     | NotLaunched
-    | Ended
+    | ProcessEnded
     | SuspendedNow
     | ResumedNow
     | Extended
@@ -313,11 +325,11 @@ T = TypeVar("T")
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 _ENCODER = msgspec.msgpack.Encoder()
-_COMMANDS, _EVENTS = msgspec.msgpack.Decoder(list[Command]), msgspec.msgpack.Decoder(list[Event])
+_COMMANDS, _EVENTS = msgspec.msgpack.Decoder(list[SupervisorCommand]), msgspec.msgpack.Decoder(list[SupervisorEvent])
 _WORDS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-def decode_commands(body: bytes) -> list[Command]:
+def decode_commands(body: bytes) -> list[SupervisorCommand]:
     """The commands of a frame, without those that only a newer agent knows. A frame of rubbish is a `ValueError`."""
     try:
         return _COMMANDS.decode(body)
@@ -325,7 +337,7 @@ def decode_commands(body: bytes) -> list[Command]:
         return _what_is_known(_COMMANDS, body)
 
 
-def decode_events(body: bytes) -> list[Event]:
+def decode_events(body: bytes) -> list[SupervisorEvent]:
     """The same for events, and a newer supervisor."""
     try:
         return _EVENTS.decode(body)
@@ -341,7 +353,7 @@ def _what_is_known(decoder: "msgspec.msgpack.Decoder[list[T]]", body: bytes) -> 
     return known
 
 
-def frame(messages: Iterable[Message]) -> bytes:
+def frame(messages: Iterable[SupervisorMessage]) -> bytes:
     """One write's worth of messages."""
     body = _ENCODER.encode(list(messages))
     return _LENGTH.pack(len(body)) + body

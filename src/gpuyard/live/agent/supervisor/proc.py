@@ -21,9 +21,9 @@ OOM_SCORE = -900
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-Born = tuple[int, int]
+ProcessStart = tuple[int, int]
 """The first and the last tick in which a process can have begun."""
-UNBORN: Born = (0, 0)
+UNBORN: ProcessStart = (0, 0)
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -63,7 +63,7 @@ def process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), is_over)
 
 
-def is_alive(pid: int, born: Born) -> bool:
+def is_alive(pid: int, born: ProcessStart) -> bool:
     """Whether this very process still does something."""
     found = process(pid)
     return found is not None and born[0] <= found.began <= born[1] and not found.is_over
@@ -118,7 +118,7 @@ def command_line(pid: int) -> bytes:
         os.close(descriptor)
 
 
-def family(table: dict[int, Process], pid: int, born: Born, roots: Iterable[int]) -> set[int]:
+def family(table: dict[int, Process], pid: int, born: ProcessStart, roots: Iterable[int]) -> set[int]:
     """All live processes of an attempt: its command's session, what else is known to be its own, and all below.
 
     The command itself may be gone; its pid is not given to anybody else while its session has members.
@@ -156,13 +156,13 @@ def become_subreaper() -> None:
         raise OSError(ctypes.get_errno(), "this kernel has no PR_SET_CHILD_SUBREAPER")
 
 
-def be_spared_from_oom() -> None:
+def lower_oom_score() -> None:
     """Ask the out-of-memory killer to choose others first; without the right to ask for that, nothing changes."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
-def call_ourselves(name: str) -> None:
+def set_process_name(name: str) -> None:
     """The name that `ps` and `top` show for this process."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 

@@ -19,24 +19,24 @@ from collections.abc import Callable, Iterable
 from gpuyard.live.agent.supervisor import proc, process_tag
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 
-class Kin:
+class ProcessTree:
     """Who belongs to whom."""
 
     def __init__(self, folder_mark: str, cgroups: Cgroups) -> None:
         self._mark = folder_mark
         self._cgroups = cgroups
-        self._leftovers: dict[int, Key | None] = {}
+        self._leftovers: dict[int, AttemptKey | None] = {}
         """Children that others left to us, and whose they are; none: they hide it."""
         self._unclear: list[int] = []
         """Of each child that looks like a starter that was not announced yet: when it began, in ticks."""
         self._table: dict[int, proc.Process] | None = None
-        self._marked: dict[Key, list[int]] | None = None
+        self._marked: dict[AttemptKey, list[int]] | None = None
         self.commands: dict[int, Attempt] = {}
         """By pid: commands that were not waited for yet, ours and adopted ones."""
-        self.sweeping: dict[Key, Attempt] = {}
+        self.sweeping: dict[AttemptKey, Attempt] = {}
         """Their command is over, something of them may not be."""
         self.helpers: set[int] = set()
         """Children of ours that belong to no attempt: the watcher, launchers, and starters without an attempt."""
@@ -48,12 +48,12 @@ class Kin:
     # --- what is known
 
     def table(self) -> dict[int, proc.Process]:
-        """The process table, read at most once between two calls of `look_anew`."""
+        """The process table, read at most once between two calls of `invalidate`."""
         if self._table is None:
             self._table = proc.all_processes()
         return self._table
 
-    def look_anew(self) -> None:
+    def invalidate(self) -> None:
         """What was read is old."""
         self._table = self._marked = None
 
@@ -127,14 +127,14 @@ class Kin:
         """Send a signal to members of a family just asked for."""
         proc.signal_all(set(pids), self.table(), number)
 
-    def find_commands(self) -> dict[Key, proc.Process]:
+    def find_commands(self) -> dict[AttemptKey, proc.Process]:
         """Of each attempt that runs, noted or not, whoever leads a session and carries its mark: the oldest one."""
         leaders = [found for found in self.table().values() if found.pid == found.session and not found.is_over]
         leaders.sort(key=lambda found: (found.began, found.pid))
         marked = process_tag.owners(self._mark, (leader.pid for leader in leaders))
         return {key: self.table()[pids[0]] for key, pids in marked.items()}
 
-    def _owner(self, pid: int) -> Key | None:
+    def _owner(self, pid: int) -> AttemptKey | None:
         open_ones = {attempt.key for attempt in self.commands.values()} | self.sweeping.keys()
         key = process_tag.owner(self._mark, pid) or self._cgroups.owner(pid)
         if key is not None:

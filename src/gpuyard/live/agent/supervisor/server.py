@@ -20,10 +20,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import messages as said
-from gpuyard.live.agent.supervisor import paths
+from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import Holder
+from gpuyard.live.agent.supervisor.attempts import AttemptHolder
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.exit_records import can_start_keeper, start_keeper
 
@@ -50,9 +49,9 @@ class Handover(msgspec.Struct):
     listener: int
     watcher_pid: int
     attempts: list[Attempt]
-    waiting: list[said.Launch]
-    queued: list[said.Launch] = []
-    starting: list[tuple[said.Launch, int]] = []
+    waiting: list[messages.Launch]
+    queued: list[messages.Launch] = []
+    starting: list[tuple[messages.Launch, int]] = []
     """With the sockets of their starters."""
     keeper: int = 0
     """Its pid; 0: handed over by code that did not say."""
@@ -60,22 +59,22 @@ class Handover(msgspec.Struct):
     """Children that belong to no attempt."""
 
 
-class Client:
+class SupervisorConnection:
     """One connection."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
-        self.frames = said.Frames()
+        self.frames = messages.Frames()
         self.unsent = bytearray()
         self.is_subscribed = False
         self.is_agent = False
         """It pings. Only agents do, and an agent starts the next supervisor when this one hangs up."""
 
 
-class Server:
+class SupervisorServer:
     """Serves one folder until nobody needs it."""
 
-    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: Holder, keeper: int) -> None:
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: AttemptHolder, keeper: int) -> None:
         self._folder = folder
         self._lock = lock
         self._listener = listener
@@ -87,9 +86,9 @@ class Server:
         self._look_for_keeper_at: float | None = None
         """The keeper is gone and none can be started: when to look again. Until then everything goes on."""
         self._selector = holder.selector
-        self._clients: set[Client] = set()
-        self._commands: deque[tuple[Client, said.Command]] = deque()
-        self._starts: list[said.Event] = []
+        self._clients: set[SupervisorConnection] = set()
+        self._commands: deque[tuple[SupervisorConnection, messages.SupervisorCommand]] = deque()
+        self._starts: list[messages.SupervisorEvent] = []
         """News of starts that nobody was told yet."""
         self._tell_starts_at = 0.0
         self._lonely_since = now()
@@ -106,7 +105,7 @@ class Server:
         while not self._is_over:
             self._register_adopted()
             for key, mask in self._selector.select(self._seconds_to_wait()):
-                if isinstance(key.data, Client):
+                if isinstance(key.data, SupervisorConnection):
                     self._serve(key.data, mask)
                 elif key.fd in self._holder.pidfds:
                     self._selector.unregister(key.fd)
@@ -214,11 +213,11 @@ class Server:
         except OSError:
             return  # it went away again
         line.setblocking(False)
-        client = Client(line)
+        client = SupervisorConnection(line)
         self._clients.add(client)
         self._selector.register(line, selectors.EVENT_READ, client)
 
-    def _serve(self, client: Client, mask: int) -> None:
+    def _serve(self, client: SupervisorConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
             self._send(client)
         if not mask & selectors.EVENT_READ or client not in self._clients:
@@ -229,53 +228,53 @@ class Server:
                 self._drop(client)
                 return
             for body in client.frames.feed(data):
-                self._commands.extend((client, command) for command in said.decode_commands(body))
+                self._commands.extend((client, command) for command in messages.decode_commands(body))
         except BlockingIOError:
             return
         except (OSError, ValueError) as error:  # msgspec's errors are ValueErrors
             _say(f"a client was dropped: {error}")
             self._drop(client)
 
-    def _drop(self, client: Client) -> None:
+    def _drop(self, client: SupervisorConnection) -> None:
         self._clients.discard(client)
         self._selector.unregister(client.line)
         client.line.close()
 
     def _obey(self) -> None:
-        commands: list[said.Command] = []
+        commands: list[messages.SupervisorCommand] = []
         while self._commands and len(commands) < COMMANDS_A_TURN:
             client, command = self._commands.popleft()
-            if isinstance(command, said.Ping):
+            if isinstance(command, messages.Ping):
                 client.is_agent = True
-                self._queue(client, said.frame([said.Pong()]))
+                self._queue(client, messages.frame([messages.Pong()]))
                 continue
-            if not isinstance(command, said.List | said.Subscribe | said.Replace):
+            if not isinstance(command, messages.ListAttempts | messages.Subscribe | messages.Replace):
                 commands.append(command)
                 continue
             self._holder.handle(commands)
             self._tell(self._holder.end_turn())
             commands = []
-            if isinstance(command, said.Replace):
+            if isinstance(command, messages.Replace):
                 self._replace(client)
             else:
-                client.is_subscribed |= isinstance(command, said.Subscribe)
-                self._queue(client, said.frame([self._holder.holding()]))
+                client.is_subscribed |= isinstance(command, messages.Subscribe)
+                self._queue(client, messages.frame([self._holder.holding()]))
         self._holder.handle(commands)
 
-    def _tell(self, events: list[said.Event]) -> None:
-        if all(isinstance(event, said.Launched) for event in events):
+    def _tell(self, events: list[messages.SupervisorEvent]) -> None:
+        if all(isinstance(event, messages.Launched) for event in events):
             if events and not self._starts:
                 self._tell_starts_at = now() + START_SECONDS
             self._starts += events
             if not self._starts or now() < self._tell_starts_at:
                 return
             events = []
-        content = said.frame([*self._starts, *events])
+        content = messages.frame([*self._starts, *events])
         self._starts = []
         for client in [client for client in self._clients if client.is_subscribed]:
             self._queue(client, content)
 
-    def _queue(self, client: Client, content: bytes) -> None:
+    def _queue(self, client: SupervisorConnection, content: bytes) -> None:
         if client not in self._clients:
             return
         client.unsent += content
@@ -285,7 +284,7 @@ class Server:
         else:
             self._send(client)
 
-    def _send(self, client: Client) -> None:
+    def _send(self, client: SupervisorConnection) -> None:
         try:
             sent = client.line.send(client.unsent) if client.unsent else 0
         except BlockingIOError:
@@ -300,7 +299,7 @@ class Server:
 
     # --- replacing ----------------------------------------------------------------------------------------------------
 
-    def _replace(self, client: Client) -> None:
+    def _replace(self, client: SupervisorConnection) -> None:
         """Become the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
         program = [sys.executable, "-m", "gpuyard.live.agent.supervisor"]
         attempts, waiting, queued, starting = self._holder.handover()
@@ -314,7 +313,7 @@ class Server:
         if complaint := _try([*program, "--check", str(memory)], memory):
             os.close(memory)
             sentence = f"The installed supervisor can not take over: {complaint}"
-            self._queue(client, said.frame([said.NotReplaced(sentence)]))
+            self._queue(client, messages.frame([messages.NotReplaced(sentence)]))
             return
         os.lseek(memory, 0, os.SEEK_SET)
         for descriptor in (self._lock, self._listener.fileno(), *(line for _, line in starting)):

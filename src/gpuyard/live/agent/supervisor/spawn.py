@@ -42,7 +42,7 @@ class CanNotSpawn(Exception):
 class Starter:
     """A process that waits for its order, or carries it out."""
 
-    def __init__(self, pid: int, born: proc.Born, line: socket.socket) -> None:
+    def __init__(self, pid: int, born: proc.ProcessStart, line: socket.socket) -> None:
         self.pid = pid
         self.born = born
         self.line = line
@@ -276,7 +276,7 @@ def _fork() -> Starter:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        proc.call_ourselves(launcher.NAME)
+        proc.set_process_name(launcher.NAME)
         launcher.restore_oom_score()
         for descriptor in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208
             if descriptor > 2 and descriptor != theirs.fileno():
@@ -295,7 +295,7 @@ def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
     if launch.uid is not None:
         _check_user(launch.uid)
     gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
-    order: launcher.Order = (
+    order: launcher.LaunchOrder = (
         launch.argv or ("/bin/sh", "-c", launch.shell), env, launch.cwd, launch.uid, gid, launch.groups, launch.output,
         str(group / "cgroup.procs") if group is not None else "",
     )  # fmt: skip

@@ -2,17 +2,17 @@
 
 import heapq
 
-from gpuyard.live.agent.supervisor.messages import Key
+from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 
-class Timers:
+class AttemptTimers:
     """The instants, the next one first. Setting a timer again replaces it; the old entry stays in the heap for a while."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, Key]] = []
-        self._instants: dict[Key, float] = {}
+        self._heap: list[tuple[float, AttemptKey]] = []
+        self._instants: dict[AttemptKey, float] = {}
 
-    def set(self, key: Key, instant: float) -> None:
+    def set(self, key: AttemptKey, instant: float) -> None:
         """Look at this one then, and not when it was said before."""
         if self._instants.get(key) == instant:
             return
@@ -22,7 +22,7 @@ class Timers:
             self._heap = [(instant, key) for key, instant in self._instants.items()]
             heapq.heapify(self._heap)
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: AttemptKey) -> None:
         """There is nothing more to look at."""
         self._instants.pop(key, None)
 
@@ -32,7 +32,7 @@ class Timers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, at: float) -> list[Key]:
+    def due(self, at: float) -> list[AttemptKey]:
         """Take out those whose instant has come."""
         keys = []
         while (instant := self.next()) is not None and instant <= at:

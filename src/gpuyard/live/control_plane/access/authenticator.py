@@ -15,7 +15,7 @@ from pwd import getpwuid
 
 from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.wire.loopback_peer import Connection, trusted_uids
+from gpuyard.live.wire.loopback_peer import LoopbackConnection, trusted_uids
 
 _ASK = (("www-authenticate", 'Bearer realm="gpuyard"'),)
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
@@ -48,7 +48,9 @@ class Authenticator:
         self._store = store
         self._local_uids = trusted_uids() if local_uids is None else local_uids
 
-    def authenticate(self, headers: Iterable[tuple[bytes, bytes]], connection: Connection) -> Principal | Denied:
+    def authenticate(
+        self, headers: Iterable[tuple[bytes, bytes]], connection: LoopbackConnection
+    ) -> Principal | Denied:
         """Who this is. Names of headers are in small letters, as ASGI and gRPC give them."""
         authorization: bytes | None = None
         forwarded = False

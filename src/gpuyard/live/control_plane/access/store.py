@@ -31,7 +31,13 @@ from gpuyard.core.domain.values import TenantId, Value
 from gpuyard.live.control_plane.access import refusals as no
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Denied, Principal, Role, Scope, Via
 from gpuyard.live.control_plane.access.throttle import Throttle
-from gpuyard.live.control_plane.stores.database import Layout, StoreError, open_database, speaking, transaction
+from gpuyard.live.control_plane.stores.database import (
+    DatabaseLayout,
+    StoreError,
+    as_store_errors,
+    open_database,
+    transaction,
+)
 from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
 TOKEN_PREFIX = "gy_"  # noqa: S105 - so that a scanner of leaked secrets knows one
@@ -45,7 +51,7 @@ _HASHES_AT_ONCE = 2
 _HASH_WAIT_SECONDS = 5.0
 
 _INVALID = (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_token"'),)
-_LAYOUT = Layout(
+_LAYOUT = DatabaseLayout(
     what=_WHAT,
     version=1,
     durable=True,
@@ -127,7 +133,7 @@ class AccessStore:
         """Open the file, or begin one."""
         database = open_database(path, _LAYOUT)
         try:
-            with speaking(path, _WHAT):
+            with as_store_errors(path, _WHAT):
                 return cls(path, database, clock, hasher or PasswordHasher())
         except BaseException:
             database.close()
@@ -400,7 +406,7 @@ class AccessStore:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._changing, speaking(self._path, _WHAT), transaction(self._database):
+        with self._changing, as_store_errors(self._path, _WHAT), transaction(self._database):
             yield self._database
 
     def _load(self) -> None:

@@ -35,12 +35,12 @@ from gpuyard.core.engine.phases import Placed
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.loop import Broken, Loop
+from gpuyard.live.control_plane.loop import Broken, EngineLoop
 from gpuyard.live.control_plane.nodes import launches
 from gpuyard.live.control_plane.nodes.outputs import Outputs
 from gpuyard.live.control_plane.nodes.reconcile import Reconciled, reconcile
 from gpuyard.live.control_plane.nodes.refused_agents import RefusedAgents
-from gpuyard.live.control_plane.nodes.sessions import Session
+from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -74,7 +74,7 @@ _FAILED = grpc.StatusCode.FAILED_PRECONDITION
 _UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
 _WRONG = grpc.StatusCode.INVALID_ARGUMENT
 
-Secrets = Callable[[TaskId], Mapping[str, str]]
+SecretLookup = Callable[[TaskId], Mapping[str, str]]
 log = structlog.get_logger()
 
 
@@ -93,16 +93,16 @@ def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]
     )
 
 
-class Agents:
+class AgentConnections:
     """All agents. It answers the gRPC service and turns facts into commands."""
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EngineLoop,
         views: Views,
         *,
         join_token: str,
-        secrets: Secrets,
+        secrets: SecretLookup,
         run_as: Callable[[TenantId, str], str] = lambda _tenant, _user: "",
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         offline_after_seconds: float = 15.0,
@@ -113,7 +113,7 @@ class Agents:
         unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
         position_at: Callable[[int], Position | None] = lambda _: None,
     ) -> None:
-        self.sessions: dict[NodeId, Session] = {}
+        self.sessions: dict[NodeId, AgentSession] = {}
         self.outputs = Outputs(self.sessions)
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
         """What nodes said last about themselves."""
@@ -133,7 +133,7 @@ class Agents:
         self._believed = False
         """A node's bare word was taken once for an epoch that can not be checked, as the operator allowed."""
         self._position_at = position_at
-        self._nonces = proof.Nonces()
+        self._nonces = proof.NonceIssuer()
         self._refused = RefusedAgents()
         self.deposed: asyncio.Future[None] | None = None
         """Fails when it is known that another scheduler has taken over."""
@@ -149,10 +149,10 @@ class Agents:
         """When `watch` looked last; until it has begun, never."""
         self._registering: dict[NodeId, list[tuple[str, str]]] = {}
         """Nodes whose registration is being handled. One that is refused is no sign of life."""
-        self._by_session: dict[str, Session] = {}
+        self._by_session: dict[str, AgentSession] = {}
         self._broke: dict[tuple[NodeId, AttemptRef], int] = {}
         """Reports that broke the engine, and how often."""
-        self._gangs: dict[AttemptRef, Gang] = {}
+        self._gangs: dict[AttemptRef, PendingGang] = {}
         self._stopping = False
 
     # --- what the engine decided -------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class Agents:
             if asked.cancelled():
                 return
             if asked.exception() is not None:
-                self.begin_anew()  # for want of space perhaps: it is said when the nodes register again
+                self.reset_sessions()  # for want of space perhaps: it is said when the nodes register again
             elif (said := asked.result()) is not None:
                 self._send_to_all(task, said)
 
@@ -199,7 +199,7 @@ class Agents:
         spec = self._views.tasks[event.task].spec
         gang, ref = len(event.placement.slices) > 1, self._ref(event)
         if gang:
-            self._gangs[ref] = Gang(event.placement.nodes)
+            self._gangs[ref] = PendingGang(event.placement.nodes)
         for part in event.placement.slices:
             said = launches.launch(ref, spec, part, gang=gang)
             self._complete(said, with_secrets=True)
@@ -293,7 +293,7 @@ class Agents:
             self._registering[spec.id].remove(agent)
             if not self._registering[spec.id]:
                 del self._registering[spec.id]
-        session = Session(request, there)
+        session = AgentSession(request, there)
         if (old := self.sessions.get(spec.id)) is not None:
             old.close()
             self._by_session.pop(old.id, None)
@@ -324,7 +324,7 @@ class Agents:
             message = "This registration answers no challenge of this scheduler, or one that is too old. Try again."
             await self._refuse(context, _UNKNOWN, "OldChallenge", message)
         expected = proof.agent_proof(self._join_token, signed.nonce, signed.agent_nonce, signed.body)
-        if not proof.same(signed.proof, expected):
+        if not proof.proofs_equal(signed.proof, expected):
             message = "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
             await self._refuse(context, _UNKNOWN, "WrongJoinToken", message)
         self._nonces.use(signed.nonce, _now())
@@ -368,7 +368,7 @@ class Agents:
         if request.epoch < state.epoch or (request.epoch, request.origin) == (state.epoch, state.origin):
             return
         shown = proof.epoch_proof(self._yard_key, state.yard, request.epoch, request.origin)
-        proven = proof.same(request.epoch_proof, shown)
+        proven = proof.proofs_equal(request.epoch_proof, shown)
         obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
         if self._take_over and (proven or not self._believed):
             self._believed = self._believed or not proven
@@ -380,7 +380,7 @@ class Agents:
             if isinstance(answer, Refusal):
                 await self._refuse(context, _WRONG, answer.code, answer.sentence(), request.node.id, proven=True)
             log.warning("took_over", node=request.node.id, above=request.epoch, proven=proven)
-            self.begin_anew()
+            self.reset_sessions()
         elif proven:
             sentence = (
                 f"{obeyed}: another scheduler of this yard runs or has run, on another copy of the data folder. If this "
@@ -453,7 +453,7 @@ class Agents:
             if self.sessions.get(session.node) is session:
                 session.connected = False
 
-    async def _reconcile(self, session: Session) -> None:
+    async def _reconcile(self, session: AgentSession) -> None:
         """Say to a node that came what follows from what we know and what it has."""
 
         def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:
@@ -493,14 +493,14 @@ class Agents:
         if len(nodes) < 2 or not isinstance(task.phase, Placed):
             return
         ref = launches.ref_of(task)
-        gang = self._gangs.setdefault(ref, Gang(nodes))
+        gang = self._gangs.setdefault(ref, PendingGang(nodes))
         begun = {*(task.ready or ()), *(task.members or ())}
         for node in nodes:  # a part that runs already, or is over, is as ready as one that waits
             session = self.sessions.get(node)
             if node in begun or (session is not None and session.there.get(ref) == pb.Attempt.RUNNING):
                 gang.ports.setdefault(node, session.ports.get(ref, 0) if session is not None else 0)
 
-    async def _read(self, session: Session, messages: AsyncIterator[pb.AgentMessage]) -> None:
+    async def _read(self, session: AgentSession, messages: AsyncIterator[pb.AgentMessage]) -> None:
         try:
             async for message in messages:
                 if session.closed:
@@ -522,7 +522,7 @@ class Agents:
     def _hear_from(self, node: NodeId) -> None:
         self._last_heard[node] = _now()
 
-    def _goodbye(self, session: Session, seconds: float) -> None:
+    def _goodbye(self, session: AgentSession, seconds: float) -> None:
         """Its agent is stopped on purpose: until it is back, or has been away for longer than it said, nobody misses it."""
         if not seconds > 0.0:
             return  # it does not know, or says nonsense: it is missed like any other
@@ -538,7 +538,7 @@ class Agents:
 
         self._loop.tell(command.StopNode(node, seconds), f"agent:{node}").add_done_callback(told)
 
-    def _heartbeat(self, session: Session, heartbeat: pb.Heartbeat) -> None:
+    def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         view = self._views.nodes.get(session.node)
         if view is None or view.lost:
             log.warning("lost_node_is_heard", node_id=session.node)
@@ -560,7 +560,7 @@ class Agents:
         for use in heartbeat.gpus:
             self._hear_of_card(session, use.index, health_of(use.health))
 
-    def _hear_of_card(self, session: Session, index: int, health: GpuHealth) -> None:
+    def _hear_of_card(self, session: AgentSession, index: int, health: GpuHealth) -> None:
         """Tell the engine where the node says something else than the journal, one word at a time."""
         view = self._views.nodes.get(session.node)
         if view is None or index >= len(view.spec.gpus) or index in session.telling or self._loop.full:
@@ -570,7 +570,7 @@ class Agents:
             told = self._loop.tell(command.SetGpuHealth(session.node, index, health), f"agent:{session.node}")
             told.add_done_callback(lambda _: session.telling.discard(index))
 
-    def _take_reports(self, session: Session) -> None:
+    def _take_reports(self, session: AgentSession) -> None:
         """Hand over what a node has reported, unless there is no space: then it waits, and the node is told nothing."""
         if self._loop.full or not session.backlog:
             return
@@ -587,7 +587,7 @@ class Agents:
         else:
             self._receive(session, told, number)
 
-    def _receive(self, session: Session, told: "list[asyncio.Future[Any]]", number: int) -> None:
+    def _receive(self, session: AgentSession, told: "list[asyncio.Future[Any]]", number: int) -> None:
         """Say that reports are durable. One that is refused is out of date: an answer, too."""
         if session.closed:
             return
@@ -604,7 +604,7 @@ class Agents:
         session.received = max(session.received, number)
         session.wake_soon()
 
-    def _told(self, session: Session, ref: AttemptRef, asked: command.Command) -> "asyncio.Future[Any] | None":
+    def _told(self, session: AgentSession, ref: AttemptRef, asked: command.Command) -> "asyncio.Future[Any] | None":
         """Tell the engine a report. One that has broken it often enough is not told again, and counts as heard."""
         where = (session.node, ref)
         if self._broke.get(where, 0) >= TRIES:
@@ -619,7 +619,7 @@ class Agents:
         told.add_done_callback(count)
         return told
 
-    def _command_of(self, session: Session, report: pb.Report) -> command.Command | None:
+    def _command_of(self, session: AgentSession, report: pb.Report) -> command.Command | None:
         ref, node = attempt_of(report), session.node
         task, attempt, origin = ref
         ago = report.seconds_ago if isfinite(report.seconds_ago) else 0.0
@@ -663,7 +663,7 @@ class Agents:
             gang.ports[node] = port
             self._start_gang(ref, gang)
 
-    def _start_gang(self, ref: AttemptRef, gang: "Gang") -> None:
+    def _start_gang(self, ref: AttemptRef, gang: "PendingGang") -> None:
         """Start all parts, if all are ready and it is known where the first one is. Safe to repeat."""
         first = self.sessions.get(gang.nodes[0])
         if first is None or len(gang.ports) < len(gang.nodes):
@@ -723,7 +723,7 @@ class Agents:
                 if not isinstance(await self._loop.tell(command.LoseNode(node)), Refusal):
                     log.warning("agent_offline", node_id=node, silent_seconds=silent_seconds)
 
-    def begin_anew(self) -> None:
+    def reset_sessions(self) -> None:
         """Have every agent register again: a command may not have been said, and reconciling says it."""
         for session in self.sessions.values():
             session.close()
@@ -751,7 +751,7 @@ class Agents:
         return await self.outputs.send_log(chunks, context)
 
 
-class Gang:
+class PendingGang:
     """The parts of an attempt on several nodes, until all are ready to start together."""
 
     def __init__(self, nodes: tuple[NodeId, ...]) -> None:
@@ -797,7 +797,7 @@ def _part(spec: NodeSpec, it: pb.Attempt) -> Slice:
     return Slice(spec.id, gpus)
 
 
-def _close_if_failed(told: "asyncio.Future[Any]", session: Session) -> None:
+def _close_if_failed(told: "asyncio.Future[Any]", session: AgentSession) -> None:
     """What was found out about a node did not become a fact, for want of space perhaps: it is found out again."""
     if not told.cancelled() and told.exception() is not None:
         session.close()

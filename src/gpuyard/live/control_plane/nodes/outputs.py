@@ -14,7 +14,7 @@ import grpc
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import AttemptRef, NodeId
 from gpuyard.live.control_plane.nodes.launches import about
-from gpuyard.live.control_plane.nodes.sessions import Session
+from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
 
 CHUNKS_AHEAD = 16
@@ -33,7 +33,7 @@ class NodeUnreachable(GpuyardError):
 class Outputs:
     """All streams of output there are."""
 
-    def __init__(self, sessions: Mapping[NodeId, Session]) -> None:
+    def __init__(self, sessions: Mapping[NodeId, AgentSession]) -> None:
         self._sessions = sessions
         self._logs: dict[str, asyncio.Queue[pb.LogChunk | None]] = {}
 
@@ -58,7 +58,9 @@ class Outputs:
         finally:
             del self._logs[request]
 
-    async def _next_chunk(self, chunks: "asyncio.Queue[pb.LogChunk | None]", session: Session) -> pb.LogChunk | None:
+    async def _next_chunk(
+        self, chunks: "asyncio.Queue[pb.LogChunk | None]", session: AgentSession
+    ) -> pb.LogChunk | None:
         while True:
             try:
                 async with asyncio.timeout(CHECK_SECONDS):

@@ -17,7 +17,7 @@ from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import NodeId
 from gpuyard.core.engine.pool import pool_orders
-from gpuyard.live.control_plane.loop import Loop
+from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.pool.provider import Provider
 
 BY = "pool"
@@ -30,7 +30,7 @@ class ElasticPool:
     """A pool, its provider, and what is remembered of it."""
 
     def __init__(
-        self, loop: Loop, provider: Provider, settings: PoolSettings, kind: NodeSpec, every_seconds: float
+        self, loop: EngineLoop, provider: Provider, settings: PoolSettings, kind: NodeSpec, every_seconds: float
     ) -> None:
         self._loop = loop
         self._provider = provider

@@ -14,7 +14,7 @@ RECEIPT_SECONDS = 0.05
 """How long a receipt waits for a command to go with."""
 
 
-class Session:
+class AgentSession:
     """A connected agent."""
 
     def __init__(self, registration: pb.Registration, there: dict[AttemptRef, int]) -> None:

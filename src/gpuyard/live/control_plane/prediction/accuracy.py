@@ -12,14 +12,14 @@ from statistics import fmean, median
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import Value
-from gpuyard.core.domain.workload import Forecast, Work, forecast_for
+from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 
 LAST = 1000
 """Tasks that each figure is about, at the most."""
 LEAST_SECONDS = 1e-3
 
 
-class Judged(Value, frozen=True):
+class JudgedPrediction(Value, frozen=True):
     """One prediction, and what came."""
 
     likely: float
@@ -28,7 +28,7 @@ class Judged(Value, frozen=True):
     came: float
 
 
-class Score(Value, frozen=True):
+class AccuracyScore(Value, frozen=True):
     """How right predictions were: errors as parts of what came. None: nothing was predicted yet."""
 
     tasks: int
@@ -37,18 +37,18 @@ class Score(Value, frozen=True):
     band_coverage: float | None = None
 
 
-class Scores:
+class AccuracyTracker:
     """Of all tasks that have ended."""
 
     def __init__(self) -> None:
-        self._judged: dict[str, deque[Judged]] = {name: deque(maxlen=LAST) for name in NAMES}
+        self._judged: dict[str, deque[JudgedPrediction]] = {name: deque(maxlen=LAST) for name in NAMES}
 
     def ended(
         self,
         seconds: float,
         estimate: Estimate | None,
         forecasts: Iterable[Forecast],
-        work: Work | None,
+        work: WorkloadSpec | None,
         ran_on: str | None,
         actual: Actual | None,
         *,
@@ -56,32 +56,32 @@ class Scores:
     ) -> None:
         """A task is over, by itself."""
         known = tuple(forecasts)
-        foretold = forecast_for(known, ran_on or "")
+        predicted = forecast_for(known, ran_on or "")
         if estimate is not None and estimate.runs and work is None:
             self._add("history", estimate.seconds, estimate.low_seconds, estimate.high_seconds, seconds)
-        if not well or foretold is None or work is None:
+        if not well or predicted is None or work is None:
             return
         if work.steps > 1:
-            self._add("performance", foretold.seconds, foretold.low_seconds, foretold.high_seconds, seconds)
-            fastest = foretold.seconds == min(one.seconds for one in known)
+            self._add("performance", predicted.seconds, predicted.low_seconds, predicted.high_seconds, seconds)
+            fastest = predicted.seconds == min(one.seconds for one in known)
             if fastest and estimate is not None and estimate.runs:
                 self._add("corrected", estimate.seconds, estimate.low_seconds, estimate.high_seconds, seconds)
         peak = actual.gpu_memory_peak_mib if actual else None
-        low, likely, high = foretold.memory_low_mib, foretold.memory_mib, foretold.memory_high_mib
+        low, likely, high = predicted.memory_low_mib, predicted.memory_mib, predicted.memory_high_mib
         if peak is not None and low is not None and likely is not None and high is not None:
             self._add("memory", likely, low, high, peak)
 
     def _add(self, name: str, likely: float, low: float, high: float, came: float) -> None:
-        self._judged[name].append(Judged(likely, low, high, max(came, LEAST_SECONDS)))
+        self._judged[name].append(JudgedPrediction(likely, low, high, max(came, LEAST_SECONDS)))
 
-    def of(self, name: str) -> Score:
+    def of(self, name: str) -> AccuracyScore:
         """One of `NAMES`."""
         judged = self._judged[name]
         if not judged:
-            return Score(0)
+            return AccuracyScore(0)
         wrong = [abs(one.likely / one.came - 1.0) for one in judged]
         inside = sum(one.low <= one.came <= one.high for one in judged)
-        return Score(len(judged), median(wrong), fmean(wrong), inside / len(judged))
+        return AccuracyScore(len(judged), median(wrong), fmean(wrong), inside / len(judged))
 
 
 NAMES = {

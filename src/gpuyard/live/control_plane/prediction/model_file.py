@@ -17,8 +17,8 @@ import structlog
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learn.performance.ended_tasks import Ran
-    from gpuyard.learn.performance.model import Performance
+    from gpuyard.learn.performance.ended_tasks import EndedRun
+    from gpuyard.learn.performance.model import PerformanceModel
 
 NEEDS_LEARN = "Tasks say what they compute, and nothing is foretold of them: pip install 'gpuyard[learn]'."
 LAST_SECONDS = 7 * 86_400.0
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Standing:
+class ModelStatus:
     """Which model is used and why, for people."""
 
     file: str | None = None
@@ -50,19 +50,19 @@ class ModelFile:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self.standing = Standing()
-        self._model: Performance | None = None
+        self.standing = ModelStatus()
+        self._model: PerformanceModel | None = None
         self._missing = False
         self._stamp: tuple[int, int] | None = None
         """Of the file that was looked at last."""
         self._lock = Lock()
 
-    def current(self) -> "Performance | None":
+    def current(self) -> "PerformanceModel | None":
         """The model; none: what it needs is not installed, and the log has said so."""
         with self._lock:
             return self._current()
 
-    def _current(self) -> "Performance | None":
+    def _current(self) -> "PerformanceModel | None":
         if self._model is None and not self._missing:
             try:
                 from gpuyard.learn.performance.model import SHIPPED, load
@@ -73,7 +73,7 @@ class ModelFile:
                 log.warning("nothing_foretold", message=NEEDS_LEARN)
         return self._model
 
-    def renew(self, ended: "Callable[[float], list[Ran]]") -> bool:
+    def renew(self, ended: "Callable[[float], list[EndedRun]]") -> bool:
         """Look at the file; whether another model is used now. `ended` are tasks that ended after an instant."""
         stamp = self._new_stamp()
         if stamp is None:
@@ -105,13 +105,13 @@ class ModelFile:
         stamp = (found.st_mtime_ns, found.st_size)
         return None if stamp == self._stamp else stamp
 
-    def _judge(self, new: "Performance", ran: "list[Ran]", now: float) -> bool:
-        from gpuyard.learn.performance.ended_tasks import wrong_by
+    def _judge(self, new: "PerformanceModel", ran: "list[EndedRun]", now: float) -> bool:
+        from gpuyard.learn.performance.ended_tasks import mean_error
 
         why = f"Only {len(ran)} tasks of the last days could tell, and nothing speaks against it."
         with self._lock:
             if len(ran) >= ENOUGH and (old := self._current()) is not None:
-                before, after = wrong_by(old, ran), wrong_by(new, ran)
+                before, after = mean_error(old, ran), mean_error(new, ran)
                 if before is not None and after is not None:
                     figures = f"{before:.1%} before and {after:.1%} with it, on {len(ran)} tasks of the last days"
                     if after > before:
@@ -123,7 +123,7 @@ class ModelFile:
         log.info("model_taken", file=str(self.path), why=why)
         return True
 
-    def _use(self, model: "Performance") -> None:
+    def _use(self, model: "PerformanceModel") -> None:
         self._model = model
         self.standing.trained_on = dict(model.trained_on)
 

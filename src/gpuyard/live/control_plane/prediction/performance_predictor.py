@@ -16,12 +16,12 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.refusals import WorkDoesNotFit
 from gpuyard.core.domain.task import Estimate, Resources, TaskSpec
-from gpuyard.core.domain.workload import Forecast, Work
+from gpuyard.core.domain.workload import Forecast, WorkloadSpec
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.model_file import ModelFile
 
 if TYPE_CHECKING:
-    from gpuyard.learn.performance.model import Performance
+    from gpuyard.learn.performance.model import PerformanceModel
 
 NINE_OVER_FOUR = 1.645 / 1.2816
 """How much wider a band is that nine of ten stay in than one that four of five do."""
@@ -30,27 +30,27 @@ STEP_MIB = 256
 KEPT = 4096
 """Answers that are remembered: tasks often come in swarms."""
 
-Asked = tuple[Work, tuple[str, ...]]
-Cards = Mapping[str, int]
+WorkloadQuery = tuple[WorkloadSpec, tuple[str, ...]]
+GpuMemoryByModel = Mapping[str, int]
 """The yard's GPU models, and how much memory the largest of each has, in MiB."""
 
 
-class Foreteller:
+class PerformancePredictor:
     """Asks the model, once it is needed. Its methods may be called from any thread."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.models = ModelFile(path)
-        self._before: tuple[Performance | None, dict[Asked, tuple[Forecast, ...]]] = (None, {})
+        self._before: tuple[PerformanceModel | None, dict[WorkloadQuery, tuple[Forecast, ...]]] = (None, {})
         """What was asked before, and the model that has answered: another one is asked anew."""
 
-    def all_foretold(
-        self, requests: Sequence[Sequence[TaskSpec]], cards: Cards
+    def predict_all(
+        self, requests: Sequence[Sequence[TaskSpec]], cards: GpuMemoryByModel
     ) -> "list[Sequence[TaskSpec]] | WorkDoesNotFit":
         """All tasks of some requests; those of one differ only in their array index."""
         found: list[Sequence[TaskSpec]] = []
         for place, specs in enumerate(requests):
             try:
-                told = self.foretold(specs[0], cards)
+                told = self.predicted(specs[0], cards)
             except WrongInput as error:
                 wrong = WrongRequest("WrongWork", f"{error}.", "work")
                 raise wrong.within("tasks", place) if len(requests) > 1 else wrong from None
@@ -60,7 +60,7 @@ class Foreteller:
             found.append(specs if told is specs[0] else [replace(spec, **seen) for spec in specs])
         return found
 
-    def foretold(self, spec: TaskSpec, cards: Cards) -> TaskSpec | WorkDoesNotFit:
+    def predicted(self, spec: TaskSpec, cards: GpuMemoryByModel) -> TaskSpec | WorkDoesNotFit:
         """The task with what is foretold of it. What its user said counts; wrong work is a `WrongRequest`."""
         if spec.work is None:
             return spec
@@ -78,7 +78,7 @@ class Foreteller:
         resources = _placed_by(spec.resources, fitting, needs, speeds=len(forecasts) > 1)
         return replace(spec, resources=resources, forecasts=tuple(fitting))
 
-    def tell(self, work: Work, cards: Cards) -> tuple[Forecast, ...]:
+    def tell(self, work: WorkloadSpec, cards: GpuMemoryByModel) -> tuple[Forecast, ...]:
         """For each of these GPU models that the model knows; nothing where it can not be asked."""
         model = self.models.current()
         if model is None:
@@ -92,10 +92,10 @@ class Foreteller:
         return answers[asked]
 
 
-def _ask(model: "Performance", work: Work, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
-    from gpuyard.learn.performance.query import CONTEXT_MIB, ask, made_of
+def _ask(model: "PerformanceModel", work: WorkloadSpec, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
+    from gpuyard.learn.performance.query import CONTEXT_MIB, ask, profile_of
 
-    made = made_of(work)
+    made = profile_of(work)
     known = {name: chip for name in gpus if (chip := _chip(model, name)) is not None}
     answers = ask(model, work, made, list(known.values()), model.specs) if known else []
     return tuple(
@@ -114,7 +114,7 @@ def _ask(model: "Performance", work: Work, gpus: tuple[str, ...]) -> tuple[Forec
     )
 
 
-def cards_of(nodes: Iterable[NodeSpec]) -> dict[str, int]:
+def gpu_memory_by_model(nodes: Iterable[NodeSpec]) -> dict[str, int]:
     """The GPU models of a yard, with the memory of the largest of each."""
     cards: dict[str, int] = {}
     for node in nodes:
@@ -158,7 +158,7 @@ def _placed_by(ask: Resources, fitting: list[Forecast], needs: int | None, *, sp
     return replace(ask, speeds=said, gpu_memory_mib=memory)
 
 
-def _chip(model: "Performance", name: str) -> str | None:
+def _chip(model: "PerformanceModel", name: str) -> str | None:
     try:
         return model.specs.find(name).gpu
     except WrongInput:

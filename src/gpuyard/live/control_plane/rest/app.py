@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 from structlog.contextvars import bind_contextvars
 
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Denied, Principal, Scope, forbidden
@@ -36,7 +36,7 @@ from gpuyard.live.control_plane.rest.request_id import request_id_of
 from gpuyard.live.control_plane.rest.responses import HANG_UP, AccessLost, Response, StreamingResponse
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import ServerSettings
 
 MAX_PATH_LENGTH = 2048
@@ -46,7 +46,11 @@ Methods: TypeAlias = Mapping[str, Route]
 
 
 def make_app(
-    yard: Yard, access: AccessStore, authenticator: Authenticator, allowed_hosts: AllowedHosts, settings: ServerSettings
+    yard: Scheduler,
+    access: AccessStore,
+    authenticator: Authenticator,
+    allowed_hosts: AllowedHosts,
+    settings: ServerSettings,
 ) -> ASGIApp:
     """Return the ASGI application; uvicorn may serve it on several sockets at once."""
     context = AppContext(yard, access, settings, History(keep_seconds=float(settings.monitor.retention)))
@@ -141,7 +145,7 @@ async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receiv
 
 
 def _not_found(path: str) -> Response:
-    near = nearest(path, [route.path for route in ROUTES if "{" not in route.path])
+    near = closest_word(path, [route.path for route in ROUTES if "{" not in route.path])
     shown = path if len(path) <= 100 and path.isprintable() else ascii(path[:100]) + "…"
     hint = f" Did you mean {near}?" if near else ""
     return error(404, "NotFound", f"No endpoint {shown}.{hint} See /docs for the list.")

@@ -13,7 +13,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.legacy.history import History
 from gpuyard.live.control_plane.rest.request import Request
-from gpuyard.live.control_plane.scheduler import Yard, by
+from gpuyard.live.control_plane.scheduler import Scheduler, issuer_of
 from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
 
 
@@ -21,14 +21,14 @@ from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
 class AppContext:
     """The scheduler as the REST handlers use it."""
 
-    yard: Yard
+    yard: Scheduler
     access: AccessStore
     settings: ServerSettings
     history: History
 
     async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
         """Have the engine handle a command in the caller's name; a refusal is raised."""
-        answer = await self.yard.loop.tell(order, by(request.principal), request_id=request.request_id)
+        answer = await self.yard.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
         if isinstance(answer, Refusal):
             raise Refused(answer)
 
@@ -49,7 +49,7 @@ def _not_for_that_tenant(principal: Principal, action: Action) -> Denied:
 
 async def in_thread(context: AppContext, work: Callable[..., Any], *arguments: Any) -> Any:
     """Change users or tokens in a thread, because it touches the disk; a refusal is raised."""
-    answer = await context.yard.lanes.access.run(work, *arguments)
+    answer = await context.yard.worker_pools.access.run(work, *arguments)
     if isinstance(answer, Refusal):
         raise Refused(answer)
     return answer

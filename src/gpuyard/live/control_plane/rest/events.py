@@ -25,7 +25,7 @@ from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.query import Parameter, counted
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import StreamingResponse, encode
-from gpuyard.live.wire.event_answers import Fields, happened
+from gpuyard.live.wire.event_answers import Fields, event_answer
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import parse_task_id
 
@@ -161,7 +161,7 @@ async def _from_journal(
 
 
 async def _read(context: AppContext, after: int, most: int | None) -> list[Record]:
-    return await context.yard.lanes.journal.run(lambda: list(islice(context.yard.journal.read(after), most)))
+    return await context.yard.worker_pools.journal.run(lambda: list(islice(context.yard.journal.read(after), most)))
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:
@@ -171,7 +171,7 @@ def _gap(after: int, goes_on_with: int, why: str) -> bytes:
 
 def _data(record: Record) -> Fields:
     """What stands in an event, in the words of the API."""
-    told = happened(record.fact, record.at, record.by)
+    told = event_answer(record.fact, record.at, record.by)
     return {"seq": record.seq, "at": instant_of(record.at), "by": record.by, **told}
 
 

@@ -11,12 +11,12 @@ from gpuyard.core.engine.state import State
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire import agents_pb2 as pb
-from gpuyard.live.wire.answers import ClassQuota, GpuAnswer, QuotaAnswer, read_quota
+from gpuyard.live.wire.answers import ClassQuotaFigures, GpuAnswer, QuotaAnswer, read_quota
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.tasks import spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id
 
 
 async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: ARG001
@@ -36,7 +36,7 @@ async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: 
     return LargeResponse([head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
 
 
-def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:
+def gpus_of(yard: Scheduler, node: NodeView) -> list[GpuAnswer]:
     """Those of one node, with what its agent said last about them."""
     told = yard.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told else {}
@@ -46,7 +46,7 @@ def gpus_of(yard: Yard, node: NodeView) -> list[GpuAnswer]:
 
 def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswer:
     card, name = node.spec.gpus[index], str(node.spec.id)
-    tasks = [spoken_task_id(task) for task in node.on_gpu[index]]
+    tasks = [format_task_id(task) for task in node.on_gpu[index]]
     status = node.gpu_status(index)
     said = use is not None and not node.lost
     return GpuAnswer(
@@ -105,7 +105,7 @@ def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
     )
 
 
-def _part(usage: ClassUsage, total: int) -> ClassQuota:
+def _part(usage: ClassUsage, total: int) -> ClassQuotaFigures:
     """Without a split the part of each class is all GPUs."""
     quota, used = min(usage.guarantee // MILLI, total), gpus_in(usage.used)
-    return ClassQuota(quota, used, max(0, quota - used))
+    return ClassQuotaFigures(quota, used, max(0, quota - used))

@@ -5,7 +5,7 @@ from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.wire.answers import HealthAnswer
 
 _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
@@ -24,7 +24,7 @@ async def get_ready(context: AppContext, request: Request) -> Response:  # noqa:
     return json_response(health)
 
 
-def health_of(yard: Yard) -> HealthAnswer:
+def health_of(yard: Scheduler) -> HealthAnswer:
     """In one word, and a sentence if that is not ok."""
     if yard.loop.full:  # anybody may ask, so where the folder is stands in the log only
         message = "The journal can not be written: there is no space or no file descriptor left. The log says more."

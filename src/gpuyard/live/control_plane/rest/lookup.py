@@ -14,10 +14,10 @@ from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import NotAllowed
 from gpuyard.live.control_plane.rest.query import Parameter, instant
 from gpuyard.live.control_plane.rest.request import Request
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.task_answers import TaskAnswer
-from gpuyard.live.wire.tasks import parse_task_id, spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 SAME = (
     Parameter(
@@ -31,14 +31,14 @@ _read_answer = msgspec.json.Decoder(TaskAnswer).decode
 
 def unknown_task(task: TaskId) -> WrongRequest:
     """The sentence for both."""
-    return WrongRequest("UnknownTask", f"There is no task {spoken_task_id(task)}.", "task_id", status=404)
+    return WrongRequest("UnknownTask", f"There is no task {format_task_id(task)}.", "task_id", status=404)
 
 
 def _check_same(request: Request, task: TaskId, created_at: str) -> None:
     """Refuse another task than the one that the caller remembers."""
     meant = instant_of(request.query["created_at"])
     if meant != created_at:
-        message = f"{spoken_task_id(task)} is another task here: it was submitted at {created_at}, not at {meant}."
+        message = f"{format_task_id(task)} is another task here: it was submitted at {created_at}, not at {meant}."
         raise WrongRequest("AnotherTask", message, "created_at", status=404)
 
 
@@ -48,7 +48,7 @@ class _Created(msgspec.Struct):
     created_at: str
 
 
-async def tenant_of_task(yard: Yard, task: TaskId) -> TenantId | None:
+async def tenant_of_task(yard: Scheduler, task: TaskId) -> TenantId | None:
     """Whose task it is, open or ended."""
     view = yard.views.tasks.get(task)
     if view is not None:

@@ -14,11 +14,11 @@ from gpuyard.live.control_plane.rest.query import switch
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encoded, json_response, separated
 from gpuyard.live.control_plane.rest.route import Handler
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.tasks import parse_task_id, spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 MOST_SILENT_SECONDS = 1e9
 """What a node says beyond this can not be."""
@@ -69,7 +69,7 @@ async def stop_stray(context: AppContext, request: Request) -> Response:
     """End an attempt that nobody knows."""
     node, task = request.path_params["id"], parse_task_id(request.path_params["task"])
     attempt = request.path_params["attempt"]
-    name = f"Attempt {attempt[:20]} of {spoken_task_id(task)}"
+    name = f"Attempt {attempt[:20]} of {format_task_id(task)}"
     known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
     if not known or not context.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
         message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
@@ -77,7 +77,7 @@ async def stop_stray(context: AppContext, request: Request) -> Response:
     return json_response(MessageAnswer(f"{name} on node {node} is being ended."))
 
 
-def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
+def node_of(yard: Scheduler, view: NodeView) -> NodeAnswer:
     """What facts say of a node, and what its agent said last."""
     spec = view.spec
     told = yard.agents.telemetry.get(spec.id)
@@ -94,7 +94,7 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
         cpus=spec.cpus,
         memory_mb=spec.memory_mib,
         labels=dict(spec.labels),
-        tasks=[spoken_task_id(task) for task in view.tasks],
+        tasks=[format_task_id(task) for task in view.tasks],
         last_seen=instant_of(told.at) if told and told.at else None,
         version=session.version if session else None,
         address=session.address if session else None,
@@ -104,5 +104,5 @@ def node_of(yard: Yard, view: NodeView) -> NodeAnswer:
         disk_free_mb=host.disk_free_mib if host else None,
         supervisor_silent_seconds=round(silent, 1) if 0 < silent < MOST_SILENT_SECONDS else None,
         devices=gpus,
-        strays=[StrayAnswer(spoken_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
+        strays=[StrayAnswer(format_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
     )

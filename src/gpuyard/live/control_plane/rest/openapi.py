@@ -21,7 +21,7 @@ from gpuyard.live.control_plane.rest.legacy.messages import LegacyError
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.wire.answers import ErrorAnswer
 
-Document: TypeAlias = dict[str, Any]
+OpenApiDocument: TypeAlias = dict[str, Any]
 
 _REF = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
@@ -38,7 +38,7 @@ _WHY = {
 }
 
 
-def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> Document:
+def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> OpenApiDocument:
     """The OpenAPI 3.1 document of these routes."""
     types = [type_ for route in routes for type_ in (route.request, route.answer) if type_ is not None]
     types += [ErrorAnswer, *([LegacyError] if any(is_legacy(route.path) for route in routes) else [])]
@@ -157,7 +157,7 @@ a { color: var(--accent) }
 """
 
 
-def docs_page(document: Document, *, server: str = "http://127.0.0.1:8080") -> str:
+def docs_page(document: OpenApiDocument, *, server: str = "http://127.0.0.1:8080") -> str:
     """The whole document as one page that needs nothing else: no network, no script."""
     info = document["info"]
     sections: dict[str, list[str]] = {}

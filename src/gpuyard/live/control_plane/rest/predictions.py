@@ -11,7 +11,7 @@ from gpuyard.live.control_plane.prediction.accuracy import NAMES
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.scheduler import Yard
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.wire.answers import ModelStanding, PredictionsAnswer, PredictionScore
 from gpuyard.live.wire.limits import instant_of
 
@@ -26,19 +26,19 @@ async def get_metrics(context: AppContext, request: Request) -> Response:  # noq
     return Response(metrics_of(predictions_of(context.yard)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def predictions_of(yard: Yard) -> PredictionsAnswer:
+def predictions_of(yard: Scheduler) -> PredictionsAnswer:
     """What a yard knows of its own foresight."""
     scores = []
-    if yard.forecaster is not None:
+    if yard.runtime_estimator is not None:
         for name, about in NAMES.items():
-            one = yard.forecaster.scores.of(name)
+            one = yard.runtime_estimator.scores.of(name)
             scores.append(PredictionScore(name, about, one.tasks, one.median_ape, one.mape, one.band_coverage))
     model = None
-    if yard.foreteller is not None:
-        now = yard.foreteller.models.standing
+    if yard.performance_predictor is not None:
+        now = yard.performance_predictor.models.standing
         since = None if now.since is None else instant_of(now.since)
         model = ModelStanding(now.file, since, now.why, now.refused, now.refused_why, now.trained_on)
-    return PredictionsAnswer(yard.forecaster is not None, scores, model)
+    return PredictionsAnswer(yard.runtime_estimator is not None, scores, model)
 
 
 class _PredictionMetrics(Collector):

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from starlette.datastructures import QueryParams
 
-from gpuyard.input.nearest_name import nearest
+from gpuyard.input.nearest_name import closest_word
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.wire.limits import LAST_SECOND
 
@@ -67,7 +67,7 @@ def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
     shown = name if len(name) <= 60 and name.isprintable() else ascii(name[:60]) + "…"
     if not known:
         return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here, nor any other.', shown)
-    near = nearest(name, known)
+    near = closest_word(name, known)
     hint = f'did you mean "{near}"?' if near else f"known are {', '.join(known)}."
     return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here; {hint}', shown)
 
@@ -121,7 +121,7 @@ def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
     def read(value: str) -> Any:
         if value in words:
             return words[value]
-        near = nearest(value, words)
+        near = closest_word(value, words)
         raise ValueError(f'did you mean "{near}"?' if near else f"known are {', '.join(words)}")
 
     return read

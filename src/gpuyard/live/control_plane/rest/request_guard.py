@@ -14,7 +14,7 @@ from starlette.types import Scope as AsgiScope
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Denied, Principal
-from gpuyard.live.wire.loopback_peer import Connection
+from gpuyard.live.wire.loopback_peer import LoopbackConnection
 
 MAX_CONNECTIONS = 10_000
 """Connections that are remembered; a forgotten one is looked up again."""
@@ -31,7 +31,7 @@ class RequestGuard:
         self._authenticator = authenticator
         self._allowed_hosts = allowed_hosts
         self._check = lru_cache(maxsize=1024)(allowed_hosts.check)
-        self._connections: dict[int, tuple[Any, Connection]] = {}
+        self._connections: dict[int, tuple[Any, LoopbackConnection]] = {}
 
     def check_host(self, headers: Iterable[tuple[bytes, bytes]]) -> Denied | None:
         """Return what is wrong with the headers Host and Origin, if anything."""
@@ -53,14 +53,14 @@ class RequestGuard:
         """Return who sent the request."""
         return self._authenticator.authenticate(scope["headers"], self.connection(scope))
 
-    def connection(self, scope: AsgiScope) -> Connection:
+    def connection(self, scope: AsgiScope) -> LoopbackConnection:
         """Return the connection a request came over, always the same object for the same connection."""
         client = scope.get("client") or _NOWHERE
         known = self._connections.get(id(client))
         if known is not None and known[0] is client:  # it is referenced here, so no other object can have its id
             return known[1]
         ours = scope.get("server") or _NOWHERE
-        connection = Connection((client[0], client[1] or 0), (ours[0], ours[1] or 0))
+        connection = LoopbackConnection((client[0], client[1] or 0), (ours[0], ours[1] or 0))
         if client is not _NOWHERE:
             self._connections[id(client)] = (client, connection)
             if len(self._connections) > MAX_CONNECTIONS:

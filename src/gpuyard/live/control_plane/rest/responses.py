@@ -12,7 +12,7 @@ import msgspec
 import starlette.responses
 from starlette.types import Receive, Scope, Send
 
-from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 
 TEXT = "text/plain; charset=utf-8"
 HTML = "text/html; charset=utf-8"
@@ -114,7 +114,7 @@ def json_response(value: object, status_code: int = 200, headers: Mapping[str, s
 
 async def encoded(values: Iterable[object]) -> list[bytes]:
     """Encode each value as JSON. Values are computed and encoded in slices, so that a long list does not block the loop."""
-    answers, turns = list[bytes](), Turns()
+    answers, turns = list[bytes](), TimeSlicer()
     for value in values:
         answers.append(encode(value))
         if turns.due():

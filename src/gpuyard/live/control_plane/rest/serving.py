@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gpuyard.live.control_plane.descriptors import for_clients, for_http
 from gpuyard.live.control_plane.rest.responses import HANG_UP, encode
-from gpuyard.live.control_plane.settings import Tls
+from gpuyard.live.control_plane.settings import ServerTlsSection
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 
 MOST_HEADER_BYTES = 64 << 10
@@ -111,7 +111,11 @@ _CLOSING = 32
 
 
 def http_server(
-    app: ASGIApp, *, tls: Tls | None = None, idle_seconds: float = IDLE_SECONDS, limits: Limits | None = None
+    app: ASGIApp,
+    *,
+    tls: ServerTlsSection | None = None,
+    idle_seconds: float = IDLE_SECONDS,
+    limits: Limits | None = None,
 ) -> uvicorn.Server:
     """A server for sockets that are bound already: `await server.serve(sockets)`, in the loop of the engine."""
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from gpuyard.core.domain.gpu_names import meant
+from gpuyard.core.domain.gpu_names import resolve_gpu_name
 from gpuyard.core.domain.node import MAPPED_ONLY
 from gpuyard.core.domain.refusals import QuotaForbids, Refusal, UnknownDependency, WorkDoesNotFit
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -22,14 +22,14 @@ from gpuyard.live.control_plane.rest.errors import Refused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
-from gpuyard.live.control_plane.scheduler import Submission, by
-from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.scheduler import Submission, issuer_of
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView
 from gpuyard.live.wire.task_answers import TaskAnswer
 from gpuyard.live.wire.tasks import (
     TaskRequest,
+    batch_positions,
     check_counts,
-    places_of,
     read_batch,
     read_large_batch,
     read_task,
@@ -64,7 +64,7 @@ async def post_batch(context: AppContext, request: Request) -> Response:
     body = await request.body(MAX_BATCH_BYTES)
     submissions = []
     tasks = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
-    turns = Turns()
+    turns = TimeSlicer()
     for place, task in enumerate(tasks):
         try:
             submissions.append(submission_of(context, request, task, of=len(tasks)))
@@ -106,7 +106,7 @@ def submission_of(context: AppContext, request: Request, task: TaskRequest, of: 
         user=request.principal.username,
     )
     specs = _fitted(context, request, specs)
-    after_success, after_any = places_of(task.depends_on), places_of(task.after_any)
+    after_success, after_any = batch_positions(task.depends_on), batch_positions(task.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
             alone = f"tasks[{places[0]}] is a task of a batch, and this is none."
@@ -133,8 +133,10 @@ def _with_known_models(context: AppContext, ask: Resources) -> Resources:
 @lru_cache(maxsize=1024)
 def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Names, _Speeds]:
     """The tasks of a batch ask for the same few models."""
-    by_model = {meant(model, known) or model: speed for model, speed in speeds}
-    return tuple(dict.fromkeys(meant(model, known) or model for model in models)), tuple(sorted(by_model.items()))
+    by_model = {resolve_gpu_name(model, known) or model: speed for model, speed in speeds}
+    return tuple(dict.fromkeys(resolve_gpu_name(model, known) or model for model in models)), tuple(
+        sorted(by_model.items())
+    )
 
 
 def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> bool:
@@ -145,7 +147,7 @@ def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> boo
     """
     if (
         spec.command is None
-        or is_owner(by(request.principal))
+        or is_owner(issuer_of(request.principal))
         or context.yard.account_of(spec.tenant, request.principal.username)
     ):
         return False
@@ -210,7 +212,7 @@ async def _check_dependencies(
     """Who sees one tenant only can not wait for the tasks of others: how those end is none of their business."""
     if ROLE_SCOPES[Action.SEE][request.principal.role] is Scope.ALL:
         return
-    turns = Turns()
+    turns = TimeSlicer()
     for place, submission in enumerate(submissions):
         spec = submission.specs[0]
         for first, last, needs_success in spec.prerequisites():

@@ -18,11 +18,11 @@ from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, n
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.route import Handler
-from gpuyard.live.control_plane.scheduler import Page
+from gpuyard.live.control_plane.scheduler import TaskPage
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.live.wire.limits import PositiveSeconds, Priority, instant_of
-from gpuyard.live.wire.tasks import HIGH, LOW, spoken_task_id
+from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id
 
 USUAL_LIMIT = 100
 STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
@@ -101,7 +101,7 @@ async def list_tasks(context: AppContext, request: Request) -> Response:
     return page_of(await find_page(context, request), lambda answer: answer)
 
 
-async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> Page:
+async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> TaskPage:
     """What the caller asks for and may see; `asked` in place of what the query says."""
     asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
     tenant = asked.get("tenant")
@@ -121,7 +121,7 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
     return await context.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
 
 
-def page_of(page: Page, told: Callable[[Raw], Any]) -> Response:
+def page_of(page: TaskPage, told: Callable[[Raw], Any]) -> Response:
     """A page, each of its tasks told in some way."""
     return json_response(
         RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor))
@@ -147,7 +147,7 @@ async def explain_task(context: AppContext, request: Request) -> Response:
             reason = told.reason or reason  # with what became of its last attempt
     return json_response(
         ExplainAnswer(
-            spoken_task_id(task),
+            format_task_id(task),
             told.status,
             reason,
             code,
@@ -180,7 +180,7 @@ async def cancel_task(context: AppContext, request: Request) -> Response:
 async def cancel(context: AppContext, request: Request, *, done: str, doing: str) -> CancelAnswer:
     """What became of it, with the words of whoever asks for what is done and what is still being done."""
     task = await find_task(context, request, Action.STOP)
-    name = spoken_task_id(task)
+    name = format_task_id(task)
     try:
         await context.tell(request, command.CancelTask(task))
     except Refused as refused:
@@ -214,7 +214,7 @@ async def _extend(context: AppContext, request: Request, task: TaskId, seconds: 
     except Refused as refused:
         if not isinstance(refused.refusal, NotLonger):
             raise
-        message = f"{spoken_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
+        message = f"{format_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
         raise WrongRequest(refused.refusal.code, message, "timeout", status=409) from None
 
 

@@ -28,9 +28,9 @@ from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.query import Parameter, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.scheduler import by
+from gpuyard.live.control_plane.scheduler import issuer_of
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
-from gpuyard.live.control_plane.worker_threads import LaneFull
+from gpuyard.live.control_plane.worker_threads import WorkerPoolFull
 from gpuyard.live.wire import answers as wire
 from gpuyard.live.wire.limits import Instant, Password, SystemUser, TenantName, instant_of
 
@@ -46,7 +46,7 @@ class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     revoke_tokens: bool = False
     """With another password: also revoke all tokens of the user. Logins are over in any case."""
     tenant_id: TenantName | UnsetType = UNSET
-    role: wire.Role | UnsetType = UNSET
+    role: wire.RoleName | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
     system_user: SystemUser | UnsetType = UNSET
     """The system account that the user's tasks run as; empty: that of the tenant."""
@@ -79,7 +79,7 @@ async def note(
     context: AppContext, request: Request, what: str, principal: Principal, username: str, **about: object
 ) -> None:
     """Users and tokens are not in the journal; that somebody changed them is, with who and from where."""
-    log.info("access_changed", what=what, by=by(principal), username=username, **about)
+    log.info("access_changed", what=what, by=issuer_of(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
     await context.yard.tell(command.NoteAccess(what, subject), principal, request.request_id)
 
@@ -289,10 +289,10 @@ async def login(context: AppContext, request: Request) -> Response:
 async def check_login(context: AppContext, request: Request, username: str, password: str) -> User:
     """The user whose password this is; anybody else is refused, and so is everybody while too many wait."""
     try:
-        user = await context.yard.lanes.logins.run_for(
+        user = await context.yard.worker_pools.logins.run_for(
             request.client_address, context.access.check_login, username, password, request.client_address
         )
-    except LaneFull:
+    except WorkerPoolFull:
         user = _TOO_MANY
     if isinstance(user, Denied):
         if user is not _TOO_MANY:  # a flood does not fill the log

@@ -29,11 +29,11 @@ import msgspec
 
 from gpuyard.core.domain.values import ENDED, TaskClass, TaskId, TaskStatus, TenantId, Value
 from gpuyard.live.control_plane.stores.database import (
-    Layout,
+    DatabaseLayout,
     StoreDamaged,
+    as_store_errors,
     connect,
     open_database,
-    speaking,
     transaction,
 )
 
@@ -43,7 +43,7 @@ _HIGHEST = (1 << 63) - 1
 """No number of SQLite's is above it."""
 _ROWS_A_STATEMENT = 64
 """Many rows in one statement: SQLite hands the interpreter back and forth once for all of them."""
-_LAYOUT = Layout(
+_LAYOUT = DatabaseLayout(
     what=_WHAT,
     version=1,
     durable=True,  # a snapshot may cover what only the archive still has
@@ -85,7 +85,7 @@ _LAYOUT = Layout(
 )
 
 
-class Row(Value, frozen=True):
+class ArchiveRow(Value, frozen=True):
     """An ended task: what lists filter by, and the answer the API gives."""
 
     id: TaskId
@@ -127,9 +127,12 @@ class SubmitKey(Value, frozen=True):
     at: float
 
 
-def ended_in(path: Path, count: int) -> list[tuple[float, bytes]]:
+def newest_ended(path: Path, count: int) -> list[tuple[float, bytes]]:
     """So many tasks that ended last, of an archive that somebody else may be using: it is only read."""
-    with speaking(path, _WHAT), closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+    with (
+        as_store_errors(path, _WHAT),
+        closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database,
+    ):
         return _newest(database, count)
 
 
@@ -187,7 +190,7 @@ class Archive:
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
-    def add(self, rows: Sequence[Row], seq: int) -> None:
+    def add(self, rows: Sequence[ArchiveRow], seq: int) -> None:
         """Add tasks that ended, up to this fact of the journal. A task that is here already stays as it is."""
         by_id = {row.id: row for row in rows}
         with self._write() as database:
@@ -313,13 +316,13 @@ class Archive:
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
-        with self._writing, speaking(self._path, _WHAT), transaction(self._writer):
+        with self._writing, as_store_errors(self._path, _WHAT), transaction(self._writer):
             yield self._writer
 
     @contextmanager
     def _read(self) -> Iterator[sqlite3.Connection]:
         pool = self._idle_readers
-        with speaking(self._path, _WHAT):
+        with as_store_errors(self._path, _WHAT):
             try:
                 database = pool.pop()
             except IndexError:
@@ -340,7 +343,7 @@ class Archive:
             database.close()
 
     def _read_seq(self) -> int:
-        with speaking(self._path, _WHAT):
+        with as_store_errors(self._path, _WHAT):
             (seq,) = self._writer.execute("SELECT seq FROM included").fetchone()
         return int(seq)
 
@@ -357,7 +360,7 @@ def _set_aside(path: Path, damage: StoreDamaged) -> str:
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
-    with speaking(path, _WHAT):
+    with as_store_errors(path, _WHAT):
         path.rename(aside)
         with suppress(FileNotFoundError):
             path.with_name(path.name + "-wal").rename(aside.with_name(aside.name + "-wal"))
@@ -446,7 +449,7 @@ def _table_for_count(filters: Filters) -> str:
     return "counts" if all(getattr(filters, column) is None for column in _PARTIAL) else "tasks"
 
 
-def _columns(row: Row) -> tuple[object, ...]:
+def _columns(row: ArchiveRow) -> tuple[object, ...]:
     return (
         row.id,
         row.tenant,

@@ -44,7 +44,7 @@ class StoreFull(StoreError):
     """There is no space left beside the journal. Nothing was written; free some space and try again."""
 
 
-class Layout(Value, frozen=True):
+class DatabaseLayout(Value, frozen=True):
     """What a file holds and how it is kept."""
 
     what: str
@@ -60,9 +60,9 @@ class Layout(Value, frozen=True):
     """Scripts that bring a file of version 1, 2 and so on to the next version."""
 
 
-def open_database(path: Path, layout: Layout) -> sqlite3.Connection:
+def open_database(path: Path, layout: DatabaseLayout) -> sqlite3.Connection:
     """Open a file, or make it where there is none."""
-    with speaking(path, layout.what):
+    with as_store_errors(path, layout.what):
         if not path.exists():
             _make(path, layout)
         path.chmod(0o600)
@@ -106,7 +106,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def speaking(path: Path, what: str) -> Iterator[None]:
+def as_store_errors(path: Path, what: str) -> Iterator[None]:
     """Turn what SQLite and the file system say into sentences."""
     try:
         yield
@@ -139,7 +139,7 @@ def _damaged(path: Path, what: str, how: str) -> StoreDamaged:
     )
 
 
-def _make(path: Path, layout: Layout) -> None:
+def _make(path: Path, layout: DatabaseLayout) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as new, closing(connect(new)) as database:
         database.executescript(f"BEGIN; {layout.tables}; COMMIT;")
@@ -147,7 +147,7 @@ def _make(path: Path, layout: Layout) -> None:
         database.execute(f"PRAGMA user_version = {layout.version}")
 
 
-def _check_header(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+def _check_header(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     (ours,) = database.execute("PRAGMA application_id").fetchone()
     (version,) = database.execute("PRAGMA user_version").fetchone()
     if ours != _OURS:
@@ -158,7 +158,7 @@ def _check_header(database: sqlite3.Connection, path: Path, layout: Layout) -> N
         )
 
 
-def _upgrade(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+def _upgrade(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     """Bring an older file to the present version, one step at a time, each of them whole or not at all."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     for number in range(version, layout.version):
@@ -168,7 +168,7 @@ def _upgrade(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
         database.executescript(f"BEGIN; {layout.upgrades[number - 1]}; PRAGMA user_version = {number + 1}; COMMIT;")
 
 
-def _check_whole(database: sqlite3.Connection, path: Path, layout: Layout) -> None:
+def _check_whole(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise _damaged(path, layout.what, str(verdict).splitlines()[-1])

@@ -26,8 +26,8 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.database import StoreError
 
-Answer = asyncio.Future[list[TaskId] | Refusal]
-Name = tuple[TenantId, str]
+SubmitResult = asyncio.Future[list[TaskId] | Refusal]
+RequestKey = tuple[TenantId, str]
 """A tenant and its key."""
 
 log = structlog.get_logger()
@@ -42,7 +42,7 @@ class _Accepted:
     tasks: list[TaskId]
 
 
-def keys_of(accepted: Mapping[Name, _Accepted]) -> list[SubmitKey]:
+def keys_of(accepted: Mapping[RequestKey, _Accepted]) -> list[SubmitKey]:
     """As the archive keeps them."""
     return [
         SubmitKey(tenant, key, bytes.fromhex(each.digest), tuple(each.tasks), each.at)
@@ -50,7 +50,7 @@ def keys_of(accepted: Mapping[Name, _Accepted]) -> list[SubmitKey]:
     ]
 
 
-def _used_before(name: Name) -> WrongRequest:
+def _used_before(name: RequestKey) -> WrongRequest:
     message = f"The Idempotency-Key {name[1]!r} was used with another body before; use a new key for a new request."
     return WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
 
@@ -66,12 +66,12 @@ class KeyFilter:
     def __init__(self) -> None:
         self._bits = bytearray(self.SIZE)
 
-    def add(self, name: Name) -> None:
+    def add(self, name: RequestKey) -> None:
         """The archive has it."""
         for place in self._places(name):
             self._bits[place >> 3] |= 1 << (place & 7)
 
-    def __contains__(self, name: Name) -> bool:
+    def __contains__(self, name: RequestKey) -> bool:
         return all(self._bits[place >> 3] & 1 << (place & 7) for place in self._places(name))
 
     def update(self, other: "KeyFilter") -> None:
@@ -79,20 +79,20 @@ class KeyFilter:
         both = int.from_bytes(self._bits, "big") | int.from_bytes(other._bits, "big")
         self._bits = bytearray(both.to_bytes(self.SIZE, "big"))
 
-    def _places(self, name: Name) -> tuple[int, ...]:
+    def _places(self, name: RequestKey) -> tuple[int, ...]:
         drawn = hashlib.blake2b(f"{name[0]}\0{name[1]}".encode(), digest_size=16).digest()
         return tuple(int.from_bytes(drawn[at : at + 4], "big") % (self.SIZE * 8) for at in (0, 4, 8, 12))
 
 
-class SentRequests:
+class IdempotentRequests:
     """Those that can be sent again."""
 
     def __init__(self, archive: Archive, secret: bytes) -> None:
         self._archive, self._secret = archive, secret
-        self._open: dict[Name, tuple[str, Answer]] = {}
-        self._sought: dict[Name, asyncio.Future[SubmitKey | None]] = {}
+        self._open: dict[RequestKey, tuple[str, SubmitResult]] = {}
+        self._sought: dict[RequestKey, asyncio.Future[SubmitKey | None]] = {}
         self._searching: asyncio.Task[None] | None = None
-        self._accepted: dict[Name, _Accepted] = {}
+        self._accepted: dict[RequestKey, _Accepted] = {}
         self._filter = KeyFilter()
         self._filter_is_whole = False
         """It knows also what was in the archive before."""
@@ -116,7 +116,7 @@ class SentRequests:
         """What a body is recognised by."""
         return hmac.digest(self._secret, body, "sha256").hex()
 
-    async def known(self, name: Name, digest: str, answer: Answer) -> Answer | None:
+    async def known(self, name: RequestKey, digest: str, answer: SubmitResult) -> SubmitResult | None:
         """What the first of these requests gets or got; none: this is the first, and others wait for its `answer`."""
         before = self._open.get(name)
         if before is not None:
@@ -135,7 +135,7 @@ class SentRequests:
         answer.set_result(list(kept.tasks))
         return answer
 
-    async def _search(self, name: Name) -> SubmitKey | None:
+    async def _search(self, name: RequestKey) -> SubmitKey | None:
         """Look into the archive, in a thread, for all requests that came together; a damaged archive knows none."""
         found: asyncio.Future[SubmitKey | None] = asyncio.get_running_loop().create_future()
         self._sought[name] = found
@@ -154,18 +154,18 @@ class SentRequests:
         finally:
             self._searching = None
 
-    def _look_up(self, names: list[Name]) -> dict[Name, SubmitKey]:
+    def _look_up(self, names: list[RequestKey]) -> dict[RequestKey, SubmitKey]:
         try:
             return {name: kept for name in names if (kept := self._archive.lookup(*name)) is not None}
         except (StoreError, msgspec.MsgspecError) as error:
             log.warning("request_keys_unknown", message=str(error))
             return {}
 
-    def is_first(self, name: Name, answer: Answer) -> bool:
+    def is_first(self, name: RequestKey, answer: SubmitResult) -> bool:
         """Whether others wait for this answer."""
         return name in self._open and self._open[name][1] is answer
 
-    def fail(self, name: Name) -> None:
+    def fail(self, name: RequestKey) -> None:
         """It came to nothing, and may be sent again as a new one."""
         self._open.pop(name, None)
 
@@ -178,16 +178,16 @@ class SentRequests:
         else:
             before.tasks.append(event.task)
 
-    def take_accepted(self) -> dict[Name, "_Accepted"]:
+    def take_accepted(self) -> dict[RequestKey, "_Accepted"]:
         """Those that the archive has not got; it gets them now."""
         accepted, self._accepted = self._accepted, {}
         return accepted
 
-    def put_back(self, accepted: dict[Name, "_Accepted"]) -> None:
+    def put_back(self, accepted: dict[RequestKey, "_Accepted"]) -> None:
         """The archive did not get them after all."""
         self._accepted = {**accepted, **self._accepted}
 
-    def archived(self, accepted: dict[Name, "_Accepted"]) -> None:
+    def archived(self, accepted: dict[RequestKey, "_Accepted"]) -> None:
         """The archive has them."""
         for name in accepted:
             self._filter.add(name)

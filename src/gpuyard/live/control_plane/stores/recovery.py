@@ -15,7 +15,7 @@ from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.views import Views
 
@@ -73,23 +73,23 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
     return State(), Views(), 0
 
 
-def found(engine: Engine, journal: Journal, views: Views, now: float) -> None:
+def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) -> None:
     """Give a new yard its name."""
     if engine.state.yard:
         return
     facts = engine.handle(FoundYard(uuid4().hex[:12]), now)
     assert not isinstance(facts, Refusal)
-    entries = [Entry(engine.state.now, event) for event in facts]
+    entries = [JournalEntry(engine.state.now, event) for event in facts]
     head = journal.append(entries)
     for record in journal.read(head.seq - len(entries)):
         views.apply(record)
 
 
-def picture(journal: Journal, engine: Engine, views: Views) -> Snapshot:
+def take_snapshot(journal: Journal, engine: Engine, views: Views) -> Snapshot:
     """What is so now, for a snapshot. Engine, journal and views must agree."""
-    return Snapshot(journal.head, picture_of(engine.state, views))
+    return Snapshot(journal.head, snapshot_content(engine.state, views))
 
 
-def picture_of(state: State, views: Views) -> dict[str, Any]:
+def snapshot_content(state: State, views: Views) -> dict[str, Any]:
     """What a snapshot holds."""
     return {"engine": engine_snapshot.dump(state), "tasks": views.dump()}

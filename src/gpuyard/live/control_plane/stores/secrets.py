@@ -16,10 +16,10 @@ from typing import Self
 import msgspec
 
 from gpuyard.core.domain.values import TaskId
-from gpuyard.live.control_plane.stores.database import Layout, open_database, speaking, transaction
+from gpuyard.live.control_plane.stores.database import DatabaseLayout, as_store_errors, open_database, transaction
 
 _WHAT = "secrets of tasks"
-_LAYOUT = Layout(
+_LAYOUT = DatabaseLayout(
     what=_WHAT,
     version=1,
     durable=True,
@@ -43,7 +43,7 @@ class SecretStore:
         """Open the file, or begin one."""
         database = open_database(path, _LAYOUT)
         try:
-            with speaking(path, _WHAT):
+            with as_store_errors(path, _WHAT):
                 database.execute("PRAGMA secure_delete = ON")
                 return cls(path, database)
         except BaseException:
@@ -67,7 +67,7 @@ class SecretStore:
         """The values of a task, by name."""
         if task not in self._tasks:
             return {}
-        with self._turn, speaking(self._path, _WHAT):
+        with self._turn, as_store_errors(self._path, _WHAT):
             found = self._database.execute("SELECT named FROM secrets WHERE task = ?", (task,)).fetchone()
         return msgspec.json.decode(found[0], type=dict[str, str]) if found else {}
 
@@ -84,11 +84,11 @@ class SecretStore:
         """At start: forget the values of all tasks but these; says of how many."""
         left_over = self._tasks.difference(open_tasks)
         self.drop(left_over)
-        with self._turn, speaking(self._path, _WHAT):
+        with self._turn, as_store_errors(self._path, _WHAT):
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         return len(left_over)
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with self._turn, speaking(self._path, _WHAT), transaction(self._database):
+        with self._turn, as_store_errors(self._path, _WHAT), transaction(self._database):
             yield self._database

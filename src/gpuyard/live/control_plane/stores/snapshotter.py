@@ -20,14 +20,14 @@ from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.records import Position, Snapshot
 from gpuyard.core.journal.stores.opening import readable_snapshots
 from gpuyard.core.journal.stores.sqlite import read_folder
-from gpuyard.live.control_plane.stores.recovery import picture_of, restored
+from gpuyard.live.control_plane.stores.recovery import restored, snapshot_content
 
 NICE = 10
 """It gives way to everything else: there is no hurry."""
 PATIENCE_SECONDS = 600.0
 
 
-async def write_beside(journal: Path, position: Position, archived: int, folder: Path) -> None:
+async def write_in_process(journal: Path, position: Position, archived: int, folder: Path) -> None:
     """Have a process write the snapshot at this position into a folder. `archived`: as in `write`."""
     command = (
         sys.executable,
@@ -68,7 +68,7 @@ def write(journal: Path, position: Position, archived: int, folder: Path) -> Non
         if isinstance(record.fact, TaskEnded) and record.seq <= archived:
             views.archived([record.fact.task])
     folder.mkdir(mode=0o700, exist_ok=True)
-    snapshots.write(folder, Snapshot(position, picture_of(state, views)))
+    snapshots.write(folder, Snapshot(position, snapshot_content(state, views)))
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ from gpuyard.plan.planner.compiled.world import (
     LINE,
     NOBODY,
     TALLY,
-    World,
+    PlanWorld,
     mark_busy,
     mark_idle,
     pop_event,
@@ -54,7 +54,7 @@ from gpuyard.plan.planner.compiled.world import (
 from gpuyard.plan.planner.problem import Floats, Ints
 
 
-class Settings(NamedTuple):
+class ListSettings(NamedTuple):
     """What the decisions weigh; see the head of the file, and for the last four that of `list_scheduler`."""
 
     wait: float = 0.25
@@ -252,7 +252,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
 
 
 @njit_noref
-def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
+def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
     """Seconds of work a group for one more that changes from a to b."""
     line = w.lines[b]
     change = w.switch[a, b]
@@ -272,7 +272,7 @@ def _worth_going(w: Any, of: Settings, a: Any, b: Any) -> Any:
 
 
 @njit_noref
-def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
+def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
     """Seconds of work a group for those that hold a and rest."""
     if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
         return 0.0
@@ -281,7 +281,7 @@ def _worth_waiting(w: Any, of: Settings, a: Any, single: bool) -> Any:
 
 
 @njit_noref
-def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
+def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
     """Whether somebody waits or may come for b, and g, alone or as first of a group, could hold it or help to."""
     line = w.lines[b]
     if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NOBODY):
@@ -294,7 +294,7 @@ def _could_go(w: Any, of: Settings, g: Any, b: Any) -> Any:
 
 
 @njit_noref
-def _change(w: Any, of: Settings, now: float) -> None:
+def _change(w: Any, of: ListSettings, now: float) -> None:
     """GPUs that rest change to models that want them more, whoever gains most first; if one must, one does in any case."""
     must = w.tally[0].must == 1
     models, kinds = w.tally[0].models, w.tally[0].kinds
@@ -355,7 +355,7 @@ def _free(w: Any, g: Any, now: float) -> None:
 
 
 @njit_noref
-def _run(w: Any, of: Settings) -> None:
+def _run(w: Any, of: ListSettings) -> None:
     """From the first event to the last."""
     now = 0.0
     for call in range(len(w.jobs)):
@@ -402,7 +402,7 @@ def decode(
     free_first: Floats,
     rank: Floats,
     key: Floats,
-    of: Settings,
+    of: ListSettings,
 ) -> tuple[Ints, Floats]:
     """GPU and start of every call."""
     calls, gpus, models, kinds = len(model), len(kind), len(width), kind.max() + 1
@@ -415,7 +415,7 @@ def decode(
     tally = np.zeros(1, dtype=TALLY)
     gpu = np.zeros(calls, dtype=np.int32)
     start = np.zeros(calls)
-    w = World(
+    w = PlanWorld(
         after_at, after, switch, may_begin, group_speed, jobs, cards, lines, cells, heap, events, tally, gpu, start
     )
     tally[0].models = models

@@ -12,7 +12,7 @@ does. Backwards it is the other way round, which is often better by more than al
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.decoding import Settings, decode
+from gpuyard.plan.planner.compiled.decoding import ListSettings, decode
 from gpuyard.plan.planner.compiled.jit import compiled
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.compiled.world import NOBODY
@@ -29,13 +29,13 @@ class ListScheduler:
         self._kind = np.array([kinds.setdefault((g.speed, g.memory_gb), len(kinds)) for g in problem.gpus])
         self._ranks: dict[tuple[float, bool], Floats] = {}
 
-    def plan(self, settings: Settings, nudge: Floats | None = None) -> Plan:
+    def plan(self, settings: ListSettings, nudge: Floats | None = None) -> Plan:
         """The plan by these settings; `nudge`: calls are due so much later each."""
         made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
         again = settings.backwards or self.problem.many_residents
         return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
 
-    def _forwards(self, settings: Settings, nudge: Floats | None) -> Plan:
+    def _forwards(self, settings: ListSettings, nudge: Floats | None) -> Plan:
         problem, calls = self.problem, self.problem.calls
         rank = self.rank(settings.loads)
         key = self._due(settings, rank) - rank
@@ -59,7 +59,7 @@ class ListScheduler:
         )
         return Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
 
-    def _backwards(self, settings: Settings, nudge: Floats | None) -> Plan:
+    def _backwards(self, settings: ListSettings, nudge: Floats | None) -> Plan:
         """In time that goes back from the last end; when anything comes, and what GPUs hold at first, is not looked at."""
         problem, calls = self.problem, self.problem.calls
         models, gpus = len(problem.models), len(problem.gpus)
@@ -101,7 +101,7 @@ class ListScheduler:
             self._ranks[loads, backwards] = _upward_rank(calls.model, calls.seconds, *ahead, behind_at, load, loads)
         return self._ranks[loads, backwards]
 
-    def _due(self, settings: Settings, rank: Floats) -> Floats:
+    def _due(self, settings: ListSettings, rank: Floats) -> Floats:
         """When the request of each call should have ended, where only differences matter."""
         problem, of = self.problem, self.problem.requests
         if not len(rank):

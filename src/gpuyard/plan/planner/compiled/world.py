@@ -44,7 +44,7 @@ TALLY: Final = np.dtype(
 """`must`: nothing happens unless a GPU changes. `left`: GPU-seconds of calls that have not begun; `a_gpu`: so much for each GPU."""
 
 
-class World(NamedTuple):
+class PlanWorld(NamedTuple):
     """Everything there is while a plan is made."""
 
     after_at: Any

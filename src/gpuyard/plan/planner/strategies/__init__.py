@@ -14,7 +14,7 @@ from gpuyard.plan.planner.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SearchBudget:
     """How long to try. With `rounds` the same seed gives the same plan on any machine; with the clock it may not."""
 
     seed: int = 0
@@ -27,7 +27,7 @@ class Budget:
     """Told of each plan that is better than those before."""
 
 
-Strategy = Callable[[Problem, Budget], Plan]
+Strategy = Callable[[Problem, SearchBudget], Plan]
 
 STRATEGIES: Final[dict[str, str]] = {
     "batch": "batch:batch",

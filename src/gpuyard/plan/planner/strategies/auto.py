@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.batch import batch
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.heft_affinity import heft_affinity
@@ -26,7 +26,7 @@ FOR_SEARCH: Final = 1 / 3
 ENOUGH: Final = 0.2
 
 
-def auto(problem: Problem, budget: Budget) -> Plan:
+def auto(problem: Problem, budget: SearchBudget) -> Plan:
     """As good as any strategy that could have been run in the time, or better."""
     known: list[Plan] = []
 
@@ -48,14 +48,14 @@ def auto(problem: Problem, budget: Budget) -> Plan:
     return min(exact.improved(problem, best, telling), best, key=lambda plan: worth(problem, plan))
 
 
-def _has_time(problem: Problem, budget: Budget) -> bool:
+def _has_time(problem: Problem, budget: SearchBudget) -> bool:
     """For one more of the quick ones, which take long only where calls are very many."""
     if len(problem.calls) <= MOST_CALLS:
         return True
     return budget.keep_going() and (budget.used is None or budget.used() < ENOUGH)
 
 
-def _first_part(budget: Budget) -> Budget:
+def _first_part(budget: SearchBudget) -> SearchBudget:
     """A third of it."""
     used, rounds = budget.used, budget.rounds
     if used is None:

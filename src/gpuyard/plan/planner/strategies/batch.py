@@ -12,11 +12,11 @@ import numpy as np
 from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.residents import by_the_rules
 
 
-def batch(problem: Problem, _: Budget) -> Plan:
+def batch(problem: Problem, _: SearchBudget) -> Plan:
     """One pass over the batches, without chance."""
     calls = problem.calls
     available, holds = problem.free_first.copy(), problem.held_first.copy()

@@ -16,13 +16,13 @@ from gpuyard.plan.planner.chance import words
 from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.residents import by_the_rules
 
 WEIGHT: Final = 0.1
 
 
-def dynamic(problem: Problem, budget: Budget) -> Plan:
+def dynamic(problem: Problem, budget: SearchBudget) -> Plan:
     """One pass over the calls; the seed of the budget is the order within levels."""
     from gpuyard.plan.planner.compiled.dynamic import place_all
 

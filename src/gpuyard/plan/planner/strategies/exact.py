@@ -34,7 +34,7 @@ from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.plan.planner.plan import Plan, in_order
 from gpuyard.plan.planner.problem import EMPTY, Problem
-from gpuyard.plan.planner.strategies import STRATEGIES, Budget, can_plan, strategy
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, strategy
 
 ROUND: Final = 0.01
 """One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
@@ -48,13 +48,13 @@ WHOLE: Final = 1e-6
 DEPOT: Final = 0
 
 
-def exact(problem: Problem, budget: Budget) -> Plan:
+def exact(problem: Problem, budget: SearchBudget) -> Plan:
     """The best plan, or the best one found in the time, and what no plan can beat."""
     can_plan("exact", problem)
     return improved(problem, _first(problem, budget), budget)
 
 
-def _first(problem: Problem, budget: Budget) -> Plan:
+def _first(problem: Problem, budget: SearchBudget) -> Plan:
     """The shortest plan of those who are quicker; whoever searches gets a part of the time."""
     used = budget.used
     some = replace(
@@ -67,7 +67,7 @@ def _first(problem: Problem, budget: Budget) -> Plan:
     return min(plans, key=lambda plan: plan.makespan_s)
 
 
-def improved(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
     """A plan that is no longer than the one given; its `proven_s` says what no plan can beat."""
     if not len(plan.end):
         return plan
@@ -86,7 +86,7 @@ def improved(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     return best
 
 
-def _efforts(budget: Budget) -> Iterator[float]:
+def _efforts(budget: SearchBudget) -> Iterator[float]:
     """How much effort to spend on the next attempt, until the budget is spent; each begins with the best of the last.
 
     With a clock, the first attempt is short and tells how much of the time an effort takes on this machine.

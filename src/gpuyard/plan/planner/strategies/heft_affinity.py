@@ -14,21 +14,22 @@ import csv
 from importlib.resources import files
 from typing import Final
 
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 
-WEIGHTS: Final = Settings._fields[:-1]
+WEIGHTS: Final = ListSettings._fields[:-1]
 
 
-def _portfolio() -> tuple[Settings, ...]:
+def _portfolio() -> tuple[ListSettings, ...]:
     """The rows of `portfolio.csv`, which is a part of this module as its text is."""
     rows = csv.DictReader(files(__package__).joinpath("portfolio.csv").read_text("utf-8").splitlines())
     return tuple(
-        Settings(**{name: float(row[name]) for name in WEIGHTS}, backwards=row["backwards"] == "yes") for row in rows
+        ListSettings(**{name: float(row[name]) for name in WEIGHTS}, backwards=row["backwards"] == "yes")
+        for row in rows
     )
 
 
@@ -44,7 +45,7 @@ def schedules(calls: int) -> int:
     return min(len(PORTFOLIO), max(2, MOST_CALLS // max(1, calls)))
 
 
-def heft_affinity(problem: Problem, budget: Budget) -> Plan:
+def heft_affinity(problem: Problem, budget: SearchBudget) -> Plan:
     """The shortest plan of the portfolio."""
     scheduler = ListScheduler(problem)
     many = schedules(len(problem.calls)) if budget.rounds is None else budget.rounds

@@ -26,7 +26,7 @@ from gpuyard.plan.planner.front import Front, Point, front, point
 from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
-from gpuyard.plan.planner.strategies import STRATEGIES, Budget, can_plan, strategy
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, strategy
 
 PARENTS: Final = ("batch", "dynamic", "heft_affinity", "search")
 """Whose plans are in the first generation, the quick ones first."""
@@ -46,13 +46,13 @@ Genes = Floats
 """Groups, then keys, then by how much the plan may be slower."""
 
 
-def pareto(problem: Problem, budget: Budget) -> Plan:
+def pareto(problem: Problem, budget: SearchBudget) -> Plan:
     """The plan of the front that the weights choose."""
     found = pareto_front(problem, budget)
     return found.points[found.chosen].plan
 
 
-def pareto_front(problem: Problem, budget: Budget, idle_rate: float | None = None) -> Front:
+def pareto_front(problem: Problem, budget: SearchBudget, idle_rate: float | None = None) -> Front:
     """All plans that none beats, and the choice among them at an idle rate (None: that of the shortest plan)."""
     can_plan("pareto", problem)
     farm = _Farm(problem, budget)
@@ -65,7 +65,7 @@ def pareto_front(problem: Problem, budget: Budget, idle_rate: float | None = Non
 class _Farm:
     """What was bred so far, and how plans become genes and genes plans."""
 
-    def __init__(self, problem: Problem, budget: Budget) -> None:
+    def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         calls = problem.calls
         self.problem = problem
         self.points: list[Point] = []
@@ -106,7 +106,7 @@ class _Farm:
         return np.lexsort((self._rank, lifted(self._rank, calls.before_at, calls.before, key))).astype(np.int32)
 
 
-def _parents(problem: Problem, budget: Budget, farm: _Farm) -> list[Plan]:
+def _parents(problem: Problem, budget: SearchBudget, farm: _Farm) -> list[Plan]:
     """Plans of the other strategies, the shortest first; those they find on the way are looked at, too."""
     used, rounds = budget.used, budget.rounds
     if rounds is None and used is None:
@@ -124,7 +124,7 @@ def _parents(problem: Problem, budget: Budget, farm: _Farm) -> list[Plan]:
     return sorted(plans, key=lambda plan: plan.makespan_s)
 
 
-def _first_generation(farm: _Farm, budget: Budget) -> list[Genes]:
+def _first_generation(farm: _Farm, budget: SearchBudget) -> list[Genes]:
     """Level after level, by model or as they come, on the groups that a more or less reluctant scheduler chooses."""
     problem, calls = farm.problem, farm.problem.calls
     if len(calls) * len(problem.gpus) > MOST_STEPS:
@@ -144,7 +144,7 @@ def _first_generation(farm: _Farm, budget: Budget) -> list[Genes]:
     return found
 
 
-def _breed(farm: _Farm, budget: Budget, first: list[Genes]) -> None:
+def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
     """Generation after generation, until the budget is spent."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.evaluator import Evaluator

@@ -24,14 +24,14 @@ from typing import Any, Final
 import numpy as np
 
 from gpuyard.plan.planner.compiled import moves, session_search, session_sim
-from gpuyard.plan.planner.compiled.decoding import Settings
+from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.draws import below, patience, source_of
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.plan_buffer import make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import Budget
+from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
 
 LISTS_UNTIL: Final = 0.35
@@ -64,12 +64,12 @@ MOVES: Final = np.cumsum([30, 5, 15, 10, 10, 5, 3, 5])
 SESSIONS: Final = np.cumsum([30, 10, 20, 10, 10, 5, 10])
 
 
-def search(problem: Problem, budget: Budget) -> Plan:
+def search(problem: Problem, budget: SearchBudget) -> Plan:
     """The best plan that was found in the time there is."""
     return improved(problem, budget, [])
 
 
-def improved(problem: Problem, budget: Budget, known: list[Plan]) -> Plan:
+def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
     """As good as any of the plans that are known already, and mostly better."""
     best = _Best(problem, budget)
     for plan in known:
@@ -105,7 +105,7 @@ def worth(problem: Problem, plan: Plan) -> Worth:
 class _Best:
     """The best plan so far; whoever asked is told of each."""
 
-    def __init__(self, problem: Problem, budget: Budget) -> None:
+    def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
         self.has_deadlines = bool(np.isfinite(problem.requests.deadline_s).any())
         self._plan: Plan | None = None
@@ -130,7 +130,7 @@ class _Best:
 class _Clock:
     """How far the search is, 0 to 1, by rounds or by time."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: SearchBudget) -> None:
         self._budget, self._done = budget, 0
         self._rounds = budget.rounds if budget.rounds is not None else UNTIMED_ROUNDS
 
@@ -171,7 +171,7 @@ def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
         if tried < len(PORTFOLIO):
             settings = PORTFOLIO[tried]
         elif part < 0.3:
-            settings = Settings(*[some[below(source, len(some))] for some in CHOICES.values()])
+            settings = ListSettings(*[some[below(source, len(some))] for some in CHOICES.values()])
         elif below(source, 5) < 2:
             settings = _another(settings, source)
         elif below(source, 2) == 0:
@@ -198,14 +198,14 @@ def _nodes(problem: Problem) -> Any:
     return first[problem.requests.workflow[problem.calls.request]] + problem.calls.position
 
 
-def _another(settings: Settings, source: Any) -> Settings:
+def _another(settings: ListSettings, source: Any) -> ListSettings:
     """One or two of the settings drawn again."""
     said: list[Any] = list(settings)
     for _ in range(1 + (below(source, 5) < 2)):
         place = below(source, len(CHOICES))
         some = list(CHOICES.values())[place]
         said[place] = some[below(source, len(some))]
-    return Settings(*said)
+    return ListSettings(*said)
 
 
 def _between(source: Any) -> float:

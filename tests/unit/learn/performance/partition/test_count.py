@@ -182,13 +182,13 @@ def test_an_embedding_moves_the_rows_that_were_asked_for_and_not_its_table(count
 def test_a_model_that_can_not_be_counted_gets_a_sentence(
     count: Count, name: str, inputs: tuple[str, ...], module: str, sentence: str
 ) -> None:
-    with pytest.raises(counting.Refused) as refused:
+    with pytest.raises(counting.CanNotCount) as refused:
         count(name, *inputs, module=module)
     assert sentence in str(refused.value)
 
 
 def test_a_model_that_does_nothing_is_refused(count: Count) -> None:
-    with pytest.raises(counting.Refused, match=r"Idle does nothing with its inputs\."):
+    with pytest.raises(counting.CanNotCount, match=r"Idle does nothing with its inputs\."):
         count("Idle", "2x9", training=False)
 
 
@@ -196,7 +196,7 @@ def test_a_model_that_does_nothing_is_refused(count: Count) -> None:
 def test_a_process_of_its_own_counts_and_may_print(models: Path) -> None:
     made = counted(models, "models:Chain", ["10x8"], training=True, python=sys.executable, limit_seconds=120)
     assert (made.name, made.batch) == ("Chain", 10)
-    each = sum(float(part.anatomy.groups[:, 2].sum()) for part in made.parts)
+    each = sum(float(part.profile.groups[:, 2].sum()) for part in made.parts)
     assert each == 2 * 16 * (2 * 8 + 3 * 16 + 3 * 4)
 
 

@@ -10,21 +10,21 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import gpu_specs as table
-from gpuyard.learn.performance.operation_profile import Anatomy
-from gpuyard.learn.performance.partition.counts import Counts, Part, Unit, parts
-from gpuyard.learn.performance.partition.plans import Cost, Plan, Setting, best_cuts, plans
+from gpuyard.learn.performance.operation_profile import OperationProfile
+from gpuyard.learn.performance.partition.counts import Counts, ModelPart, ModelUnit, parts
+from gpuyard.learn.performance.partition.plans import Cost, PartitionPlan, Setting, best_cuts, plans
 
 GPU = replace(table.shipped().find("H100"), memory_gb=100.0, mem_bw_gbs=1e6, nvlink_gbs=2e9)
 """A link so fast that it costs nothing but its beginning."""
 BATCH = 8
 
 
-def chain(blocks: list[float], *, crossing: float = 0.0, owned: float = 0.0) -> list[Part]:
+def chain(blocks: list[float], *, crossing: float = 0.0, owned: float = 0.0) -> list[ModelPart]:
     """Blocks of one operation each, with so many FLOPs for the whole batch."""
     return [
-        Part(
+        ModelPart(
             f"b{number}",
-            Anatomy.of([("matmul", 1, flops / BATCH, 0, 0)], parameters=owned),
+            OperationProfile.of([("matmul", 1, flops / BATCH, 0, 0)], parameters=owned),
             0.0,
             crossing / BATCH,
         )
@@ -32,17 +32,17 @@ def chain(blocks: list[float], *, crossing: float = 0.0, owned: float = 0.0) -> 
     ]
 
 
-def exactly(steps: Sequence[tuple[Anatomy, int]]) -> list[float]:
+def exactly(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
     """A second for each operation."""
     return [float(made.groups[:, 2].sum()) * samples for made, samples in steps]
 
 
-def with_a_start(steps: Sequence[tuple[Anatomy, int]]) -> list[float]:
+def with_a_start(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
     """A second for each operation, and ten for each step."""
     return [10.0 + seconds for seconds in exactly(steps)]
 
 
-def by_stages(model: list[Part], gpus: int, stages: int, cost: Cost = exactly, **setting: object) -> Plan:
+def by_stages(model: list[ModelPart], gpus: int, stages: int, cost: Cost = exactly, **setting: object) -> PartitionPlan:
     found = plans(model, BATCH, cost, Setting(GPU, gpus, precision="fp32", **setting))  # type: ignore[arg-type]
     return next(plan for plan in found if len(plan.stages) == stages)
 
@@ -123,7 +123,7 @@ def test_what_a_step_costs_whatever_its_size_makes_many_micro_batches_dear() -> 
 
 
 def test_stages_are_balanced_by_what_is_predicted_for_them_and_not_by_what_their_units_would_take_alone() -> None:
-    def mixed(steps: Sequence[tuple[Anatomy, int]]) -> list[float]:
+    def mixed(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
         """Whoever has a block of 100 takes three times as long as its blocks do alone."""
         small = [bool((made.groups[:, 2] == 100 / BATCH).any()) and len(made.groups) > 1 for made, _ in steps]
         return [seconds * (3 if slow else 1) for slow, seconds in zip(small, exactly(steps), strict=True)]
@@ -154,11 +154,11 @@ def test_half_of_the_bytes_cross_in_sixteen_bits_and_weights_shrink_without_auto
 def test_what_grows_with_the_batch_is_told_from_what_stays() -> None:
     def counts(batch: int) -> Counts:
         return Counts(
-            (Unit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 0, 50, 3.0 * batch + 7),)
+            (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 0, 50, 3.0 * batch + 7),)
         )
 
     (part,) = parts(counts(4), counts(8), 4, 8)
-    assert part.anatomy.groups.tolist() == [[0, 1, 10, 4, 100]]
-    assert (part.anatomy.kept_bytes, part.anatomy.parameter_bytes, part.crossing(100)) == (6, 50, 307)
+    assert part.profile.groups.tolist() == [[0, 1, 10, 4, 100]]
+    assert (part.profile.kept_bytes, part.profile.parameter_bytes, part.crossing(100)) == (6, 50, 307)
     with pytest.raises(WrongInput, match="does other things for a batch of 8 than for 4"):
         parts(counts(4), Counts(()), 4, 8)

@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.values import NodeId, TaskStatus
 from gpuyard.input.strict import Strict, WrongRequest
-from gpuyard.live.wire.limits import Instant, Mebibytes, Note, TenantNameOrNone, Title
+from gpuyard.live.wire.limits import Description, Instant, Mebibytes, TenantNameOrNone, Title
 from gpuyard.live.wire.tasks import Argument, TaskRequest
 
 
@@ -27,7 +27,7 @@ class LegacyTaskRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tenant_id: TenantNameOrNone | None = None
     """Empty: one's own."""
     name: Title | None = None
-    description: Note | None = None
+    description: Description | None = None
     gpu_request: Annotated[int, Meta(ge=1, le=100_000)] = 1
     memory_mb: Mebibytes | None = None
     """GPU memory needed on each GPU, in MiB."""

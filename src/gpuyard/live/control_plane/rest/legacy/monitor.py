@@ -15,12 +15,12 @@ from gpuyard.live.control_plane.rest.legacy.messages import DeviceMetrics, Syste
 from gpuyard.live.control_plane.rest.query import counted
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, json_response, separated
-from gpuyard.live.control_plane.scheduler import Yard
-from gpuyard.live.control_plane.time_slices import Turns
+from gpuyard.live.control_plane.scheduler import Scheduler
+from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import NodeView
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.limits import instant_of
-from gpuyard.live.wire.tasks import spoken_task_id
+from gpuyard.live.wire.tasks import format_task_id
 
 USUAL_SAMPLES = 720
 """An hour, one every five seconds."""
@@ -63,7 +63,7 @@ async def get_device(context: AppContext, request: Request) -> Response:
 async def get_history(context: AppContext, request: Request) -> Response:
     """All devices, for a while: the samples of each by its number, the oldest first."""
     _check_served(context)
-    found, turns = defaultdict[int, list[bytes]](list), Turns()
+    found, turns = defaultdict[int, list[bytes]](list), TimeSlicer()
     for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
         for device in sample.device_metrics:
             found[device.device_id] += (b",", encode(_seen_device(device, request.principal)))
@@ -81,7 +81,7 @@ async def get_device_history(context: AppContext, request: Request) -> Response:
     """One device, for a while, the oldest sample first."""
     _check_served(context)
     number = _number(request)
-    found, turns = list[bytes](), Turns()
+    found, turns = list[bytes](), TimeSlicer()
     for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
         for device in sample.device_metrics:
             if device.device_id == number:
@@ -121,7 +121,7 @@ def _seen_device(device: DeviceMetrics, principal: Principal) -> DeviceMetrics:
     return replace(device, tenant_id="", task_id="")
 
 
-def _device(yard: Yard, number: int) -> DeviceMetrics | None:
+def _device(yard: Scheduler, number: int) -> DeviceMetrics | None:
     """One device as it is now; none: there is no such number."""
     nodes = yard.views.nodes
     for name, first in device_numbers(view.spec for view in nodes.values()).items():
@@ -130,11 +130,11 @@ def _device(yard: Yard, number: int) -> DeviceMetrics | None:
     return None
 
 
-async def metrics_of(yard: Yard) -> SystemMetrics:
+async def metrics_of(yard: Scheduler) -> SystemMetrics:
     """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
     at = instant_of(time.time())
     numbers = device_numbers(view.spec for view in yard.views.nodes.values())
-    devices, sums, turns = list[DeviceMetrics](), _Sums(), Turns()
+    devices, sums, turns = list[DeviceMetrics](), _Sums(), TimeSlicer()
     for name in sorted(yard.views.nodes):
         node = yard.views.nodes.get(name)
         if node is None:
@@ -184,7 +184,7 @@ class _Sums:
                 self.busy[device.tenant_id] = (total + device.gpu_utilization, count + 1)
 
 
-def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
+def _devices(yard: Scheduler, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
     told = yard.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
     found = []
@@ -205,7 +205,7 @@ def _devices(yard: Yard, node: NodeView, first: int, at: str) -> list[DeviceMetr
                 fan_speed=round(use.fan_percent),
                 allocated=task is not None,
                 tenant_id=view.spec.tenant if view else "",
-                task_id=spoken_task_id(task) if task is not None else "",
+                task_id=format_task_id(task) if task is not None else "",
                 node_id=node.spec.id,
                 device_index=index,
                 model=card.model,

@@ -25,7 +25,7 @@ from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.submit import accept, submission_of
 from gpuyard.live.control_plane.rest.tasks import cancel, cursor_of, find_page
 from gpuyard.live.control_plane.rest.tenants import find_tenant, tenants_of
-from gpuyard.live.control_plane.scheduler import Page
+from gpuyard.live.control_plane.scheduler import TaskPage
 from gpuyard.live.control_plane.settings import DEFAULT_TENANT
 from gpuyard.live.wire.answers import TenantAnswer
 from gpuyard.live.wire.task_answers import TaskAnswer
@@ -59,7 +59,7 @@ async def list_tasks_of_tenant(context: AppContext, request: Request) -> Respons
     return _list(context, await find_page(context, request, asked))
 
 
-def _list(context: AppContext, page: Page) -> Response:
+def _list(context: AppContext, page: TaskPage) -> Response:
     numbers = _numbers(context)
     headers = {"x-total-count": str(page.total)}
     if page.next_cursor is not None:

@@ -18,7 +18,7 @@ from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
 
 
-async def enter(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:
+async def register_node(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:
     """Register as an agent does: ask for the scheduler's proof, give one's own. The scheduler's is not looked at."""
     nonce = proof.new_nonce()
     answer = await stub.challenge(pb.ChallengeRequest(protocol=PROTOCOL, node=registration.node.id, nonce=nonce))
@@ -29,7 +29,7 @@ async def enter(stub: AgentsStub, registration: pb.Registration, join_token: str
     )
 
 
-class PlayedNode:
+class FakeNode:
     """One node, as a scheduler sees it."""
 
     def __init__(
@@ -77,7 +77,7 @@ class PlayedNode:
                 ],
                 address="127.0.0.1",
             )
-            welcome = await enter(stub, registration, self._join_token)
+            welcome = await register_node(stub, registration, self._join_token)
             call = stub.connect(metadata=((SESSION, welcome.session),))
             speaking = asyncio.create_task(self._speak(call))
             try:
