@@ -96,7 +96,11 @@ def test_a_snapshot_remembers_where_models_ran() -> None:
     kept = snapshot.dump(cluster.state)
     loaded = snapshot.load(kept)
     assert snapshot.dump(loaded) == kept
-    assert loaded.index.model_cache.bays("team/llama") == cluster.state.index.model_cache.bays("team/llama") != 0
+    assert (
+        loaded.index.model_cache.device_groups("team/llama")
+        == cluster.state.index.model_cache.device_groups("team/llama")
+        != 0
+    )
 
 
 def test_explain_says_where_the_model_ran_last() -> None:

@@ -79,7 +79,7 @@ def test_what_may_still_run_survives_a_restart_of_the_scheduler_and_leaves_with_
     cluster.loses("a")
     cluster.gets_back("a", "old")
     restarted = Engine(snapshot.load(snapshot.dump(cluster.state)))
-    assert restarted.state.index.hosts[NodeId("a")].bays[0].free == 2
+    assert restarted.state.index.hosts[NodeId("a")].device_groups[0].free == 2
     assert restarted.state.index.hosts[NodeId("a")].memory_free == 40
     assert not isinstance(restarted.handle(command.RemoveNode(NodeId("a")), 9.0), Refusal)
     assert not restarted.state.remains

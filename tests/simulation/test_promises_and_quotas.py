@@ -56,7 +56,7 @@ def test_a_claim_outlives_a_card_that_fails_beside_it(cluster: ClusterStory) -> 
     cluster.passes(100)
     cluster.submits(task("urgent", gpus=4, priority=90))
     (hold,) = cluster.state.reservations.values()
-    spare = cluster.state.index.hosts[hold.nodes[0]].bays[0].free_mask.bit_length() - 1
+    spare = cluster.state.index.hosts[hold.nodes[0]].device_groups[0].free_mask.bit_length() - 1
     cluster.gpu_becomes(hold.nodes[0], spare, GpuHealth.EXTERNAL)
     assert len(stopped(cluster)) == 1
     cluster.gpu_becomes(hold.nodes[0], 0 if spare else 1, GpuHealth.OFFLINE)

@@ -56,7 +56,9 @@ class FragmentationSampler:
             sizes[gpus] = sizes.get(gpus, 0) + count
         useless = free = 0
         for eligible, sizes in asks.items():
-            by_free = [(bays & eligible).bit_count() * gpus for gpus, bays in enumerate(index.by_free)]
+            by_free = [
+                (device_groups & eligible).bit_count() * gpus for gpus, device_groups in enumerate(index.by_free)
+            ]
             total = sum(by_free)
             for gpus, count in sizes.items():
                 free += count * total

@@ -95,9 +95,9 @@ def _with_memory(placement: Placement, before: Placement) -> Placement:
 def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
     """A task that goes before took a reserved node: the reservation may not hold any more, so it is made again."""
     state = context.state
-    taken = state.index.bays_of(placement.nodes)
+    taken = state.index.device_groups_of(placement.nodes)
     for reservation in list(state.reservations.values()):
-        if reservation.bays & taken and not reservation.claim:
+        if reservation.device_groups & taken and not reservation.claim:
             mine = sort_key(state, task, context.at)
             if mine < reservation.sort_key:
                 context.emit(ReservationDropped(reservation.task.id, Cause(Why.OVERTAKEN, task=task.id)))
@@ -127,7 +127,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
     closed = closed_by_model(task.tenant_usage, shape, state.index) | shape.above_quota(
         left_for(task, state.classes).least
     )
-    closed |= without(state.index.everywhere, reservation.bays)
+    closed |= without(state.index.everywhere, reservation.device_groups)
     return choose(shape, state.index, state.order_for(shape.gpus), closed, model=task.model)
 
 

@@ -11,7 +11,7 @@ found a place for the first task in line, it puts a question, and whoever advise
       last     the first task waits                            its line sleeps until GPUs are freed on which it is faster
 
 The figures are functions of state and instant and name neither tasks nor GPUs, so that one adviser serves yards of any
-size. What is looked at is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and bays. A question is put only where
+size. What is looked at is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and device groups. A question is put only where
 some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue is all there is to say. Waiting
 is offered only while something runs that will free GPUs for the task, so that no yard stands still; and after `PATIENCE`
 it is asked again. An adviser answers with a number of a candidate and has no other say: quotas, promises and rules
@@ -102,12 +102,12 @@ def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: D
     assert first.placement is not None
     found = [first]
     found += _elsewhere(state, first, closed)
-    bays = state.index.bays_of(first.placement.nodes)
+    device_groups = state.index.device_groups_of(first.placement.nodes)
     for _, number, line, group in _next_in_line(ready, TASKS - 1):
         task = state.tasks.get(number)
         if task is None or task.group is not group or line.blocked is not None or line is first.line:
             continue
-        if (other := _instead(state, task, line, group, bays)) is not None:
+        if (other := _instead(state, task, line, group, device_groups)) is not None:
             found.append(other)
     if not any(_could_be_faster(each) for each in found):
         return [first]
@@ -134,11 +134,11 @@ def _next_in_line(ready: Sequence[Ready], count: int) -> list[Ready]:
 
 
 def better_than(first: Candidate) -> DeviceGroupMask:
-    """What a task waits for instead of its place: bays where it is faster; if there are none, whatever is freed."""
+    """What a task waits for instead of its place: device groups where it is faster; if there are none, whatever is freed."""
     faster: DeviceGroupMask = 0
-    for speed, bays in first.line.shape.tiers:
+    for speed, device_groups in first.line.shape.tiers:
         if speed > first.speed:
-            faster |= bays
+            faster |= device_groups
     return faster or first.line.shape.eligible
 
 
@@ -147,15 +147,15 @@ def _elsewhere(state: State, first: Candidate, closed: DeviceGroupMask) -> Itera
     shape, order = first.line.shape, state.order_for(first.line.shape.gpus)
     if shape.nodes > 1:
         return
-    for speed, bays in shape.tiers[: SPEEDS + 1]:
+    for speed, device_groups in shape.tiers[: SPEEDS + 1]:
         if speed != first.speed:
-            away = closed | without(shape.eligible, bays)
+            away = closed | without(shape.eligible, device_groups)
             placement = choose(shape, state.index, order, away, wherever=True, model=first.task.model)
             if placement is not None:
                 yield first._replace(placement=placement, speed=speed)
 
 
-def _instead(state: State, task: Task, line: Line, group: Group, bays: DeviceGroupMask) -> Candidate | None:
+def _instead(state: State, task: Task, line: Line, group: Group, device_groups: DeviceGroupMask) -> Candidate | None:
     """Another task in the place of the first, if it would go there and nothing but its turn is missing."""
     shape, tenant = line.shape, group.tenant
     if not is_advised(state, task):
@@ -166,7 +166,7 @@ def _instead(state: State, task: Task, line: Line, group: Group, bays: DeviceGro
     if verdict(task, shape.need_milli, state.classes, state.now) is not None:
         return None
     placement = choose(shape, state.index, state.order_for(shape.gpus), model=task.model)
-    if placement is None or not state.index.bays_of(placement.nodes) & bays:
+    if placement is None or not state.index.device_groups_of(placement.nodes) & device_groups:
         return None
     return Candidate(task, line, group, placement, speed_at(state, shape, placement))
 
@@ -176,16 +176,18 @@ def speed_at(state: State, shape: Shape, placement: Placement) -> float:
     if shape.speeds is None:
         return 1.0
     hosts = state.index.hosts
-    return min(shape.speed_on(hosts[part.node].bay_of[part.gpus[0]].model) for part in placement.slices if part.gpus)
+    return min(
+        shape.speed_on(hosts[part.node].device_group_of[part.gpus[0]].model) for part in placement.slices if part.gpus
+    )
 
 
-def _runs_something(state: State, bays: DeviceGroupMask) -> bool:
+def _runs_something(state: State, device_groups: DeviceGroupMask) -> bool:
     """Whether a task will free GPUs there."""
-    return any(_on_bay(state, number) for number in islice(members(bays), LOOK))
+    return any(_on_device_group(state, number) for number in islice(members(device_groups), LOOK))
 
 
-def _on_bay(state: State, number: int) -> bool:
-    bay = state.index.bay(number)
-    return bay.free_mask != bay.usable and any(
-        holds_gpus(task.phase) for task in state.on_node[bay.host.spec.id].values()
+def _on_device_group(state: State, number: int) -> bool:
+    device_group = state.index.device_group(number)
+    return device_group.free_mask != device_group.usable and any(
+        holds_gpus(task.phase) for task in state.on_node[device_group.host.spec.id].values()
     )

@@ -58,7 +58,7 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     closed = by_model | above_quota
     found: Placement | TaskId | None = None
     if task.avoid is not None:
-        found = _find(context, task, shape, closed | index.bays_of((task.avoid,)), before)
+        found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
     if not isinstance(found, Placement):
         if before or not context.backfills:
             found = _find(context, task, shape, closed, before)
@@ -266,14 +266,14 @@ def _find(
         return choose(shape, state.index, order, closed, model=task.model)
     reserved: DeviceGroupMask = 0
     for reservation in before:
-        reserved |= reservation.bays
+        reserved |= reservation.device_groups
     placement = choose(shape, state.index, order, closed | reserved, model=task.model)
     if placement is None and reserved & shape.eligible and choose(shape, state.index, order, closed) is not None:
         away = in_the_way(state, task, shape, context.at, before)
         placement = choose(shape, state.index, order, closed | away, model=task.model)
         if placement is None:
             ahead = min(
-                (reservation for reservation in before if reservation.bays & shape.eligible),
+                (reservation for reservation in before if reservation.device_groups & shape.eligible),
                 key=lambda reservation: reservation.task.key,
             )
             return ahead.task.id

@@ -41,7 +41,7 @@ STOP_TAKES_SECONDS = 30.0
 
 
 class Amount(NamedTuple):
-    """What a task needs of a bay, or what a bay has."""
+    """What a task needs of a device group, or what a device group has."""
 
     gpus: int
     cpus: int
@@ -69,9 +69,9 @@ class Promise(NamedTuple):
     starts_at: float | None
 
 
-def need_of(shape: Shape, bay: DeviceGroup) -> Amount:
-    """What one part of a shape takes of a bay; a share counts as a card, since it may need a fresh one."""
-    gpus = bay.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
+def need_of(shape: Shape, device_group: DeviceGroup) -> Amount:
+    """What one part of a shape takes of a device group; a share counts as a card, since it may need a fresh one."""
+    gpus = device_group.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
     return Amount(gpus, shape.cpus, shape.memory_mib)
 
 
@@ -85,11 +85,11 @@ def expected_end(task: Task, at: float, side: Side = "high") -> float:
     return at + task.seconds_at(task.speed, at, side)
 
 
-def held_on(bay: DeviceGroup, task: Task) -> Amount:
-    """What a task holds of a bay and its node; a card it shares is seen to by `ends_on`."""
+def held_on(device_group: DeviceGroup, task: Task) -> Amount:
+    """What a task holds of a device group and its node; a card it shares is seen to by `ends_on`."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
-    return _held(bay, phase, _part_on(phase.placement, bay.host.spec.id))
+    return _held(device_group, phase, _part_on(phase.placement, device_group.host.spec.id))
 
 
 def _part_on(placement: Placement, node: NodeId) -> Slice:
@@ -97,43 +97,45 @@ def _part_on(placement: Placement, node: NodeId) -> Slice:
     return first if first.node == node else next(part for part in placement.slices if part.node == node)
 
 
-def _held(bay: DeviceGroup, phase: Phase, part: Slice) -> Amount:
+def _held(device_group: DeviceGroup, phase: Phase, part: Slice) -> Amount:
     if not holds_gpus(phase):
         return Amount(0, 0, part.memory_mib)
-    amount = _amount(bay, part)
+    amount = _amount(device_group, part)
     return amount._replace(memory_mib=0) if type(phase) is Suspending else amount
 
 
-def _amount(bay: DeviceGroup, part: Slice) -> Amount:
-    gpus = (bay.usable & mask_of(part.gpus)).bit_count() if part.milli == MILLI else 0
+def _amount(device_group: DeviceGroup, part: Slice) -> Amount:
+    gpus = (device_group.usable & mask_of(part.gpus)).bit_count() if part.milli == MILLI else 0
     return Amount(gpus, part.cpus, part.memory_mib)
 
 
 def _holders(
-    state: State, bay: DeviceGroup, at: float, side: Side
+    state: State, device_group: DeviceGroup, at: float, side: Side
 ) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
-    """Who will give back something of a bay: tasks, and what was left behind by some that are over."""
-    node = bay.host.spec.id
+    """Who will give back something of a device group: tasks, and what was left behind by some that are over."""
+    node = device_group.host.spec.id
     for task in state.on_node[node].values():
         phase = task.phase
         if isinstance(phase, HOLDING):
             part = _part_on(phase.placement, node)
-            yield expected_end(task, at, side), _held(bay, phase, part), part, task
+            yield expected_end(task, at, side), _held(device_group, phase, part), part, task
     for left in state.remains.get(node, {}).values():
-        yield at + STOP_TAKES_SECONDS, _amount(bay, left.part), left.part, None
+        yield at + STOP_TAKES_SECONDS, _amount(device_group, left.part), left.part, None
 
 
-def ends_on(state: State, bay: DeviceGroup, at: float, side: Side = "high") -> list[tuple[float, Amount, Task | None]]:
-    """When what is taken in a bay is expected to be free, soonest first. A shared card comes back with the last on it."""
-    holders = list(_holders(state, bay, at, side))
+def ends_on(
+    state: State, device_group: DeviceGroup, at: float, side: Side = "high"
+) -> list[tuple[float, Amount, Task | None]]:
+    """When what is taken in a device group is expected to be free, soonest first. A shared card comes back with the last on it."""
+    holders = list(_holders(state, device_group, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
-    if bay.shared:
+    if device_group.shared:
         cards: dict[int, tuple[float, Task | None]] = {}
         for when, _, part, task in holders:
-            if part.milli < MILLI and part.gpus[0] in bay.shared and (task is None or holds_gpus(task.phase)):
+            if part.milli < MILLI and part.gpus[0] in device_group.shared and (task is None or holds_gpus(task.phase)):
                 card = part.gpus[0]
                 cards[card] = max(cards.get(card, (when, task)), (when, task), key=_when)
-        ends.extend((when, Amount(bay.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
+        ends.extend((when, Amount(device_group.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
     ends.sort(key=_when)
     return ends
 
@@ -148,15 +150,15 @@ def _has_an_end(state: State, node: NodeId) -> bool:
     )
 
 
-def capacity(state: State, bay: DeviceGroup) -> Amount:
-    """What a bay has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
-    spec = bay.host.spec
+def capacity(state: State, device_group: DeviceGroup) -> Amount:
+    """What a device group has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
+    spec = device_group.host.spec
     kept = 0
     for task in state.on_node[spec.id].values():
         phase = task.phase
         if isinstance(phase, Suspended | Suspending):
             kept += sum(part.memory_mib for part in phase.placement.slices if part.node == spec.id)
-    return Amount(bay.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
+    return Amount(device_group.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
 
 
 def is_hopeless(state: State, reservation: Reservation) -> bool:
@@ -164,15 +166,22 @@ def is_hopeless(state: State, reservation: Reservation) -> bool:
     if reservation.claim or not reservation.shape.memory_mib:
         return False
     for node in reservation.nodes:
-        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
-        if not any(capacity(state, bay).covers(need_of(reservation.shape, bay)) for bay in bays):
+        device_groups = [
+            device_group
+            for device_group in state.index.hosts[node].device_groups
+            if device_group.bit & reservation.shape.eligible
+        ]
+        if not any(
+            capacity(state, device_group).covers(need_of(reservation.shape, device_group))
+            for device_group in device_groups
+        ):
             return True
     return False
 
 
 def earliest(
     state: State,
-    bay: DeviceGroup,
+    device_group: DeviceGroup,
     shape: Shape,
     seconds: float,
     at: float,
@@ -181,23 +190,25 @@ def earliest(
     not_before: float,
     side: Side = "high",
 ) -> float:
-    """The first instant from which a bay has room for one part of a shape, for so long, besides the given holds."""
-    need = need_of(shape, bay)
-    free = Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
+    """The first instant from which a device group has room for one part of a shape, for so long, besides the given holds."""
+    need = need_of(shape, device_group)
+    free = Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
     steps = [
         (when, freed)
-        for when, freed, _ in (ends_on(state, bay, at, side) if _has_an_end(state, bay.host.spec.id) else ())
+        for when, freed, _ in (
+            ends_on(state, device_group, at, side) if _has_an_end(state, device_group.host.spec.id) else ()
+        )
         if when != UNKNOWN
     ]
     for reservation in reservations:
-        if reservation.bays & bay.bit:
-            taken = need_of(reservation.shape, bay)
+        if reservation.device_groups & device_group.bit:
+            taken = need_of(reservation.shape, device_group)
             if reservation.starts_at is None:  # nobody knows when it starts, and so nobody knows when it ends
                 free = free.plus(taken, -1)
                 continue
             starts = max(reservation.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
-            steps.append((starts + _seconds_on(bay, reservation.task, reservation.shape, at, side), taken))
+            steps.append((starts + _seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
@@ -211,20 +222,20 @@ def earliest(
     return UNKNOWN if candidate is None else candidate
 
 
-def _seconds_on(bay: DeviceGroup, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
-    """How long a waiting task is thought to run in a bay."""
+def _seconds_on(device_group: DeviceGroup, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
+    """How long a waiting task is thought to run in a device group."""
     if shape.speeds is None:
         return task.left_seconds(at, side)
-    return task.seconds_at(shape.speed_on(bay.model), at, side)
+    return task.seconds_at(shape.speed_on(device_group.model), at, side)
 
 
 def _seconds_on_each(
-    bays: list[DeviceGroup], task: Task, shape: Shape, at: float, side: Side = "high"
+    device_groups: list[DeviceGroup], task: Task, shape: Shape, at: float, side: Side = "high"
 ) -> list[tuple[DeviceGroup, float]]:
     if shape.speeds is None:
         seconds = task.left_seconds(at, side)
-        return [(bay, seconds) for bay in bays]
-    return [(bay, _seconds_on(bay, task, shape, at, side)) for bay in bays]
+        return [(device_group, seconds) for device_group in device_groups]
+    return [(device_group, _seconds_on(device_group, task, shape, at, side)) for device_group in device_groups]
 
 
 def promise(
@@ -237,29 +248,33 @@ def promise(
     closed: DeviceGroupMask = 0,
 ) -> Promise | None:
     """The earliest place and time for a task behind the given holds, among the nodes looked at that are not closed to it."""
-    bays = list(_candidates(state, shape, closed))
-    if len(bays) < shape.nodes:
+    device_groups = list(_candidates(state, shape, closed))
+    if len(device_groups) < shape.nodes:
         return None
-    each = _seconds_on_each(bays, task, shape, at, side)
+    each = _seconds_on_each(device_groups, task, shape, at, side)
     when, starts = at, [at]
     for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
         starts = [
-            earliest(state, bay, shape, seconds, at, reservations=reservations, not_before=when, side=side)
-            for bay, seconds in each
+            earliest(state, device_group, shape, seconds, at, reservations=reservations, not_before=when, side=side)
+            for device_group, seconds in each
         ]
-        ranked = sorted(zip(starts, (-bay.free for bay in bays), range(len(bays)), strict=True))
+        ranked = sorted(
+            zip(starts, (-device_group.free for device_group in device_groups), range(len(device_groups)), strict=True)
+        )
         latest = ranked[shape.nodes - 1][0]
         if latest in {when, UNKNOWN} or shape.nodes == 1:
             break
         when = latest
     if latest == UNKNOWN:
         untouched = [
-            entry for entry in ranked if not any(reservation.bays & bays[entry[2]].bit for reservation in reservations)
+            entry
+            for entry in ranked
+            if not any(reservation.device_groups & device_groups[entry[2]].bit for reservation in reservations)
         ]
         ranked = sorted(untouched, key=lambda entry: entry[1:])
         if len(ranked) < shape.nodes:
             return None
-    nodes = tuple(bays[place].host.spec.id for _, _, place in ranked[: shape.nodes])
+    nodes = tuple(device_groups[place].host.spec.id for _, _, place in ranked[: shape.nodes])
     return Promise(nodes, None if latest == UNKNOWN else latest)
 
 
@@ -268,11 +283,15 @@ def promised_start(state: State, reservation: Reservation, at: float) -> float |
     before = reservations_before(state, reservation.task, at)
     starts = at
     for node in reservation.nodes:
-        bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
-        each = _seconds_on_each(bays, reservation.task, reservation.shape, at)
+        device_groups = [
+            device_group
+            for device_group in state.index.hosts[node].device_groups
+            if device_group.bit & reservation.shape.eligible
+        ]
+        each = _seconds_on_each(device_groups, reservation.task, reservation.shape, at)
         free = [
-            earliest(state, bay, reservation.shape, seconds, at, reservations=before, not_before=at)
-            for bay, seconds in each
+            earliest(state, device_group, reservation.shape, seconds, at, reservations=before, not_before=at)
+            for device_group, seconds in each
         ]
         starts = max(starts, min(free, default=UNKNOWN))
     return None if starts == UNKNOWN else starts
@@ -284,14 +303,14 @@ def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator
     seen: set[NodeId] = set()
 
     def all_of_them() -> Iterator[DeviceGroup]:
-        for bays in reversed(index.by_free):
-            for number in members(without(bays & shape.eligible, closed)):
-                bay = index.bay(number)
-                if bay.host.spec.id in seen or bay.usable.bit_count() < shape.gpus:
+        for device_groups in reversed(index.by_free):
+            for number in members(without(device_groups & shape.eligible, closed)):
+                device_group = index.device_group(number)
+                if device_group.host.spec.id in seen or device_group.usable.bit_count() < shape.gpus:
                     continue
-                if not shape.memory_mib or capacity(state, bay).covers(need_of(shape, bay)):
-                    seen.add(bay.host.spec.id)
-                    yield bay
+                if not shape.memory_mib or capacity(state, device_group).covers(need_of(shape, device_group)):
+                    seen.add(device_group.host.spec.id)
+                    yield device_group
 
     return islice(all_of_them(), depth)
 
@@ -306,7 +325,7 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
 def in_the_way(
     state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
 ) -> DeviceGroupMask:
-    """The bays a task must stay away from, because it would delay one of the holds there."""
+    """The device groups a task must stay away from, because it would delay one of the holds there."""
     away = 0
     ends = at + task.left_seconds(at)
     for reservation in reservations:
@@ -315,12 +334,14 @@ def in_the_way(
         until = -inf if reservation.claim or reservation.starts_at is None else reservation.starts_at
         if ends <= until and shape.speeds is None:
             continue
-        for number in members(reservation.bays & shape.eligible):
-            bay = state.index.bay(number)
-            if away & bay.bit or (shape.speeds is not None and at + _seconds_on(bay, task, shape, at) <= until):
+        for number in members(reservation.device_groups & shape.eligible):
+            device_group = state.index.device_group(number)
+            if away & device_group.bit or (
+                shape.speeds is not None and at + _seconds_on(device_group, task, shape, at) <= until
+            ):
                 continue
-            if not _enough_for_both(state, bay, shape, reservation, at):
-                away |= bay.bit
+            if not _enough_for_both(state, device_group, shape, reservation, at):
+                away |= device_group.bit
     return away
 
 
@@ -340,10 +361,12 @@ def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> 
     return policy.rank(task, at, settings) > policy.rank(reservation.task, at, settings) + policy.margin
 
 
-def _enough_for_both(state: State, bay: DeviceGroup, shape: Shape, reservation: Reservation, at: float) -> bool:
-    """Whether a bay still holds the promised task, at the promised instant, if another takes its part now."""
-    left = capacity(state, bay)
-    for ends, taken, task in ends_on(state, bay, at):
+def _enough_for_both(
+    state: State, device_group: DeviceGroup, shape: Shape, reservation: Reservation, at: float
+) -> bool:
+    """Whether a device group still holds the promised task, at the promised instant, if another takes its part now."""
+    left = capacity(state, device_group)
+    for ends, taken, task in ends_on(state, device_group, at):
         if reservation.claim:
             stays = task is None or task.id not in reservation.victims
         elif reservation.starts_at is None:
@@ -352,4 +375,4 @@ def _enough_for_both(state: State, bay: DeviceGroup, shape: Shape, reservation: 
             stays = ends > reservation.starts_at
         if stays:
             left = left.plus(taken, -1)
-    return left.plus(need_of(shape, bay), -1).covers(need_of(reservation.shape, bay))
+    return left.plus(need_of(shape, device_group), -1).covers(need_of(reservation.shape, device_group))

@@ -121,12 +121,12 @@ class Engine:
         if state.policy.rank is None or state.policy.rank(task, at, state.settings) == before:
             return  # a timer of an earlier run
         state.watch_rank(task, at)
-        bays, version = state.index.bays_of(phase.placement.nodes), state.index.version
+        device_groups, version = state.index.device_groups_of(phase.placement.nodes), state.index.version
         for line in state.queue.lines.values():
             shape = line.shape
             if shape.version != version:
                 shape.refresh(state.index)
-            if shape.eligible & bays:
+            if shape.eligible & device_groups:
                 state.queue.wake(line, TIME_CAME)
         state.queue.quotas_changed(TIME_CAME)
 

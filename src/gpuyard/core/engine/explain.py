@@ -105,7 +105,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
     if low is not None and likely is not None and high is not None:
         guessed = guessed or (high > low and high - at > WIDE * (likely - at) + LEEWAY_SECONDS)
     nodes = reservation.nodes if reservation else ()
-    ran_on = tuple(sorted(state.index.hosts_of(state.index.model_cache.bays(task.model) & shape.eligible)))
+    ran_on = tuple(sorted(state.index.hosts_of(state.index.model_cache.device_groups(task.model) & shape.eligible)))
     return Explanation(
         task_id, task.status, reason, min(count, MOST_COUNTED), count > MOST_COUNTED, likely, low, high, nodes, guessed, ran_on
     )  # fmt: skip
@@ -380,7 +380,7 @@ def _pretend(
     if found is None:
         return []
     reservation = Reservation(task, shape, ReservationMade(task.id, found.nodes, found.starts_at), at)
-    reservation.bays = state.index.bays_of(found.nodes)
+    reservation.device_groups = state.index.device_groups_of(found.nodes)
     return [reservation]
 
 

@@ -2,9 +2,9 @@
 
 A row has one figure for each name in `FEATURES`, in that order; `_row` says what each is. Most of what it takes to find
 them is the same for all candidates, and for all questions of an instant: who waits and how much work that is, what will
-soon be free in which bay. So a pass looks at the yard once, and where it has placed somebody, once more (`Moment`); at each
-task once, however many candidates it has (`_View`); and at who runs in a bay only if no other has room at once. What is
-looked at is bounded, at any size of yard: `LOOK` lines, nodes, and bays of a speed.
+soon be free in which device group. So a pass looks at the yard once, and where it has placed somebody, once more (`Moment`); at each
+task once, however many candidates it has (`_View`); and at who runs in a device group only if no other has room at once. What is
+looked at is bounded, at any size of yard: `LOOK` lines, nodes, and device groups of a speed.
 """
 
 from collections.abc import Sequence
@@ -57,8 +57,8 @@ class Moment:
         """Somebody was placed: there, and in the queue, things are as they are now."""
         self._waiting = None
         for node in placement.nodes:
-            for bay in self.state.index.hosts[node].bays:
-                self._ends.pop(bay.number, None)
+            for device_group in self.state.index.hosts[node].device_groups:
+                self._ends.pop(device_group.number, None)
         self._until.clear()
         self._views.clear()
         self._free.clear()
@@ -72,7 +72,7 @@ class Moment:
 
     @property
     def waiting(self) -> list[tuple[DeviceGroupMask, float, TaskId, Task, float]]:
-        """Of each group that waits, as far as one looks: the bays it could use, who is first, and GPU-seconds of work:
+        """Of each group that waits, as far as one looks: the device groups it could use, who is first, and GPU-seconds of work:
         as if all were as the first.
         """
         if self._waiting is None:
@@ -98,50 +98,56 @@ class Moment:
             self._ends_in_an_hour = gpus
         return self._ends_in_an_hour
 
-    def free(self, bays: DeviceGroupMask) -> int:
-        """GPUs of these bays that nobody has."""
-        found = self._free.get(bays)
+    def free(self, device_groups: DeviceGroupMask) -> int:
+        """GPUs of these device groups that nobody has."""
+        found = self._free.get(device_groups)
         if found is None:
             by_free = self.state.index.by_free
-            found = sum(free * (having & bays).bit_count() for free, having in enumerate(by_free) if free)
-            self._free[bays] = found
+            found = sum(free * (having & device_groups).bit_count() for free, having in enumerate(by_free) if free)
+            self._free[device_groups] = found
         return found
 
-    def usable(self, bays: DeviceGroupMask) -> int:
-        """GPUs of these bays, as far as one looks."""
-        found = self._usable.get(bays)
+    def usable(self, device_groups: DeviceGroupMask) -> int:
+        """GPUs of these device groups, as far as one looks."""
+        found = self._usable.get(device_groups)
         if found is None:
             index = self.state.index
-            found = sum(index.bay(number).usable.bit_count() for number in islice(members(bays), LOOK))
-            self._usable[bays] = found
+            found = sum(
+                index.device_group(number).usable.bit_count() for number in islice(members(device_groups), LOOK)
+            )
+            self._usable[device_groups] = found
         return found
 
-    def seconds_until(self, shape: Shape, bays: DeviceGroupMask) -> float:
-        """How long until one of these bays has room for a part of a shape, as far as one looks."""
-        asks = (bays, shape.gpus, shape.cpus, shape.memory_mib, shape.whole_nodes)
+    def seconds_until(self, shape: Shape, device_groups: DeviceGroupMask) -> float:
+        """How long until one of these device groups has room for a part of a shape, as far as one looks."""
+        asks = (device_groups, shape.gpus, shape.cpus, shape.memory_mib, shape.whole_nodes)
         found = self._until.get(asks)
         if found is None:
-            found = self._until[asks] = self._looked_up(shape, bays)
+            found = self._until[asks] = self._looked_up(shape, device_groups)
         return found
 
-    def _looked_up(self, shape: Shape, bays: DeviceGroupMask) -> float:
+    def _looked_up(self, shape: Shape, device_groups: DeviceGroupMask) -> float:
         index = self.state.index
         short: list[tuple[DeviceGroup, int, int, int]] = []
-        """Bays, and how many GPUs, CPUs and MiB each has beyond what is needed; of something too few."""
-        for number in islice(members(bays & index.open), LOOK):
-            bay = index.bay(number)
-            need, host = need_of(shape, bay), bay.host
-            gpus, cpus, memory = bay.free - need.gpus, host.cpus_free - need.cpus, host.memory_free - need.memory_mib
+        """Device groups, and how many GPUs, CPUs and MiB each has beyond what is needed; of something too few."""
+        for number in islice(members(device_groups & index.open), LOOK):
+            device_group = index.device_group(number)
+            need, host = need_of(shape, device_group), device_group.host
+            gpus, cpus, memory = (
+                device_group.free - need.gpus,
+                host.cpus_free - need.cpus,
+                host.memory_free - need.memory_mib,
+            )
             if gpus >= 0 and cpus >= 0 and memory >= 0:
                 return 0.0
-            short.append((bay, gpus, cpus, memory))
+            short.append((device_group, gpus, cpus, memory))
         return min(min((self._enough_at(*each) for each in short), default=inf) - self.at, FAR)
 
-    def _enough_at(self, bay: DeviceGroup, gpus: int, cpus: int, memory_mib: int) -> float:
-        """When a bay that is short of something will have enough of everything."""
-        ends = self._ends.get(bay.number)
+    def _enough_at(self, device_group: DeviceGroup, gpus: int, cpus: int, memory_mib: int) -> float:
+        """When a device group that is short of something will have enough of everything."""
+        ends = self._ends.get(device_group.number)
         if ends is None:
-            ends = self._ends[bay.number] = ends_on(self.state, bay, self.at, "likely")
+            ends = self._ends[device_group.number] = ends_on(self.state, device_group, self.at, "likely")
         for when, freed, _ in ends:
             gpus, cpus, memory_mib = gpus + freed.gpus, cpus + freed.cpus, memory_mib + freed.memory_mib
             if gpus >= 0 and cpus >= 0 and memory_mib >= 0:
@@ -158,9 +164,9 @@ class _View:
         self.tiers = shape.tiers or ((1.0, shape.eligible),)
         self._ways: list[tuple[float, float, float]] = []
         """For each speed, how long until it could be done on GPUs that fast, and until it could begin there."""
-        for speed, bays in self.tiers[: SPEEDS + 1]:
+        for speed, device_groups in self.tiers[: SPEEDS + 1]:
             seconds = self.seconds(speed)
-            until = moment.seconds_until(shape, bays)
+            until = moment.seconds_until(shape, device_groups)
             self._ways.append((speed, until + seconds, until))
         self.before, self.behind = self._queue_around(moment)
         self.free_faster = moment.free(self.tiers[0][1])
@@ -173,17 +179,17 @@ class _View:
         return found
 
     def _queue_around(self, moment: Moment) -> tuple[float, float]:
-        """Hours of work for each GPU of the fastest bays that wait before and behind it."""
-        task, bays = self._task, self.tiers[0][1]
+        """Hours of work for each GPU of the fastest device groups that wait before and behind it."""
+        task, device_groups = self._task, self.tiers[0][1]
         mine = (task.key, task.id)
         before = behind = 0.0
         for eligible, key, number, other, work in moment.waiting:
-            if eligible & bays and other is not task:
+            if eligible & device_groups and other is not task:
                 if (key, number) < mine:
                     before += work
                 else:
                     behind += work
-        gpus = max(1, moment.usable(bays))
+        gpus = max(1, moment.usable(device_groups))
         return before / gpus / HOUR, behind / gpus / HOUR
 
     def best(self, below: float) -> tuple[float, float]:
@@ -196,9 +202,9 @@ class _View:
         done, _ = self.best(speed)
         return max(-1.0, (here - done) / max(here, 1.0))
 
-    def bays_at(self, speed: float) -> DeviceGroupMask:
+    def device_groups_at(self, speed: float) -> DeviceGroupMask:
         """Where it is so fast."""
-        return next((bays for each, bays in self.tiers if each == speed), self.tiers[0][1])
+        return next((device_groups for each, device_groups in self.tiers if each == speed), self.tiers[0][1])
 
 
 def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
@@ -206,7 +212,7 @@ def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
     assert first.placement is not None
     state = moment.state
     yard = max(1, state.index.gpus_up)
-    wide = _wider(state, first, state.index.bays_of(first.placement.nodes))
+    wide = _wider(state, first, state.index.device_groups_of(first.placement.nodes))
     work = 0.0
     for _, _, _, _, more in moment.waiting:
         work += more
@@ -237,7 +243,7 @@ def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: list[f
         log1p(view.before),
         log1p(view.behind),
         log1p(max(0.0, moment.at - task.submitted_at)),
-        (moment.free(view.bays_at(it.speed)) - (0 if waits else shape.gpus)) / max(1, shape.gpus),
+        (moment.free(view.device_groups_at(it.speed)) - (0 if waits else shape.gpus)) / max(1, shape.gpus),
         view.free_faster / max(1, shape.gpus),
         *of_all,
         min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,
@@ -250,12 +256,12 @@ def seconds_on(task: Task, speed: float, at: float) -> float:
     return seconds if seconds < inf else UNKNOWN_SECONDS / speed
 
 
-def _wider(state: State, first: Candidate, bays: DeviceGroupMask) -> Task | None:
+def _wider(state: State, first: Candidate, device_groups: DeviceGroupMask) -> Task | None:
     """The first of those asleep who want more GPUs than the first task, and some of the same."""
     gpus = first.line.shape.need_milli
     best: tuple[float, TaskId] | None = None
     for line in islice(state.queue.lines.values(), LOOK):
-        if line.blocked is None or line.shape.need_milli <= gpus or not line.shape.eligible & bays:
+        if line.blocked is None or line.shape.need_milli <= gpus or not line.shape.eligible & device_groups:
             continue
         for heads in line.heads:
             if heads and (best is None or heads[0][:2] < best) and heads[0][1] in state.tasks:

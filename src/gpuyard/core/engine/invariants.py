@@ -54,14 +54,16 @@ def check_quota_in_force(state: State) -> None:
 
 def _check_models(state: State) -> None:
     ran: dict[ModelKey, DeviceGroupMask] = {}
-    for bay in state.index.all_bays():
+    for device_group in state.index.all_device_groups():
         seen = 0
-        for model, cards in bay.models.items():
-            assert cards, f"{model} ran on no card of {bay.host.spec.id}"
-            assert not seen & cards, f"two models ran last on a card of {bay.host.spec.id}"
+        for model, cards in device_group.models.items():
+            assert cards, f"{model} ran on no card of {device_group.host.spec.id}"
+            assert not seen & cards, f"two models ran last on a card of {device_group.host.spec.id}"
             seen |= cards
-            ran[model] = ran.get(model, 0) | bay.bit
-        assert seen == bay.warm, f"the warm cards of {bay.host.spec.id} are not those that had a model"
+            ran[model] = ran.get(model, 0) | device_group.bit
+        assert seen == device_group.warm, (
+            f"the warm cards of {device_group.host.spec.id} are not those that had a model"
+        )
     assert state.index.model_cache.by_model == ran, "where models ran last is not what the cards say"
 
 
@@ -106,14 +108,16 @@ def _check_cards(state: State) -> None:
     for node, host in state.index.hosts.items():
         assert host.cpus_free == host.spec.cpus - cpus[node] >= 0, f"CPUs of {node} do not add up"
         assert host.memory_free == host.spec.memory_mib - host_memory[node] >= 0, f"memory of {node} does not add up"
-        for bay in host.bays:
-            cards = [gpu for gpu in range(bay.all.bit_length()) if bay.all >> gpu & 1]
-            free = [gpu for gpu in cards if not milli[node, gpu] and bay.usable >> gpu & 1]
-            assert bay.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
-            listed = [count for count, bays in enumerate(state.index.by_free) if bays & bay.bit]
+        for device_group in host.device_groups:
+            cards = [gpu for gpu in range(device_group.all.bit_length()) if device_group.all >> gpu & 1]
+            free = [gpu for gpu in cards if not milli[node, gpu] and device_group.usable >> gpu & 1]
+            assert device_group.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
+            listed = [
+                count for count, device_groups in enumerate(state.index.by_free) if device_groups & device_group.bit
+            ]
             assert listed == ([len(free)] if host.open else []), f"{node} is listed under {listed} free GPUs"
-            idle = bool(bay.usable) and bay.free_mask == bay.usable and host.open
-            assert bool(state.index.idle & bay.bit) == idle, f"{node} is listed wrongly as idle"
+            idle = bool(device_group.usable) and device_group.free_mask == device_group.usable and host.open
+            assert bool(state.index.idle & device_group.bit) == idle, f"{node} is listed wrongly as idle"
 
 
 def _check_usage(state: State) -> None:
@@ -340,7 +344,7 @@ def _could_start(state: State, task: Task) -> str:
     held = 0
     for reservation in state.reservations.values():
         if reservation.task is not task and (reservation.claim or reservation.sort_key < mine):
-            held |= reservation.bays
+            held |= reservation.device_groups
     in_class, in_tenant = _promised_before(state, task)
     if need and (usage.used + in_class + need > usage.limit or tenant.used + in_tenant + need > tenant.limit):
         return ""  # what is left is promised to a task with a reservation
@@ -395,9 +399,9 @@ def _enough_nodes(state: State, shape: Shape) -> bool:
     """Whether a task could start if nothing ran: counted node by node, not looked up."""
     least = max(shape.gpus, 1 if shape.share else 0)
     fitting = {
-        bay.host.spec.id
-        for bay in state.index.all_bays()
-        if bay.bit & shape.eligible and bay.host.open and bay.usable.bit_count() >= least
+        device_group.host.spec.id
+        for device_group in state.index.all_device_groups()
+        if device_group.bit & shape.eligible and device_group.host.open and device_group.usable.bit_count() >= least
     }
     return len(fitting) >= shape.nodes
 

@@ -39,7 +39,7 @@ def _had_mib(state: State, had: Placement) -> int:
     """What an attempt had on the smallest of its cards."""
     index = state.index
     cards = [
-        part.gpu_memory_mib or index.hosts[part.node].bay_of[gpu].gpu_memory_mib
+        part.gpu_memory_mib or index.hosts[part.node].device_group_of[gpu].gpu_memory_mib
         for part in had.slices
         for gpu in part.gpus
     ]

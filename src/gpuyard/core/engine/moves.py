@@ -114,19 +114,19 @@ class _Slow:
         """To the fastest GPUs that are free, if that pays."""
         shape, task = self._shape, self._task
         closed = self._closed()
-        for speed, bays in self._faster():
+        for speed, device_groups in self._faster():
             if self._pays(speed - task.speed, speed):
-                placement = self._room(without(shape.eligible, bays) | closed)
+                placement = self._room(without(shape.eligible, device_groups) | closed)
                 if placement is not None:
                     return Move(speed - task.speed, task, placement.nodes)
         return None
 
     def _room(self, closed: DeviceGroupMask) -> Placement | None:
-        """Free GPUs outside the closed bays, on which it would delay nobody who was promised them."""
+        """Free GPUs outside the closed device groups, on which it would delay nobody who was promised them."""
         state, shape = self._state, self._shape
         order = state.order_for(shape.gpus)
         placement = choose(shape, state.index, order, closed, wherever=True)
-        if placement is None or not state.reserved_bays & state.index.bays_of(placement.nodes):
+        if placement is None or not state.reserved_bays & state.index.device_groups_of(placement.nodes):
             return placement
         away = in_the_way(state, self._task, shape, self._at, list(state.reservations.values()))
         return choose(shape, state.index, order, closed | away, wherever=True)
@@ -138,32 +138,32 @@ class _Slow:
         host = state.index.hosts[part.node]
         if more or not host.open:
             return None
-        home, best = host.bay_of[part.gpus[0]], None
+        home, best = host.device_group_of[part.gpus[0]], None
         if state.reserved_bays & home.bit:
             return None
-        for speed, bay in islice(self._worth_a_look(), state.settings.search_depth):
-            found = self._who_makes_room(bay, home, speed - task.speed)
+        for speed, device_group in islice(self._worth_a_look(), state.settings.search_depth):
+            found = self._who_makes_room(device_group, home, speed - task.speed)
             if found is not None:
                 others, loss = found
                 gain = speed - task.speed - loss
                 if self._pays(gain, speed, stops=1 + len(others)) and (best is None or gain > best.gain):
-                    best = Move(gain, task, (bay.host.spec.id,), tuple(others))
+                    best = Move(gain, task, (device_group.host.spec.id,), tuple(others))
         return best
 
     def _worth_a_look(self) -> Iterator[tuple[float, DeviceGroup]]:
-        """Bays where it is so much faster that an exchange would pay if nobody lost by it."""
+        """Device groups where it is so much faster that an exchange would pay if nobody lost by it."""
         state = self._state
         away = self._closed() | state.reserved_bays
-        for speed, bays in self._faster():
+        for speed, device_groups in self._faster():
             if self._pays(speed - self._task.speed, speed, stops=2):
-                for number in members(without(bays & state.index.open, away)):
-                    yield speed, state.index.bay(number)
+                for number in members(without(device_groups & state.index.open, away)):
+                    yield speed, state.index.device_group(number)
 
     def _faster(self) -> Iterator[tuple[float, DeviceGroupMask]]:
-        for speed, bays in self._shape.tiers:
+        for speed, device_groups in self._shape.tiers:
             if speed <= self._task.speed:
                 return
-            yield speed, bays
+            yield speed, device_groups
 
     def _pays(self, gain: float, speed: float, stops: int = 1) -> bool:
         return gain * self._seconds(speed) > STOP_COSTS * stops
@@ -175,33 +175,41 @@ class _Slow:
     def _closed(self) -> DeviceGroupMask:
         return closed_by_model(self._task.tenant_usage, self._shape, self._state.index)
 
-    def _who_makes_room(self, bay: DeviceGroup, home: DeviceGroup, gain: float) -> tuple[list[Task], float] | None:
-        """Who would make room in a bay and finds room in the place of our task, losing least; and how much that is."""
+    def _who_makes_room(
+        self, device_group: DeviceGroup, home: DeviceGroup, gain: float
+    ) -> tuple[list[Task], float] | None:
+        """Who would make room in a device group and finds room in the place of our task, losing least; and how much that is."""
         task = self._task
-        need, free = need_of(self._shape, bay), Amount(bay.free, bay.host.cpus_free, bay.host.memory_free)
+        need, free = (
+            need_of(self._shape, device_group),
+            Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
+        )
         there = Amount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
-        if bay.host is home.host:  # what they have of the node besides GPUs, they keep
+        if device_group.host is home.host:  # what they have of the node besides GPUs, they keep
             need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
         chosen: list[Task] = []
         loss = 0.0
-        others = sorted(self._others(bay, home, gain), key=lambda each: (each[0] / _gpus(each[1]), each[1].id))
+        others = sorted(self._others(device_group, home, gain), key=lambda each: (each[0] / _gpus(each[1]), each[1].id))
         for lost, other in others:
             if free.covers(need):
                 break
-            held = held_on(bay, other)
+            held = held_on(device_group, other)
             if there.covers(held):
                 chosen.append(other)
                 free, there, loss = free.plus(held), there.plus(held, -1), loss + lost
         return (chosen, loss) if chosen and free.covers(need) else None
 
-    def _others(self, bay: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, Task]]:
-        """Tasks of a bay that could change places with ours and lose less than it gains, and what each loses."""
+    def _others(self, device_group: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, Task]]:
+        """Tasks of a device group that could change places with ours and lose less than it gains, and what each loses."""
         state, at, rank = self._state, self._at, self._state.policy.rank
-        for other in state.on_node[bay.host.spec.id].values():
+        for other in state.on_node[device_group.host.spec.id].values():
             shape = state.movable.get(other.id)
             if shape is None or (loss := other.speed - shape.speed_on(home.model)) >= gain:
                 continue
-            if shape.nodes > 1 or bay.host.bay_of[_phase(other).placement.slices[0].gpus[0]] is not bay:
+            if (
+                shape.nodes > 1
+                or device_group.host.device_group_of[_phase(other).placement.slices[0].gpus[0]] is not device_group
+            ):
                 continue
             if other.preemptions >= state.settings.preemption_limit or not _is_old_enough(state, other, at):
                 continue

@@ -57,15 +57,15 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
         return None, None
     here: list[tuple[float, float, int, DeviceGroup, list[Task]]] = []
     closed = shape.above_quota(rights.left_milli)
-    for at_best, bay in islice(
+    for at_best, device_group in islice(
         _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
     ):
         if len(here) >= shape.nodes and at_best < -sorted(way[0] for way in here)[shape.nodes - 1]:
             break
-        found = _weakest(state, bay, shape, rights, at)
+        found = _weakest(state, device_group, shape, rights, at)
         if found is not None:
             strongest = min((rights.rank(victim) for victim in found), default=inf)
-            here.append((-strongest, sum(loss(victim, at) for victim in found), len(found), bay, found))
+            here.append((-strongest, sum(loss(victim, at) for victim in found), len(found), device_group, found))
     if len(here) < shape.nodes:
         return None, rights.retry_at
     here.sort(key=lambda way: (*way[:3], way[3].number))
@@ -249,42 +249,42 @@ class _Rights:
 def _candidates(
     state: State, shape: Shape, closed: DeviceGroupMask, rights: _Rights
 ) -> Iterator[tuple[float, DeviceGroup]]:
-    """Open bays, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
+    """Open device groups, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
     for reservation in state.reservations.values():
         if reservation.claim:
-            closed |= reservation.bays
+            closed |= reservation.device_groups
     wanted = without(shape.eligible, closed)
     if rights.by_rank is not None:
         return _down_the_list(state, shape, wanted, rights.by_rank)
     return (
-        (inf, bay)
-        for bay in _emptiest_first(state, shape, wanted)
-        if bay.host.spec.id in state.preemptible or shape.nodes > 1
+        (inf, device_group)
+        for device_group in _emptiest_first(state, shape, wanted)
+        if device_group.host.spec.id in state.preemptible or shape.nodes > 1
     )
 
 
 def _emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iterator[DeviceGroup]:
     seen: set[NodeId] = set()
-    for bays in reversed(state.index.by_free):
-        for number in members(bays & wanted):
-            bay = state.index.bay(number)
-            node = bay.host.spec.id
-            if node not in seen and bay.usable.bit_count() >= shape.gpus:
+    for device_groups in reversed(state.index.by_free):
+        for number in members(device_groups & wanted):
+            device_group = state.index.device_group(number)
+            node = device_group.host.spec.id
+            if node not in seen and device_group.usable.bit_count() >= shape.gpus:
                 seen.add(node)
-                yield bay
+                yield device_group
 
 
 def _down_the_list(
     state: State, shape: Shape, wanted: DeviceGroupMask, above: float
 ) -> Iterator[tuple[float, DeviceGroup]]:
-    """Bays in which enough who may be stopped hold GPUs, those of the weakest first."""
+    """Device groups in which enough who may be stopped hold GPUs, those of the weakest first."""
     seen: set[NodeId] = set()
     if shape.nodes > 1:
-        for bay in _emptiest_first(state, shape, wanted):
-            if bay.free < shape.gpus:
+        for device_group in _emptiest_first(state, shape, wanted):
+            if device_group.free < shape.gpus:
                 break
-            seen.add(bay.host.spec.id)
-            yield inf, bay
+            seen.add(device_group.host.spec.id)
+            yield inf, device_group
     hosts = state.index.hosts
     short: dict[int, int] = {}
     for minus_rank, _, task in state.weak:
@@ -295,27 +295,34 @@ def _down_the_list(
             continue  # an entry of the past
         for part in phase.placement.slices:
             host = hosts[part.node]
-            bay = host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]
-            if not bay.bit & wanted or part.node in seen:
+            device_group = host.device_group_of[part.gpus[0]] if part.gpus else host.device_groups[0]
+            if not device_group.bit & wanted or part.node in seen:
                 continue
-            left = short.get(bay.number, shape.gpus - bay.free) - len(part.gpus)
-            short[bay.number] = left
-            if left <= 0 and bay.usable.bit_count() >= shape.gpus:
+            left = short.get(device_group.number, shape.gpus - device_group.free) - len(part.gpus)
+            short[device_group.number] = left
+            if left <= 0 and device_group.usable.bit_count() >= shape.gpus:
                 seen.add(part.node)
-                yield rank, bay
+                yield rank, device_group
 
 
 def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> bool:
     """Whether a node will have the room that others are being stopped for, once they are gone."""
     victims = [state.tasks[victim] for victim in sorted(reservation.victims)]
-    bays = [bay for bay in state.index.hosts[node].bays if bay.bit & reservation.shape.eligible]
-    return any(_free_without(bay, victims).covers(need_of(reservation.shape, bay)) for bay in bays)
+    device_groups = [
+        device_group
+        for device_group in state.index.hosts[node].device_groups
+        if device_group.bit & reservation.shape.eligible
+    ]
+    return any(
+        _free_without(device_group, victims).covers(need_of(reservation.shape, device_group))
+        for device_group in device_groups
+    )
 
 
-def _weakest(state: State, bay: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
-    """The weakest victims that make room in one bay: none needed is an empty list, impossible is none at all."""
-    need, host = need_of(shape, bay), bay.host
-    free = Amount(bay.free, host.cpus_free, host.memory_free)
+def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
+    """The weakest victims that make room in one device group: none needed is an empty list, impossible is none at all."""
+    need, host = need_of(shape, device_group), device_group.host
+    free = Amount(device_group.free, host.cpus_free, host.memory_free)
     if free.covers(need) and rights.are_enough(()):
         return []
     running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
@@ -325,20 +332,20 @@ def _weakest(state: State, bay: DeviceGroup, shape: Shape, rights: _Rights, at: 
         if free.covers(need) and rights.are_enough(chosen):
             break
         chosen.append(victim)
-        free = _free_without(bay, chosen)
+        free = _free_without(device_group, chosen)
     if not free.covers(need) or not rights.are_enough(chosen):
         return None
     for victim in reversed(chosen[:-1]):
         others = [other for other in chosen if other is not victim]
-        if _free_without(bay, others).covers(need) and rights.are_enough(others):
+        if _free_without(device_group, others).covers(need) and rights.are_enough(others):
             chosen = others
     return chosen
 
 
-def _free_without(bay: DeviceGroup, victims: list[Task]) -> Amount:
-    """What a bay has free once these are gone; a shared card only if all who share it are among them."""
-    host = bay.host
-    free = Amount(bay.free, host.cpus_free, host.memory_free)
+def _free_without(device_group: DeviceGroup, victims: list[Task]) -> Amount:
+    """What a device group has free once these are gone; a shared card only if all who share it are among them."""
+    host = device_group.host
+    free = Amount(device_group.free, host.cpus_free, host.memory_free)
     sharing: dict[int, int] = {}
     for victim in victims:
         phase = victim.phase
@@ -347,10 +354,10 @@ def _free_without(bay: DeviceGroup, victims: list[Task]) -> Amount:
         for part in phase.placement.slices:
             if part.node != host.spec.id:
                 continue
-            here = [gpu for gpu in part.gpus if bay.usable >> gpu & 1]
+            here = [gpu for gpu in part.gpus if device_group.usable >> gpu & 1]
             if part.milli < MILLI and here:
                 sharing[here[0]] = sharing.get(here[0], 0) + 1
                 here = []
             free = free.plus(Amount(len(here), part.cpus, 0 if keeps_memory else part.memory_mib))
-    whole_again = sum(1 for gpu, count in sharing.items() if bay.shared[gpu].tasks == count)
+    whole_again = sum(1 for gpu, count in sharing.items() if device_group.shared[gpu].tasks == count)
     return free.plus(Amount(whole_again, 0, 0))

@@ -140,10 +140,10 @@ class Pass:
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
         for number, cause in room.items():
-            bay = index.bays[number]
-            if bay is None or not bay.host.open:
+            device_group = index.device_groups[number]
+            if device_group is None or not device_group.host.open:
                 continue
-            bit, free = bay.bit, bay.free
+            bit, free = device_group.bit, device_group.free
             for gpus, lines in queue.by_gpus.items():
                 if gpus <= free:
                     for line in lines.values():
@@ -156,24 +156,24 @@ class Pass:
                             ):
                                 queue.wake(line, cause)
             if state.may_preempt():
-                self._wake_preemptors(bay, cause)
+                self._wake_preemptors(device_group, cause)
 
     def _wake_for_preemptible(self) -> None:
         """Wake the lines that could take from a task that runs only now."""
         state, queue = self.state, self.state.queue
         preemptible, queue.published.preemptible = queue.published.preemptible, {}
         for number, cause in preemptible.items():
-            bay = state.index.bays[number]
-            if bay is not None and bay.host.open and state.may_preempt():
-                self._wake_preemptors(bay, cause)
+            device_group = state.index.device_groups[number]
+            if device_group is not None and device_group.host.open and state.may_preempt():
+                self._wake_preemptors(device_group, cause)
 
-    def _wake_preemptors(self, bay: DeviceGroup, cause: Cause) -> None:
+    def _wake_preemptors(self, device_group: DeviceGroup, cause: Cause) -> None:
         """A device group has too little free for some lines: with what they may take from others there it may do."""
         state = self.state
-        queue, node = state.queue, bay.host.spec.id
+        queue, node = state.queue, device_group.host.spec.id
         if node not in state.preemptible:
             return
-        bit, free, usable = bay.bit, bay.free, bay.usable.bit_count()
+        bit, free, usable = device_group.bit, device_group.free, device_group.usable.bit_count()
         for gpus, lines in queue.by_gpus.items():
             if gpus <= usable:
                 for line in lines.values():

@@ -1,6 +1,6 @@
 """The state as a plain document, and back. Readable JSON, nothing derived in it, byte for byte the same for the same facts.
 
-What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Bay numbers and the
+What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Device group numbers and the
 order of everything are kept, so an engine that goes on from a snapshot goes on from exactly the same state. It asks all
 that wait again, so it may promise anew or use a right to stop others that came with time.
 """
@@ -56,7 +56,7 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     """A node."""
 
     spec: NodeSpec
-    bays: tuple[int, ...]
+    device_groups: tuple[int, ...] = msgspec.field(name="bays")
     lost: bool = False
     cordoned: bool = False
     draining: bool = False
@@ -144,13 +144,13 @@ def dump(state: State) -> dict[str, Any]:
         FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
         nodes=[
             NodeRow(
-                host.spec, tuple(bay.number for bay in host.bays), host.lost, host.cordoned, host.draining,
+                host.spec, tuple(device_group.number for device_group in host.device_groups), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
                 tuple(
                     RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted, left.found)
                     for what, left in state.remains.get(host.spec.id, {}).items()
                 ),
-                tuple((model, bay.models[model]) for bay in host.bays for model in sorted(bay.models)),
+                tuple((model, device_group.models[model]) for device_group in host.device_groups for model in sorted(device_group.models)),
                 host.away, state.back_by.get(host.spec.id), state.agents.get(host.spec.id, ("", "")),
             )
             for host in state.index.hosts.values()
@@ -241,7 +241,7 @@ def _build(document: SnapshotDocument) -> State:
 
 def _load_nodes(state: State, rows: list[NodeRow]) -> None:
     for row in rows:
-        state.index.join(row.spec, row.bays)
+        state.index.join(row.spec, row.device_groups)
         state.on_node[row.spec.id] = {}
         for gpu, health in row.health.items():
             state.index.set_health(row.spec.id, int(gpu), health)
@@ -251,7 +251,9 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
         if row.agent[0]:
             state.agents[row.spec.id] = row.agent
         for model, cards in row.models:
-            state.index.model_cache.note(state.index.hosts[row.spec.id].bay_of[cards.bit_length() - 1], cards, model)
+            state.index.model_cache.note(
+                state.index.hosts[row.spec.id].device_group_of[cards.bit_length() - 1], cards, model
+            )
         for left in row.remains:
             ref = AttemptRef(left.task, left.attempt, left.origin)
             state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted, left.found)

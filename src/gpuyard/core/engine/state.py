@@ -68,7 +68,17 @@ class Reservation:
     """A reservation in force: nodes that are promised to a waiting task."""
 
     __slots__ = (
-        "bays", "borrowed", "claim", "made_at", "need_milli", "nodes", "shape", "starts_at", "task", "tenant_key", "victims",
+        "borrowed",
+        "claim",
+        "device_groups",
+        "made_at",
+        "need_milli",
+        "nodes",
+        "shape",
+        "starts_at",
+        "task",
+        "tenant_key",
+        "victims",
     )  # fmt: skip
 
     def __init__(self, task: Task, shape: Shape, event: fact.ReservationMade, at: float) -> None:
@@ -80,7 +90,7 @@ class Reservation:
         self.claim = event.claim
         self.borrowed = event.borrowed
         self.tenant_key = event.tenant_key
-        self.bays: DeviceGroupMask = 0
+        self.device_groups: DeviceGroupMask = 0
         self.need_milli = shape.need_milli
         """What it will count for in quotas."""
         self.victims: set[TaskId] = set()
@@ -272,7 +282,7 @@ class State:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
                 if part.gpus:
-                    model = self.index.hosts[part.node].bay_of[part.gpus[0]].model
+                    model = self.index.hosts[part.node].device_group_of[part.gpus[0]].model
                     usage.used_by_model[model] = usage.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
@@ -299,8 +309,8 @@ class State:
         for part in placement.slices:
             if part.node in self.remains:
                 self._take_wanted(part.node)
-            for bay in self.index.hosts[part.node].bays:
-                self.queue.room_gained(bay.number, cause)
+            for device_group in self.index.hosts[part.node].device_groups:
+                self.queue.room_gained(device_group.number, cause)
 
     def _take_wanted(self, node: NodeId) -> None:
         """What is free now on a node may be in use by attempts that it had when it came: they come before all others."""
@@ -394,7 +404,7 @@ class State:
 
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
         """Publish that a task will leave its nodes sooner than expected: there may be time before a reserved start."""
-        if self.reserved_bays and self.reserved_bays & self.index.bays_of(placement.nodes):
+        if self.reserved_bays and self.reserved_bays & self.index.device_groups_of(placement.nodes):
             self.queue.reservation_moved(cause)
 
     def _asks(self, task: Task) -> tuple[Resources, DeviceGroupMask]:
@@ -405,7 +415,7 @@ class State:
         pin: DeviceGroupMask = 0
         for part in phase.placement.slices:
             host = self.index.hosts[part.node]
-            pin |= (host.bay_of[part.gpus[0]] if part.gpus else host.bays[0]).bit
+            pin |= (host.device_group_of[part.gpus[0]] if part.gpus else host.device_groups[0]).bit
         counts = {len(part.gpus) for part in phase.placement.slices}
         whole_nodes = len(counts) > 1  # only then do parts have different sizes
         gpus = 0 if ask.share else min(counts)
@@ -472,13 +482,13 @@ class State:
     def _place_reservation(self, reservation: Reservation) -> None:
         """Look up where promised nodes are, and what the task will count for there."""
         reservation.shape.refresh(self.index)
-        reservation.bays = self.index.bays_of(reservation.nodes)
+        reservation.device_groups = self.index.device_groups_of(reservation.nodes)
         reservation.need_milli = reservation.shape.need_on(reservation.nodes, self.index)
 
     def _unite_reservations(self) -> None:
         self.reserved_bays = 0
         for reservation in self.reservations.values():
-            self.reserved_bays |= reservation.bays
+            self.reserved_bays |= reservation.device_groups
 
     # the yard
 

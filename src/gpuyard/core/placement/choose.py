@@ -32,7 +32,7 @@ def choose(
     wherever: bool = False,
     model: ModelKey | None = None,
 ) -> Placement | None:
-    """Find room for a shape outside the forbidden bays, where it is fastest, in the score's order; of what is equal in
+    """Find room for a shape outside the forbidden device groups, where it is fastest, in the score's order; of what is equal in
     both, where the model ran last. `wherever`: how fast is all one.
     """
     if shape.speeds is not None and not wherever:
@@ -49,63 +49,67 @@ def choose(
         for free in order:
             if free < most and (found := by_free[free] & eligible):
                 if model is not None:
-                    found = found & index.model_cache.bays(model) or found
-                bay = index.bays[found.bit_length() - 1]
-                assert bay is not None
-                return Placement((Slice(bay.host.spec.id, pick(bay, shape.gpus, Link.ANY, model)),))
+                    found = found & index.model_cache.device_groups(model) or found
+                device_group = index.device_groups[found.bit_length() - 1]
+                assert device_group is not None
+                return Placement((Slice(device_group.host.spec.id, pick(device_group, shape.gpus, Link.ANY, model)),))
         return None
     if shape.share is not None:
         return _choose_share(shape, index, eligible, model)
     if shape.nodes > 1:
         return _choose_gang(shape, index, order, eligible, model)
-    bay = _first(shape, index, order, eligible, model)
-    return None if bay is None else Placement((whole_slice(shape, bay, model),))
+    device_group = _first(shape, index, order, eligible, model)
+    return None if device_group is None else Placement((whole_slice(shape, device_group, model),))
 
 
 def _choose_fast(
     shape: Shape, index: Index, order: NodeOrder, forbidden: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
-    """Each speed has its bays; a gang takes bays of several speeds only if none of them has room for all of it."""
-    for _, bays in shape.tiers:
-        placement = choose(shape, index, order, forbidden | without(shape.eligible, bays), wherever=True, model=model)
+    """Each speed has its device groups; a gang takes device groups of several speeds only if none of them has room for all of it."""
+    for _, device_groups in shape.tiers:
+        placement = choose(
+            shape, index, order, forbidden | without(shape.eligible, device_groups), wherever=True, model=model
+        )
         if placement is not None:
             return placement
     return choose(shape, index, order, forbidden, wherever=True, model=model) if shape.nodes > 1 else None
 
 
 def groups_with_room(shape: Shape, index: Index, forbidden: DeviceGroupMask = 0) -> list[DeviceGroup]:
-    """All bays, one a node, where one part of a shape finds room now."""
+    """All device groups, one a node, where one part of a shape finds room now."""
     seen: set[NodeId] = set()
     found = []
     for number in members(without(candidates(shape, index), forbidden)):
-        bay = index.bay(number)
-        if bay.host.spec.id not in seen and fits_now(shape, bay):
-            seen.add(bay.host.spec.id)
-            found.append(bay)
+        device_group = index.device_group(number)
+        if device_group.host.spec.id not in seen and fits_now(shape, device_group):
+            seen.add(device_group.host.spec.id)
+            found.append(device_group)
     return found
 
 
 def _first(
     shape: Shape, index: Index, order: Sequence[int], eligible: DeviceGroupMask, model: ModelKey | None
 ) -> DeviceGroup | None:
-    """The first bay with room, in the score's order."""
+    """The first device group with room, in the score's order."""
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
-    for bays in _warm_first(_by_preference(shape, index, order, possible), index.model_cache.bays(model)):
-        fitting = _fitting(shape, index, bays)
+    for device_groups in _warm_first(
+        _by_preference(shape, index, order, possible), index.model_cache.device_groups(model)
+    ):
+        fitting = _fitting(shape, index, device_groups)
         first = next(fitting, None)
         if first is not None:
             return first if shape.link is Link.ANY else _closest(shape, first, fitting)
     return None
 
 
-def _fitting(shape: Shape, index: Index, bays: DeviceGroupMask) -> Iterator[DeviceGroup]:
-    """Those of the bays where one part of a shape finds room now."""
-    for number in members(bays):
-        bay = index.bay(number)
-        if fits_now(shape, bay):
-            yield bay
+def _fitting(shape: Shape, index: Index, device_groups: DeviceGroupMask) -> Iterator[DeviceGroup]:
+    """Those of the device groups where one part of a shape finds room now."""
+    for number in members(device_groups):
+        device_group = index.device_group(number)
+        if fits_now(shape, device_group):
+            yield device_group
 
 
 def _by_preference(
@@ -117,26 +121,28 @@ def _by_preference(
 
 
 def _warm_first(sets: Iterable[DeviceGroupMask], warm: DeviceGroupMask) -> Iterator[DeviceGroupMask]:
-    """The same sets, each cut into the bays where a model ran last and the others."""
-    for bays in sets:
-        if here := bays & warm:
+    """The same sets, each cut into the device groups where a model ran last and the others."""
+    for device_groups in sets:
+        if here := device_groups & warm:
             yield here
-        yield bays ^ here
+        yield device_groups ^ here
 
 
 def _closest(shape: Shape, first: DeviceGroup, others: Iterator[DeviceGroup]) -> DeviceGroup:
-    """Of a few equally full bays, the one whose free cards hang together best."""
+    """Of a few equally full device groups, the one whose free cards hang together best."""
     best, best_pieces = first, _pieces(shape, first)
-    for bay in islice(others, LINK_CHOICES):
+    for device_group in islice(others, LINK_CHOICES):
         if best_pieces == 1:
             break
-        if (pieces := _pieces(shape, bay)) < best_pieces:
-            best, best_pieces = bay, pieces
+        if (pieces := _pieces(shape, device_group)) < best_pieces:
+            best, best_pieces = device_group, pieces
     return best
 
 
-def _pieces(shape: Shape, bay: DeviceGroup) -> int:
-    return bay.topology.pieces(bay.topology.pick(bay.free_mask, shape.gpus, shape.link), shape.link)
+def _pieces(shape: Shape, device_group: DeviceGroup) -> int:
+    return device_group.topology.pieces(
+        device_group.topology.pick(device_group.free_mask, shape.gpus, shape.link), shape.link
+    )
 
 
 def _choose_gang(
@@ -146,29 +152,31 @@ def _choose_gang(
     if shape.whole_nodes:
         possible &= index.idle
     chosen: dict[NodeId, DeviceGroup] = {}
-    for bays in _warm_first(_by_preference(shape, index, order, possible), index.model_cache.bays(model)):
-        for number in members(bays):
-            bay = index.bay(number)
-            if bay.host.spec.id not in chosen and fits_now(shape, bay):
-                chosen[bay.host.spec.id] = bay
+    for device_groups in _warm_first(
+        _by_preference(shape, index, order, possible), index.model_cache.device_groups(model)
+    ):
+        for number in members(device_groups):
+            device_group = index.device_group(number)
+            if device_group.host.spec.id not in chosen and fits_now(shape, device_group):
+                chosen[device_group.host.spec.id] = device_group
                 if len(chosen) == shape.nodes:
-                    return Placement(tuple(whole_slice(shape, bay, model) for bay in chosen.values()))
+                    return Placement(tuple(whole_slice(shape, device_group, model) for device_group in chosen.values()))
     return None
 
 
 def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: ModelKey | None) -> Placement | None:
     """The fullest shared card that still has room; else a fresh card, on the node with the fewest free ones."""
-    possible, warm = candidates(shape, index) & eligible, index.model_cache.bays(model)
+    possible, warm = candidates(shape, index) & eligible, index.model_cache.device_groups(model)
     for left in sorted(left for left in index.by_left if left >= shape.need_milli):
-        for bays in _warm_first((index.by_left[left] & possible,), warm):
-            for bay in _fitting(shape, index, bays):
-                card = share_card(shape, bay)
-                if card is not None and bay.shared[card].milli == left:
-                    return Placement((share_slice(shape, bay, card),))
-    for bays in _warm_first((bays & possible for bays in index.by_free[1:]), warm):
-        for bay in _fitting(shape, index, bays):
-            (card,) = pick(bay, 1, Link.ANY, model)
-            return Placement((share_slice(shape, bay, card),))
+        for device_groups in _warm_first((index.by_left[left] & possible,), warm):
+            for device_group in _fitting(shape, index, device_groups):
+                card = share_card(shape, device_group)
+                if card is not None and device_group.shared[card].milli == left:
+                    return Placement((share_slice(shape, device_group, card),))
+    for device_groups in _warm_first((device_groups & possible for device_groups in index.by_free[1:]), warm):
+        for device_group in _fitting(shape, index, device_groups):
+            (card,) = pick(device_group, 1, Link.ANY, model)
+            return Placement((share_slice(shape, device_group, card),))
     return None
 
 
@@ -177,20 +185,24 @@ def why_not(shape: Shape, index: Index) -> no.Refusal:
     shape.refresh(index)
     if never := shape.never(index):
         return never
-    bays = [index.bay(number) for number in members(shape.eligible)]
-    opened = [bay for bay in bays if bay.host.open and (bay.usable.bit_count() >= shape.gpus)]
-    hosts = len({bay.host.spec.id for bay in opened})
+    device_groups = [index.device_group(number) for number in members(shape.eligible)]
+    opened = [
+        device_group
+        for device_group in device_groups
+        if device_group.host.open and (device_group.usable.bit_count() >= shape.gpus)
+    ]
+    hosts = len({device_group.host.spec.id for device_group in opened})
     if hosts < shape.nodes:
         return no.NodesClosed(shape.nodes, len(index.hosts_of(shape.eligible)), hosts)
     if shape.nodes > 1:
         return no.GangIncomplete(shape.nodes, len(groups_with_room(shape, index)))
     if shape.gpus or shape.share:
         enough = [
-            bay
-            for bay in opened
-            if bay.free >= max(shape.gpus, 1) or (shape.share and share_card(shape, bay) is not None)
+            device_group
+            for device_group in opened
+            if device_group.free >= max(shape.gpus, 1) or (shape.share and share_card(shape, device_group) is not None)
         ]
         if not enough:
             needed = shape.need_milli / MILLI if shape.share else shape.gpus
-            return no.NoRoom(needed, len(opened), max(bay.free for bay in opened))
+            return no.NoRoom(needed, len(opened), max(device_group.free for device_group in opened))
     return no.NoCpuRoom(shape.cpus, shape.memory_mib)

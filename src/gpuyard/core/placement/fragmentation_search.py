@@ -1,6 +1,6 @@
 """The search of the score `fragmentation`: the cheapest room, without a look at every node.
 
-Bays that cost the same before one looks into their nodes form a class: as many free GPUs, or a shared card with as much
+Device groups that cost the same before one looks into their nodes form a class: as many free GPUs, or a shared card with as much
 left, and models under the same pressure. Classes are tried from the cheapest on, and only while the best a node
 can still save (`least_stranding`) could make up for what the class costs. Of a class, `LOOKS` nodes with room are compared.
 """
@@ -23,31 +23,31 @@ MOST_LOOKS = 96
 """And in all, once there is one with room."""
 
 CostClass = tuple[float, int, int, DeviceGroupMask]
-"""What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its bays."""
+"""What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its device groups."""
 
 
 def find_cheapest(
     shape: Shape, index: Index, costs: FragmentationCosts, eligible: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
     """The cheapest room for a shape of one node; of equally cheap ones of a class, where the model ran last."""
-    warm = index.model_cache.bays(model)
+    warm = index.model_cache.device_groups(model)
     possible = candidates(shape, index) & eligible
     best, best_cost, best_left, looks = None, 0.0, 0, 0
     full: DeviceGroupMask = 0
-    for cost, left, milli, bays in sorted(_classes(shape, index, costs, possible)):
+    for cost, left, milli, device_groups in sorted(_classes(shape, index, costs, possible)):
         least = cost + costs.least_stranding(milli, shape.cpus, shape.memory_mib)
         if best is not None and (looks >= MOST_LOOKS or least >= best_cost):
             break
         here = 0
-        possible_here = without(bays, full)
+        possible_here = without(device_groups, full)
         for number in chain(members(possible_here & warm), members(without(possible_here, warm))):
-            bay = index.bay(number)
-            if not fits_now(shape, bay):
-                full |= bay.bit
-            elif left >= MILLI or share_card(shape, bay, left) is not None:
-                price = round(cost + costs.stranding(bay.host, milli, shape.cpus, shape.memory_mib), 6)
+            device_group = index.device_group(number)
+            if not fits_now(shape, device_group):
+                full |= device_group.bit
+            elif left >= MILLI or share_card(shape, device_group, left) is not None:
+                price = round(cost + costs.stranding(device_group.host, milli, shape.cpus, shape.memory_mib), 6)
                 if best is None or price < best_cost:
-                    best, best_cost, best_left = bay, price, left
+                    best, best_cost, best_left = device_group, price, left
                 here += 1
                 if here == LOOKS:
                     break
@@ -58,8 +58,8 @@ def find_cheapest(
 def _classes(shape: Shape, index: Index, costs: FragmentationCosts, possible: DeviceGroupMask) -> Iterator[CostClass]:
     if not shape.gpus and shape.share is None:  # CPUs only: leave nodes with GPUs to those who need them
         yield -1.0, MILLI, 0, possible & index.without_gpus
-        for bays in index.by_model.values():
-            yield 0.0, MILLI, 0, possible & bays
+        for device_groups in index.by_model.values():
+            yield 0.0, MILLI, 0, possible & device_groups
         return
     for pressure, models in costs.tiers:
         among = possible & models
@@ -67,24 +67,24 @@ def _classes(shape: Shape, index: Index, costs: FragmentationCosts, possible: De
             continue
         if shape.share is None:
             for free in range(shape.gpus, len(index.by_free)):
-                if bays := index.by_free[free] & among:
+                if device_groups := index.by_free[free] & among:
                     milli = shape.gpus * MILLI
-                    yield round(costs.whole(free, shape.gpus) + pressure * milli, 6), MILLI + free, milli, bays
+                    yield round(costs.whole(free, shape.gpus) + pressure * milli, 6), MILLI + free, milli, device_groups
             continue
         assert shape.needs is not None
         for milli, having in shape.needs.items():
             if within := among & having:
-                for left, bays in index.by_left.items():
-                    if left >= milli and (bays := bays & within):
-                        yield round(costs.rest(left, milli) + pressure * milli, 6), left, milli, bays
+                for left, device_groups in index.by_left.items():
+                    if left >= milli and (device_groups := device_groups & within):
+                        yield round(costs.rest(left, milli) + pressure * milli, 6), left, milli, device_groups
                 for free in range(1, len(index.by_free)):
-                    if bays := index.by_free[free] & within:
-                        yield round(costs.fresh(free, milli) + pressure * milli, 6), MILLI + free, milli, bays
+                    if device_groups := index.by_free[free] & within:
+                        yield round(costs.fresh(free, milli) + pressure * milli, 6), MILLI + free, milli, device_groups
 
 
-def _slice(shape: Shape, bay: DeviceGroup, left: int, model: ModelKey | None) -> Slice:
+def _slice(shape: Shape, device_group: DeviceGroup, left: int, model: ModelKey | None) -> Slice:
     if shape.share is None:
-        return whole_slice(shape, bay, model)
-    card = share_card(shape, bay, left) if left < MILLI else pick(bay, 1, Link.ANY, model)[0]
+        return whole_slice(shape, device_group, model)
+    card = share_card(shape, device_group, left) if left < MILLI else pick(device_group, 1, Link.ANY, model)[0]
     assert card is not None
-    return share_slice(shape, bay, card)
+    return share_slice(shape, device_group, card)

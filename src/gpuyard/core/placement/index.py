@@ -1,6 +1,6 @@
 """The index: what is free where, kept up to date with every placement, so that no decision has to look at all nodes.
 
-A bay that is closed (its node lost, cordoned or removed) is in none of the sets of free things, so a search can not
+A device group that is closed (its node lost, cordoned or removed) is in none of the sets of free things, so a search can not
 find it; what it holds is still counted, and it comes back with exactly that when the node opens again.
 """
 
@@ -71,14 +71,25 @@ class DeviceGroup:
 
 
 class NodeEntry:
-    """A node: its bays, and the CPUs and memory they have in common."""
+    """A node: its device groups, and the CPUs and memory they have in common."""
 
-    __slots__ = ("away", "bay_of", "bays", "cordoned", "cpus_free", "draining", "health", "lost", "memory_free", "spec")
+    __slots__ = (
+        "away",
+        "cordoned",
+        "cpus_free",
+        "device_group_of",
+        "device_groups",
+        "draining",
+        "health",
+        "lost",
+        "memory_free",
+        "spec",
+    )
 
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
-        self.bays: list[DeviceGroup] = []
-        self.bay_of: dict[int, DeviceGroup] = {}
+        self.device_groups: list[DeviceGroup] = []
+        self.device_group_of: dict[int, DeviceGroup] = {}
         self.cpus_free = spec.cpus
         self.memory_free = spec.memory_mib
         self.lost = False
@@ -97,22 +108,22 @@ class NodeEntry:
     def milli_free(self) -> int:
         """What is free of its usable cards, in thousandths of one, whole ones and rests of shared ones."""
         free = 0
-        for bay in self.bays:
-            free += bay.free * MILLI
-            for gpu, card in bay.shared.items():
-                if bay.usable >> gpu & 1:
+        for device_group in self.device_groups:
+            free += device_group.free * MILLI
+            for gpu, card in device_group.shared.items():
+                if device_group.usable >> gpu & 1:
                     free += card.milli
         return free
 
 
 class Index:
-    """Every bay of the yard, by everything a search asks for."""
+    """Every device group of the yard, by everything a search asks for."""
 
     def __init__(self) -> None:
         self.hosts: dict[NodeId, NodeEntry] = {}
-        self.bays: list[DeviceGroup | None] = []
+        self.device_groups: list[DeviceGroup | None] = []
         self.version = 0
-        """Grows whenever what a node *is* changes; shapes look their bays up again then."""
+        """Grows whenever what a node *is* changes; shapes look their device groups up again then."""
         self.changes = 0
         """Grows as well when a node opens or closes: what could start if nothing ran may be something else then."""
         self.gpus_up = 0
@@ -120,10 +131,10 @@ class Index:
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
         self._vacant: list[int] = []
         self.model_cache = ModelCache()
-        # what bays are
+        # what device groups are
         self.everywhere: DeviceGroupMask = 0
         self.primary: DeviceGroupMask = 0
-        """One bay of each node: the one that stands for its CPUs."""
+        """One device group of each node: the one that stands for its CPUs."""
         self.without_gpus: DeviceGroupMask = 0
         self.by_model: dict[str, DeviceGroupMask] = {}
         self.by_label: dict[tuple[str, str], DeviceGroupMask] = {}
@@ -131,32 +142,32 @@ class Index:
         self.by_gpu_count = GroupsByValue()
         self.by_cpus = GroupsByValue()
         self.by_memory = GroupsByValue()
-        # what is there and free in open bays
+        # what is there and free in open device groups
         self.by_usable = GroupsByValue()
-        """Open bays by the number of cards that may be used, free or not."""
+        """Open device groups by the number of cards that may be used, free or not."""
         self.by_free: list[DeviceGroupMask] = [0]
-        """Bays by the number of wholly free GPUs."""
+        """Device groups by the number of wholly free GPUs."""
         self.open: DeviceGroupMask = 0
-        """Bays of nodes that take new work."""
+        """Device groups of nodes that take new work."""
         self.idle: DeviceGroupMask = 0
-        """Bays with GPUs, all of them free."""
+        """Device groups with GPUs, all of them free."""
         self.by_left: dict[int, DeviceGroupMask] = {}
-        """Bays by what is left of a shared card, in thousandths: one with several such cards is in several sets."""
+        """Device groups by what is left of a shared card, in thousandths: one with several such cards is in several sets."""
         self.by_cpus_free = GroupsByLevel()
         self.by_memory_free = GroupsByLevel()
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
     def join(self, spec: NodeSpec, numbers: tuple[int, ...] = ()) -> NodeEntry:
-        """A node comes. A snapshot says which bay numbers it had, because ties are broken by number."""
+        """A node comes. A snapshot says which device group numbers it had, because ties are broken by number."""
         host = self.hosts[spec.id] = NodeEntry(spec)
         kinds: dict[tuple[str, int], list[tuple[int, Gpu]]] = {}
         for index, gpu in enumerate(spec.gpus):
             kinds.setdefault((gpu.model, gpu.memory_mib), []).append((index, gpu))
         for place, gpus in enumerate(list(kinds.values()) or [[]]):
-            bay = self._new_bay(host, tuple(gpus), numbers[place] if numbers else None)
-            host.bays.append(bay)
-            host.bay_of.update((index, bay) for index, _ in gpus)
+            device_group = self._new_device_group(host, tuple(gpus), numbers[place] if numbers else None)
+            host.device_groups.append(device_group)
+            host.device_group_of.update((index, device_group) for index, _ in gpus)
         self._describe(host)
         self._open(host)
         self.gpus_up += len(spec.gpus)
@@ -173,9 +184,9 @@ class Index:
         host.cpus_free += spec.cpus - host.spec.cpus
         host.memory_free += spec.memory_mib - host.spec.memory_mib
         host.spec = spec
-        for bay in host.bays:
-            bay.topology = self._topology(
-                tuple((gpu, spec.gpus[gpu]) for gpu in sorted(host.bay_of) if bay.all >> gpu & 1)
+        for device_group in host.device_groups:
+            device_group.topology = self._topology(
+                tuple((gpu, spec.gpus[gpu]) for gpu in sorted(host.device_group_of) if device_group.all >> gpu & 1)
             )
         self._describe(host)
         if was_open:
@@ -194,10 +205,10 @@ class Index:
         if not host.lost:
             self.gpus_up -= self._healthy(host)
         self._describe(host)
-        for bay in host.bays:
-            self.model_cache.forget(bay)
-            self.bays[bay.number] = None
-            self._vacant.append(bay.number)
+        for device_group in host.device_groups:
+            self.model_cache.forget(device_group)
+            self.device_groups[device_group.number] = None
+            self._vacant.append(device_group.number)
         self._vacant.sort(reverse=True)
         del self.hosts[node]
         self._note_change()
@@ -220,8 +231,8 @@ class Index:
         host.draining = host.draining if draining is None else draining
         if host.lost != was_lost:
             self.gpus_up += -self._healthy(host) if host.lost else self._healthy(host)
-            for bay in host.bays:
-                self.model_cache.forget(bay)
+            for device_group in host.device_groups:
+                self.model_cache.forget(device_group)
         if was_open and not host.open:
             self._close(host)
         elif host.open and not was_open:
@@ -231,58 +242,58 @@ class Index:
     def set_health(self, node: NodeId, gpu: int, health: GpuHealth) -> None:
         """A card becomes usable or unusable. What runs on it goes on."""
         host = self.hosts[node]
-        bay = host.bay_of[gpu]
+        device_group = host.device_group_of[gpu]
         if not host.lost:
             self.gpus_up -= self._healthy(host)
         if health is GpuHealth.OK:
             host.health.pop(gpu, None)
-            usable = bay.usable | 1 << gpu
+            usable = device_group.usable | 1 << gpu
         else:
             host.health[gpu] = health
-            usable = bay.usable & ~(1 << gpu)
+            usable = device_group.usable & ~(1 << gpu)
         if not host.lost:
             self.gpus_up += self._healthy(host)
         if host.open:
-            self._withdraw(bay)
-            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
-            self.by_usable.toggle(usable.bit_count(), bay.bit)
-        bay.usable = usable
-        self._count_free(bay)
+            self._withdraw(device_group)
+            self.by_usable.toggle(device_group.usable.bit_count(), device_group.bit)
+            self.by_usable.toggle(usable.bit_count(), device_group.bit)
+        device_group.usable = usable
+        self._count_free(device_group)
         if host.open:
-            self._offer(bay)
+            self._offer(device_group)
         self._note_change()
 
     def _healthy(self, host: NodeEntry) -> int:
         return len(host.spec.gpus) - sum(1 for health in host.health.values() if health is GpuHealth.OFFLINE)
 
-    def _new_bay(self, host: NodeEntry, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> DeviceGroup:
+    def _new_device_group(self, host: NodeEntry, gpus: tuple[tuple[int, Gpu], ...], number: int | None) -> DeviceGroup:
         if number is None:
-            number = self._vacant.pop() if self._vacant else len(self.bays)
-        while len(self.bays) <= number:
-            self.bays.append(None)
-            self._vacant.insert(0, len(self.bays) - 1)
+            number = self._vacant.pop() if self._vacant else len(self.device_groups)
+        while len(self.device_groups) <= number:
+            self.device_groups.append(None)
+            self._vacant.insert(0, len(self.device_groups) - 1)
         if number in self._vacant:
             self._vacant.remove(number)
-        bay = self.bays[number] = DeviceGroup(number, host, gpus, self._topology(gpus))
-        return bay
+        device_group = self.device_groups[number] = DeviceGroup(number, host, gpus, self._topology(gpus))
+        return device_group
 
     def _topology(self, gpus: tuple[tuple[int, Gpu], ...]) -> Topology:
         layout = tuple((index, gpu.numa, gpu.nvlink) for index, gpu in gpus)
         return self._topologies.setdefault(layout, Topology(gpus))
 
     def _describe(self, host: NodeEntry) -> None:
-        """Enter what a node's bays are into the sets that never change with placements, or take them out again."""
-        for bay in host.bays:
-            bit = bay.bit
+        """Enter what a node's device groups are into the sets that never change with placements, or take them out again."""
+        for device_group in host.device_groups:
+            bit = device_group.bit
             self.everywhere ^= bit
-            if bay is host.bays[0]:
+            if device_group is host.device_groups[0]:
                 self.primary ^= bit
-            if bay.all:
-                _toggle(self.by_model, bay.model, bit)
-                self.by_gpu_memory.toggle(bay.gpu_memory_mib, bit)
+            if device_group.all:
+                _toggle(self.by_model, device_group.model, bit)
+                self.by_gpu_memory.toggle(device_group.gpu_memory_mib, bit)
             else:
                 self.without_gpus ^= bit
-            self.by_gpu_count.toggle(bay.all.bit_count(), bit)
+            self.by_gpu_count.toggle(device_group.all.bit_count(), bit)
             self.by_cpus.toggle(host.spec.cpus, bit)
             self.by_memory.toggle(host.spec.memory_mib, bit)
             for label in host.spec.labels:
@@ -291,47 +302,47 @@ class Index:
     # --- free things ---------------------------------------------------------------------------------------------
 
     def _open(self, host: NodeEntry) -> None:
-        for bay in host.bays:
-            self._offer(bay)
-            self.open |= bay.bit
-            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
-            self.by_cpus_free.add(host.cpus_free, bay.bit)
-            self.by_memory_free.add(host.memory_free, bay.bit)
+        for device_group in host.device_groups:
+            self._offer(device_group)
+            self.open |= device_group.bit
+            self.by_usable.toggle(device_group.usable.bit_count(), device_group.bit)
+            self.by_cpus_free.add(host.cpus_free, device_group.bit)
+            self.by_memory_free.add(host.memory_free, device_group.bit)
 
     def _close(self, host: NodeEntry) -> None:
-        for bay in host.bays:
-            self._withdraw(bay)
-            self.open ^= bay.bit
-            self.by_usable.toggle(bay.usable.bit_count(), bay.bit)
-            self.by_cpus_free.drop(host.cpus_free, bay.bit)
-            self.by_memory_free.drop(host.memory_free, bay.bit)
+        for device_group in host.device_groups:
+            self._withdraw(device_group)
+            self.open ^= device_group.bit
+            self.by_usable.toggle(device_group.usable.bit_count(), device_group.bit)
+            self.by_cpus_free.drop(host.cpus_free, device_group.bit)
+            self.by_memory_free.drop(host.memory_free, device_group.bit)
 
-    def _offer(self, bay: DeviceGroup) -> None:
-        while len(self.by_free) <= bay.free:
+    def _offer(self, device_group: DeviceGroup) -> None:
+        while len(self.by_free) <= device_group.free:
             self.by_free.append(0)
-        self.by_free[bay.free] |= bay.bit
-        if bay.free_mask == bay.usable and bay.free:
-            self.idle |= bay.bit
-        if bay.shared:
-            self._toggle_lefts(bay)
+        self.by_free[device_group.free] |= device_group.bit
+        if device_group.free_mask == device_group.usable and device_group.free:
+            self.idle |= device_group.bit
+        if device_group.shared:
+            self._toggle_lefts(device_group)
 
-    def _withdraw(self, bay: DeviceGroup) -> None:
-        self.by_free[bay.free] ^= bay.bit
-        if bay.free_mask == bay.usable and bay.free:
-            self.idle ^= bay.bit
-        if bay.shared:
-            self._toggle_lefts(bay)
+    def _withdraw(self, device_group: DeviceGroup) -> None:
+        self.by_free[device_group.free] ^= device_group.bit
+        if device_group.free_mask == device_group.usable and device_group.free:
+            self.idle ^= device_group.bit
+        if device_group.shared:
+            self._toggle_lefts(device_group)
 
-    def _toggle_lefts(self, bay: DeviceGroup) -> None:
-        for left in bay.lefts:
-            _toggle(self.by_left, left, bay.bit)
+    def _toggle_lefts(self, device_group: DeviceGroup) -> None:
+        for left in device_group.lefts:
+            _toggle(self.by_left, left, device_group.bit)
 
-    def _count_free(self, bay: DeviceGroup) -> None:
-        mask = bay.usable & ~bay.taken
-        for gpu in bay.shared:
+    def _count_free(self, device_group: DeviceGroup) -> None:
+        mask = device_group.usable & ~device_group.taken
+        for gpu in device_group.shared:
             mask &= ~(1 << gpu)
-        bay.free_mask = mask
-        bay.free = mask.bit_count()
+        device_group.free_mask = mask
+        device_group.free = mask.bit_count()
 
     # --- placements ----------------------------------------------------------------------------------------------
 
@@ -351,7 +362,7 @@ class Index:
         """A task about a model, or about none, is where this placement is."""
         for part in placement.slices:
             if part.gpus:
-                self.model_cache.note(self.hosts[part.node].bay_of[part.gpus[0]], mask_of(part.gpus), model)
+                self.model_cache.note(self.hosts[part.node].device_group_of[part.gpus[0]], mask_of(part.gpus), model)
 
     def give(self, placement: Placement, *, keep_memory: bool = False) -> None:
         """A placement ends; a suspended attempt leaves its host memory where it is."""
@@ -373,27 +384,27 @@ class Index:
                 self._move_host(self.hosts[part.node], 0, part.memory_mib)
 
     def _take_whole(self, host: NodeEntry, gpus: tuple[int, ...]) -> None:
-        bay = host.bay_of[gpus[0]]
+        device_group = host.device_group_of[gpus[0]]
         mask = mask_of(gpus)
-        assert not bay.taken & mask, f"a GPU of {host.spec.id} is given twice"
-        bay.taken |= mask
-        self._recount(bay, bay.free_mask & ~mask)
+        assert not device_group.taken & mask, f"a GPU of {host.spec.id} is given twice"
+        device_group.taken |= mask
+        self._recount(device_group, device_group.free_mask & ~mask)
 
     def _give_whole(self, host: NodeEntry, gpus: tuple[int, ...]) -> None:
-        bay = host.bay_of[gpus[0]]
+        device_group = host.device_group_of[gpus[0]]
         mask = mask_of(gpus)
-        assert bay.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
-        bay.taken ^= mask
-        self._recount(bay, bay.free_mask | (mask & bay.usable))
+        assert device_group.taken & mask == mask, f"a GPU of {host.spec.id} is given back twice"
+        device_group.taken ^= mask
+        self._recount(device_group, device_group.free_mask | (mask & device_group.usable))
 
-    def _recount(self, bay: DeviceGroup, free_mask: int) -> None:
-        """Other cards of a bay are free than before."""
-        before, after, usable = bay.free, free_mask.bit_count(), bay.usable
-        was_idle, is_idle = bay.free_mask == usable and before > 0, free_mask == usable and after > 0
-        bay.free_mask, bay.free = free_mask, after
-        host = bay.host
+    def _recount(self, device_group: DeviceGroup, free_mask: int) -> None:
+        """Other cards of a device group are free than before."""
+        before, after, usable = device_group.free, free_mask.bit_count(), device_group.usable
+        was_idle, is_idle = device_group.free_mask == usable and before > 0, free_mask == usable and after > 0
+        device_group.free_mask, device_group.free = free_mask, after
+        host = device_group.host
         if before != after and not (host.lost or host.away or host.cordoned):
-            bit, by_free = bay.bit, self.by_free
+            bit, by_free = device_group.bit, self.by_free
             by_free[before] ^= bit
             by_free[after] ^= bit
             if was_idle != is_idle:
@@ -401,14 +412,14 @@ class Index:
 
     def _move_share(self, host: NodeEntry, part: Slice, *, taken: bool) -> None:
         (gpu,) = part.gpus
-        bay = host.bay_of[gpu]
+        device_group = host.device_group_of[gpu]
         if host.open:
-            self._withdraw(bay)
-        card = bay.shared.get(gpu)
+            self._withdraw(device_group)
+        card = device_group.shared.get(gpu)
         if taken:
-            assert not bay.taken >> gpu & 1, f"GPU {gpu} of {host.spec.id} is whole and shared at once"
+            assert not device_group.taken >> gpu & 1, f"GPU {gpu} of {host.spec.id} is whole and shared at once"
             if card is None:
-                card = bay.shared[gpu] = SharedGpu(bay.gpu_memory_mib)
+                card = device_group.shared[gpu] = SharedGpu(device_group.gpu_memory_mib)
             card.milli -= part.milli
             card.memory_mib -= part.gpu_memory_mib
             card.tasks += 1
@@ -420,19 +431,19 @@ class Index:
             card.memory_mib += part.gpu_memory_mib
             card.tasks -= 1
             if not card.tasks:
-                del bay.shared[gpu]
-        self._count_free(bay)
+                del device_group.shared[gpu]
+        self._count_free(device_group)
         if host.open:
-            self._offer(bay)
+            self._offer(device_group)
 
     def _move_host(self, host: NodeEntry, cpus: int, memory_mib: int) -> None:
         cpus_after, memory_after = host.cpus_free + cpus, host.memory_free + memory_mib
         assert cpus_after >= 0, f"the CPUs of {host.spec.id} are given twice"
         assert memory_after >= 0, f"the memory of {host.spec.id} is given twice"
         if host.open:
-            for bay in host.bays:
-                self.by_cpus_free.move(host.cpus_free, cpus_after, bay.bit)
-                self.by_memory_free.move(host.memory_free, memory_after, bay.bit)
+            for device_group in host.device_groups:
+                self.by_cpus_free.move(host.cpus_free, cpus_after, device_group.bit)
+                self.by_memory_free.move(host.memory_free, memory_after, device_group.bit)
         host.cpus_free, host.memory_free = cpus_after, memory_after
 
     # --- looking -------------------------------------------------------------------------------------------------
@@ -441,53 +452,53 @@ class Index:
         """What of a slice is free on its node; none: nothing of it."""
         host = self.hosts[part.node]
         cpus, memory_mib = min(part.cpus, host.cpus_free), min(part.memory_mib, host.memory_free)
-        known = [gpu for gpu in part.gpus if gpu in host.bay_of]
-        bay = host.bay_of[known[0]] if known else None
-        if bay is None:
+        known = [gpu for gpu in part.gpus if gpu in host.device_group_of]
+        device_group = host.device_group_of[known[0]] if known else None
+        if device_group is None:
             return Slice(part.node, cpus=cpus, memory_mib=memory_mib) if cpus or memory_mib else None
         if part.milli < MILLI:
-            (gpu, *_), card = known, bay.shared.get(known[0])
-            left_milli, left_mib = (card.milli, card.memory_mib) if card else (MILLI, bay.gpu_memory_mib)
+            (gpu, *_), card = known, device_group.shared.get(known[0])
+            left_milli, left_mib = (card.milli, card.memory_mib) if card else (MILLI, device_group.gpu_memory_mib)
             milli, gpu_memory_mib = min(part.milli, left_milli), min(part.gpu_memory_mib, left_mib)
-            if bay.taken >> gpu & 1 or not milli:
+            if device_group.taken >> gpu & 1 or not milli:
                 return None
             return Slice(part.node, (gpu,), milli, gpu_memory_mib, cpus, memory_mib)
         gpus = tuple(
             gpu
             for gpu in dict.fromkeys(known)
-            if bay.all >> gpu & 1 and not bay.taken >> gpu & 1 and gpu not in bay.shared
+            if device_group.all >> gpu & 1 and not device_group.taken >> gpu & 1 and gpu not in device_group.shared
         )
         return Slice(part.node, gpus, cpus=cpus, memory_mib=memory_mib) if gpus or cpus or memory_mib else None
 
-    def bay(self, number: int) -> DeviceGroup:
-        """The bay with this number."""
-        bay = self.bays[number]
-        assert bay is not None, f"bay {number} is vacant"
-        return bay
+    def device_group(self, number: int) -> DeviceGroup:
+        """The device group with this number."""
+        device_group = self.device_groups[number]
+        assert device_group is not None, f"device group {number} is vacant"
+        return device_group
 
-    def bays_of(self, nodes: tuple[NodeId, ...]) -> DeviceGroupMask:
-        """All bays of these nodes."""
+    def device_groups_of(self, nodes: tuple[NodeId, ...]) -> DeviceGroupMask:
+        """All device groups of these nodes."""
         found = 0
         for node in nodes:
             if host := self.hosts.get(node):
-                for bay in host.bays:
-                    found |= bay.bit
+                for device_group in host.device_groups:
+                    found |= device_group.bit
         return found
 
-    def hosts_of(self, bays: DeviceGroupMask) -> set[NodeId]:
-        """The nodes these bays are in."""
-        return {self.bay(number).host.spec.id for number in members(bays)}
+    def hosts_of(self, device_groups: DeviceGroupMask) -> set[NodeId]:
+        """The nodes these device groups are in."""
+        return {self.device_group(number).host.spec.id for number in members(device_groups)}
 
-    def all_bays(self) -> Iterator[DeviceGroup]:
-        """Every bay, in order of number."""
-        for bay in self.bays:
-            if bay is not None:
-                yield bay
+    def all_device_groups(self) -> Iterator[DeviceGroup]:
+        """Every device group, in order of number."""
+        for device_group in self.device_groups:
+            if device_group is not None:
+                yield device_group
 
 
-def _toggle(sets: dict[Any, DeviceGroupMask], key: object, bay: DeviceGroupMask) -> None:
-    """Put a bay into a set of many, or take it out; a set that is empty is forgotten."""
-    if left := sets.get(key, 0) ^ bay:
+def _toggle(sets: dict[Any, DeviceGroupMask], key: object, device_group: DeviceGroupMask) -> None:
+    """Put a device group into a set of many, or take it out; a set that is empty is forgotten."""
+    if left := sets.get(key, 0) ^ device_group:
         sets[key] = left
     else:
         del sets[key]

@@ -18,51 +18,51 @@ ModelKey: TypeAlias = str
 
 
 class ModelCache:
-    """The bays by the models that ran last on any of their cards."""
+    """The device groups by the models that ran last on any of their cards."""
 
     def __init__(self) -> None:
         self.by_model: dict[ModelKey, DeviceGroupMask] = {}
 
-    def bays(self, model: ModelKey | None) -> DeviceGroupMask:
+    def device_groups(self, model: ModelKey | None) -> DeviceGroupMask:
         """Where it ran last."""
         return self.by_model.get(model, 0) if model is not None else 0
 
-    def note(self, bay: "DeviceGroup", cards: int, model: ModelKey | None) -> None:
-        """A task about a model, or about none, was placed on cards: bits, as everywhere in a bay."""
-        had = bay.models.get(model, 0) if model is not None else 0
-        if bay.warm & cards & ~had:
-            self._wipe(bay, cards & ~had)
+    def note(self, device_group: "DeviceGroup", cards: int, model: ModelKey | None) -> None:
+        """A task about a model, or about none, was placed on cards: bits, as everywhere in a device group."""
+        had = device_group.models.get(model, 0) if model is not None else 0
+        if device_group.warm & cards & ~had:
+            self._wipe(device_group, cards & ~had)
         if model is not None and had & cards != cards:
-            bay.models[model] = had | cards
-            bay.warm |= cards
+            device_group.models[model] = had | cards
+            device_group.warm |= cards
             if not had:
-                self.by_model[model] = self.by_model.get(model, 0) | bay.bit
+                self.by_model[model] = self.by_model.get(model, 0) | device_group.bit
 
-    def forget(self, bay: "DeviceGroup") -> None:
+    def forget(self, device_group: "DeviceGroup") -> None:
         """Nothing is left there of anything."""
-        self._wipe(bay, bay.warm)
+        self._wipe(device_group, device_group.warm)
 
-    def _wipe(self, bay: "DeviceGroup", cards: int) -> None:
+    def _wipe(self, device_group: "DeviceGroup", cards: int) -> None:
         gone = []
-        for model, had in bay.models.items():
+        for model, had in device_group.models.items():
             if had & cards:
-                bay.models[model] = had & ~cards
+                device_group.models[model] = had & ~cards
                 if not had & ~cards:
                     gone.append(model)
-        bay.warm &= ~cards
+        device_group.warm &= ~cards
         for model in gone:
-            del bay.models[model]
-            if left := self.by_model[model] ^ bay.bit:
+            del device_group.models[model]
+            if left := self.by_model[model] ^ device_group.bit:
                 self.by_model[model] = left
             else:
                 del self.by_model[model]
 
 
-def pick(bay: "DeviceGroup", count: int, link: Link, model: ModelKey | None) -> tuple[int, ...]:
-    """So many of the free cards of a bay, for a task about a model."""
-    free, topology = bay.free_mask, bay.topology
-    if model is not None and bay.warm:
-        for liked in (free & bay.models.get(model, 0), free & ~bay.warm):
+def pick(device_group: "DeviceGroup", count: int, link: Link, model: ModelKey | None) -> tuple[int, ...]:
+    """So many of the free cards of a device group, for a task about a model."""
+    free, topology = device_group.free_mask, device_group.topology
+    if model is not None and device_group.warm:
+        for liked in (free & device_group.models.get(model, 0), free & ~device_group.warm):
             if liked and (cards := topology.pick_preferred(free, liked, count, link)):
                 return cards
     return topology.pick(free, count, link)

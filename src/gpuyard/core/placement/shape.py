@@ -16,7 +16,7 @@ from gpuyard.core.placement.speeds import relative
 
 
 class Shape:
-    """Resources with the bays that could ever hold them."""
+    """Resources with the device groups that could ever hold them."""
 
     __slots__ = (
         "_looked_at",
@@ -56,24 +56,24 @@ class Shape:
         self.speeds = relative(resources.speeds) if resources.speeds else None
         """On each model it names, where 1 is the fastest of them."""
         self.tiers: tuple[tuple[float, DeviceGroupMask], ...] = ()
-        """If it has speeds: the eligible bays by how fast it is there, fastest first."""
+        """If it has speeds: the eligible device groups by how fast it is there, fastest first."""
         self.need_milli = self.gpus * self.nodes * MILLI
         """The least it can count for in quotas."""
         self.needs: dict[int, DeviceGroupMask] | None = None
-        """Where that depends on the bay (whole nodes, shares): the bays by what one part counts for there."""
+        """Where that depends on the device group (whole nodes, shares): the device groups by what one part counts for there."""
         self.version = -1
         """The index's version at the last look."""
         self._looked_at = -1
         self._startable = False
 
     def refresh(self, index: Index) -> None:
-        """Look the eligible bays up again if nodes changed since."""
+        """Look the eligible device groups up again if nodes changed since."""
         if self.version == index.version:
             return
         self.version = index.version
         eligible = index.everywhere
         for rule in RULES:
-            eligible &= rule.bays(self.resources, index)
+            eligible &= rule.device_groups(self.resources, index)
         if self.pin:
             eligible &= self.pin
         if self.nodes > 1 and len(index.hosts_of(eligible)) < self.nodes:
@@ -86,8 +86,8 @@ class Shape:
 
     def _look_up_tiers(self, index: Index) -> None:
         tiers: dict[float, DeviceGroupMask] = {}
-        for model, bays in index.by_model.items():
-            if here := bays & self.eligible:
+        for model, device_groups in index.by_model.items():
+            if here := device_groups & self.eligible:
                 speed = self.speed_on(model)
                 tiers[speed] = tiers.get(speed, 0) | here
         self.tiers = tuple(sorted(tiers.items(), reverse=True))
@@ -99,29 +99,31 @@ class Shape:
     def _look_up_needs(self, index: Index) -> None:
         self.needs = {}
         for number in members(self.eligible):
-            bay = index.bay(number)
-            need = self.share_of(bay)[0] if self.share is not None else bay.usable.bit_count() * MILLI
+            device_group = index.device_group(number)
+            need = self.share_of(device_group)[0] if self.share is not None else device_group.usable.bit_count() * MILLI
             if self.share is not None or need >= self.gpus * MILLI:
-                self.needs[need] = self.needs.get(need, 0) | bay.bit
+                self.needs[need] = self.needs.get(need, 0) | device_group.bit
         least = MILLI if self.share is not None else self.gpus * MILLI
         self.need_milli = min(self.needs, default=least) * self.nodes
 
     def above_quota(self, left_milli: int) -> DeviceGroupMask:
-        """The bays where it would count for more than a quota has left."""
+        """The device groups where it would count for more than a quota has left."""
         if self.needs is None:
             return 0
         dear: DeviceGroupMask = 0
-        for need, bays in self.needs.items():
+        for need, device_groups in self.needs.items():
             if need * self.nodes > left_milli:
-                dear |= bays
+                dear |= device_groups
         return dear
 
     def need_on(self, nodes: Iterable[NodeId], index: Index) -> int:
         """The least it counts for on these nodes."""
         if self.needs is None:
             return self.need_milli
-        bays = [index.bays_of((node,)) for node in nodes]
-        return sum(min((need for need, having in self.needs.items() if having & here), default=0) for here in bays)
+        device_groups = [index.device_groups_of((node,)) for node in nodes]
+        return sum(
+            min((need for need, having in self.needs.items() if having & here), default=0) for here in device_groups
+        )
 
     def can_start(self, index: Index) -> bool:
         """Whether it could start if nothing ran: enough open nodes with enough cards that may be used."""
@@ -132,10 +134,10 @@ class Shape:
             self._startable = bool(fitting) and (self.nodes == 1 or len(index.hosts_of(fitting)) >= self.nodes)
         return self._startable
 
-    def share_of(self, bay: DeviceGroup) -> tuple[int, int]:
-        """What this share takes of a card in a bay: thousandths and MiB, each the larger of what it asks and implies."""
+    def share_of(self, device_group: DeviceGroup) -> tuple[int, int]:
+        """What this share takes of a card in a device group: thousandths and MiB, each the larger of what it asks and implies."""
         assert self.share is not None
-        card = bay.gpu_memory_mib
+        card = device_group.gpu_memory_mib
         memory_mib = self.share.memory_mib or -(-self.share.fraction_milli * card // MILLI)
         by_memory = -(-self.share.memory_mib * MILLI // card) if card else MILLI * bool(self.share.memory_mib)
         return max(self.share.fraction_milli, by_memory), memory_mib
@@ -146,7 +148,7 @@ class Shape:
             return NoNodesYet()
         among = index.everywhere
         for rule in RULES:
-            left = among & rule.bays(self.resources, index)
+            left = among & rule.device_groups(self.resources, index)
             if not left:
                 return rule.refusal(self.resources, index, among)
             among = left

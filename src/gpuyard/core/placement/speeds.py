@@ -24,5 +24,5 @@ def speed_of(speeds: Speeds, placement: Placement, index: Index) -> float:
         return 1.0
     by_model = relative(speeds)
     slowest = min(by_model.values())
-    models = [index.hosts[part.node].bay_of[part.gpus[0]].model for part in placement.slices if part.gpus]
+    models = [index.hosts[part.node].device_group_of[part.gpus[0]].model for part in placement.slices if part.gpus]
     return min((by_model.get(model, slowest) for model in models), default=1.0)

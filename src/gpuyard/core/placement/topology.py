@@ -1,4 +1,4 @@
-"""Which cards of a bay: together where the task wants it, and without breaking up groups that others may want.
+"""Which cards of a device group: together where the task wants it, and without breaking up groups that others may want.
 
 The answer depends only on which cards are free, how many are wanted and the wish, so it is computed once and kept.
 A group is what hangs together: cards on one NVLink, or on one NUMA domain. The rule is best fit: the smallest group
@@ -15,7 +15,7 @@ MOST_LIKED = 10_000
 
 
 class Topology:
-    """How the cards of a bay hang together. Bays that are built alike share one."""
+    """How the cards of a device group hang together. Device groups that are built alike share one."""
 
     def __init__(self, gpus: tuple[tuple[int, Gpu], ...]) -> None:
         self._numa = _groups(gpus, "numa")

@@ -137,10 +137,10 @@ def test_a_fact_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
         return
     state = _state_in(phase)
     task = state.tasks.get(TASK)
-    before = (task.phase, task.group, state.index.hosts[NODE].bays[0].free) if task else None
+    before = (task.phase, task.group, state.index.hosts[NODE].device_groups[0].free) if task else None
     with pytest.raises(UnknownFact, match=rf"{event.__name__} .*task 1\b"):
         fold(state, MAKE[event](TASK, NODE))
-    assert before == ((task.phase, task.group, state.index.hosts[NODE].bays[0].free) if task else None)
+    assert before == ((task.phase, task.group, state.index.hosts[NODE].device_groups[0].free) if task else None)
 
 
 @pytest.mark.parametrize("event", list(MAKE), ids=lambda event: event.__name__)

@@ -161,7 +161,7 @@ def test_a_task_kept_out_by_fragmentation_says_what_the_emptiest_node_has(cluste
     cluster.submits(task("left", gpus=3), task("right", gpus=3))
     cluster.submits(task("waits", gpus=2))
     assert told(cluster, "waits") == "It needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
-    assert sum(bay.free for bay in cluster.state.index.all_bays()) == 2
+    assert sum(device_group.free for device_group in cluster.state.index.all_device_groups()) == 2
 
 
 def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> None:

@@ -147,7 +147,9 @@ def _try(ask: Resources, score: str, index: Index, demand: Demand, naive: Naive,
     placement = choose(shape, index, SCORES[score](ask.gpus, index, demand))
     fitting = naive.fitting(ask)
     assert (placement is not None) == (len(fitting) >= ask.nodes), f"{ask} fits {fitting}"
-    assert {bay.host.spec.id for bay in groups_with_room(shape, index)} == set(fitting) or not shape.eligible
+    assert {device_group.host.spec.id for device_group in groups_with_room(shape, index)} == set(
+        fitting
+    ) or not shape.eligible
     if placement is None:
         refusal = why_not(shape, index)
         assert isinstance(refusal, no.NotNow | Never)
@@ -236,7 +238,7 @@ def test_what_is_forbidden_is_not_chosen() -> None:
     for ask in (Resources(gpus=1), Resources(gpus=1, cpus=1), Resources(share=Share(500)), Resources(gpus=1, nodes=2)):
         shape = Shape(ask)
         shape.refresh(index)
-        placement = choose(shape, index, order_for(ask.gpus), index.bays_of((NodeId("b"),)))
+        placement = choose(shape, index, order_for(ask.gpus), index.device_groups_of((NodeId("b"),)))
         assert (placement.nodes if placement else ()) == (() if ask.nodes > 1 else ("a",))
 
 

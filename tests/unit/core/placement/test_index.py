@@ -24,9 +24,9 @@ def yard(*names: NodeId, gpus: int = 4) -> Index:
 def offered(index: Index) -> dict[str, int]:
     """Open nodes by their free GPUs, as a search sees them."""
     return {
-        index.bay(number).host.spec.id: free
-        for free, bays in enumerate(index.by_free)
-        for number in sorted(members(bays))
+        index.device_group(number).host.spec.id: free
+        for free, device_groups in enumerate(index.by_free)
+        for number in sorted(members(device_groups))
     }
 
 
@@ -39,8 +39,8 @@ def take(index: Index, name: NodeId, *gpus: int, cpus: int = 0, memory_mib: int 
 def test_bays_are_numbered_in_the_order_nodes_join() -> None:
     index = yard(A, B)
     index.join(NodeSpec(C, (Gpu("A100", 1), Gpu("T4", 1), Gpu("A100", 2))))
-    assert [bay.number for bay in index.hosts[C].bays] == [2, 3, 4]
-    assert [bay.host.spec.id for bay in index.all_bays()] == [A, B, C, C, C]
+    assert [device_group.number for device_group in index.hosts[C].device_groups] == [2, 3, 4]
+    assert [device_group.host.spec.id for device_group in index.all_device_groups()] == [A, B, C, C, C]
 
 
 def test_the_number_of_a_node_that_left_is_given_to_the_next_that_comes() -> None:
@@ -48,19 +48,19 @@ def test_the_number_of_a_node_that_left_is_given_to_the_next_that_comes() -> Non
     index.remove(B)
     index.remove(A)
     index.join(node("d"))
-    assert index.hosts[NodeId("d")].bays[0].number == 0
+    assert index.hosts[NodeId("d")].device_groups[0].number == 0
     index.join(node("e"))
-    assert index.hosts[NodeId("e")].bays[0].number == 1
-    assert len(index.bays) == 3
+    assert index.hosts[NodeId("e")].device_groups[0].number == 1
+    assert len(index.device_groups) == 3
 
 
 def test_a_node_can_be_given_the_number_it_had() -> None:
     index = Index()
     index.join(node("b"), (2,))
     index.join(node("a"), (0,))
-    assert [bay and bay.host.spec.id for bay in index.bays] == [A, None, B]
+    assert [device_group and device_group.host.spec.id for device_group in index.device_groups] == [A, None, B]
     index.join(node("c"))
-    assert index.hosts[C].bays[0].number == 1
+    assert index.hosts[C].device_groups[0].number == 1
 
 
 def test_a_node_that_left_is_found_nowhere() -> None:
@@ -70,7 +70,7 @@ def test_a_node_that_left_is_found_nowhere() -> None:
     assert index.hosts_of(index.everywhere) == index.hosts_of(index.open) == index.hosts_of(index.idle) == {B}
     assert ("rack", A) not in index.by_label
     assert index.gpus_up == 4
-    assert index.bays_of((A,)) == 0
+    assert index.device_groups_of((A,)) == 0
 
 
 def test_what_a_node_is_changes_the_version_and_what_runs_on_it_does_not() -> None:
@@ -139,12 +139,12 @@ def test_a_shared_card_is_whole_again_when_the_last_one_leaves() -> None:
     halves = [Placement((Slice(A, (0,), 500, 10),)) for _ in range(2)]
     for half in halves:
         index.take(half)
-    assert (offered(index), index.hosts[A].bays[0].lefts) == ({A: 0}, {0})
+    assert (offered(index), index.hosts[A].device_groups[0].lefts) == ({A: 0}, {0})
     index.give(halves[0])
-    assert (offered(index), index.hosts[A].bays[0].lefts) == ({A: 0}, {500})
+    assert (offered(index), index.hosts[A].device_groups[0].lefts) == ({A: 0}, {500})
     index.give(halves[1])
     assert offered(index) == {A: 1}
-    assert index.hosts[A].bays[0].shared == {}
+    assert index.hosts[A].device_groups[0].shared == {}
 
 
 def test_a_suspended_attempt_leaves_its_host_memory_where_it_is() -> None:
@@ -180,11 +180,11 @@ def test_numbers_are_never_shared_and_the_smallest_vacant_one_is_used_next(steps
     for place, joins in steps:
         name = NodeId(f"n{place}")
         if joins and name not in index.hosts:
-            taken = {bay.number for bay in index.all_bays()}
+            taken = {device_group.number for device_group in index.all_device_groups()}
             index.join(node(name, gpus=1))
-            assert index.hosts[name].bays[0].number == min(set(range(len(taken) + 1)) - taken)
+            assert index.hosts[name].device_groups[0].number == min(set(range(len(taken) + 1)) - taken)
         elif not joins and name in index.hosts:
             index.remove(name)
-        numbers = [bay.number for bay in index.all_bays()]
+        numbers = [device_group.number for device_group in index.all_device_groups()]
         assert len(numbers) == len(set(numbers)) == len(index.hosts)
         assert index.everywhere == sum(1 << number for number in numbers)

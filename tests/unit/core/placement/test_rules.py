@@ -88,7 +88,7 @@ def test_each_rule_alone_lets_everything_through_that_asks_for_nothing_of_it() -
     index = yard()
     for rule in RULES:
         with_cards = index.everywhere ^ index.without_gpus
-        assert rule.bays(Resources(gpus=1), index) & with_cards == with_cards
+        assert rule.device_groups(Resources(gpus=1), index) & with_cards == with_cards
 
 
 def test_cards_of_two_kinds_in_one_node_are_two_bays_and_one_node() -> None:
@@ -96,7 +96,7 @@ def test_cards_of_two_kinds_in_one_node_are_two_bays_and_one_node() -> None:
     index.join(NodeSpec(NodeId("desk"), (Gpu("A100", 1), Gpu("T4", 1), Gpu("A100", 1)), cpus=4))
     shape = Shape(Resources(gpus=2))
     shape.refresh(index)
-    assert [index.bay(number).model for number in range(2)] == ["A100", "T4"]
+    assert [index.device_group(number).model for number in range(2)] == ["A100", "T4"]
     assert shape.eligible == 1
     assert Shape(Resources(gpus=3)).never(index) == no.NodeTooSmall(3, 2)
     assert Shape(Resources(gpus=1, nodes=2)).never(index) == no.GangLargerThanYard(2, 1)

@@ -96,7 +96,7 @@ def test_whatever_ran_since_wipes_a_card() -> None:
     index = yard("a", "b")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (1,), None)
-    assert index.model_cache.bays(LLAMA) == 0
+    assert index.model_cache.device_groups(LLAMA) == 0
     assert chosen(index, Resources(gpus=1), LLAMA).nodes == ("b",)
 
 
@@ -113,4 +113,4 @@ def test_a_node_that_was_lost_or_left_has_forgotten() -> None:
     index.set_state(NodeId("a"), lost=True)
     index.set_state(NodeId("a"), lost=False)
     index.remove(NodeId("b"))
-    assert index.model_cache.bays(LLAMA) == 0
+    assert index.model_cache.device_groups(LLAMA) == 0

@@ -180,8 +180,8 @@ def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> No
     if phase.since < at and queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
         for part in phase.placement.slices:
-            for bay in state.index.hosts[part.node].bays:
-                queue.preemptible_started(bay.number, cause)
+            for device_group in state.index.hosts[part.node].device_groups:
+                queue.preemptible_started(device_group.number, cause)
         state.quotas_freed(task, cause)
 
 

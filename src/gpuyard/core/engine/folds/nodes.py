@@ -133,8 +133,8 @@ def health_changed(state: State, event: fact.GpuHealthChanged) -> None:
 
 
 def _node_changed(state: State, node: NodeId) -> None:
-    for bay in state.index.hosts[node].bays:
-        state.queue.room_gained(bay.number, _changed(node))
+    for device_group in state.index.hosts[node].device_groups:
+        state.queue.room_gained(device_group.number, _changed(node))
     state.orders.clear()
     state.place_reservations()
     state.divide()
@@ -144,7 +144,7 @@ def _node_changed(state: State, node: NodeId) -> None:
 
 def _retry_on(state: State, node: NodeId) -> None:
     """A node is open, or has cards, that was not or had not: whoever could use it may stop others there."""
-    here = state.index.bays_of((node,))
+    here = state.index.device_groups_of((node,))
     lines = state.queue.lines.values()
     for line in lines:
         line.shape.refresh(state.index)

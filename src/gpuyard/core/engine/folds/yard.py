@@ -109,7 +109,7 @@ def _count_models(state: State, tenants: Container[TenantId]) -> None:
         if usage.model_limits and usage.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
             for part in task.phase.placement.slices:
                 if part.gpus:
-                    model = state.index.hosts[part.node].bay_of[part.gpus[0]].model
+                    model = state.index.hosts[part.node].device_group_of[part.gpus[0]].model
                     usage.used_by_model[model] = usage.used_by_model.get(model, 0) + len(part.gpus) * part.milli
 
 
@@ -132,8 +132,8 @@ def settings_changed(state: State, event: fact.SettingsChanged) -> None:
     state.weak.clear()
     state.orders.clear()
     if not event.settings.model_affinity:
-        for bay in state.index.all_bays():
-            state.index.model_cache.forget(bay)
+        for device_group in state.index.all_device_groups():
+            state.index.model_cache.forget(device_group)
     waiting = [task for task in state.tasks.values() if task.group is not None]
     for task in waiting:
         state.requeue(task, at)

@@ -251,7 +251,7 @@ def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
     if refusal := _known_node(ledger, asked.node):
         return refusal
     host = ledger.state.index.hosts[asked.node]
-    if asked.gpu not in host.bay_of:
+    if asked.gpu not in host.device_group_of:
         return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
     if host.health.get(asked.gpu, "ok") != asked.health:
         ledger.emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))

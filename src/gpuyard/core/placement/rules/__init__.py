@@ -1,6 +1,6 @@
 """Rules: what a node must be, whatever runs on it at the moment. One rule a file, all of them in this list.
 
-A rule is a module with two functions: `bays(ask, index)` gives every bay that obeys it, and
+A rule is a module with two functions: `device groups(ask, index)` gives every device group that obeys it, and
 `refusal(ask, index, among)` says what is wrong when none of `among` does, naming what would change that.
 The order is the order in which a refusal looks for its reason: what users get wrong most often comes first.
 """
@@ -17,8 +17,8 @@ from gpuyard.core.placement.rules import accounts, cpus, gpu_count, gpu_memory, 
 class Rule(Protocol):
     """The two functions of a rule's module."""
 
-    def bays(self, ask: Resources, index: Index) -> DeviceGroupMask:
-        """Every bay that obeys the rule."""
+    def device_groups(self, ask: Resources, index: Index) -> DeviceGroupMask:
+        """Every device group that obeys the rule."""
 
     def refusal(self, ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
         """Why none of `among` does."""

@@ -11,8 +11,8 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask, without
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays of nodes that run tasks of every tenant, or map this tenant or user."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups of nodes that run tasks of every tenant, or map this tenant or user."""
     if ask.account is None:
         return index.everywhere
     tenant, user = ask.account

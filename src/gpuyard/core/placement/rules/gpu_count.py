@@ -10,8 +10,8 @@ def _needed(ask: Resources) -> int:
     return 1 if ask.share else ask.gpus
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays with enough cards; a task without GPUs is at home in one bay of every node."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups with enough cards; a task without GPUs is at home in one device group of every node."""
     needed = _needed(ask)
     return index.by_gpu_count.at_least(needed) if needed else index.primary
 

@@ -10,8 +10,8 @@ def _needed_mib(ask: Resources) -> int:
     return max(ask.gpu_memory_mib, ask.share.memory_mib if ask.share else 0)
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays with large enough cards."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups with large enough cards."""
     needed = _needed_mib(ask)
     return index.by_gpu_memory.at_least(needed) if needed else index.everywhere
 

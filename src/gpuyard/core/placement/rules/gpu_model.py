@@ -7,8 +7,8 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays with one of the named models; all bays when none is named."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups with one of the named models; all device groups when none is named."""
     if not ask.models:
         return index.everywhere
     found = 0

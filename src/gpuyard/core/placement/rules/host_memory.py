@@ -6,8 +6,8 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays of nodes with enough memory built in."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups of nodes with enough memory built in."""
     return index.by_memory.at_least(ask.memory_mib) if ask.memory_mib else index.everywhere
 
 

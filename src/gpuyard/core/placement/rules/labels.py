@@ -6,8 +6,8 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.index import Index
 
 
-def bays(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Bays of nodes with all the labels."""
+def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
+    """Device groups of nodes with all the labels."""
     found = index.everywhere
     for label in ask.labels:
         found &= index.by_label.get(label, 0)

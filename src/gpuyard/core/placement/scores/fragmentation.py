@@ -69,14 +69,14 @@ class FragmentationCosts:
         self._milli_a_cpu = milli / (cpus * SLACK) if cpus else 0.0
         self._milli_a_mib = milli / (memory_mib * SLACK) if memory_mib else 0.0
         self.tiers = _tiers(index, demand, card_mib)
-        """Bays by the pressure on their model, lowest first."""
+        """Device groups by the pressure on their model, lowest first."""
 
     def whole(self, free: int, wanted: int) -> float:
-        """What it costs to take so many of the free GPUs of a bay."""
+        """What it costs to take so many of the free GPUs of a device group."""
         return self._of_free[free - wanted] - self._of_free[free]
 
     def fresh(self, free: int, milli: int) -> float:
-        """What it costs to begin to share one of the free GPUs of a bay."""
+        """What it costs to begin to share one of the free GPUs of a device group."""
         return self._of_free[free - 1] - self._of_free[free] + self._of_rest[MILLI - milli]
 
     def rest(self, left: int, milli: int) -> float:
@@ -110,7 +110,7 @@ class FragmentationCosts:
 
 def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, DeviceGroupMask]]:
     """What is asked of each model by tasks that insist on models, as a part of all, against its part of the GPUs."""
-    gpus = {model: index.by_gpu_count.total(bays) for model, bays in index.by_model.items()}
+    gpus = {model: index.by_gpu_count.total(device_groups) for model, device_groups in index.by_model.items()}
     pressure = dict.fromkeys(gpus, 0.0)
     asked = 0
     for ask, count in demand.asks():
@@ -120,9 +120,9 @@ def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, Dev
         for model in accepted:
             pressure[model] += milli / sum(gpus[model] for model in accepted)
     tiers: dict[float, DeviceGroupMask] = {}
-    for model, bays in index.by_model.items():
+    for model, device_groups in index.by_model.items():
         level = round(PRESSURE * pressure[model] * sum(gpus.values()) / max(asked, 1), 2)
-        tiers[level] = tiers.get(level, 0) | bays
+        tiers[level] = tiers.get(level, 0) | device_groups
     return sorted(tiers.items())
 
 
