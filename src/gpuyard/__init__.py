@@ -14,10 +14,12 @@ for run in gpuyard.simulate(jobs, policies=("fifo", "default")):
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from gpuyard.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from gpuyard import plan as plan
     from gpuyard import simulator as simulator
+    from gpuyard.learn.performance.api import predict as predict
     from gpuyard.live.sdk import Client as Client
     from gpuyard.live.sdk import ClusterError as ClusterError
     from gpuyard.live.sdk import Task as Task
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         **dict.fromkeys(("Client", "Task", "ClusterError", "connect"), "gpuyard.live.sdk"),
+        "predict": "gpuyard.learn.performance.api",
         "simulate": "gpuyard.simulator",
     }
 
@@ -33,6 +36,6 @@ else:
         """Load a front door when it is used: the scheduler, the agent and `gpuyard --help` never do."""
         if name in _HOMES:
             return getattr(import_module(_HOMES[name]), name)
-        if name == "simulator":
-            return import_module("gpuyard.simulator")
+        if name in {"plan", "simulator"}:
+            return import_module(f"gpuyard.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,6 +22,7 @@ RUNNABLE = (
     "docs/manual/planning.md",
     "docs/manual/executing_plans.md",
     "docs/manual/simulation.md",
+    "docs/manual/performance.md",
 )
 """Documents whose Python blocks are whole programs. Those of first_steps.md need a yard: tests/acceptance/test_readme.py."""
 

@@ -92,7 +92,7 @@ def gpuyard(
 ) -> None:
     """Schedule GPU work for people who share GPUs."""
     if version:
-        from gpuyard import __version__
+        from gpuyard.version import __version__
 
         typer.echo(f"gpuyard {__version__}")
         raise typer.Exit(DONE)

@@ -1,20 +1,13 @@
 """`gpuyard predict`: how long a step takes, how much memory it needs, and whether that fits, on each of some GPUs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gpuyard.cli.input.options import json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
 from gpuyard.core.domain.errors import WrongInput
-
-if TYPE_CHECKING:
-    from gpuyard.core.domain.workload import WorkloadSpec
-    from gpuyard.learn.performance.operation_profile import OperationProfile
-
-SCRIPT_SECONDS = 120.0
-"""Longest that looking into a script may take."""
 
 
 def predict(
@@ -29,26 +22,18 @@ def predict(
     as_json: Annotated[bool, json_option("Print the predictions as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Predict time and memory of a step on GPUs, also on those that nobody has measured."""
-    from msgspec.structs import asdict, replace
+    from msgspec.structs import asdict
 
     from gpuyard.cli.output.printing import print_json, print_table
-    from gpuyard.cli.train.files import read_specs
-    from gpuyard.learn.performance.model import SHIPPED, load
-    from gpuyard.learn.performance.query import ask
+    from gpuyard.learn.performance import api
 
     if (task is None) == (script is None):
-        raise WrongInput("Say either --task FILE or --script FILE.py")
-    names = [name.strip() for name in gpu.split(",") if name.strip()]
-    if not names:
-        raise WrongInput("--gpu names no GPU; say some with commas between them, such as H200,A100")
-    work, made = _described(there(task)) if task is not None else _found(there(script or Path()))
-    changed: dict[str, Any] = {"batch": batch, "precision": precision}
-    work = replace(work, **{name: value for name, value in changed.items() if value is not None})
-    learnt = load(SHIPPED if model is None else there(model))
-    known = learnt.specs if specs is None and calibration is None else read_specs(specs, calibration)
-    answers = ask(learnt, work, made, names, known)
+        raise WrongInput("Choose either --task FILE or --script FILE.py")
+    workload = api.of_file(there(task)) if task is not None else api.of_script(there(script or Path()))
+    workload = workload.changed(batch=batch, precision=precision)
+    answers = api.predict(workload, gpu, model=model, specs=specs, calibration=calibration)
     if as_json:
-        print_json({"work": asdict(work), "gpus": answers})
+        print_json({"work": asdict(workload.spec), "gpus": answers})
         return
     print_table(
         ("GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"),
@@ -66,46 +51,3 @@ def predict(
         ],
         right=("STEP", "MEMORY", "BUSY"),
     )
-
-
-def _described(file: Path) -> "tuple[WorkloadSpec, OperationProfile]":
-    """What a file in YAML says, in the words in which a task on the API says what it computes."""
-    from msgspec.structs import asdict
-
-    from gpuyard.core.domain.workload import WorkloadSpec
-    from gpuyard.input import strict
-    from gpuyard.input.document import parse
-    from gpuyard.learn.performance.query import profile_of
-    from gpuyard.live.wire.tasks import WorkRequest
-
-    try:
-        work = WorkloadSpec(**asdict(strict.Strict(WorkRequest, what="the file").plain(parse(file.read_bytes()).value)))
-        return work, profile_of(work)
-    except (strict.WrongRequest, WrongInput) as error:
-        raise WrongInput(f"{file}: {error}") from None
-
-
-def _found(file: Path) -> "tuple[WorkloadSpec, OperationProfile]":
-    """What a script makes, looked for in a process of its own."""
-    import json
-    import subprocess
-    import sys
-
-    from gpuyard.core.domain.workload import WorkloadSpec
-    from gpuyard.learn.performance.operation_profile import OperationProfile
-
-    call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(file)]
-    try:
-        done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        raise WrongInput(f"{file} was looked into for {SCRIPT_SECONDS:g} s without an end") from None
-    try:
-        said = json.loads(done.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise WrongInput(f"{file} ended the process that looked into it: {last}") from None
-    if "error" in said:
-        raise WrongInput(said["error"])
-    made = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
-    names = ("model", "mode", "batch", "precision", "compiled", "size")
-    return WorkloadSpec(**{name: said[name] for name in names}), made

@@ -10,12 +10,12 @@ from typing import Any
 
 import grpc.aio
 
-from gpuyard import __version__
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub, attempt_of
+from gpuyard.version import __version__
 
 
 async def register_node(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:

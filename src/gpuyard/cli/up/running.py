@@ -13,7 +13,6 @@ from typing import Any, Self
 import msgspec
 from msgspec.structs import replace
 
-from gpuyard import __version__
 from gpuyard.cli.service.log_output import set_up
 from gpuyard.cli.up import command_on
 from gpuyard.cli.up.mark import RunningMark
@@ -29,6 +28,7 @@ from gpuyard.live.sdk import Client, NotAllowed, connect
 from gpuyard.live.wire.answers import GpusAnswer
 from gpuyard.live.wire.config import WrongSettings, variables
 from gpuyard.system.backoff import Backoff
+from gpuyard.version import __version__
 
 PRETENDED = "4"
 """GPUs offered where there are no real ones."""

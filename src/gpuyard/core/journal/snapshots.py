@@ -20,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from gpuyard import __version__
 from gpuyard.core.domain.errors import JournalError, JournalFromFuture
 from gpuyard.core.journal.records import HASH_BYTES, Position, Snapshot
 from gpuyard.system.files import replace_file
+from gpuyard.version import __version__
 
 FORMAT = 1
 PATTERN = "snapshot-*.json"

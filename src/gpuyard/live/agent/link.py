@@ -23,7 +23,6 @@ import grpc
 import grpc.aio
 import structlog
 
-from gpuyard import __version__
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import NOT_THERE
@@ -38,6 +37,7 @@ from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.live.wire.loopback_peer import is_loopback_address
 from gpuyard.live.wire.rpc import PROTOCOL, SESSION, AgentsStub
 from gpuyard.system.backoff import Backoff
+from gpuyard.version import __version__
 
 FENCE_PART = 0.8
 """A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""

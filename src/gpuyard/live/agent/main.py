@@ -15,7 +15,6 @@ import grpc
 import psutil
 import structlog
 
-from gpuyard import __version__
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import GpuHealth
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
@@ -33,6 +32,7 @@ from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 from gpuyard.system.locks import take_lock
+from gpuyard.version import __version__
 
 MIB = 1024 * 1024
 MEASURE_SECONDS = 1.0

@@ -23,7 +23,6 @@ import grpc.aio
 import msgspec
 import structlog
 
-from gpuyard import __version__
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
@@ -70,6 +69,7 @@ from gpuyard.live.wire.config import Address
 from gpuyard.live.wire.loopback_peer import shared_user_label, trusted_uids
 from gpuyard.live.wire.rpc import agents_handler
 from gpuyard.system.files import replace_file
+from gpuyard.version import __version__
 
 PATIENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""

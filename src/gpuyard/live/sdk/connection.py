@@ -22,7 +22,6 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from gpuyard import __version__
 from gpuyard.live.sdk.errors import (
     ClusterError,
     NotAYard,
@@ -36,6 +35,7 @@ from gpuyard.live.sdk.errors import (
 from gpuyard.live.wire.answers import ErrorAnswer
 from gpuyard.live.wire.loopback_peer import is_on_this_machine, owner_of_server, trusted_uids
 from gpuyard.live.wire.tls import speaks_tls
+from gpuyard.version import __version__
 
 if TYPE_CHECKING:
     import ssl

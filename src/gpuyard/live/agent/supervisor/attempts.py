@@ -24,7 +24,6 @@ from typing import NamedTuple
 
 import msgspec
 
-import gpuyard
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.attempt_record import Attempt, new_attempt
 from gpuyard.live.agent.supervisor.attempt_store import AttemptStore
@@ -46,6 +45,7 @@ from gpuyard.live.agent.supervisor.spawn import (
     why,
 )
 from gpuyard.live.agent.supervisor.timers import AttemptTimers
+from gpuyard.version import __version__
 
 OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
@@ -320,7 +320,7 @@ class AttemptHolder:
     def holding(self) -> messages.Holding:
         """Everything that is held."""
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
-        return messages.Holding(attempts, os.getpid(), gpuyard.__version__)
+        return messages.Holding(attempts, os.getpid(), __version__)
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
         """What the next one needs for `continue_from`: all attempts, and those that wait, are queued and are starting."""

@@ -23,7 +23,6 @@ import grpc
 import grpc.aio
 import structlog
 
-from gpuyard import __version__
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
@@ -54,6 +53,7 @@ from gpuyard.live.wire.rpc import (
     node_spec_of,
     outcome_of,
 )
+from gpuyard.version import __version__
 
 CHECK_SECONDS = 1.0
 """How often the scheduler looks for nodes that were not heard of for too long."""

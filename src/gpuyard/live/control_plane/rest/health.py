@@ -1,12 +1,12 @@
 """Does it live, and may one send it work? Asked by people, load balancers and service managers, so nobody has to log in."""
 
-from gpuyard import __version__
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.wire.answers import HealthAnswer
+from gpuyard.version import __version__
 
 _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "NotReady"}
 

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import cache
 
-from gpuyard import __version__
 from gpuyard.live.control_plane.rest import openapi
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import HTML, Response, encode
 from gpuyard.live.control_plane.rest.route import Handler, Route
+from gpuyard.version import __version__
 
 _ALONE = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",

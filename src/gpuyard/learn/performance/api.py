@@ -1,0 +1,139 @@
+"""Predict from Python: the front door of the performance model, which `gpuyard predict` calls, too.
+
+from gpuyard import predict
+
+for one in predict({"model": "resnet50", "mode": "train", "batch": 64}, gpus=("H200", "A100")):
+    print(one.gpu, one.step_ms, one.memory_mib, one.fits)
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec.structs import asdict, replace
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import WorkloadSpec
+from gpuyard.input.document import parse
+from gpuyard.input.strict import Strict, WrongRequest
+from gpuyard.learn.performance import gpu_specs
+from gpuyard.learn.performance.calibration import read_peaks
+from gpuyard.learn.performance.gpu_specs import GpuSpecs
+from gpuyard.learn.performance.model import SHIPPED, load
+from gpuyard.learn.performance.operation_profile import OperationProfile
+from gpuyard.learn.performance.query import GpuPrediction, ask, profile_of
+from gpuyard.live.wire.tasks import WorkRequest
+
+SCRIPT_SECONDS = 120.0
+"""Longest time for finding the model in a script."""
+
+AnyPath: TypeAlias = Path | str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedWorkload:
+    """A workload and the operations that it consists of."""
+
+    spec: WorkloadSpec
+    profile: OperationProfile
+
+    def changed(self, *, batch: int | None = None, precision: str | None = None) -> "DescribedWorkload":
+        """The same with another batch size or precision."""
+        changes: dict[str, Any] = {"batch": batch, "precision": precision}
+        given = {name: value for name, value in changes.items() if value is not None}
+        return DescribedWorkload(replace(self.spec, **given), self.profile)
+
+
+def predict(
+    workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath,
+    gpus: Sequence[str] | str,
+    *,
+    batch: int | None = None,
+    precision: str | None = None,
+    model: AnyPath | None = None,
+    specs: AnyPath | None = None,
+    calibration: AnyPath | None = None,
+) -> list[GpuPrediction]:
+    """Predict time, memory and utilization of one step on each of these GPUs, whether they were measured or not.
+
+    `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
+    (`.py`) that makes a PyTorch model, which is read in a separate process. `model`: a file that `gpuyard train
+    predictor` wrote, instead of the one that is shipped. `specs`, `calibration`: files of GPUs and of their measured
+    peaks.
+    """
+    found = described(workload).changed(batch=batch, precision=precision)
+    names = [name.strip() for name in (gpus.split(",") if isinstance(gpus, str) else gpus) if name.strip()]
+    if not names:
+        raise WrongInput("No GPU is named; give names such as H200,A100.")
+    learned = load(SHIPPED if model is None else existing(model))
+    known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
+    return ask(learned, found.spec, found.profile, names, known)
+
+
+def described(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
+    """A workload in any of the forms that `predict` takes."""
+    match workload:
+        case DescribedWorkload():
+            return workload
+        case WorkloadSpec():
+            return DescribedWorkload(workload, profile_of(workload))
+        case Mapping():
+            try:
+                return _of_fields(dict(workload), "the workload")
+            except WrongRequest as error:
+                raise WrongInput(str(error)) from None
+    path = existing(workload)
+    return of_script(path) if path.suffix == ".py" else of_file(path)
+
+
+def of_file(path: Path) -> DescribedWorkload:
+    """A workload that a YAML file declares."""
+    try:
+        return _of_fields(parse(path.read_bytes()).value, "the file")
+    except (WrongRequest, WrongInput) as error:
+        raise WrongInput(f"{path}: {error}") from None
+
+
+def of_script(path: Path) -> DescribedWorkload:
+    """The model that a script makes, found in a separate process that does not run the rest of it."""
+    call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(path)]
+    try:
+        done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        raise WrongInput(f"{path} was looked into for {SCRIPT_SECONDS:g} s without an end") from None
+    try:
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise WrongInput(f"{path} ended the process that looked into it: {last}") from None
+    if "error" in said:
+        raise WrongInput(said["error"])
+    profile = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
+    names = ("model", "mode", "batch", "precision", "compiled", "size")
+    return DescribedWorkload(WorkloadSpec(**{name: said[name] for name in names}), profile)
+
+
+def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpecs:
+    """The GPUs of a file or those that are shipped, with what was measured on them."""
+    try:
+        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing(specs))
+    except UnicodeDecodeError:
+        raise WrongInput(f"{specs} is not text in UTF-8") from None
+    return found if calibration is None else found.with_peaks(read_peaks(existing(calibration)))
+
+
+def existing(file: AnyPath) -> Path:
+    """The path, if there is such a file."""
+    path = Path(file)
+    if not path.is_file():
+        raise WrongInput(f"There is no file {path}")
+    return path
+
+
+def _of_fields(value: object, what: str) -> DescribedWorkload:
+    spec = WorkloadSpec(**asdict(Strict(WorkRequest, what=what).plain(value)))
+    return DescribedWorkload(spec, profile_of(spec))
