@@ -28,6 +28,7 @@ ROUGH_ONES = {
     200046: "a task on reserved nodes was being stopped, and one that would fit beside the reservation was not tried",
     202642: "the same, for a group that its tenant's limit on a GPU model kept to these nodes",
     203894: "a preemptible task began to run where a task with a guarantee lacked CPUs, and that one was not tried",
+    801593: "a gang of whole nodes was blocked by a quota for its largest node, and explain gave no reason",
     1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",
 }
 

@@ -19,7 +19,7 @@ from gpuyard.core.domain.events import (
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
-from gpuyard.core.engine.backfill import promise, reservations_before
+from gpuyard.core.engine.backfill import promise
 from gpuyard.core.engine.phases import Running, Suspended
 from gpuyard.core.engine.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.queue import Line
@@ -29,6 +29,7 @@ from gpuyard.core.engine.state import Reservation, State, needs_reservation
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import without
+from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 Emit = Callable[[Event], None]
@@ -41,7 +42,7 @@ LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
 class Context:
     """One scheduling pass: the state, the instant, and where events go."""
 
-    __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "placed", "state")
+    __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "only_room", "placed", "state", "woken")
 
     def __init__(self, state: State, emit: Emit) -> None:
         self.state = state
@@ -55,6 +56,10 @@ class Context:
         """A task's key alone says who goes first: no tenant keys, no borrowing, no guarantees."""
         self.placed = 0
         """How many tasks this pass has placed."""
+        self.only_room: DeviceGroup | None = None
+        """The one device group that has more room than at the end of the last pass, if there is just one."""
+        self.woken: set[int] = set()
+        """Lines, by number, that had no room at the end of the last pass: they find it in that group or nowhere."""
         settings = self.state.settings
         self.backfills = settings.backfill is not Backfill.NONE
         """Tasks may start before others that go before them and find no room."""
@@ -140,13 +145,14 @@ def reserve(context: Context, task: Task, shape: Shape) -> None:
     if not depth or task.id in state.reservations or not needs_reservation(shape):
         return
     mine = sort_key(state, task, context.at)
-    before = [
-        reservation
-        for reservation in reservations_before(state, task, context.at)
-        if reservation.shape.eligible & shape.eligible
-    ]
-    if len([reservation for reservation in before if not reservation.claim]) >= depth:
-        return
+    before = []
+    for reservation in state.reservations.values():
+        if reservation.shape.eligible & shape.eligible and (reservation.claim or reservation.sort_key < mine):
+            before.append(reservation)
+            depth -= not reservation.claim
+            if not depth:
+                return
+    depth = context.depth
     if is_at_limit(task, shape, shape.need_milli, state.classes, state.index, context.at):
         return
     need, left = shape.need_milli, left_for(task, state.classes, before).least

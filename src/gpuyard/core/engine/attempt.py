@@ -60,10 +60,7 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
     if not isinstance(found, Placement):
-        if before or not context.backfills:
-            found = _find(context, task, shape, closed, before)
-        else:
-            found = choose(shape, index, state.order_for(shape.gpus), closed, model=task.model)
+        found = None if _is_used_up(context, line, shape) else _find(context, task, shape, closed, before)
     if found is None and not closed:
         return NO_ROOM
     if isinstance(found, Placement):
@@ -75,6 +72,12 @@ def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement
     if found is not None:
         return Blocked(no.ReservedFor, (ANY_ROOM, RESERVATION_ENDED), True, True, found)
     return NO_ROOM
+
+
+def _is_used_up(context: Context, line: Line, shape: Shape) -> bool:
+    """Whether a line had no room before this pass, and the one device group that gained some has too little left."""
+    group = context.only_room
+    return group is not None and context.backfills and group.free < shape.gpus and line.number in context.woken
 
 
 def held_back(groups: DeviceGroupMask, until: float) -> Blocked:

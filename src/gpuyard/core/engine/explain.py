@@ -217,13 +217,13 @@ def _too_dear_reason(state: State, task: Task, group: Group, at: float) -> Refus
     closed = closed_by_model(task.tenant_usage, shape, state.index)
     found = choose(shape, state.index, state.order_for(shape.gpus), closed)
     if found is None:
-        return _room_reason(state, task, group, at)
+        return _model_reason(state, task, group, at) if closed else _room_reason(state, task, group, at)
     left, needed = left_for(task, state.classes), found.charge_milli
     if needed > left.in_class:
         return refusal(no.ClassQuotaFull, task, needed, state.classes, at)
-    if needed > left.in_tenant:
-        return refusal(no.TenantQuotaFull, task, needed, state.classes, at)
-    return _turn_reason(state, task, group, at)
+    if needed <= left.in_tenant and (turn := _turn_reason(state, task, group, at)):
+        return turn
+    return refusal(no.TenantQuotaFull, task, needed, state.classes, at)
 
 
 def _emit_nothing(_: Event) -> None:
@@ -234,7 +234,7 @@ def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal |
     """Which nodes are closed, missing or too full."""
     shape = group.line.shape
     if shape.can_start(state.index) and choose(shape, state.index, state.order_for(shape.gpus)) is not None:
-        return _turn_reason(state, task, group, at)
+        return _turn_reason(state, task, group, at) or why_not(shape, state.index)
     return why_not(shape, state.index)
 
 

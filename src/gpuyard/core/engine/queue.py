@@ -282,9 +282,17 @@ class Queue:
         """Publish TenantQuota for all limits of a tenant."""
         self.published.tenant_quota[tenant] = cause
 
+    def guarantee_crossed(self) -> None:
+        """Publish that usage crossed a tenant's guarantee."""
+        self.published.guarantees = True
+
+    def order_changed(self, cause: Cause) -> None:
+        """Publish that another task may be the next one to get a reservation."""
+        self.published.reservations = cause
+
     def reservation_ended(self, cause: Cause) -> None:
         """Publish ReservationEnded: all that is reserved less, quota included, may let others through."""
-        self.published.reservations = cause
+        self.order_changed(cause)
         self.quotas_changed(cause)
         self.wake_for_reservation(cause)
 

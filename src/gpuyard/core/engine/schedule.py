@@ -139,11 +139,14 @@ class Pass:
         room, queue.published.room = queue.published.room, {}
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
+        woken = self.context.woken
         for number, cause in room.items():
             device_group = index.device_groups[number]
             if device_group is None or not device_group.host.open:
                 continue
             bit, free = device_group.bit, device_group.free
+            if len(room) == 1:
+                self.context.only_room = device_group
             for gpus, lines in queue.by_gpus.items():
                 if gpus <= free:
                     for line in lines.values():
@@ -154,6 +157,8 @@ class Pass:
                             if shape.eligible & bit and (
                                 line.blocked.refusal is not HeldBack or waits_for_better(line) & bit
                             ):
+                                if line.blocked is NO_ROOM and gpus:
+                                    woken.add(line.number)
                                 queue.wake(line, cause)
             if state.may_preempt():
                 self._wake_preemptors(device_group, cause)

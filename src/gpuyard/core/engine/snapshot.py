@@ -235,7 +235,7 @@ def _build(document: SnapshotDocument) -> State:
     state.note_guarantees()
     state.divide()
     state.queue.everything_changed(Cause(Why.NODES_CHANGED))
-    state.queue.published.reservations = Cause(Why.NODES_CHANGED)
+    state.queue.order_changed(Cause(Why.NODES_CHANGED))
     return state
 
 

@@ -277,7 +277,7 @@ class State:
         if self.guarantees and (
             usage.used <= usage.guarantee if charge < 0 else usage.used - charge <= usage.guarantee
         ):
-            self.queue.published.guarantees = True
+            self.queue.guarantee_crossed()
         if usage.model_limits:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
@@ -390,7 +390,7 @@ class State:
                 reservation.task.key for reservation in self.reservations.values()
             )
             if room or first or self.policy.tenant_key is not None:
-                self.queue.published.reservations = cause
+                self.queue.order_changed(cause)
 
     def may_preempt(self) -> bool:
         """Whether anything waiting could stop anything running."""
@@ -443,7 +443,7 @@ class State:
         if task.group is not None:
             self.queue.remove(task)
             if self.settings.backfill is Backfill.NONE:
-                self.queue.published.reservations = Cause(Why.QUEUE_CHANGED, task=task.id)
+                self.queue.order_changed(Cause(Why.QUEUE_CHANGED, task=task.id))
 
     # reservations
 
@@ -500,7 +500,7 @@ class State:
     def divide(self) -> None:
         """Give each class its part of the GPUs there are now."""
         set_parts(*self.classes, self.split, self.index.gpus_up)
-        self.queue.published.reservations = LIMITS_CHANGED
+        self.queue.order_changed(LIMITS_CHANGED)
         self.queue.quotas_changed(LIMITS_CHANGED)
         self.queue.class_limits_changed(LIMITS_CHANGED)
         if self.split.mode is QuotaMode.BORROW:

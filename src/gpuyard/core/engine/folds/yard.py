@@ -12,7 +12,7 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.queue import LIMITS_CHANGED
-from gpuyard.core.engine.quota import TenantUsage
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.sort_key import GUARANTEED
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
 
@@ -68,7 +68,8 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
     """A tenant has limits; those of the default tenant are those of everybody nobody has set."""
     at = state.now
     tenant = event.tenant
-    state.queue.published.class_quota = [LIMITS_CHANGED, LIMITS_CHANGED]
+    for class_index in (ONLINE, BATCH):
+        state.queue.class_quota_freed(class_index, LIMITS_CHANGED)
     usage = state.tenants.get(tenant.id)
     if usage is None:
         usage = state.tenants[tenant.id] = TenantUsage(tenant, at)
