@@ -29,7 +29,7 @@ LOAD, LEAST_JOBS = 1.2, 2_000
 
 
 class Counted:
-    """An adviser, and how often it was asked."""
+    """An advisor, and how often it was asked."""
 
     def __init__(self, advisor: Advisor) -> None:
         self._advisor = advisor

@@ -61,7 +61,7 @@ def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
     return found
 
 
-def advisers(path: Path) -> dict[str, Advisor]:
+def advisors(path: Path) -> dict[str, Advisor]:
     """By what they are called in the table."""
     model = load(path, FEATURES)
     silent = tuple(tuple(Layer(np.zeros_like(it.weights), np.zeros_like(it.bias)) for it in net) for net in model.nets)
@@ -77,7 +77,7 @@ def once(
 ) -> dict[str, tuple[float, float]]:
     """One workload under everybody: average completion time, and CPU seconds."""
     workload = kind.workload(JUDGED_ON + place, traces_of(venus, philly) if kind.trace else {})
-    advise = advisers(path)
+    advise = advisors(path)
     found = {}
     for name in (*HEURISTICS, *LEARNED):
         began = process_time()

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.messages import (
     AttemptEnding,
@@ -22,6 +21,7 @@ from gpuyard.live.agent.supervisor.messages import (
     Launched,
     ProcessEnded,
 )
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
 from tests.simulation.faults.line import Link, Network
@@ -294,7 +294,7 @@ def test_an_agent_that_comes_back_is_told_everything(node: Node) -> None:
     play(node, story)
 
 
-def test_processes_outlive_a_supervisor_that_is_killed(node: Node) -> None:
+def test_supervisor_client_outlive_a_supervisor_that_is_killed(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
         await listener.hears(Launched, TWO)

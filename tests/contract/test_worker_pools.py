@@ -16,7 +16,7 @@ from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_processes_of_this_machine_promise(promise: Callable[[Pool], None]) -> None:
+def test_supervisor_client_of_this_machine_promise(promise: Callable[[Pool], None]) -> None:
     pool = LocalPool(["4", "5", "6"], widest=2, runtimes=[ECHO])
     try:
         promise(pool)

@@ -231,7 +231,7 @@ class Life(RuleBasedStateMachine):
         engine = Engine(snapshot.load(document))
         assert snapshot.dump(engine.state) == document
         started = [event for event in engine.decide(self.story.state.now) if isinstance(event, STARTS)]
-        assert started == [] or self.advisor is not None, "only an adviser may be of another mind when asked again"
+        assert started == [] or self.advisor is not None, "only an advisor may be of another mind when asked again"
 
     @rule(data=st.data())
     def explain_somebody(self, data: st.DataObject) -> None:
@@ -249,7 +249,7 @@ class Life(RuleBasedStateMachine):
 
 
 class Fickle:
-    """An adviser that picks any of the candidates, the same whenever it sees the same."""
+    """An advisor that picks any of the candidates, the same whenever it sees the same."""
 
     def pick(self, rows: Rows) -> int:
         assert len(rows) > 1, "it was asked although there is nothing to choose"
@@ -257,7 +257,7 @@ class Fickle:
 
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
-def test_whatever_an_adviser_says_nothing_is_over_committed_stranded_or_lost(backfill: str) -> None:
+def test_whatever_an_advisor_says_nothing_is_over_committed_stranded_or_lost(backfill: str) -> None:
     _live(type("Life", (Life,), {"policy": "dqn", "backfill": backfill, "advisor": Fickle()}))
 
 

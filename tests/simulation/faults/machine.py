@@ -3,7 +3,7 @@
 The processes belong to the machine and go on whoever is killed; they write into the ledger by themselves. The supervisor
 is a twin of `gpuyard.live.agent.supervisor`: it speaks the same messages in the same frames, notes what it holds on the
 machine's disk, refuses a second launch of a key, fences, adopts what runs when it is started again. The agent's side of
-the line to it is the real one (`gpuyard.live.agent.processes`), with a pipe in memory in place of the socket.
+the line to it is the real one (`gpuyard.live.agent.supervisor_client`), with a pipe in memory in place of the socket.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from gpuyard.live.agent.identity import Account
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.link import AgentLink
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run

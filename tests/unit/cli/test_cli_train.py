@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_said_not_to(gpuyard: Gpuyard, task: Path, capsys: 
         ("model: resnet50\nmode: dream", "H200", 'task.yaml: mode is "dream"; it must be "infer" or "train"'),
         ("batch: 3", "H200", "task.yaml: model is missing"),
         ("model: resnet50", "H2000", "Unknown GPU 'H2000'; near to it: H200-SXM"),
-        ("model: [", "H200", "task.yaml: line 2: the file ends too early"),
+        ("model: [", "H200", "task.yaml: line 1: the file ends too early"),
         ("model: a: b", "H200", "task.yaml: line 1: this is not YAML"),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_pat
     task = tmp_path / "task.yaml"
     task.write_text("model: resnet50\n")
     assert gpuyard("predict", "--task", task, "--gpu", ",") == 2
-    assert "--gpu names no GPU" in capsys.readouterr().err
+    assert "No GPU is named" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`gpuyard train policy`: train the adviser of the policy `dqn` in the simulator, and write the model."""
+"""`gpuyard train policy`: train the advisor of the policy `dqn` in the simulator, and write the model."""
 
 import sys
 from importlib.util import find_spec
@@ -33,7 +33,7 @@ def policy(
     card: Annotated[Path | None, typer.Option("--card", metavar="FILE.md", help="Write what the model was trained on, what it goes by, how well it does and what it can not do.")] = None,
     as_json: Annotated[bool, json_option("Print what came out as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Train the adviser of the policy dqn on simulated yards, with the engine that runs the live one."""
+    """Train the advisor of the policy dqn on simulated yards, with the engine that runs the live one."""
     from gpuyard.cli.output.printing import print_json, print_pairs
 
     for path in filter(None, (out, curves, card)):

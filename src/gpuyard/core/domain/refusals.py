@@ -614,10 +614,10 @@ class NoRoom(NotNow, frozen=True):
 
 
 class HeldBack(NotNow, frozen=True):
-    """The policy's adviser keeps it for something better; it is asked again when GPUs are freed."""
+    """The policy's advisor keeps it for something better; it is asked again when GPUs are freed."""
 
     text = (
-        "GPUs are free for it, and the adviser of the policy expects that all are done sooner if it waits for others; "
+        "GPUs are free for it, and the advisor of the policy expects that all are done sooner if it waits for others; "
         "it is looked at again when GPUs are freed, and every {minutes} minutes."
     )
     minutes: float

@@ -23,7 +23,7 @@ from gpuyard.core.engine.backfill import promise
 from gpuyard.core.engine.phases import Running, Suspended
 from gpuyard.core.engine.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.queue import Line
-from gpuyard.core.engine.quota import BATCH, ONLINE, closed_by_model, is_at_limit, left_for, verdict
+from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota, closed_by_model, is_at_limit, left_for
 from gpuyard.core.engine.sort_key import SortKey, sort_key
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
 from gpuyard.core.engine.task import Task
@@ -127,7 +127,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
     shape.refresh(state.index)
     if not task.tenant_usage.can_pay(context.at):
         return None
-    if verdict(task, shape.need_milli, state.classes, context.at) is not None:
+    if check_quota(task, shape.need_milli, state.classes, context.at) is not None:
         return None
     closed = closed_by_model(task.tenant_usage, shape, state.index) | shape.above_quota(
         left_for(task, state.classes).least
@@ -207,11 +207,11 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
         return None
     if context.keys_suffice:
         head = line.head(class_index)
-        if head is None or verdict(state.tasks[head[1]], need, state.classes, at) is not None:
+        if head is None or check_quota(state.tasks[head[1]], need, state.classes, at) is not None:
             return None
         return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
     tasks = [state.tasks[task] for _, task, _ in line.tops(class_index)]
-    tops = [(sort_key(state, task, at), task) for task in tasks if verdict(task, need, state.classes, at) is None]
+    tops = [(sort_key(state, task, at), task) for task in tasks if check_quota(task, need, state.classes, at) is None]
     first = min(tops, key=lambda top: top[0], default=None)
     return first[1] if first is not None and first[0] < before else None
 

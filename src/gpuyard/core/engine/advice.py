@@ -10,11 +10,11 @@ found a place for the first task in line, it puts a question, and whoever advise
       …        another task that wants the same GPUs           placed before the first
       last     the first task waits                            its line sleeps until GPUs are freed on which it is faster
 
-The figures are functions of state and instant and name neither tasks nor GPUs, so that one adviser serves yards of any
+The figures are functions of state and instant and name neither tasks nor GPUs, so that one advisor serves yards of any
 size. What is looked at is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and device groups. A question is put only where
 some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue is all there is to say. Waiting
 is offered only while something runs that will free GPUs for the task, so that no yard stands still; and after `PATIENCE`
-it is asked again. An adviser answers with a number of a candidate and has no other say: quotas, promises and rules
+it is asked again. An advisor answers with a number of a candidate and has no other say: quotas, promises and rules
 have been seen to before it is asked.
 """
 
@@ -24,11 +24,11 @@ from typing import NamedTuple, Protocol
 
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import Preemption
-from gpuyard.core.engine.attempt import Ready
 from gpuyard.core.engine.queue import Group, Line
-from gpuyard.core.engine.quota import verdict
+from gpuyard.core.engine.quota import check_quota
 from gpuyard.core.engine.state import State, holds_gpus
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.try_place import Ready
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.shape import Shape
@@ -61,7 +61,7 @@ FEATURES = (
     "ends_an_hour",
     "rule",
 )
-"""What each figure of a row is called, in order; gpuyard.core.engine.figures says what it is."""
+"""What each figure of a row is called, in order; gpuyard.core.engine.advisor_features says what it is."""
 
 Rows = Sequence[Sequence[float]]
 
@@ -163,7 +163,7 @@ def _instead(state: State, task: Task, line: Line, group: Group, device_groups: 
     shape.refresh(state.index)
     if tenant.model_limits or tenant.tenant.budget is not None or shape.needs is not None or task.avoid is not None:
         return None
-    if verdict(task, shape.need_milli, state.classes, state.now) is not None:
+    if check_quota(task, shape.need_milli, state.classes, state.now) is not None:
         return None
     placement = choose(shape, state.index, state.order_for(shape.gpus), model=task.model)
     if placement is None or not state.index.device_groups_of(placement.nodes) & device_groups:

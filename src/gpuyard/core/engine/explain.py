@@ -25,7 +25,6 @@ from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
 from gpuyard.core.engine.actions import Context
 from gpuyard.core.engine.advice import PATIENCE
-from gpuyard.core.engine.attempt import attempt
 from gpuyard.core.engine.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.queue import Group
@@ -33,6 +32,7 @@ from gpuyard.core.engine.quota import UNLIMITED, closed_by_model, left_for, refu
 from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.engine.try_place import try_place
 from gpuyard.core.engine.wakeups import Blocked
 from gpuyard.core.placement.choose import choose, why_not
 from gpuyard.core.placement.shape import Shape
@@ -178,7 +178,7 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
     line.shape.refresh(state.index)
     blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
     if blocked is None:
-        tried = attempt(Context(state, _emit_nothing), task, line, group)
+        tried = try_place(Context(state, _emit_nothing), task, line, group)
         if not isinstance(tried, Blocked):
             return _turn_reason(state, task, group, at)
         blocked = tried

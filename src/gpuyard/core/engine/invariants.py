@@ -16,7 +16,6 @@ from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
 from gpuyard.core.engine.actions import Context
-from gpuyard.core.engine.attempt import attempt, best_of
 from gpuyard.core.engine.backfill import is_hopeless
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
 from gpuyard.core.engine.preemption import find_preemption
@@ -25,6 +24,7 @@ from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.try_place import best_of, try_place
 from gpuyard.core.engine.wakeups import Blocked
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
@@ -277,7 +277,7 @@ def check_no_wakeup_missed(state: State) -> None:
         tops = [top[2] for group in blocked_groups if (top := group.top()) is not None]
         for task in [*tops, *_first_of_line(context, line)]:
             assert task.group is not None
-            found = attempt(context, task, line, task.group)
+            found = try_place(context, task, line, task.group)
             kept = f"line {line.blocked}, class {line.class_blocked[task.class_index]}, group {task.group.blocked}"
             assert isinstance(found, Blocked), f"task {task.id} could be placed on {found.nodes}, and waits ({kept})"
 

@@ -1,10 +1,11 @@
 """Quota: who may use how much. Every GPU in use is booked to a class and to a tenant, in thousandths.
 
-`verdict` is the rule: may a tenant and a class use so much more? `closed_by_model` is its second half, for limits that
+`check_quota` is the rule: may a tenant and a class use so much more? `closed_by_model` is its second half, for limits that
 hold on some device groups only: on GPU models, and for tasks that count for more on some nodes than on others. Scheduling,
-preemption, elastic pools, advice and `explain` ask these two and do not compare usage with limits themselves.
+reservations, advice and `explain` call these two. Preemption asks `left_for` for what may be taken; elastic pools project usage to
+nodes that are not there yet; a request above the own maximum of its tenant is refused at submission (`handlers/tasks.py`).
 
-A book has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
+Each usage record has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
 others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with
 borrowing it is a guarantee instead, and the limit is off; without a split there is neither. The two class parts always add up
 to all GPUs, so no GPU is left to nobody, at any size of the yard.
@@ -185,7 +186,7 @@ def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Cha
     return Remaining(in_class, in_tenant)
 
 
-def verdict(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
+def check_quota(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
     """Whether class and tenant of a task may use so much more; if not, which refusal that is: the one that lasts longest."""
     if not need_milli:
         return None
@@ -237,7 +238,7 @@ def is_at_limit(
     """Whether a quota stops a task that needs so much, on any of the device groups it could use."""
     if not need_milli:
         return False
-    if verdict(task, need_milli, classes, at) is not None:
+    if check_quota(task, need_milli, classes, at) is not None:
         return True
     return bool(task.tenant_usage.model_limits and closed_by_model(task.tenant_usage, shape, index) & shape.eligible)
 

@@ -20,24 +20,24 @@ from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine import actions
 from gpuyard.core.engine.actions import CLASS_INDEXES, Context, Emit
 from gpuyard.core.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, speed_at
-from gpuyard.core.engine.attempt import (
+from gpuyard.core.engine.advisor_features import Moment, rows_of
+from gpuyard.core.engine.backfill import reservations_before
+from gpuyard.core.engine.preemption import preemptible_gpus
+from gpuyard.core.engine.queue import NOTHING, Group, Line
+from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.try_place import (
     CLASS_FULL,
     NO_ROOM,
     Ready,
-    attempt,
     best_of,
     closed_to,
     first_for_class,
     held_back,
+    try_place,
     waits_for_better,
 )
-from gpuyard.core.engine.backfill import reservations_before
-from gpuyard.core.engine.figures import Moment, rows_of
-from gpuyard.core.engine.preemption import preemptible_gpus
-from gpuyard.core.engine.queue import NOTHING, Group, Line
-from gpuyard.core.engine.quota import BATCH, ONLINE, verdict
-from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
 
@@ -289,7 +289,7 @@ class Pass:
     def _blocks_class_at_once(self, line: Line, task_id: TaskId, group: Group) -> bool:
         """Block a line whose class is at its limit without trying it; whether that was done."""
         state, shape, task = self.state, line.shape, self.state.tasks[task_id]
-        refusal = verdict(task, shape.need_milli, state.classes, self.context.at)
+        refusal = check_quota(task, shape.need_milli, state.classes, self.context.at)
         if refusal is not ClassQuotaFull or not shape.can_start(state.index) or state.may_preempt():
             return False
         state.queue.block(line, group, CLASS_FULL[group.class_index])
@@ -346,7 +346,7 @@ class Pass:
         ):
             self._push(line, class_index)
             return
-        found = attempt(context, task, line, group)
+        found = try_place(context, task, line, group)
         if type(found) is Placement:
             self._place(task, line, group, found)
             return
@@ -391,7 +391,7 @@ class Pass:
     # --- advice ------------------------------------------------------------------------------------------------------
 
     def _place_as_advised(self, first: Candidate) -> None:
-        """Place the first task, or do what the adviser finds better."""
+        """Place the first task, or do what the advisor finds better."""
         state, context, choice = self.state, self.context, first
         assert self.advisor is not None
         before = reservations_before(state, first.task, context.at) if state.reservations else []
@@ -419,7 +419,7 @@ class Pass:
         self.state.queue.block_line(line, held_back(better_than(first), line.again_at))
 
     def _tell(self, event: Event) -> None:
-        """With an adviser: an event changes what the next question sees."""
+        """With an advisor: an event changes what the next question sees."""
         self._emit(event)
         if type(event) is TaskPlaced and self._moment is not None:
             self._moment.hear_of(event.placement)

@@ -1,1 +1,1 @@
-"""How to decide better: training of advisers in the simulator."""
+"""How to decide better: training of advisors in the simulator."""

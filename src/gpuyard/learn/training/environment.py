@@ -2,7 +2,7 @@
 
 An episode is one workload. A step is one question that the engine puts (gpuyard.core.engine.advice): what is seen are the rows
 of the candidates, what is done is the number of one of them, and what the mask forbids is not there to choose. Whoever
-steps through the environment stands in the place of the adviser; there is no second scheduler.
+steps through the environment stands in the place of the advisor; there is no second scheduler.
 
 Rewards are the time that tasks spend in the yard, with a minus: their sum over an episode is minus the sum of all
 completion times, so whoever gets most has the lowest average. A task that nobody may stop is charged for its whole run

@@ -1,4 +1,4 @@
-"""Regimes: kinds of yards and of work on which an adviser is trained, chosen and judged.
+"""Regimes: kinds of yards and of work on which an advisor is trained, chosen and judged.
 
 A regime is nodes, a load and a kind of jobs; with a seed it is a workload. Jobs are drawn (gpuyard.simulator.workloads.generated),
 or drawn from a trace: a stretch of it, as it came, thinned out or pressed together until it asks for as much of the nodes as
@@ -65,7 +65,7 @@ TRAINED: tuple[Regime, ...] = (
     Regime("lab, three models", GAVEL_NODES, 0.45, GAVEL),
     Regime("lab, two models", "2x8:new+2x8:old", 0.65, DESK),
 )
-"""What advisers are trained on, and their guard is set on with other seeds. GPUs differ in all of them: elsewhere nobody is asked."""
+"""What advisors are trained on, and their guard is set on with other seeds. GPUs differ in all of them: elsewhere nobody is asked."""
 
 
 def of_trace(name: str) -> Regime:

@@ -17,7 +17,7 @@ LEASE_STAYS = "A lease has no process of ours that could be moved out of the way
 
 
 class LaunchBuilder:
-    """Recipes for one node."""
+    """Builds the launches of one node, in the form that the supervisor takes."""
 
     def __init__(
         self,

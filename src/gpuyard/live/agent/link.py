@@ -29,8 +29,8 @@ from gpuyard.core.domain.values import NOT_THERE
 from gpuyard.live.agent import failures, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
 from gpuyard.live.agent.launch_builder import LaunchBuilder
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import messages
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock

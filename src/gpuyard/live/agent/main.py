@@ -24,10 +24,10 @@ from gpuyard.live.agent.identity import Identities, own_account
 from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.link import AgentLink
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.settings import AgentSettings
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import mark_of
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK

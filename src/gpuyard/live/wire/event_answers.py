@@ -87,6 +87,11 @@ def _cause(cause: Cause) -> Fields:
     return {"reason": cause.sentence(), "reason_code": cause.why}
 
 
+def _because(cause: Cause | None) -> Fields:
+    """Why it was decided; older events do not say."""
+    return {} if cause is None else _cause(cause)
+
+
 def _estimate(estimate: Estimate | None) -> Fields:
     return {
         "estimated_seconds": estimate.seconds if estimate else None,
@@ -127,6 +132,7 @@ FIELDS: dict[str, Callable[[Any], Fields]] = {
     "nodes": lambda nodes: {"node_ids": list(nodes)},
     "placement": _placement,
     "cause": _cause,
+    "because": _because,
     "estimate": _estimate,
     "actual": _actual,
     "tenant": _tenant,

@@ -1,4 +1,4 @@
-"""An adviser is asked where there is a choice, and has no say beyond it."""
+"""An advisor is asked where there is a choice, and has no say beyond it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ WAITS = FEATURES.index("waits")
 
 
 class Says:
-    """An adviser that goes by a rule, and remembers what it was asked."""
+    """An advisor that goes by a rule, and remembers what it was asked."""
 
     def __init__(self, rule: Callable[[Rows], int]) -> None:
         self.rule = rule
@@ -49,7 +49,7 @@ def hour(name: str, seconds: float = 3600.0, **more: Any) -> Any:
     return task(name, gpus=1, speeds=SPEEDS, estimate=Estimate(seconds, seconds / 2, seconds * 2), **more)
 
 
-def test_a_task_waits_for_the_faster_gpu_if_the_adviser_says_so() -> None:
+def test_a_task_waits_for_the_faster_gpu_if_the_advisor_says_so() -> None:
     cluster = yard(Says(wait))
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
@@ -60,7 +60,7 @@ def test_a_task_waits_for_the_faster_gpu_if_the_adviser_says_so() -> None:
     assert cluster.gpus_of("two") == [("fast", (0,))]
 
 
-def test_without_an_adviser_the_task_begins_on_the_slow_gpu() -> None:
+def test_without_an_advisor_the_task_begins_on_the_slow_gpu() -> None:
     cluster = ClusterStory(policy="dqn", backfill="greedy")
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast", gpus=1, model="new"))
@@ -118,7 +118,7 @@ def test_who_waits_is_asked_about_again_after_a_while() -> None:
     assert cluster.gpus_of("two") == [("slow", (0,))]
 
 
-def test_another_task_goes_first_if_the_adviser_says_so() -> None:
+def test_another_task_goes_first_if_the_advisor_says_so() -> None:
     def other(rows: Rows) -> int:
         return 1 if len(rows) > 1 and not rows[1][WAITS] else 0
 

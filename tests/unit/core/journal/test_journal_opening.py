@@ -102,7 +102,7 @@ def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> No
     connection.close()
 
     with pytest.raises(
-        JournalDamaged, match=r"facts-000000000003.sqlite in .* at fact 4: .*backup.*gpuyard\.journal\.salvage"
+        JournalDamaged, match=r"facts-000000000003.sqlite in .* at fact 4: .*backup.*gpuyard\.core\.journal\.salvage"
     ):
         SqliteJournal.open(tmp_path)
 

@@ -97,7 +97,7 @@ def test_work_on_a_gpu_asks_for_one_and_other_work_for_none(tmp_path: Path) -> N
     assert script(tmp_path, TASKS["data", "io"] + "\n        work(a)\n        last(1)\n")["work"].gpus == 0
 
 
-def test_processes_that_are_spawned_are_counted_as_gpus(tmp_path: Path) -> None:
+def test_supervisor_client_that_are_spawned_are_counted_as_gpus(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""Workloads that advisers learn from."""
+"""Workloads that advisors learn from."""
 
 from dataclasses import replace
 from random import Random

@@ -14,7 +14,7 @@ from gpuyard.live.agent.identity import Identities
 from gpuyard.live.agent.inventory.virtual import Virtual
 from gpuyard.live.agent.launch_builder import LaunchBuilder
 from gpuyard.live.agent.link import AgentLink
-from gpuyard.live.agent.processes import SupervisorClient
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler

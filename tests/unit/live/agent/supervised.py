@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from gpuyard.live.agent import processes
+from gpuyard.live.agent import supervisor_client
 from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.cgroup import base_of
 from gpuyard.live.agent.supervisor.messages import (
@@ -49,7 +49,7 @@ class Supervised:
 
     def begin(self) -> Holding:
         """Start a supervisor where there is none, and subscribe."""
-        processes.start(self.folder)
+        supervisor_client.start(self.folder)
         self.hang_up()
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._frames = messages.Frames()

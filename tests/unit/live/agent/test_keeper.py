@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc
 from gpuyard.live.agent.supervisor.exit_records import ExitRecords
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
 from gpuyard.live.agent.supervisor.server import DRAIN_SECONDS
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.unit.live.agent.small_disk import mounted
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, name_of, parent_of, until
-from tests.unit.live.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
+from tests.unit.live.agent.test_supervisor_client import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
 KILLS = 20
 

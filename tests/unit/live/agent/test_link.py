@@ -12,10 +12,10 @@ import pytest
 
 from gpuyard.live.agent import identity, link, main
 from gpuyard.live.agent.outputs import path_of
-from gpuyard.live.agent.processes import SupervisorDoesNotStart
 from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
 from gpuyard.live.agent.supervisor import paths
 from gpuyard.live.agent.supervisor.messages import AttemptKey
+from gpuyard.live.agent.supervisor_client import SupervisorDoesNotStart
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
 from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played

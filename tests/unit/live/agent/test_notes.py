@@ -13,8 +13,8 @@ from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.identity import Account, own_account
 from gpuyard.live.agent.main import AgentNode, _note_settings
 from gpuyard.live.agent.peer import uid_of_listener
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire.clock import SYSTEM_CLOCK
 
 LISTENS = """

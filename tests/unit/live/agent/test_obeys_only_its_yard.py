@@ -9,10 +9,10 @@ import grpc.aio
 
 from gpuyard.live.agent import link, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.fence import FenceTable
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import SupervisorClient
 from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
+from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.unit.live.agent.supervised import ENV, is_alive
-from tests.unit.live.agent.test_processes import folder as folder  # noqa: PLC0414 - a fixture is used by its name
+from tests.unit.live.agent.test_supervisor_client import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
 pytestmark = pytest.mark.slow  # supervisors are hurt at random instants
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.cli.up.remaining_tasks import end_all
-from gpuyard.live.agent import processes
+from gpuyard.live.agent import supervisor_client
 from gpuyard.live.agent.supervisor import attempt_store, messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
 from gpuyard.live.agent.supervisor.attempts import AttemptHolder
@@ -221,7 +221,7 @@ def test_the_memory_does_not_grow_for_ever(supervised: Supervised, monkeypatch: 
 
 
 def test_a_second_supervisor_does_not_start_beside_the_first(supervised: Supervised) -> None:
-    processes.start(supervised.folder)
+    supervisor_client.start(supervised.folder)
     other = Supervised(supervised.folder)
     other.hang_up()
     assert other.pid == supervised.pid
@@ -237,8 +237,8 @@ def test_a_folder_with_a_long_name_works_too(tmp_path: Path) -> None:
 
 def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(processes.SupervisorDoesNotStart, match=r"file/work can not be used"):
-        processes.start(tmp_path / "file" / "work")
+    with pytest.raises(supervisor_client.SupervisorDoesNotStart, match=r"file/work can not be used"):
+        supervisor_client.start(tmp_path / "file" / "work")
 
 
 # --- replaced
@@ -365,7 +365,7 @@ def test_a_fenced_attempt_ends_when_its_lease_runs_out(supervised: Supervised) -
 def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 0.5)
     supervised.send(messages.Renew(600), messages.Renew(0.1))
-    with pytest.raises(AssertionError, match="no Ended"):
+    with pytest.raises(AssertionError, match="no ProcessEnded"):
         supervised.end_of(key, seconds=1.0)
     assert is_alive(pid)
 

@@ -1,4 +1,4 @@
-"""Shortest remaining time first, with a learned adviser who may hold a task back for GPUs on which it is faster.
+"""Shortest remaining time first, with a learned advisor who may hold a task back for GPUs on which it is faster.
 
 Promise: where tasks can not be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
 lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are

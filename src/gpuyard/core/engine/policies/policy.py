@@ -21,4 +21,4 @@ class Policy:
     margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
     advised: bool = False
-    """Whether the engine's adviser, if it has one, is asked where there is a choice (gpuyard.core.engine.advice)."""
+    """Whether the engine's advisor, if it has one, is asked where there is a choice (gpuyard.core.engine.advice)."""

@@ -1,6 +1,6 @@
 """Rules: what a node must be, whatever runs on it at the moment. One rule a file, all of them in this list.
 
-A rule is a module with two functions: `device groups(ask, index)` gives every device group that obeys it, and
+A rule is a module with two functions: `device_groups(ask, index)` gives every device group that obeys it, and
 `refusal(ask, index, among)` says what is wrong when none of `among` does, naming what would change that.
 The order is the order in which a refusal looks for its reason: what users get wrong most often comes first.
 """

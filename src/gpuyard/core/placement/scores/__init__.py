@@ -2,7 +2,7 @@
 
 To most scores, nodes with the same number of free GPUs are alike: such a score does not look at nodes at all, it puts the
 possible numbers of free GPUs in the order in which they are to be tried, and a decision is free of scans.
-`fragmentation` knows what room costs and has a search of its own (`descent`).
+`fragmentation` knows what room costs and has a search of its own (`fragmentation_search`).
 """
 
 from collections.abc import Callable, Sequence

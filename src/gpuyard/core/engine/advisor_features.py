@@ -1,4 +1,4 @@
-"""The figures of a question: what an adviser sees of each candidate (gpuyard.core.engine.advice).
+"""The figures of a question: what an advisor sees of each candidate (gpuyard.core.engine.advice).
 
 A row has one figure for each name in `FEATURES`, in that order; `_row` says what each is. Most of what it takes to find
 them is the same for all candidates, and for all questions of an instant: who waits and how much work that is, what will
@@ -31,7 +31,7 @@ UNKNOWN_SECONDS = 3_600.0
 
 
 def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[list[float]]:
-    """What the adviser sees of each candidate."""
+    """What the advisor sees of each candidate."""
     views = [moment.view(each) for each in found]
     of_all = _of_all(moment, found[0], views[0].saved(found[0].speed))
     return [

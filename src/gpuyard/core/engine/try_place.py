@@ -14,7 +14,7 @@ from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.actions import CLASS_INDEXES, Context, first_in
 from gpuyard.core.engine.backfill import in_the_way, reservations_before
 from gpuyard.core.engine.queue import ClassEntry, Group, Line
-from gpuyard.core.engine.quota import closed_by_model, left_for, verdict
+from gpuyard.core.engine.quota import check_quota, closed_by_model, left_for
 from gpuyard.core.engine.sort_key import is_borrowing, key_of_tenant, sort_key
 from gpuyard.core.engine.state import Reservation
 from gpuyard.core.engine.task import Task
@@ -43,7 +43,7 @@ CLASS_TOO_SMALL = tuple(Blocked(no.ClassQuotaTooSmall, (wakeup,)) for wakeup in 
 CLASS_FULL = tuple(Blocked(no.ClassQuotaFull, (wakeup,), True) for wakeup in CLASS_QUOTA)
 
 
-def attempt(context: Context, task: Task, line: Line, group: Group) -> Placement | Blocked:
+def try_place(context: Context, task: Task, line: Line, group: Group) -> Placement | Blocked:
     """Where a task can start now; or the refusal that stops it, and the wake-ups that can change the refusal."""
     state, shape = context.state, line.shape
     index = state.index
@@ -116,7 +116,7 @@ def _blocked_by_quota(
     """Whether a quota stops a task, or another task that goes before it at the same quota."""
     state, class_index, tenant = context.state, group.class_index, group.tenant
     queue, need = state.queue, shape.need_milli
-    refusal = verdict(task, need, state.classes, context.at)
+    refusal = check_quota(task, need, state.classes, context.at)
     if refusal is not None:
         if refusal is no.ClassQuotaFull:
             return CLASS_FULL[class_index]

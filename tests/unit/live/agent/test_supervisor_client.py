@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.agent.processes import SupervisorClient, SupervisorDoesNotStart
 from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.messages import (
     AttemptEnding,
@@ -20,6 +19,7 @@ from gpuyard.live.agent.supervisor.messages import (
     SupervisorCommand,
     SupervisorEvent,
 )
+from gpuyard.live.agent.supervisor_client import SupervisorClient, SupervisorDoesNotStart
 from tests.unit.live.agent.supervised import ENV, end_everything_of, is_alive
 
 PATIENCE_SECONDS = 30.0

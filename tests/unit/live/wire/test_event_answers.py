@@ -11,7 +11,7 @@ from gpuyard.core.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, Te
 from gpuyard.live.wire.event_answers import event_answer
 from gpuyard.testing import ClusterStory, gang, node, task
 
-PRIVATE = {"spec", "placement", "cause", "slices", "tenant_key", "digest", "key", "fact"}
+PRIVATE = {"spec", "placement", "cause", "because", "slices", "tenant_key", "digest", "key", "fact"}
 
 
 def test_a_task_is_told_as_the_api_tells_it() -> None:
@@ -28,6 +28,8 @@ def test_places_causes_and_instants_have_their_public_names() -> None:
         "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
         "allocated_gpus": ["box/0", "box/1"],
     }  # fmt: skip
+    because = fact.TaskPlaced(TaskId(7), 1, placed.placement, Cause(Why.QUEUED, task=TaskId(7)))
+    assert event_answer(because, 0.0, "")["reason_code"] == "queued"
     ended = event_answer(fact.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
     assert (ended["status"], ended["reason_code"]) == ("failed", "exit_code")
     requeued = event_answer(fact.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")

@@ -1,7 +1,7 @@
 """The agent's line to its supervisor: found or started, kept up, and told anew what it may not have heard.
 
     async with SupervisorClient(folder) as processes:
-        processes.send(Launch(Key(7, 1), shell="make"))
+        processes.send(Launch(AttemptKey(7, 1), shell="make"))
         async for events in processes.events():
             ...
 
