@@ -17,13 +17,13 @@ WRITER = """
 import sys
 from pathlib import Path
 from gpuyard.core.domain.events import TaskHeld
-from gpuyard.core.journal.records import Entry, Snapshot
+from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 journal = SqliteJournal.open(Path(sys.argv[1]), segment_facts=40)
 while True:
     first = journal.head.seq + 1
-    head = journal.append([Entry(float(seq), TaskHeld(seq)) for seq in range(first, first + 1 + first % 7)])
+    head = journal.append([JournalEntry(float(seq), TaskHeld(seq)) for seq in range(first, first + 1 + first % 7)])
     print(head.seq, head.hash, flush=True)
     if head.seq % 5 == 0:
         journal.save_snapshot(Snapshot(head, {"last": head.seq}))

@@ -1,8 +1,8 @@
 """Plans from Python: everything `gpuyard plan solve`, `compare` and `check` do, as functions. The commands call these.
 
-    from gpuyard import planner
+    from gpuyard import plan
 
-    found = planner.solve("lab.yaml", seconds=5)
+    found = plan.solve("lab.yaml", seconds=5)
     print(found.makespan_s, found.gap)
     found.write("plan.json")
 

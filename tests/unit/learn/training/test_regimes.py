@@ -73,7 +73,7 @@ def test_where_all_gpus_are_alike_jobs_have_no_speeds() -> None:
     assert {job.speeds for job in jobs_of(Regime("even", "2x4", 0.5, jobs=20), 1)} == {()}
 
 
-@pytest.mark.parametrize("stoppable", [False, True])
+@pytest.mark.parametrize("preemptible", [False, True])
 def test_jobs_may_be_stopped_where_the_regime_says_so(preemptible: bool) -> None:
     workload = Regime("even", "2x4", 0.5, jobs=5, preemptible=preemptible).workload(1, {})
     assert workload.preemptible is preemptible

@@ -344,7 +344,7 @@ def test_time_in_suspension_does_not_count_for_the_timeout(supervised: Supervise
     key = supervised.runs("exec sleep 600", timeout_seconds=1.0)
     supervised.send(messages.Suspend(key))
     supervised.hears(messages.SuspendedNow, key)
-    with pytest.raises(AssertionError, match="no Ended came"):
+    with pytest.raises(AssertionError, match="no ProcessEnded came"):
         supervised.end_of(key, seconds=1.5)
     supervised.send(messages.Resume(key))
     assert supervised.end_of(key).ending == AttemptEnding.TIMED_OUT
