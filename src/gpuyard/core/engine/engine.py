@@ -140,9 +140,7 @@ class Engine:
         reservation = state.reservations[task.id]
         starts_at = promised_start(state, reservation, state.now)
         if starts_at is not None and starts_at <= state.now:
-            state.timers.add_task(
-                state.now + LOOK_AGAIN_SECONDS, task.id
-            )  # the task may start in the scheduling pass that follows
+            state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the next scheduling pass
             return
         self._ledger.emit(
             fact.ReservationMade(
