@@ -124,6 +124,7 @@ def place_where_cleared(context: Context) -> None:
 
 
 def _cleared_placement(context: Context, reservation: Reservation) -> Placement | None:
+    """Return a placement on the nodes of a claim; None: quota, budget or room is missing."""
     state, task, shape = context.state, reservation.task, reservation.shape
     shape.refresh(state.index)
     if not task.tenant_usage.can_pay(context.at):
@@ -198,6 +199,7 @@ def reserve_for_next(context: Context) -> None:
                     firsts.append((sort_key(state, task, context.at), task, line.shape))
     for _, task, shape in sorted(firsts, key=lambda first: first[0]):
         reserve(context, task, shape)
+    # dropping overtaken reservations has published it again, but all candidates were considered above
     state.queue.published.reservations = None
 
 
@@ -280,6 +282,7 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
 
 
 def _stop(context: Context, task: Task, plan: PreemptionPlan, because: Cause | None) -> None:
+    """Reserve the nodes of a plan as a claim, and stop its victims."""
     borrowed, tenant_key, _, _ = sort_key(context.state, task, context.at)
     context.emit(ReservationMade(task.id, plan.nodes, context.at, True, bool(borrowed), tenant_key, because))
     for victim in plan.victims:

@@ -219,6 +219,7 @@ def earliest(
             steps.append((starts, NOTHING.plus(taken, -1)))
             steps.append((starts + _seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
+    # sweep over releases and reserved starts; `candidate` is the start of the current interval with enough room
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
         if when == UNKNOWN or (candidate is not None and when >= candidate + seconds):
@@ -277,7 +278,7 @@ def promise(
         if latest in {when, UNKNOWN} or shape.nodes == 1:
             break
         when = latest
-    if latest == UNKNOWN:
+    if latest == UNKNOWN:  # no start is known: take the emptiest nodes without another reservation
         untouched = [
             entry
             for entry in ranked

@@ -329,6 +329,7 @@ def _may_claim(state: State, task: Task) -> bool:
 
 
 def _could_start(state: State, task: Task) -> str:
+    """Return why a waiting task could start now; empty: it could not, or is held back for a valid reason."""
     assert task.group is not None
     line = task.group.line
     if line.blocked is not None and line.blocked.refusal is HeldBack:

@@ -167,6 +167,7 @@ class _Slow:
             yield speed, device_groups
 
     def _pays(self, gain: float, speed: float, stops: int = 1) -> bool:
+        """Whether a gain in speed exceeds the work lost by the stops."""
         return gain * self._seconds(speed) > STOP_COSTS * stops
 
     def _seconds(self, speed: float) -> float:

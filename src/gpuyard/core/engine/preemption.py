@@ -139,6 +139,7 @@ class _Rights:
         mine = state.classes[task.class_index]
         tenant = task.tenant_usage
         self._under_way = _UnderWay(state)
+        # claims in progress count as used, so that several waiting tasks do not claim the same guarantee
         held = mine.used + self._under_way.claimed_by_class[task.class_index]
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and held + need <= mine.guarantee
         self._borrows = mine.limit > mine.guarantee and held + need > mine.guarantee
@@ -204,6 +205,7 @@ class _Rights:
         return found
 
     def _by_quota(self, victim: Task) -> bool:
+        """Whether a claim of the class or tenant gives the right to stop a task."""
         state = self._state
         other_class = victim.class_index != self._task.class_index
         part = state.classes[victim.class_index].guarantee
@@ -281,13 +283,14 @@ def _down_the_list(
 ) -> Iterator[tuple[float, DeviceGroup]]:
     """Yield device groups in which enough preemptible tasks hold GPUs, those of the weakest tasks first."""
     seen: set[NodeId] = set()
-    if shape.nodes > 1:
+    if shape.nodes > 1:  # a gang may combine cleared nodes with nodes that need no victim
         for device_group in _emptiest_first(state, shape, wanted):
             if device_group.free < shape.gpus:
                 break
             seen.add(device_group.host.spec.id)
             yield inf, device_group
     hosts = state.index.hosts
+    # GPUs that each device group still lacks, counting the victims met so far
     short: dict[int, int] = {}
     for minus_rank, _, task in state.weak:
         if -minus_rank <= above:

@@ -6,7 +6,7 @@ form a *group*, because quotas apply to tenants and classes.
     line (shape, length of run) ──► heads: best task of each group that is not blocked, one heap per class
       └── group (tenant, class) ──► heap of (key, task)
 
-The wake-ups (`gpuyard.core.engine.wakeups`) of a failed attempt to place determine which entry it blocks:
+If a task cannot be placed, its wake-ups (`gpuyard.core.engine.wakeups`) determine which entry is blocked:
 
     RoomOn, ReservationEnded   the line: none of its tasks finds room
     ClassQuota, ClassLimit     the tasks of one class in the line
@@ -343,7 +343,7 @@ class Queue:
         self.dirty[line.number] = line
 
     def block(self, line: Line, group: Group, blocked: Blocked) -> None:
-        """Record a block in the index, under its first wake-up."""
+        """Block a line, class or group, as the first wake-up determines, and enter it into the index."""
         wakeup = blocked.wakeups[0]
         if isinstance(wakeup, RoomOn):
             self.block_line(line, blocked)
@@ -413,7 +413,7 @@ class Queue:
             if is_here:
                 if top is None:
                     group.blocked = None
-                elif top[:2] > entry[:2]:
+                elif top[:2] > entry[:2]:  # re-enter under the later key; an earlier one was entered by `_line_up`
                     heappush(waiting, (top[0], top[1], group))
         if waiting is not None:
             del self.for_tenant[tenant][limit]
@@ -451,7 +451,7 @@ class Queue:
             if blocked:
                 if head is None:
                     line.class_blocked[class_index] = None
-                elif head[:2] > entry[:2]:
+                elif head[:2] > entry[:2]:  # as in `first_for_tenant`
                     heappush(waiting, (head[0], head[1], line))
         return None
 

@@ -124,6 +124,7 @@ class TenantUsage:
             self._spend(at, passed, rate, self.tenant.budget.period_seconds)
 
     def _spend(self, at: float, passed: float, rate: float, period: float) -> None:
+        """Add the usage of the last `passed` seconds; after the end of a period, only that of the new period."""
         if at < self.period_began + period:
             self.spent_gpu_seconds += rate * passed
             return

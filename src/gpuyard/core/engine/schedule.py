@@ -5,7 +5,7 @@ class or tenant was freed, a reservation that blocked them ended. Their best tas
 each is placed, or preempts others, or blocks its line, its class in the line, or its group until a wake-up that its
 refusal names. The cost of a pass therefore depends on what changed, not on the number of waiting tasks.
 
-    published wake-ups ──► lines to try ──► ready heap ──► attempt ──► place │ preempt │ block (and reserve)
+    published wake-ups ──► lines to try ──► ready heap ──► try_place ──► place │ preempt │ block (and reserve)
 """
 
 from heapq import heappop, heappush
@@ -104,6 +104,7 @@ class Pass:
         )
 
     def _drain(self) -> None:
+        """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
         self._push_dirty()
         keys_suffice = self.context.keys_suffice
         if not keys_suffice:
@@ -244,6 +245,7 @@ class Pass:
         self._push_dirty()
 
     def _push_dirty(self) -> None:
+        """Add the best tasks of all marked lines to the candidates."""
         queue = self.state.queue
         while queue.dirty:
             dirty, queue.dirty = queue.dirty, {}
@@ -260,6 +262,7 @@ class Pass:
                 heappush(self.ready, (reservation.sort_key[:3], reservation.task.id, group.line, group))
 
     def _has_reservation(self, task: TaskId, rank: Any) -> bool:
+        """Whether a task is a candidate under the rank of its reservation."""
         reservation = self.state.reservations.get(task)
         return reservation is not None and reservation.sort_key[:3] == rank
 
@@ -359,6 +362,7 @@ class Pass:
             self._block(task, line, group, found)
 
     def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
+        """Place a task, or ask the advisor first if the task is advised."""
         state, context = self.state, self.context
         if self.advisor is not None and is_advised(state, task):
             self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, line.shape, placement)))

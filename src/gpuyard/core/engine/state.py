@@ -385,6 +385,7 @@ class State:
         if may_stop or goes_before:
             self.queue.wake(line, cause)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
+            # the task may qualify for a reservation, possibly in place of a task behind it
             room = (
                 self.settings.backfill is Backfill.CONSERVATIVE and len(self.reservations) < self.settings.reservations
             )

@@ -89,7 +89,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     placement = Placement((left.part,))
     state.leave_queue(task)
     state.end_reservation(task.id)
-    task.losses = max(0, task.losses - 1)
+    task.losses = max(0, task.losses - 1)  # undo the loss counted when the node was lost
     state.active += 1
     task.phase = Running(event.attempt, placement, phase.since)
     if task.spec.resources.speeds:

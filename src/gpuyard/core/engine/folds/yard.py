@@ -46,6 +46,7 @@ def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
 
 
 def _skip(state: State, last: TaskId) -> None:
+    """Record the numbers up to `last` as a gap, or extend the last gap."""
     if last <= state.last_task:
         return
     if state.gaps and state.gaps[-1][1] == state.last_task:
