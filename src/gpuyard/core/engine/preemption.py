@@ -4,7 +4,7 @@ A waiting task may stop a running task that allows preemption in two cases:
 
 - the policy ranks the running task weaker (`policy.rank`), unless the waiting task borrows and the other's class does
   not;
-- the waiting task claims GPUs that are guaranteed to its class or tenant, and the running one uses more than its own
+- the waiting task claims GPUs that are guaranteed to its class or tenant, and that of the running task exceeds its own
   guarantee (for a tenant without a guarantee: more than 0).
 
 A task that a quota stops may take GPUs only from tasks that count against the same quota: its own class, its own
