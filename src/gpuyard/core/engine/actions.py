@@ -59,8 +59,7 @@ class Context:
         self.only_room: DeviceGroup | None = None
         """The device group that gained room since the last pass, if there is exactly one."""
         self.woken: set[int] = set()
-        """Lines, by number, that had no room at the end of the last pass: only that device group can have room for
-        them."""
+        """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
         settings = self.state.settings
         self.backfills = settings.backfill is not Backfill.NONE
         """Tasks may start before tasks ahead of them that find no room."""

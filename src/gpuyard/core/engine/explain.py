@@ -41,8 +41,7 @@ AHEAD = 200
 WITNESSES = 2000
 """Maximum number of running tasks whose ages are considered."""
 WIDE = 4.0
-"""If the latest start is this many times as far away as the likely one, plus `LEEWAY_SECONDS`, the likely one is a
-guess."""
+"""The likely start is a guess if the latest is more than this many times as far away, plus `LEEWAY_SECONDS`."""
 LEEWAY_SECONDS = 60.0
 Revise = Callable[[Task], Estimate | None]
 """Predicts the run time of a waiting task from what is known now; None: no prediction."""
@@ -113,7 +112,7 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
 
 
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
-    """Return only the reason why a task waits; None: it does not wait."""
+    """Return only the reason why a task waits; None: it does not wait, or no obstacle is left."""
     return why_all_wait(state, (task_id,), now).get(task_id)
 
 

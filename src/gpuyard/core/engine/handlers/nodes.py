@@ -222,7 +222,7 @@ def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
 
 
 def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
-    """Close a node to new tasks; with `drain`, stop the attempts that can be moved."""
+    """Close a node to new tasks; with `drain`, stop attempts that can be moved, and with `force` suspended ones too."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     host = ledger.state.index.hosts[asked.node]
