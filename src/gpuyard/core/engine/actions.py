@@ -1,7 +1,7 @@
-"""What a scheduling pass does for a task: place it, reserve nodes for it, or stop other tasks for it.
+"""Actions of a scheduling pass for one task: place it, reserve nodes for it, or preempt other tasks for it.
 
-The rules are in `backfill` (reservations) and `preemption`; here they become events. A reservation is dropped when a
-quota stops its task, and made again when a task that goes before takes the nodes.
+The rules are in `backfill` (reservations) and `preemption`; this module turns them into events. A reservation is
+dropped when a quota stops its task, and made again when a task that goes before takes the nodes.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ Emit = Callable[[Event], None]
 
 CLASS_INDEXES = (ONLINE, BATCH)
 LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
-"""Behind every task."""
+"""A sort key behind that of every task."""
 
 
 class Context:
-    """One scheduling pass: the state, the instant, and where events go."""
+    """One scheduling pass: the state, the instant, and the function that emits events."""
 
     __slots__ = ("at", "backfills", "depth", "emit", "keys_suffice", "only_room", "placed", "state", "woken")
 
@@ -53,18 +53,18 @@ class Context:
         """Begin a pass."""
         self.at = at
         self.keys_suffice = self.state.keys_suffice()
-        """A task's key alone says who goes first: no tenant keys, no borrowing, no guarantees."""
+        """A task's key alone determines the order: no tenant keys, no borrowing, no guarantees."""
         self.placed = 0
-        """How many tasks this pass has placed."""
+        """Number of tasks this pass has placed."""
         self.only_room: DeviceGroup | None = None
-        """The one device group that has more room than at the end of the last pass, if there is just one."""
+        """The device group that gained room since the last pass, if there is exactly one."""
         self.woken: set[int] = set()
-        """Lines, by number, that had no room at the end of the last pass: they find it in that group or nowhere."""
+        """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
         settings = self.state.settings
         self.backfills = settings.backfill is not Backfill.NONE
-        """Tasks may start before others that go before them and find no room."""
+        """Tasks may start before tasks ahead of them that find no room."""
         self.depth = 0
-        """How many tasks that compete for the same nodes may have a reservation."""
+        """Number of tasks competing for the same nodes that may have a reservation."""
         if settings.backfill is Backfill.EASY:
             self.depth = 1
         elif settings.backfill is Backfill.CONSERVATIVE:
@@ -75,7 +75,7 @@ class Context:
 
 
 def place(context: Context, task: Task, placement: Placement, cause: Cause | None) -> None:
-    """Give a task GPUs."""
+    """Place a task, or resume it if it is suspended."""
     context.placed += 1
     phase = task.phase
     if isinstance(phase, Suspended):
@@ -88,7 +88,7 @@ def place(context: Context, task: Task, placement: Placement, cause: Cause | Non
 
 
 def _with_memory(placement: Placement, before: Placement) -> Placement:
-    """A suspended attempt goes on with the host memory it never gave up."""
+    """Return the placement of a resumed attempt with the host memory it has kept while suspended."""
     had = {part.node: part.memory_mib for part in before.slices}
     parts = (
         Slice(part.node, part.gpus, part.milli, part.gpu_memory_mib, part.cpus, had[part.node])
@@ -98,7 +98,7 @@ def _with_memory(placement: Placement, before: Placement) -> Placement:
 
 
 def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
-    """A task that goes before took a reserved node: the reservation may not hold any more, so it is made again."""
+    """Drop the reservations of nodes that a task with a smaller sort key took; they are made again if possible."""
     state = context.state
     taken = state.index.device_groups_of(placement.nodes)
     for reservation in list(state.reservations.values()):
@@ -109,7 +109,7 @@ def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
 
 
 def place_where_cleared(context: Context) -> None:
-    """Tasks whose victims are gone get the place that was cleared for them, the first in order first."""
+    """Place the tasks whose victims have ended in the reserved place, in queue order."""
     state = context.state
     cleared = [
         reservation for reservation in state.reservations.values() if reservation.claim and not reservation.victims
@@ -123,6 +123,7 @@ def place_where_cleared(context: Context) -> None:
 
 
 def _cleared_placement(context: Context, reservation: Reservation) -> Placement | None:
+    """Return a placement on the nodes of a claim; None: quota, budget or room is missing."""
     state, task, shape = context.state, reservation.task, reservation.shape
     shape.refresh(state.index)
     if not task.tenant_usage.can_pay(context.at):
@@ -172,7 +173,7 @@ def reserve(context: Context, task: Task, shape: Shape) -> None:
 
 
 def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:
-    """Reservations of tasks further back that compete for the same nodes, the first of them first."""
+    """Return the reservations of later tasks that compete for the same nodes, in queue order."""
     behind = [
         (reservation.sort_key, reservation)
         for reservation in state.reservations.values()
@@ -182,7 +183,7 @@ def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:
 
 
 def reserve_for_next(context: Context) -> None:
-    """Make a reservation for every first task of a blocked line that is due one."""
+    """Make a reservation for the first task of every blocked line that qualifies for one."""
     state = context.state
     state.queue.published.reservations = None
     if not context.depth:
@@ -197,11 +198,12 @@ def reserve_for_next(context: Context) -> None:
                     firsts.append((sort_key(state, task, context.at), task, line.shape))
     for _, task, shape in sorted(firsts, key=lambda first: first[0]):
         reserve(context, task, shape)
+    # dropping overtaken reservations has published it again, but all candidates were considered above
     state.queue.published.reservations = None
 
 
 def first_in(context: Context, line: Line, class_index: int, before: SortKey) -> Task | None:
-    """The best task of a blocked line and class that lacks nothing but room, if it goes before."""
+    """Return the best task of a blocked line and class that lacks only room, if its sort key is below `before`."""
     state, need, at = context.state, line.shape.need_milli, context.at
     if need and not state.classes[class_index].fits(need):
         return None
@@ -217,7 +219,7 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
 
 
 def drop_stopped_by_quota(context: Context) -> bool:
-    """Drop reservations of tasks that a quota stops now, and try their lines again without; whether there were any."""
+    """Drop the reservations of tasks that a quota stops now, and wake their lines; return whether any was found."""
     state = context.state
     stopped = [
         reservation
@@ -241,7 +243,7 @@ def drop_reservation(context: Context, task: Task) -> None:
 
 
 def renew_reservations(context: Context) -> None:
-    """Make reservations again whose tasks rank better than when they were made. They never become weaker."""
+    """Renew reservations whose tasks rank better than when they were made. Their rank never gets worse."""
     state = context.state
     for reservation in list(state.reservations.values()):
         borrowed, tenant_key, _, _ = sort_key(state, reservation.task, context.at)
@@ -262,7 +264,10 @@ def renew_reservations(context: Context) -> None:
 
 
 def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
-    """Stop others for a task that found no room, if it has the right to; it gets their place when they are gone."""
+    """Preempt others for a task that found no room, if it has the right to; return whether victims are being stopped.
+
+    The task is placed when the victims have ended.
+    """
     state = context.state
     if not state.may_preempt():
         return False
@@ -276,6 +281,7 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
 
 
 def _stop(context: Context, task: Task, plan: PreemptionPlan, because: Cause | None) -> None:
+    """Reserve the nodes of a plan as a claim, and stop its victims."""
     borrowed, tenant_key, _, _ = sort_key(context.state, task, context.at)
     context.emit(ReservationMade(task.id, plan.nodes, context.at, True, bool(borrowed), tenant_key, because))
     for victim in plan.victims:

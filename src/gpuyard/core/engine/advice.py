@@ -1,21 +1,21 @@
-"""Advice: somebody who looks at the present state is asked where there is something to choose.
+"""Advice: an advisor chooses between candidates on the basis of the present state.
 
-The order of the queue is a key, given once. What depends on the moment (is it better to begin on the slow GPUs that are
-free, or to wait for the fast ones that soon will be?) no key can say. So a policy may be *advised*: when the pass has
-found a place for the first task in line, it puts a question, and whoever advises picks one of a few candidates.
+The order of the queue is a key that is set once. A key cannot express decisions that depend on the moment, such as
+whether to start on the slow GPUs that are free or to wait for fast ones that soon will be. Therefore a policy may be
+*advised*: when the pass has found a place for the first task in the queue, the advisor picks one of a few candidates.
 
-    candidates, each a row of figures                        what is done
+    candidates, each a row of figures                        action
       0        the first task, where the pass would place it   placed, as without advice
       1 …      the same task on GPUs of another speed          placed there
       …        another task that wants the same GPUs           placed before the first
-      last     the first task waits                            its line sleeps until GPUs are freed on which it is faster
+      last     the first task waits                            its line is blocked until faster GPUs are freed
 
-The figures are functions of state and instant and name neither tasks nor GPUs, so that one advisor serves yards of any
-size. What is looked at is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and device groups. A question is put only where
-some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue is all there is to say. Waiting
-is offered only while something runs that will free GPUs for the task, so that no yard stands still; and after `PATIENCE`
-it is asked again. An advisor answers with a number of a candidate and has no other say: quotas, promises and rules
-have been seen to before it is asked.
+The figures are functions of state and instant and name neither tasks nor GPUs, so one advisor serves clusters of any
+size. The search is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and device groups. The advisor is asked only
+if some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue suffices. Waiting is
+offered only while a running task will free GPUs for the task, so that a cluster never stalls; after `PATIENCE` the
+advisor is asked again. An advisor returns the number of a candidate and has no other influence: quotas, reservations
+and rules are checked before it is asked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ from gpuyard.core.placement.shape import Shape
 
 TASKS, SPEEDS, LOOK = 4, 3, 32
 PATIENCE = 3_600.0
-"""Seconds after which a task that waits on advice is asked about again, though nothing was freed."""
+"""Seconds after which the advisor is asked again about a task that waits on advice, even if no GPU was freed."""
 
 FEATURES = (
     "waits",
@@ -61,21 +61,21 @@ FEATURES = (
     "ends_an_hour",
     "rule",
 )
-"""What each figure of a row is called, in order; gpuyard.core.engine.advisor_features says what it is."""
+"""Names of the figures of a row, in order; gpuyard.core.engine.advisor_features defines them."""
 
 Rows = Sequence[Sequence[float]]
 
 
 class Advisor(Protocol):
-    """Whoever picks one of the candidates. The same rows must always give the same answer."""
+    """Picks one of the candidates. The same rows must always give the same answer."""
 
     def pick(self, rows: Rows) -> int:
-        """The number of a candidate; 0 is what would be done without advice."""
+        """Return the number of a candidate; 0 is the decision without advice."""
         ...
 
 
 class Candidate(NamedTuple):
-    """A task and where it would go; nowhere: it waits."""
+    """A task and where it would be placed; `placement` None: it waits."""
 
     task: Task
     line: Line
@@ -84,21 +84,18 @@ class Candidate(NamedTuple):
     speed: float
 
 
-"""See gpuyard.core.engine.schedule."""
-
-
 def is_advised(state: State, task: Task) -> bool:
-    """Whether anybody is to be asked about a task that wants whole GPUs.
+    """Whether the advisor is asked about a task that needs whole GPUs.
 
-    Not about one that may be stopped: it begins at once, for it can be moved later. Nor while nodes are promised to
-    anybody: promises are kept in the order of the queue.
+    It is not asked about a preemptible task, which starts at once because it can be moved later, nor while there are
+    reservations, which are honored in the order of the queue.
     """
     stays = task.preemption is Preemption.NEVER and task.spec.resources.gpus > 0
     return state.policy.advised and stays and not state.reservations
 
 
 def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: DeviceGroupMask) -> list[Candidate]:
-    """All that could be done instead of placing the first; only itself if there is nothing to ask."""
+    """Return all alternatives to placing the first task, including itself; only itself if there is nothing to ask."""
     assert first.placement is not None
     found = [first]
     found += _elsewhere(state, first, closed)
@@ -122,7 +119,7 @@ def _could_be_faster(candidate: Candidate) -> bool:
 
 
 def _next_in_line(ready: Sequence[Ready], count: int) -> list[Ready]:
-    """The first few of a heap, in order. Behind each may come its two children, and nobody else: the rest is not looked at."""
+    """Return the first few entries of a heap, in order. Only the children of entries already taken are compared."""
     found: list[Ready] = []
     places = [0] if ready else []
     while places and len(found) < count:
@@ -134,7 +131,7 @@ def _next_in_line(ready: Sequence[Ready], count: int) -> list[Ready]:
 
 
 def better_than(first: Candidate) -> DeviceGroupMask:
-    """What a task waits for instead of its place: device groups where it is faster; if there are none, whatever is freed."""
+    """Return the device groups a task waits for: those where it is faster, or all eligible ones if there are none."""
     faster: DeviceGroupMask = 0
     for speed, device_groups in first.line.shape.tiers:
         if speed > first.speed:
@@ -143,7 +140,7 @@ def better_than(first: Candidate) -> DeviceGroupMask:
 
 
 def _elsewhere(state: State, first: Candidate, closed: DeviceGroupMask) -> Iterator[Candidate]:
-    """The same task on GPUs of other speeds."""
+    """Yield the same task on GPUs of other speeds."""
     shape, order = first.line.shape, state.order_for(first.line.shape.gpus)
     if shape.nodes > 1:
         return
@@ -156,7 +153,7 @@ def _elsewhere(state: State, first: Candidate, closed: DeviceGroupMask) -> Itera
 
 
 def _instead(state: State, task: Task, line: Line, group: Group, device_groups: DeviceGroupMask) -> Candidate | None:
-    """Another task in the place of the first, if it would go there and nothing but its turn is missing."""
+    """Return another task in place of the first, if it would be placed there and lacks only its turn."""
     shape, tenant = line.shape, group.tenant
     if not is_advised(state, task):
         return None
@@ -172,7 +169,7 @@ def _instead(state: State, task: Task, line: Line, group: Group, device_groups: 
 
 
 def speed_at(state: State, shape: Shape, placement: Placement) -> float:
-    """How fast tasks of a shape are where they would be placed."""
+    """Return the speed of tasks of a shape in a placement."""
     if shape.speeds is None:
         return 1.0
     hosts = state.index.hosts
@@ -182,7 +179,7 @@ def speed_at(state: State, shape: Shape, placement: Placement) -> float:
 
 
 def _runs_something(state: State, device_groups: DeviceGroupMask) -> bool:
-    """Whether a task will free GPUs there."""
+    """Whether a task will free GPUs in these device groups."""
     return any(_on_device_group(state, number) for number in islice(members(device_groups), LOOK))
 
 

@@ -1,10 +1,10 @@
-"""The figures of a question: what an advisor sees of each candidate (gpuyard.core.engine.advice).
+"""The figures that an advisor sees of each candidate (gpuyard.core.engine.advice).
 
-A row has one figure for each name in `FEATURES`, in that order; `_row` says what each is. Most of what it takes to find
-them is the same for all candidates, and for all questions of an instant: who waits and how much work that is, what will
-soon be free in which device group. So a pass looks at the yard once, and where it has placed somebody, once more (`Moment`); at each
-task once, however many candidates it has (`_View`); and at who runs in a device group only if no other has room at once. What is
-looked at is bounded, at any size of yard: `LOOK` lines, nodes, and device groups of a speed.
+A row has one figure for each name in `FEATURES`, in that order; `_row` computes them. Most of the work is the same for
+all candidates and for all questions of an instant: the waiting tasks and their work, and the GPUs that will soon be
+free in each device group. Therefore a pass examines the cluster once, and once more after each placement (`Moment`);
+each task once, however many candidates it has (`_View`); and the running tasks of a device group only if no other has
+room at once. The search is bounded at any size of cluster: `LOOK` lines, nodes, and device groups of a speed.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 RULE_SAVES, RULE_MOST = 0.3, 0.7
-"""A rule of thumb, as a figure for whoever learns: waiting is good as far as it saves more than this part of a run."""
+"""A rule of thumb, as a feature for learning: waiting is good if it saves more than this fraction of a run."""
 HOUR, FAR = 3_600.0, 10 * 86_400.0
-"""What is further away than ten days is ten days away."""
+"""Anything further away than ten days counts as ten days away."""
 UNKNOWN_SECONDS = 3_600.0
-"""How long a task runs of which nobody has an idea."""
+"""Run time in seconds that is assumed for a task without an estimate."""
 
 
 def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[list[float]]:
-    """What the advisor sees of each candidate."""
+    """Return the figures of each candidate."""
     views = [moment.view(each) for each in found]
     of_all = _of_all(moment, found[0], views[0].saved(found[0].speed))
     return [
@@ -41,7 +41,7 @@ def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[list[float]]:
 
 
 class Moment:
-    """What is the same for all questions of a pass, until something other than a placement happens."""
+    """Data shared by all questions of a pass, valid until an event other than a placement occurs."""
 
     def __init__(self, state: State, at: float) -> None:
         self.state, self.at = state, at
@@ -54,7 +54,7 @@ class Moment:
         self._usable: dict[DeviceGroupMask, int] = {}
 
     def hear_of(self, placement: Placement) -> None:
-        """Somebody was placed: there, and in the queue, things are as they are now."""
+        """Discard the data that a placement has made invalid."""
         self._waiting = None
         for node in placement.nodes:
             for device_group in self.state.index.hosts[node].device_groups:
@@ -64,7 +64,7 @@ class Moment:
         self._free.clear()
 
     def view(self, candidate: Candidate) -> "_View":
-        """Of the candidate's task."""
+        """Return the view of a candidate's task."""
         found = self._views.get(candidate.task.id)
         if found is None:
             found = self._views[candidate.task.id] = _View(self, candidate.task, candidate.line.shape)
@@ -72,8 +72,9 @@ class Moment:
 
     @property
     def waiting(self) -> list[tuple[DeviceGroupMask, float, TaskId, Task, float]]:
-        """Of each group that waits, as far as one looks: the device groups it could use, who is first, and GPU-seconds of work:
-        as if all were as the first.
+        """For each waiting group: usable device groups, key, number and task of its first task, GPU-seconds of work.
+
+        The work is computed as if all tasks of the group were like the first. At most LOOK lines are considered.
         """
         if self._waiting is None:
             self._waiting = []
@@ -87,7 +88,7 @@ class Moment:
 
     @property
     def ends_in_an_hour(self) -> float:
-        """GPUs that are thought to be freed within an hour, as far as one looks."""
+        """GPUs that are expected to be freed within an hour, on at most LOOK nodes."""
         if self._ends_in_an_hour is None:
             gpus, at = 0.0, self.at
             for tasks in islice(self.state.on_node.values(), LOOK):
@@ -99,7 +100,7 @@ class Moment:
         return self._ends_in_an_hour
 
     def free(self, device_groups: DeviceGroupMask) -> int:
-        """GPUs of these device groups that nobody has."""
+        """Return the number of free GPUs of these device groups."""
         found = self._free.get(device_groups)
         if found is None:
             by_free = self.state.index.by_free
@@ -108,7 +109,7 @@ class Moment:
         return found
 
     def usable(self, device_groups: DeviceGroupMask) -> int:
-        """GPUs of these device groups, as far as one looks."""
+        """Return the number of usable GPUs of these device groups; at most LOOK are considered."""
         found = self._usable.get(device_groups)
         if found is None:
             index = self.state.index
@@ -119,7 +120,7 @@ class Moment:
         return found
 
     def seconds_until(self, shape: Shape, device_groups: DeviceGroupMask) -> float:
-        """How long until one of these device groups has room for a part of a shape, as far as one looks."""
+        """Return the seconds until one of these device groups has room for a part of a shape; LOOK are considered."""
         asks = (device_groups, shape.gpus, shape.cpus, shape.memory_mib, shape.whole_nodes)
         found = self._until.get(asks)
         if found is None:
@@ -129,7 +130,7 @@ class Moment:
     def _looked_up(self, shape: Shape, device_groups: DeviceGroupMask) -> float:
         index = self.state.index
         short: list[tuple[DeviceGroup, int, int, int]] = []
-        """Device groups, and how many GPUs, CPUs and MiB each has beyond what is needed; of something too few."""
+        """Device groups, and how many GPUs, CPUs and MiB each has beyond the need; at least one is negative."""
         for number in islice(members(device_groups & index.open), LOOK):
             device_group = index.device_group(number)
             need, host = need_of(shape, device_group), device_group.host
@@ -144,7 +145,7 @@ class Moment:
         return min(min((self._enough_at(*each) for each in short), default=inf) - self.at, FAR)
 
     def _enough_at(self, device_group: DeviceGroup, gpus: int, cpus: int, memory_mib: int) -> float:
-        """When a device group that is short of something will have enough of everything."""
+        """Return when a device group that is short of something will have enough of everything."""
         ends = self._ends.get(device_group.number)
         if ends is None:
             ends = self._ends[device_group.number] = ends_on(self.state, device_group, self.at, "likely")
@@ -156,14 +157,14 @@ class Moment:
 
 
 class _View:
-    """What a task has before it: when faster GPUs are free, and who else wants them."""
+    """The prospects of a task: when faster GPUs become free, and which other work waits for them."""
 
     def __init__(self, moment: Moment, task: Task, shape: Shape) -> None:
         self._task, self._at = task, moment.at
         self._seconds: dict[float, float] = {}
         self.tiers = shape.tiers or ((1.0, shape.eligible),)
         self._ways: list[tuple[float, float, float]] = []
-        """For each speed, how long until it could be done on GPUs that fast, and until it could begin there."""
+        """For each speed: the speed, seconds until the task could end on such GPUs, seconds until it could start."""
         for speed, device_groups in self.tiers[: SPEEDS + 1]:
             seconds = self.seconds(speed)
             until = moment.seconds_until(shape, device_groups)
@@ -172,14 +173,14 @@ class _View:
         self.free_faster = moment.free(self.tiers[0][1])
 
     def seconds(self, speed: float) -> float:
-        """How long it is thought to run where it is so fast."""
+        """Return how long the task is expected to run at this speed."""
         found = self._seconds.get(speed)
         if found is None:
             found = self._seconds[speed] = seconds_on(self._task, speed, self._at)
         return found
 
     def _queue_around(self, moment: Moment) -> tuple[float, float]:
-        """Hours of work for each GPU of the fastest device groups that wait before and behind it."""
+        """Return the hours of work per GPU of the fastest device groups that wait before and behind the task."""
         task, device_groups = self._task, self.tiers[0][1]
         mine = (task.key, task.id)
         before = behind = 0.0
@@ -193,22 +194,22 @@ class _View:
         return before / gpus / HOUR, behind / gpus / HOUR
 
     def best(self, below: float) -> tuple[float, float]:
-        """How long until it could be done, and until it could begin, where that is soonest, on GPUs faster than this."""
+        """Return the seconds until the task could end, and start, on GPUs faster than `below`: the soonest end."""
         return min(((done, until) for speed, done, until in self._ways if speed > below), default=(FAR, FAR))
 
     def saved(self, speed: float) -> float:
-        """Which part of its run on GPUs so fast it would save by waiting for faster ones, if nobody else took them."""
+        """Return the fraction of its run at this speed that waiting for faster GPUs saves, if they stay available."""
         here = self.seconds(speed)
         done, _ = self.best(speed)
         return max(-1.0, (here - done) / max(here, 1.0))
 
     def device_groups_at(self, speed: float) -> DeviceGroupMask:
-        """Where it is so fast."""
+        """Return the device groups where the task has this speed."""
         return next((device_groups for each, device_groups in self.tiers if each == speed), self.tiers[0][1])
 
 
 def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
-    """The figures that all candidates have in common."""
+    """Return the figures that all candidates have in common."""
     assert first.placement is not None
     state = moment.state
     yard = max(1, state.index.gpus_up)
@@ -251,13 +252,13 @@ def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: list[f
 
 
 def seconds_on(task: Task, speed: float, at: float) -> float:
-    """How long a task is thought to run on GPUs on which it is so fast."""
+    """Return how long a task is expected to run at this speed."""
     seconds = task.seconds_at(speed, at, "likely")
     return seconds if seconds < inf else UNKNOWN_SECONDS / speed
 
 
 def _wider(state: State, first: Candidate, device_groups: DeviceGroupMask) -> Task | None:
-    """The first of those asleep who want more GPUs than the first task, and some of the same."""
+    """Return the first blocked task that needs more GPUs than the first candidate, and some of the same."""
     gpus = first.line.shape.need_milli
     best: tuple[float, TaskId] | None = None
     for line in islice(state.queue.lines.values(), LOOK):

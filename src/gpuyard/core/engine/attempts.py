@@ -1,7 +1,7 @@
-"""How an attempt moves on and comes to its end, on however many nodes it is.
+"""How an attempt progresses and ends, on one or several nodes.
 
-To its task an attempt is one thing: it starts when its last part has started, it is over when its last part is. A part
-that fails stops the others; what lost nodes may still run of it counts as over, and is remembered.
+For its task an attempt is a unit: it starts when its last part has started and ends when its last part has ended. A
+part that fails stops the others. Parts that lost nodes may still run count as ended, and are recorded.
 """
 
 from gpuyard.core.domain import commands as command
@@ -17,7 +17,10 @@ from gpuyard.core.engine.task import Task
 
 
 def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
-    """An attempt, or its part on one node, has done what it was to do; a gang has when its last part has."""
+    """Handle the completed start, suspension or resumption of an attempt or, with `node`, of its part on that node.
+
+    A gang completes the step when its last part does.
+    """
     phase = task.phase
     nodes = task.active.placement.nodes
     if node is not None:
@@ -39,23 +42,23 @@ def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float 
 
 
 def _while_placed(ledger: Ledger, task: Task, instant: float | None) -> float | None:
-    """An instant that a node has told, no earlier than the placement and no later than now."""
+    """Limit an instant reported by a node to the time between the placement and now."""
     return None if instant is None else min(max(instant, task.placed_at), ledger.state.now)
 
 
 def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) -> None:
-    """End a task that waits; have a task that runs stopped, or what is already being done to it end in this way."""
+    """End a waiting task; stop an active one, or change the cause of a stop that is already in progress."""
     phase = task.phase
     if isinstance(phase, Waiting):
         end(ledger, task, status, cause)
     elif isinstance(phase, ACTIVE):
         ledger.emit(fact.AttemptStopping(task.id, phase.attempt, cause))
         if any(ledger.state.index.hosts[node].lost for node in phase.placement.nodes):
-            finish_lost(ledger, task)  # nobody is there to be asked
+            finish_lost(ledger, task)  # a lost node cannot report the end
 
 
 def part_ended(ledger: Ledger, task: Task, asked: command.ReportEnded) -> None:
-    """An attempt, or its part on one node, is over."""
+    """Handle the end of an attempt, or of its part on one node."""
     nodes = task.active.placement.nodes
     if asked.node is not None and len(nodes) > 1:
         _member_ended(ledger, task, nodes, asked)
@@ -64,7 +67,7 @@ def part_ended(ledger: Ledger, task: Task, asked: command.ReportEnded) -> None:
 
 
 def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: command.ReportEnded) -> None:
-    """A gang lives and dies together: the first part that fails stops the others, the last part ends the attempt."""
+    """Handle the end of a part of a gang: the first failure stops the other parts, the last part ends the attempt."""
     assert asked.node is not None
     if asked.node in (task.members or {}):
         return
@@ -99,9 +102,9 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
 
 
 def finish_lost(ledger: Ledger, task: Task, gone: NodeId | None = None) -> None:
-    """An attempt is lost with its nodes, which may run it still, unless they are gone for good.
+    """End an attempt whose nodes are lost; they may still run it, except for a node that is removed (`gone`).
 
-    The rest of a gang is stopped first; its parts on lost nodes count as over.
+    If parts of a gang are on other nodes, these are stopped first; the parts on lost nodes count as ended.
     """
     hosts, nodes = ledger.state.index.hosts, task.active.placement.nodes
     missing = [node for node in nodes if hosts[node].lost and node not in (task.members or {})]

@@ -1,22 +1,22 @@
-"""Backfill: small tasks use the gap in front of a large one, and do not delay it.
+"""Backfill: small tasks use the gap in front of a large task without delaying it.
 
 A task that finds no room may get a *reservation*: nodes that are promised to it, and the instant at which the tasks
-running there are expected to be gone. Whoever stands behind it may use those nodes only if it is gone by then, or if
-the nodes have enough for both. Under `easy` the first in line holds one, under `conservative` the first few; tasks
-that could not use the same nodes do not stand in one line. A task that wants a single GPU needs none: the next GPU
-that is freed is its own.
+running there are expected to have ended. A task behind it in the queue may use those nodes only if it ends before that
+instant, or if the nodes have enough for both. Under `easy` the first task in the queue has a reservation, under
+`conservative` the first few; tasks that could not use the same nodes are counted separately. A task that needs a single
+GPU gets no reservation: it can take the next GPU that is freed.
 
     GPUs of the node
-      4 ┤████ a ████▒▒▒▒▒▒▒▒▒▒▒▒        a, b run; the large task c is promised the node at t
+      4 ┤████ a ████▒▒▒▒▒▒▒▒▒▒▒▒        a, b run; the large task c has a reservation of the node at t
       3 ┤████ a ████▒▒▒▒▒▒▒▒▒▒▒▒        d is short and starts at once in the gap
-      2 ┤████████ b ████████▒▒▒▒▒▒      e is long and would delay c: it stays away from this node
+      2 ┤████████ b ████████▒▒▒▒▒▒      e is long and would delay c: it may not use this node
       1 ┤ d d       ▒▒▒▒▒▒▒▒ c ▒▒
         └───────────────────┬────► time
                             t
 
-How long tasks run is known only from estimates and timeouts; the high side of the estimate is used for both, so a
-promise holds as often as the estimates do. Where nobody knows, the nodes are kept free of everything that came
-later: the large task starts when the present ones end.
+Run times are known only from estimates and timeouts. The high side of the estimate is used for running and for waiting
+tasks, so a reservation is as reliable as the estimates. Where run times are unknown, tasks that came later are kept off
+the nodes: the large task starts when the present tasks end.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,22 +37,22 @@ from gpuyard.core.placement.shape import Shape
 from gpuyard.core.placement.topology import mask_of
 
 STOP_TAKES_SECONDS = 30.0
-"""How long a task that is being stopped is expected to hold its GPUs still."""
+"""Seconds for which a task that is being stopped is expected to keep its GPUs."""
 
 
 class Amount(NamedTuple):
-    """What a task needs of a device group, or what a device group has."""
+    """GPUs, CPUs and host memory that a task needs in a device group, or that a device group has."""
 
     gpus: int
     cpus: int
     memory_mib: int
 
     def covers(self, other: "Amount") -> bool:
-        """Whether there is enough of everything."""
+        """Whether every quantity is at least that of `other`."""
         return self.gpus >= other.gpus and self.cpus >= other.cpus and self.memory_mib >= other.memory_mib
 
     def plus(self, other: "Amount", sign: int = 1) -> "Amount":
-        """Add, or take away."""
+        """Add `other`, or with `sign` -1 subtract it."""
         return Amount(
             self.gpus + sign * other.gpus, self.cpus + sign * other.cpus, self.memory_mib + sign * other.memory_mib
         )
@@ -70,13 +70,16 @@ class Promise(NamedTuple):
 
 
 def need_of(shape: Shape, device_group: DeviceGroup) -> Amount:
-    """What one part of a shape takes of a device group; a share counts as a card, since it may need a fresh one."""
+    """Return what one part of a shape needs in a device group; a share counts as a GPU, since it may need a new one."""
     gpus = device_group.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
     return Amount(gpus, shape.cpus, shape.memory_mib)
 
 
 def expected_end(task: Task, at: float, side: Side = "high") -> float:
-    """When a task is expected to give back what it holds; a suspended one keeps its host memory, nobody knows for how long."""
+    """Return the instant at which a task is expected to release what it holds.
+
+    A suspended task keeps its host memory for an unknown time.
+    """
     phase = task.phase
     if type(phase) is Stopping or type(phase) is Suspending:
         return at + STOP_TAKES_SECONDS
@@ -86,7 +89,7 @@ def expected_end(task: Task, at: float, side: Side = "high") -> float:
 
 
 def held_on(device_group: DeviceGroup, task: Task) -> Amount:
-    """What a task holds of a device group and its node; a card it shares is seen to by `ends_on`."""
+    """Return what a task holds of a device group and its node; shared GPUs are not counted here but in `ends_on`."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
     return _held(device_group, phase, _part_on(phase.placement, device_group.host.spec.id))
@@ -112,7 +115,7 @@ def _amount(device_group: DeviceGroup, part: Slice) -> Amount:
 def _holders(
     state: State, device_group: DeviceGroup, at: float, side: Side
 ) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
-    """Who will give back something of a device group: tasks, and what was left behind by some that are over."""
+    """Yield what will be released in a device group: by tasks, and by ended attempts that may still run there."""
     node = device_group.host.spec.id
     for task in state.on_node[node].values():
         phase = task.phase
@@ -126,7 +129,10 @@ def _holders(
 def ends_on(
     state: State, device_group: DeviceGroup, at: float, side: Side = "high"
 ) -> list[tuple[float, Amount, Task | None]]:
-    """When what is taken in a device group is expected to be free, soonest first. A shared card comes back with the last on it."""
+    """Return when the resources taken in a device group are expected to be free, soonest first.
+
+    A shared GPU becomes free when the last task on it ends.
+    """
     holders = list(_holders(state, device_group, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
     if device_group.shared:
@@ -141,7 +147,7 @@ def ends_on(
 
 
 def _has_an_end(state: State, node: NodeId) -> bool:
-    """Whether anybody knows of anything on a node when it will be over."""
+    """Whether the end of anything on a node is known."""
     return node in state.remains or any(
         task.estimate is not None
         or task.spec.timeout_seconds is not None
@@ -151,7 +157,7 @@ def _has_an_end(state: State, node: NodeId) -> bool:
 
 
 def capacity(state: State, device_group: DeviceGroup) -> Amount:
-    """What a device group has once everything that runs there is over; suspended tasks keep their host memory until they go on."""
+    """Return what a device group has once all running tasks end; suspended tasks keep their host memory."""
     spec = device_group.host.spec
     kept = 0
     for task in state.on_node[spec.id].values():
@@ -162,7 +168,7 @@ def capacity(state: State, device_group: DeviceGroup) -> Amount:
 
 
 def is_hopeless(state: State, reservation: Reservation) -> bool:
-    """Whether a promise waits for host memory of suspended tasks, which themselves may not go on before it is kept."""
+    """Whether a reservation waits for host memory of suspended tasks that cannot resume before it is used."""
     if reservation.claim or not reservation.shape.memory_mib:
         return False
     for node in reservation.nodes:
@@ -190,7 +196,10 @@ def earliest(
     not_before: float,
     side: Side = "high",
 ) -> float:
-    """The first instant from which a device group has room for one part of a shape, for so long, besides the given holds."""
+    """Return the first instant from which a device group has room for one part of a shape.
+
+    The room lasts for `seconds` and leaves enough for the given reservations; UNKNOWN: no such instant is known.
+    """
     need = need_of(shape, device_group)
     free = Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
     steps = [
@@ -203,13 +212,14 @@ def earliest(
     for reservation in reservations:
         if reservation.device_groups & device_group.bit:
             taken = need_of(reservation.shape, device_group)
-            if reservation.starts_at is None:  # nobody knows when it starts, and so nobody knows when it ends
+            if reservation.starts_at is None:  # its start is unknown, and therefore its end
                 free = free.plus(taken, -1)
                 continue
             starts = max(reservation.starts_at, at)
             steps.append((starts, NOTHING.plus(taken, -1)))
             steps.append((starts + _seconds_on(device_group, reservation.task, reservation.shape, at, side), taken))
     steps.sort(key=lambda step: step[0])
+    # sweep over releases and reserved starts; `candidate` is the start of the current interval with enough room
     candidate = not_before if free.covers(need) else None
     for when, change in steps:
         if when == UNKNOWN or (candidate is not None and when >= candidate + seconds):
@@ -223,7 +233,7 @@ def earliest(
 
 
 def _seconds_on(device_group: DeviceGroup, task: Task, shape: Shape, at: float, side: Side = "high") -> float:
-    """How long a waiting task is thought to run in a device group."""
+    """Return how long a waiting task is expected to run in a device group."""
     if shape.speeds is None:
         return task.left_seconds(at, side)
     return task.seconds_at(shape.speed_on(device_group.model), at, side)
@@ -247,13 +257,16 @@ def promise(
     side: Side = "high",
     closed: DeviceGroupMask = 0,
 ) -> Promise | None:
-    """The earliest place and time for a task behind the given holds, among the nodes looked at that are not closed to it."""
+    """Return the earliest place and time for a task behind the given reservations.
+
+    Only the candidate nodes that are not closed to the task are considered. None: there are not enough of them.
+    """
     device_groups = list(_candidates(state, shape, closed))
     if len(device_groups) < shape.nodes:
         return None
     each = _seconds_on_each(device_groups, task, shape, at, side)
     when, starts = at, [at]
-    for _ in range(4):  # a gang's nodes must be free at the same time: look again from the latest of them on
+    for _ in range(4):  # a gang's nodes must be free at the same time: repeat from the latest start
         starts = [
             earliest(state, device_group, shape, seconds, at, reservations=reservations, not_before=when, side=side)
             for device_group, seconds in each
@@ -265,7 +278,7 @@ def promise(
         if latest in {when, UNKNOWN} or shape.nodes == 1:
             break
         when = latest
-    if latest == UNKNOWN:
+    if latest == UNKNOWN:  # no start is known: take the emptiest nodes without another reservation
         untouched = [
             entry
             for entry in ranked
@@ -279,7 +292,7 @@ def promise(
 
 
 def promised_start(state: State, reservation: Reservation, at: float) -> float | None:
-    """When the nodes of a reservation will be free, as things are now."""
+    """Return when the nodes of a reservation will be free according to the present state; None: unknown."""
     before = reservations_before(state, reservation.task, at)
     starts = at
     for node in reservation.nodes:
@@ -298,7 +311,7 @@ def promised_start(state: State, reservation: Reservation, at: float) -> float |
 
 
 def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator[DeviceGroup]:
-    """The nodes worth looking at, emptiest first, no more than the settings allow (but enough for a gang)."""
+    """Return the device groups to consider, emptiest first, limited by the settings (but enough for a gang)."""
     index, depth = state.index, max(state.settings.search_depth, 2 * shape.nodes)
     seen: set[NodeId] = set()
 
@@ -316,7 +329,7 @@ def _candidates(state: State, shape: Shape, closed: DeviceGroupMask) -> Iterator
 
 
 def reservations_before(state: State, task: Task, at: float) -> list[Reservation]:
-    """The reservations a task has to respect: of those who go before it, and all for whom others are being stopped."""
+    """Return the reservations a task must respect: those of tasks that go before it, and all claims."""
     reservations = [reservation for reservation in state.reservations.values() if reservation.task is not task]
     mine = sort_key(state, task, at)
     return [reservation for reservation in reservations if reservation.claim or reservation.sort_key < mine]
@@ -325,7 +338,7 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
 def in_the_way(
     state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
 ) -> DeviceGroupMask:
-    """The device groups a task must stay away from, because it would delay one of the holds there."""
+    """Return the device groups a task must not use, because it would delay one of the reservations there."""
     away = 0
     ends = at + task.left_seconds(at)
     for reservation in reservations:
@@ -346,9 +359,10 @@ def in_the_way(
 
 
 def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> bool:
-    """Whether a task may use promised nodes because whoever they are promised to can stop it there when it needs them.
+    """Whether a task may use reserved nodes because the task with the reservation can preempt it when it needs them.
 
-    Not one that would have to start over, which is no good use of them, nor one that would keep host memory there.
+    A task that would have to start over does not qualify, because its work would be wasted, nor does one that would
+    keep host memory there.
     """
     policy, settings = state.policy, state.settings
     leaves_all = task.preemption is Preemption.CHECKPOINT or (
@@ -364,7 +378,7 @@ def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> 
 def _enough_for_both(
     state: State, device_group: DeviceGroup, shape: Shape, reservation: Reservation, at: float
 ) -> bool:
-    """Whether a device group still holds the promised task, at the promised instant, if another takes its part now."""
+    """Whether a device group has room for the reserved task, at the reserved instant, if another starts now."""
     left = capacity(state, device_group)
     for ends, taken, task in ends_on(state, device_group, at):
         if reservation.claim:

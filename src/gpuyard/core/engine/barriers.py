@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class Barrier:
-    """Tasks that wait for the tasks `first` to `last`."""
+    """Tasks that wait for a range of other tasks."""
 
     __slots__ = ("broken", "dependents", "key", "left", "lowest")
 
     def __init__(self, key: Prerequisite) -> None:
         self.key = key
         self.left = 0
-        """How many tasks of the range have not ended."""
+        """Number of tasks of the range that have not ended."""
         self.lowest = key[0]
-        """No task of the range below this number is open."""
+        """Search position: no task of the range below this number is open."""
         self.dependents: dict[TaskId, None] = {}
         self.broken = False
-        """Success was required, and one of the tasks did not succeed."""
+        """Success was required, and a task of the range did not succeed."""
 
     @property
     def needs_success(self) -> bool:
@@ -44,14 +44,14 @@ class Barrier:
         return self.key[2]
 
     def lowest_open(self, tasks: "dict[TaskId, Task]") -> TaskId:
-        """The lowest number of the range that has not ended. The search continues where the last one stopped."""
+        """Return the lowest task of the range that has not ended. The search continues where the last one stopped."""
         while self.lowest < self.key[1] and self.lowest not in tasks:
             self.lowest = TaskId(self.lowest + 1)
         return self.lowest
 
 
 def wait_for_prerequisites(state: "State", task: "Task") -> None:
-    """Have a task wait at the barriers of its specification that are not open yet."""
+    """Make a task wait at the barriers of its specification that are not open yet."""
     waits_for = set()
     for key in task.spec.prerequisites():
         barrier = state.barriers.get(key) or _new_barrier(state, key)
@@ -62,7 +62,7 @@ def wait_for_prerequisites(state: "State", task: "Task") -> None:
 
 
 def _new_barrier(state: "State", key: Prerequisite) -> Barrier:
-    """Tasks of the same batch that are not there yet are entered when they come; any other that is not known has ended."""
+    """Create a barrier. Later tasks of the same batch are linked when submitted; any other unknown task has ended."""
     barrier = Barrier(key)
     ended, tasks = state.ended, state.tasks
     for number in range(key[0], key[1] + 1):
@@ -85,14 +85,14 @@ def _new_barrier(state: "State", key: Prerequisite) -> Barrier:
 
 
 def leave_barriers(task: "Task") -> None:
-    """A task that waited is over."""
+    """Remove a task that has ended from the barriers it waited at."""
     for barrier in task.waits_for or ():
         del barrier.dependents[task.id]
     task.waits_for = None
 
 
 def pass_barriers(state: "State", task: "Task", status: TaskStatus) -> None:
-    """A task has ended: open the barriers for which it was the last one, break those that needed its success."""
+    """Update the barriers of a task that has ended: open those it was the last for, break those that needed success."""
     for barrier in task.barriers or ():
         if barrier.needs_success and status is not TaskStatus.SUCCESS:
             barrier.broken = True

@@ -1,4 +1,4 @@
-"""An attempt is over: is its task? It succeeded, was ended by somebody, waits for another attempt, or has had them all."""
+"""The end of an attempt: decide whether its task has succeeded, was ended, is retried, or has failed for good."""
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact
@@ -13,11 +13,11 @@ from gpuyard.core.engine.phases import Settling, Stopping
 from gpuyard.core.engine.task import Task
 
 ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
-"""Why a task is stopped for good."""
+"""Causes that stop a task for good."""
 
 
 def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
-    """An attempt is over: decide in the same step whether the task is. Lost nodes may have something of it still."""
+    """End an attempt and decide in the same step whether its task ends. `remains`: lost nodes that may still run it."""
     placement, outcome = task.active.placement, ended.outcome
     ended_at = ended.ended_at
     if ended_at is not None:
@@ -66,7 +66,7 @@ def _failure(task: Task, outcome: Outcome) -> Cause:
 
 
 def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
-    """A task's own failure: try again later if it may, with twice the wait each time."""
+    """Retry a task after its own failure if it has retries left, doubling the delay each time; else end it."""
     if task.failures >= task.spec.retries:
         end(ledger, task, TaskStatus.FAILED, cause)
         return
@@ -74,7 +74,7 @@ def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
 
 
 def _retry_with_more_memory(ledger: Ledger, task: Task, had: Placement) -> None:
-    """A GPU had too little memory for it: the next attempt asks for more, if it may and there is a larger one."""
+    """Retry a task that ran out of GPU memory with a larger request, if it has retries and a GPU is larger."""
     if task.failures >= task.spec.retries:
         end(ledger, task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
         return
@@ -86,7 +86,7 @@ def _retry_with_more_memory(ledger: Ledger, task: Task, had: Placement) -> None:
 
 
 def _back_off(settings: Settings, times: int) -> float:
-    """How long to wait after so many times: not at all after none, then twice as long each time."""
+    """Return the delay in seconds after `times` failures: 0 for none, then doubling up to the maximum."""
     if times <= 0:
         return 0.0
     return min(settings.retry_delay_seconds * 2.0 ** min(times - 1, 60), settings.retry_delay_max_seconds)
@@ -97,7 +97,7 @@ def _requeue(ledger: Ledger, task: Task, cause: Cause, delay: float, gpu_memory_
 
 
 def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
-    """A task is over; those that needed its success are over with it."""
+    """End a task, and cancel the tasks that require its success."""
     over = [(task, status, cause)]
     for ending, how, why in over:
         if ending.id not in ledger.state.tasks:
@@ -111,7 +111,7 @@ def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
 
 
 def _broken_by_failure(barriers: list[Barrier]) -> list[Barrier]:
-    """Those that the next failure breaks: the dependents of a broken barrier are ended already, or about to be."""
+    """Return the barriers that this failure breaks; dependents of already broken barriers are being ended."""
     return [barrier for barrier in barriers if barrier.needs_success and not barrier.broken]
 
 

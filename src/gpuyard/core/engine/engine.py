@@ -1,8 +1,8 @@
 """The engine: commands in, facts out.
 
-`handle` answers one command with the facts it made, or with a refusal and no facts. `decide` lets time pass and places
-what waits; call it after one command or after a thousand. Whoever drives the engine makes the facts durable before
-anyone outside learns of them. Time is monotone: an instant earlier than the last fact counts as that one.
+`handle` answers one command with the facts it produces, or with a refusal and no facts. `decide` advances the time and
+places waiting tasks; call it after one command or after a thousand. The caller makes the facts durable before it
+publishes them. Time is monotone: an instant earlier than the last fact counts as the instant of the last fact.
 """
 
 from collections.abc import Sequence
@@ -27,14 +27,14 @@ from gpuyard.core.engine.timers import About, Timer
 Facts = list[fact.Event]
 
 ROUNDING = 1e-6
-"""Seconds: a task looked at in the very instant of its timeout has reached it, whatever the last bit says."""
+"""Tolerance in seconds: a task checked at the instant of its timeout has reached it despite rounding errors."""
 TIME_CAME = Cause(Why.TIME_CAME)
 LOOK_AGAIN_SECONDS = 60.0
-"""After so long a reservation that should have begun is looked at again."""
+"""Seconds after which a reservation that should have started is checked again."""
 
 
 class Engine:
-    """Decides what is to be done, on a state that it alone changes."""
+    """Handle commands and make scheduling decisions. Only the engine changes its state."""
 
     def __init__(self, state: State | None = None, advisor: Advisor | None = None) -> None:
         self.state = state or State()
@@ -43,7 +43,7 @@ class Engine:
         self._mover = Mover(self.state, self._ledger.emit)
 
     def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
-        """Answer a command with facts, or refuse it and change nothing."""
+        """Handle a command: return the facts it produces, or a refusal and change nothing."""
         ledger = self._ledger
         ledger.begin(now)
         refusal = HANDLERS[type(asked)](ledger, asked)
@@ -51,7 +51,7 @@ class Engine:
         return refusal or ledger.facts
 
     def decide(self, now: float) -> Facts:
-        """Let time pass up to now and place what can be placed."""
+        """Advance the time to `now`, run the timers that are due and place waiting tasks."""
         state = self.state
         self._ledger.begin(now)
         for timer in state.timers.due(state.now):
@@ -65,17 +65,17 @@ class Engine:
 
     @property
     def under_way(self) -> Sequence[fact.Event]:
-        """The facts that the call under way, or the last one, has made so far: for whoever is asked in the midst of it."""
+        """Facts of the current or last call so far, for queries that arrive while a call is in progress."""
         return self._ledger.facts
 
     def next_wakeup(self) -> float | None:
-        """The next instant at which `decide` has something to do although nothing happened."""
+        """Return the next instant at which `decide` has work even if no command arrives; None: no timer is set."""
         return self.state.timers.next()
 
     # --- time passes ---------------------------------------------------------------------------------------------
 
     def _look(self, timer: Timer) -> None:
-        """Do what was due now."""
+        """Handle a timer that is due."""
         state = self.state
         if timer.about is About.BUDGETS:
             for usage in state.tenants.values():
@@ -88,7 +88,7 @@ class Engine:
             self._look_at(task)
 
     def _look_at(self, task: Task) -> None:
-        """Something about a task was due now; see what it is."""
+        """Handle a timer of a task: deadline, back-off, reserved start, timeout, rank change or possible move."""
         state, at = self.state, self.state.now
         phase, spec = task.phase, task.spec
         if spec.deadline is not None and spec.deadline <= at and not isinstance(phase, Stopping):
@@ -114,12 +114,12 @@ class Engine:
                 state.timers.add_task(at + max(at - phase.since, LOOK_FOR_FASTER_SECONDS), task.id)
 
     def _weaken(self, task: Task, at: float) -> None:
-        """A running task may be weaker than it was: those who could use its nodes are asked again."""
+        """Update the rank of a running task; if it changed, wake the lines that could use the task's nodes."""
         state, before = self.state, task.rank
         phase = task.phase
         assert isinstance(phase, Running)
         if state.policy.rank is None or state.policy.rank(task, at, state.settings) == before:
-            return  # a timer of an earlier run
+            return  # the timer belongs to an earlier run
         state.watch_rank(task, at)
         device_groups, version = state.index.device_groups_of(phase.placement.nodes), state.index.version
         for line in state.queue.lines.values():
@@ -131,16 +131,16 @@ class Engine:
         state.queue.quotas_changed(TIME_CAME)
 
     def _promise_again(self, task: Task) -> None:
-        """The promised instant has passed and the nodes are not free: say anew when they will be.
+        """Compute a new start for a reservation whose start has passed while its nodes are still in use.
 
-        The nodes stay the same. Nothing new comes to them, so they are free in the end; a promise that moved from
-        node to node with every task that overruns would never be kept.
+        The nodes stay the same. No new task is placed on them, so they become free eventually; a reservation that moved
+        to other nodes whenever a task overruns its estimate might never be honored.
         """
         state = self.state
         reservation = state.reservations[task.id]
         starts_at = promised_start(state, reservation, state.now)
         if starts_at is not None and starts_at <= state.now:
-            state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the pass that follows
+            state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the next scheduling pass
             return
         self._ledger.emit(
             fact.ReservationMade(

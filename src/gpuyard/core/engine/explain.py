@@ -1,14 +1,14 @@
-"""Why does a task wait, what is ahead of it, and when will it start?
+"""Explain why a task waits, what is ahead of it, and when it is expected to start.
 
-The reason is the refusal that stopped the last attempt to place the task, as the queue has stored it, with figures of
-now. The expected start comes from the same reservations the scheduler makes:
-tasks that go before are given theirs one after the other, on a copy, until it is this one's turn; once with the low
-side of all estimates, once with the likely one, once with the high one. Where somebody ahead has no estimate there is
-no honest answer, and none is given; where somebody has outrun one, or the band is wide, the answer is called a guess.
-The search looks at `AHEAD` tasks at the most, and what is ahead is counted from the queue's groups, up to `MOST_COUNTED`.
+The reason is the refusal of the last attempt to place the task, as stored in the queue, with current figures. The
+expected start comes from the same reservations the scheduler makes: on a copy, the tasks that go before are given
+theirs one after the other until it is this task's turn; once with the low side of all estimates, once with the likely
+one, once with the high one. If a task ahead has no estimate, the start is unknown and none is given; if a task has
+outrun its estimate, or the band is wide, the start is marked as a guess. The search considers at most `AHEAD` tasks,
+and tasks ahead are counted from the queue's groups, up to `MOST_COUNTED`.
 
-A predicted run time was predicted when its task came. Here it is predicted again, by `revise`, from what has ended
-since; and no task is thought to end sooner than another with the same prediction has run already.
+A run time is predicted when its task is submitted. Here `revise` predicts it again, from tasks that have ended since.
+No task is expected to run for less time than a running task with the same prediction has already run.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -39,48 +39,48 @@ from gpuyard.core.placement.shape import Shape
 
 AHEAD = 200
 WITNESSES = 2000
-"""Running tasks whose ages are looked at."""
+"""Maximum number of running tasks whose ages are considered."""
 WIDE = 4.0
-"""A latest start so many times as far away as the likely one makes the likely one a guess, beyond `LEEWAY_SECONDS`."""
+"""The likely start is a guess if the latest is more than this many times as far away, plus `LEEWAY_SECONDS`."""
 LEEWAY_SECONDS = 60.0
 Revise = Callable[[Task], Estimate | None]
-"""What a waiting task's run time is predicted to be with what is known now."""
+"""Predicts the run time of a waiting task from what is known now; None: no prediction."""
 MOST_COUNTED = 10_000
-"""Tasks ahead that are counted: a count never costs more than some milliseconds."""
+"""Maximum number of tasks ahead that are counted, which bounds the cost of a count to a few milliseconds."""
 MOST_GROUPS = 5_000
-"""Groups of waiting tasks (one line, tenant and class) that are looked at for what is ahead."""
+"""Maximum number of groups of waiting tasks (one line, tenant and class) searched for tasks ahead."""
 SIDES: tuple[Side, ...] = ("low", "likely", "high")
 
 
 class Explanation(Value, frozen=True):
-    """What there is to say about a task that has not started."""
+    """Explanation of a task that has not started."""
 
     task: TaskId
     status: TaskStatus
     reason: Refusal | None
-    """Why it waits; none: it does not."""
+    """Why it waits; None: it does not wait."""
     ahead: int = 0
-    """How many waiting tasks go before it and could use the same nodes or quota."""
+    """Number of waiting tasks that go before it and could use the same nodes or quota."""
     more_ahead: bool = False
-    """There are more than that: the count stops at MOST_COUNTED."""
+    """There are more tasks ahead: the count stops at MOST_COUNTED."""
     starts_at: float | None = None
-    """When it is likely to start; none: nobody can say."""
+    """When it is likely to start; None: unknown."""
     starts_low: float | None = None
     starts_high: float | None = None
     nodes: tuple[NodeId, ...] = ()
-    """Where, if that is promised already."""
+    """Where it will start, if nodes are already reserved."""
     guessed: bool = False
-    """Whether that start rests on a guess: a task in the way has outrun its estimate, or the band is wide."""
+    """Whether the start is a guess: a task in the way has outrun its estimate, or the band is wide."""
     model_ran_on: tuple[NodeId, ...] = ()
-    """Where its model ran last, of the nodes that could hold it: taken if nothing else speaks for another."""
+    """Nodes that could hold it and where its model ran last; preferred if all else is equal."""
 
     def sentence(self) -> str:
-        """The reason in words."""
+        """Return the reason as a sentence."""
         return self.reason.sentence() if self.reason else "It does not wait."
 
 
 def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = None) -> Explanation:
-    """All there is to say about a task."""
+    """Explain a task."""
     at = max(state.now, now)
     task = state.tasks.get(task_id)
     if task is None:
@@ -112,12 +112,12 @@ def explain(state: State, task_id: TaskId, now: float, revise: Revise | None = N
 
 
 def why_waits(state: State, task_id: TaskId, now: float) -> Refusal | None:
-    """The reason alone."""
+    """Return only the reason why a task waits; None: it does not wait, or no obstacle is left."""
     return why_all_wait(state, (task_id,), now).get(task_id)
 
 
 def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[TaskId, Refusal]:
-    """The reasons of many tasks. Tasks of one line, tenant and class are blocked together, which is looked up once."""
+    """Return the reasons of many tasks. Tasks of one line, tenant and class share a reason, looked up once."""
     at = max(state.now, now)
     found, by_group = dict[TaskId, Refusal](), dict[Group, Refusal | None]()
     for task_id in tasks:
@@ -137,7 +137,7 @@ def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[Task
 
 
 def _band(starts: list[float | None]) -> list[float | None]:
-    """Longer runs can open a gap, so the latest is not always the one with the longest runs: put them in order."""
+    """Sort the starts if all are known: longer runs can open a gap, so they do not always give the latest start."""
     known = sorted(start for start in starts if start is not None)
     return list(known) if len(known) == len(starts) else starts
 
@@ -146,7 +146,7 @@ def _band(starts: list[float | None]) -> list[float | None]:
 
 
 def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
-    """What keeps this very task from the queue."""
+    """Return what keeps this particular task out of the queue; None: nothing."""
     if task.waits_for:
         lowest = min(barrier.lowest_open(state.tasks) for barrier in task.waits_for)
         return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
@@ -163,7 +163,7 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
 
 
 def _stray_reason(state: State, task: Task) -> Refusal:
-    """Where the attempt runs that is not known here."""
+    """Return the refusal that names the node on which an unknown attempt of the task runs."""
     where = (
         no.StrayRuns(task.id, node)
         for node, there in state.remains.items()
@@ -173,7 +173,7 @@ def _stray_reason(state: State, task: Task) -> Refusal:
 
 
 def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
-    """The refusal that is stored for a queued task, with figures of now; of one that was not tried yet, what it would get."""
+    """Return the stored refusal of a queued task with current figures; if it was not tried yet, try it."""
     line = group.line
     line.shape.refresh(state.index)
     blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
@@ -186,7 +186,7 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
 
 
 def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
-    """A stored refusal with the figures of now."""
+    """Build a stored refusal with current figures."""
     kind, shape = blocked.refusal, group.line.shape
     if kind is no.ReservedFor:
         return no.ReservedFor(blocked.ahead) if blocked.ahead is not None else None
@@ -202,7 +202,7 @@ def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: floa
 
 
 def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
-    """The GPU models of which the tenant uses all it may, if there would be room on them."""
+    """Return the GPU models on which the tenant is at its limit, if they would have room."""
     shape, tenant, index = group.line.shape, group.tenant, state.index
     closed = closed_by_model(tenant, shape, index)
     if choose(shape, index, state.order_for(shape.gpus)) is None:
@@ -212,7 +212,7 @@ def _model_reason(state: State, task: Task, group: Group, at: float) -> Refusal 
 
 
 def _too_dear_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
-    """It finds room only where it counts for more than a quota has left, if anywhere."""
+    """Return the reason of a task that finds room only where its charge exceeds what a quota has left."""
     shape = group.line.shape
     closed = closed_by_model(task.tenant_usage, shape, state.index)
     found = choose(shape, state.index, state.order_for(shape.gpus), closed)
@@ -231,7 +231,7 @@ def _emit_nothing(_: Event) -> None:
 
 
 def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
-    """Which nodes are closed, missing or too full."""
+    """Return which nodes are closed, missing or too full."""
     shape = group.line.shape
     if shape.can_start(state.index) and choose(shape, state.index, state.order_for(shape.gpus)) is not None:
         return _turn_reason(state, task, group, at) or why_not(shape, state.index)
@@ -244,7 +244,7 @@ def _names(reason: Refusal | None, task: Task) -> bool:
 
 
 def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
-    """It would find room, and others go before it."""
+    """Return the refusal of a task that would find room but has others before it."""
     before = reservations_before(state, task, at) if state.reservations else ()
     if before:
         return no.ReservedFor(min(before, key=lambda reservation: reservation.task.key).task.id)
@@ -256,7 +256,7 @@ def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal |
 
 
 def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
-    """Groups of waiting tasks that compete with it for nodes, class or tenant quota; at most MOST_GROUPS are looked at."""
+    """Yield groups that compete with the task for nodes, class or tenant quota; at most MOST_GROUPS are considered."""
     groups = chain.from_iterable(line.groups.values() for line in state.queue.lines.values())
     for group in islice(groups, MOST_GROUPS):
         same_quota = group.class_index == task.class_index or group.tenant is task.tenant_usage
@@ -265,13 +265,13 @@ def _rivals(state: State, task: Task, shape: Shape) -> Iterator[Group]:
 
 
 def _first_of_all(state: State, task: Task, shape: Shape, at: float) -> Task | None:
-    """The first of all that compete with it, perhaps itself: the first of each group is known."""
+    """Return the first of all competing tasks, possibly the task itself; only the first of each group is compared."""
     tops = (group.top() for group in _rivals(state, task, shape))
     return min((top[2] for top in tops if top is not None), key=lambda other: sort_key(state, other, at), default=None)
 
 
 def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
-    """How many go before it; above MOST_COUNTED there may be more."""
+    """Count the tasks that go before; above MOST_COUNTED there may be more."""
     count = 0
     for group, before in _groups_ahead(state, task, shape, at):
         if before is None:
@@ -284,7 +284,7 @@ def _count_ahead(state: State, task: Task, shape: Shape, at: float) -> int:
 
 
 def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
-    """Those that go before it, the first of them first. For a few only."""
+    """Return the tasks that go before, in queue order. Suitable for small numbers only."""
     found = {
         other.id: other for group, before in _groups_ahead(state, task, shape, at) for other in _entries(group, before)
     }
@@ -294,7 +294,7 @@ def _ahead(state: State, task: Task, shape: Shape, at: float) -> list[Task]:
 def _groups_ahead(
     state: State, task: Task, shape: Shape, at: float
 ) -> Iterator[tuple[Group, tuple[float, TaskId] | None]]:
-    """Groups with tasks that go before it; with a key: only those with a smaller one do."""
+    """Yield groups with tasks that go before, and a key: only tasks with a smaller key do; None: all do."""
     *mine, key, number = sort_key(state, task, at)
     for group in _rivals(state, task, shape):
         top = group.top()
@@ -306,7 +306,7 @@ def _groups_ahead(
 
 
 def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task]:
-    """Tasks of a group, in no order, up to a key. Below an entry of a heap there are only larger ones, so none is visited."""
+    """Yield the tasks of a group below a key, in no order. Below a larger heap entry all are larger and are skipped."""
     heap, places = group.heap, [0]
     while places:
         place = places.pop()
@@ -322,7 +322,7 @@ def _entries(group: Group, before: tuple[float, TaskId] | None) -> Iterator[Task
 
 
 def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float, side: Side) -> float | None:
-    """When it starts if everything takes the given side of its estimate."""
+    """Return when a task starts if all tasks take the given side of their estimates; None: unknown."""
     if task.waits_for or task.held or not shape.eligible or len(ahead) > AHEAD:
         return None
     reservation = state.reservations.get(task.id)
@@ -342,11 +342,11 @@ def _starts(state: State, task: Task, shape: Shape, ahead: list[Task], at: float
 
 
 EstimateKind = tuple[str, str, Estimate]
-"""Tasks of one tenant and user with the same prediction."""
+"""Identifies tasks of one tenant and user with the same prediction."""
 
 
 def _ages(state: State, at: float) -> dict[EstimateKind, float]:
-    """How long tasks with a predicted run time have run, the oldest of each kind."""
+    """Return how long tasks with a predicted run time have run, the longest of each kind."""
     ages: dict[EstimateKind, float] = {}
     for task in islice(chain.from_iterable(tasks.values() for tasks in state.on_node.values()), WITNESSES):
         if isinstance(task.phase, Running) and task.estimate is not None and task.estimate.runs:
@@ -356,7 +356,7 @@ def _ages(state: State, at: float) -> dict[EstimateKind, float]:
 
 
 def _as_known_now(task: Task, revise: Revise | None, ages: dict[EstimateKind, float]) -> Task:
-    """A waiting task with the run time that would be predicted now; what its user said stays."""
+    """Return a waiting task with the run time that would be predicted now; an estimate given by the user is kept."""
     estimate = task.estimate
     if estimate is None or not estimate.runs or not isinstance(task.phase, Waiting):
         return task
@@ -375,7 +375,7 @@ def _as_known_now(task: Task, revise: Revise | None, ages: dict[EstimateKind, fl
 def _pretend(
     state: State, task: Task, shape: Shape, reservations: list[Reservation], at: float, side: Side
 ) -> list[Reservation]:
-    """The reservation a task would get behind those given before."""
+    """Return the reservation that a task would get behind the given ones; empty: none."""
     found = promise(state, task, shape, at, reservations, side)
     if found is None:
         return []
@@ -385,7 +385,7 @@ def _pretend(
 
 
 def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side: Side) -> float:
-    """When class and tenant have room for it, after those ahead of it there."""
+    """Return when class and tenant have quota for the task, after the tasks ahead of it there."""
     when = at
     usage, tenant = state.classes[task.class_index], task.tenant_usage
     if not tenant.can_pay(at):
@@ -405,7 +405,7 @@ def _quota_frees_at(state: State, task: Task, ahead: list[Task], at: float, side
 
 
 def _turn_at(counted: list[Task], queued: list[Task], used: int, limit: int, at: float, side: Side) -> float:
-    """When the last of the queued gets through a quota, if each goes through as soon as there is room for it."""
+    """Return when the last queued task gets quota, if each is admitted in order as soon as there is enough."""
     ends = []
     for other in counted:
         if holds_gpus(other.phase):

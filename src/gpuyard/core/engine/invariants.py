@@ -1,9 +1,10 @@
-"""One function that checks everything. It recomputes from the tasks what the books and the index say, from scratch.
+"""Checks of all invariants. They recompute usage and index from the tasks, from scratch.
 
-Safety: no GPU held twice, no share above the card, nothing placed on a closed node, books equal what is held, gangs whole.
-Progress (after a pass): nothing is stranded: no waiting task could be placed now, unless a reservation or somebody who
-stands before it at a quota holds it back, by name; no place is kept clear for nobody. No wake-up is missed: what the queue
-keeps as blocked is blocked when it is tried again. It is slow on purpose: it looks at every task and every card.
+Safety: no GPU is held twice, no shares exceed a GPU, nothing is placed on a closed node, usage equals what is held,
+gangs are complete. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
+reservation or a task before it at a quota, which can be named, holds it back; no place is reserved without need. No
+wake-up is missed: entries that the queue keeps as blocked are still blocked when tried again. The checks are slow on
+purpose: they visit every task and every GPU.
 """
 
 from collections import Counter
@@ -33,7 +34,7 @@ from gpuyard.core.placement.shape import Shape
 
 
 def check(state: State) -> None:
-    """Assert everything that must be so at any instant."""
+    """Assert everything that must hold at any instant."""
     _check_cards(state)
     _check_usage(state)
     _check_tasks(state)
@@ -43,7 +44,7 @@ def check(state: State) -> None:
 
 
 def check_quota_in_force(state: State) -> None:
-    """Assert that nobody is above a limit; true only while limits were not lowered below what ran."""
+    """Assert that no class or tenant exceeds a limit; valid only if limits were not lowered below usage."""
     for usage in state.classes:
         assert usage.used <= usage.limit, f"{usage.task_class} uses {usage.used}, its limit is {usage.limit}"
     for tenant in state.tenants.values():
@@ -153,7 +154,7 @@ def _check_usage(state: State) -> None:
 
 
 def _check_barriers(state: State) -> None:
-    """What is kept of barriers is what follows from the specifications of the open tasks."""
+    """Assert that the barriers match the specifications of the open tasks."""
     assert not state.awaited, f"tasks {list(state.awaited)} are awaited after their batch"
     for key, barrier in state.barriers.items():
         members = [state.tasks[TaskId(task)] for task in range(key[0], key[1] + 1) if task in state.tasks]
@@ -207,7 +208,7 @@ def _check_tasks(state: State) -> None:
 
 
 def _check_remains(state: State) -> None:
-    """What lost nodes may still run is of no attempt that counts as running, and parts thought to be over are known as such."""
+    """Assert that remains on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
     for node, left in state.remains.items():
         assert left, f"{node} is remembered for nothing it may still run"
         for task_id, number, origin in left:
@@ -240,7 +241,7 @@ def _check_reservations(state: State) -> None:
 
 
 def check_nothing_stranded(state: State) -> None:
-    """Assert that after a pass no waiting task could be placed, unless somebody before it is named who keeps it back."""
+    """Assert that after a pass no waiting task could be placed, unless a task before it keeps it back."""
     for reservation in state.reservations.values():
         assert reservation.victims or not reservation.claim, (
             f"a place is cleared for task {reservation.task.id}, which does not take it"
@@ -262,10 +263,10 @@ def check_nothing_stranded(state: State) -> None:
 
 
 def check_no_wakeup_missed(state: State) -> None:
-    """Assert that after a pass every blocked entry of the queue is still blocked when its best task is tried from scratch.
+    """Assert that after a pass every blocked entry is still blocked when its best task is tried again.
 
-    The best task of a line speaks for all of it, as in the pass. Budgets are spent by time alone, and without backfill
-    a task with a spent budget lets those behind it through; no wake-up is published for that.
+    The best task of a line represents the line, as in the pass. Budgets are spent by time alone, and without backfill a
+    task with a spent budget does not block those behind it; no wake-up is published for that.
     """
     if state.settings.backfill is Backfill.NONE and any(usage.tenant.budget for usage in state.tenants.values()):
         return
@@ -283,7 +284,7 @@ def check_no_wakeup_missed(state: State) -> None:
 
 
 def _first_of_line(context: Context, line: Line) -> list[Task]:
-    """The task of a line that is tried first, with the rank of its reservation if it has one."""
+    """Return the task of a line that is tried first, with the rank of its reservation if it has one."""
     state = context.state
     bests = [best_of(context, line, class_index) for class_index in (ONLINE, BATCH)]
     ranked = [((*best[0], best[1]), state.tasks[best[1]]) for best in bests if best is not None]
@@ -299,7 +300,7 @@ def _emit_nothing(event: Event) -> None:
 
 
 def check_guarantees(state: State) -> None:
-    """Assert that after a pass no task waits whose tenant's guarantee covers it, and that may stop enough others."""
+    """Assert that after a pass no task waits that its tenant's guarantee covers and that may preempt enough others."""
     if not (state.guarantees and state.may_preempt()):
         return
     for line in state.queue.lines.values():
@@ -317,7 +318,7 @@ def check_guarantees(state: State) -> None:
 
 
 def _may_claim(state: State, task: Task) -> bool:
-    """Whether nothing but room stops a task."""
+    """Whether a task lacks only room."""
     assert task.group is not None
     shape, usage, tenant = task.group.line.shape, state.classes[task.class_index], task.tenant_usage
     if tenant.model_limits or tenant.budget_left(state.now) <= 0 or not shape.can_start(state.index):
@@ -328,6 +329,7 @@ def _may_claim(state: State, task: Task) -> bool:
 
 
 def _could_start(state: State, task: Task) -> str:
+    """Return why a waiting task could start now; empty: it could not, or is held back for a valid reason."""
     assert task.group is not None
     line = task.group.line
     if line.blocked is not None and line.blocked.refusal is HeldBack:
@@ -347,7 +349,7 @@ def _could_start(state: State, task: Task) -> str:
             held |= reservation.device_groups
     in_class, in_tenant = _promised_before(state, task)
     if need and (usage.used + in_class + need > usage.limit or tenant.used + in_tenant + need > tenant.limit):
-        return ""  # what is left is promised to a task with a reservation
+        return ""  # the rest of the quota is reserved for another task
     if need and _kept_back_at_quota(state, task, mine):
         return ""
     closed = shape.above_quota(min(usage.limit - usage.used - in_class, tenant.limit - tenant.used - in_tenant))
@@ -363,7 +365,7 @@ def _could_start(state: State, task: Task) -> str:
 
 
 def _promised_before(state: State, task: Task) -> tuple[int, int]:
-    """How much of a task's class and tenant quota is promised to tasks with reservations that go before it."""
+    """Return how much of a task's class and tenant quota is reserved for tasks that go before it."""
     assert task.group is not None
     mine = sort_key(state, task, state.now)
     in_class = in_tenant = 0
@@ -385,7 +387,7 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
         usage, tenant = state.classes[other.class_index], other.tenant_usage
         in_class, in_tenant = _promised_before(state, other)
         if shape.need_milli > min(usage.limit, tenant.limit) or not _enough_nodes(state, shape):
-            continue  # it can never start as things are: nobody waits behind it
+            continue  # it can never start at present, so it blocks no other task
         over_class = usage.used + in_class + shape.need_milli > usage.limit
         over_tenant = tenant.used + in_tenant + shape.need_milli > tenant.limit or tenant.budget_left(state.now) <= 0
         if (over_class and other.class_index == task.class_index) or (over_tenant and tenant is task.tenant_usage):
@@ -396,7 +398,7 @@ def _kept_back_at_quota(state: State, task: Task, mine: tuple[int, float, float,
 
 
 def _enough_nodes(state: State, shape: Shape) -> bool:
-    """Whether a task could start if nothing ran: counted node by node, not looked up."""
+    """Whether a task could start on an empty cluster: counted node by node, without the index."""
     least = max(shape.gpus, 1 if shape.share else 0)
     fitting = {
         device_group.host.spec.id
@@ -407,7 +409,7 @@ def _enough_nodes(state: State, shape: Shape) -> bool:
 
 
 def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bool:
-    """Whether the one before is stopped by the tenant's limit on the only model either of them wants."""
+    """Whether the task before is stopped by the tenant's limit on the only model that both want."""
     models = other.spec.resources.models
     if len(models) != 1 or models != task.spec.resources.models or models[0] not in tenant.model_limits:
         return False
@@ -417,7 +419,7 @@ def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bo
 
 
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
-    """Without backfill: whether a task that goes before, and lacks nothing but room, wants one of the same nodes."""
+    """Without backfill: whether a waiting task that goes before wants one of the same nodes."""
     for other in state.tasks.values():
         if other.group is not None and other is not task and sort_key(state, other, state.now) < mine:
             theirs = Shape(other.group.line.shape.resources, other.group.line.shape.pin)

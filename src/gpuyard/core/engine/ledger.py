@@ -1,4 +1,4 @@
-"""The facts of one call: each is folded into the state as it is made, so that the next one is made from what is so."""
+"""The facts of one call. Each fact is folded into the state when it is emitted, so later decisions see its effect."""
 
 from gpuyard.core.domain.events import Event
 from gpuyard.core.engine.folds import fold
@@ -6,18 +6,18 @@ from gpuyard.core.engine.state import State
 
 
 class Ledger:
-    """A state, and the facts that the call under way has made of it so far."""
+    """A state, and the facts that the current call has emitted so far."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.facts: list[Event] = []
 
     def begin(self, now: float) -> None:
-        """A call begins; an instant before the last one counts as the last one."""
+        """Begin a call at `now`; an instant before the last one counts as the last one."""
         self.state.now = max(self.state.now, now)
         self.facts = []
 
     def emit(self, event: Event) -> None:
-        """This is so from now on."""
+        """Record a fact and apply it to the state."""
         fold(self.state, event)
         self.facts.append(event)

@@ -1,20 +1,21 @@
-"""Moves: a running task goes on elsewhere, on GPUs on which it is faster.
+"""Moves: a running task continues elsewhere, on GPUs on which it is faster.
 
-Those take part that say how fast they are on which GPU model, and save themselves when they are asked to stop
-(`checkpoint`). What is to grow is the sum, over all such tasks, of how fast each is, where 1 is the fastest model it names:
-every task counts the same, whatever its length, since nobody may know that. There are two ways:
+A task can be moved if it declares its speed per GPU model and can save its work when asked to stop (`checkpoint`). The
+objective is the sum of the speeds of all such tasks, where 1 is the fastest model a task names: every task has the same
+weight whatever its length, since lengths may be unknown. There are two kinds of moves:
 
-- **free**: faster GPUs are free. A pass has just been made, so nobody who waits can use them; nobody who was promised them is
-  delayed.
-- **exchange**: such tasks have them as lose less, together, in its place than it gains in theirs. They must not hold on to
-  their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in `preemption`).
+- **free**: faster GPUs are free. A pass has just been made, so no waiting task can use them; tasks with reservations
+  are not delayed.
+- **exchange**: the faster GPUs are held by tasks that together lose less in its place than it gains in theirs. They
+  must not hold their GPUs more strongly than it does (`policy.rank`), nor be young or stopped too often already (as in
+  `preemption`).
 
-A move costs every task that is stopped for it some work. It pays if the gain makes up for that by the time the task ends, as
-far as its estimate says. If nobody knows when, the task moves once it has lost as much by staying as the move costs, as one buys
-skis once the rent has reached their price. The sum grows with every move, so moves come to an end.
+A move costs every task that is stopped for it some work. It pays if the gain exceeds that cost by the expected end of
+the task. If the end is unknown, the task moves once it has lost as much by staying as the move costs (the ski rental
+rule). The sum grows with every move, so the moves terminate.
 
-To the books a move is a claim whose victim is the task itself: its new place is held until it is gone from the old one,
-and in an exchange the old one is held for those who made room.
+A move is recorded as a claim whose victim is the task itself: its new place is reserved until it has left the old one,
+and in an exchange the old place is reserved for the tasks that made room.
 """
 
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ MUCH = 1 << 60
 
 
 class Mover:
-    """Moves what is better off elsewhere."""
+    """Moves running tasks to faster GPUs."""
 
     def __init__(self, state: State, emit: Callable[[Event], None]) -> None:
         self.state = state
@@ -73,17 +74,17 @@ class Mover:
 
 
 class Move(NamedTuple):
-    """A task that goes on elsewhere, and who takes its place, if anybody does."""
+    """A task that continues elsewhere, and the tasks that take its place, if any."""
 
     gain: float
-    """By how much the sum of speeds grows."""
+    """Increase of the sum of speeds."""
     task: Task
     nodes: tuple[NodeId, ...]
     others: tuple[Task, ...] = ()
 
 
 def find_move(state: State, at: float) -> Move | None:
-    """The move that gains most for each of its GPUs, to a free place if there is one; among tasks that could gain most."""
+    """Return the move with the largest gain per GPU, free moves first; only the most promising tasks are considered."""
     slow = nlargest(state.settings.search_depth, _slow(state, at), key=lambda each: each.could_gain)
     ways = [free for each in slow if (free := each.to_free_gpus())]
     if not ways and state.settings.moves is Moves.EXCHANGE:
@@ -92,7 +93,7 @@ def find_move(state: State, at: float) -> Move | None:
 
 
 def _slow(state: State, at: float) -> "Iterator[_Slow]":
-    """Who would be faster somewhere, and could be stopped."""
+    """Yield the tasks that would be faster elsewhere and can be stopped."""
     for task_id, shape in state.movable.items():
         task = state.tasks[task_id]
         shape.refresh(state.index)
@@ -107,11 +108,11 @@ class _Slow:
     def __init__(self, state: State, task: Task, shape: Shape, at: float) -> None:
         self._state, self._task, self._shape, self._at = state, task, shape, at
         self._left = task.estimate.seconds - task.served_at(at) if task.estimate else 0.0
-        """Work it is thought to have left, in seconds at full speed; 0 or less: nobody knows."""
+        """Expected remaining work, in seconds at full speed; 0 or less: unknown."""
         self.could_gain = self._seconds(shape.tiers[0][0]) * (shape.tiers[0][0] - task.speed)
 
     def to_free_gpus(self) -> Move | None:
-        """To the fastest GPUs that are free, if that pays."""
+        """Return a move to the fastest free GPUs, if it pays."""
         shape, task = self._shape, self._task
         closed = self._closed()
         for speed, device_groups in self._faster():
@@ -122,7 +123,7 @@ class _Slow:
         return None
 
     def _room(self, closed: DeviceGroupMask) -> Placement | None:
-        """Free GPUs outside the closed device groups, on which it would delay nobody who was promised them."""
+        """Return free GPUs outside the closed device groups on which the task would not delay a reservation."""
         state, shape = self._state, self._shape
         order = state.order_for(shape.gpus)
         placement = choose(shape, state.index, order, closed, wherever=True)
@@ -132,7 +133,7 @@ class _Slow:
         return choose(shape, state.index, order, closed | away, wherever=True)
 
     def in_exchange(self) -> Move | None:
-        """The exchange that gains most, if one pays. Gangs take part in none."""
+        """Return the exchange with the largest gain, if one pays. Gangs are not exchanged."""
         state, task = self._state, self._task
         [part, *more] = _phase(task).placement.slices
         host = state.index.hosts[part.node]
@@ -151,7 +152,7 @@ class _Slow:
         return best
 
     def _worth_a_look(self) -> Iterator[tuple[float, DeviceGroup]]:
-        """Device groups where it is so much faster that an exchange would pay if nobody lost by it."""
+        """Yield device groups fast enough that an exchange would pay if the other tasks lost nothing."""
         state = self._state
         away = self._closed() | state.reserved_bays
         for speed, device_groups in self._faster():
@@ -166,10 +167,11 @@ class _Slow:
             yield speed, device_groups
 
     def _pays(self, gain: float, speed: float, stops: int = 1) -> bool:
+        """Whether a gain in speed exceeds the work lost by the stops."""
         return gain * self._seconds(speed) > STOP_COSTS * stops
 
     def _seconds(self, speed: float) -> float:
-        """How long the task goes on at its new speed; if nobody knows, how long it has been where it is."""
+        """Return how long the task continues at its new speed; if unknown, how long it has been in its place."""
         return self._left / speed if self._left > 0 else self._at - _phase(self._task).since
 
     def _closed(self) -> DeviceGroupMask:
@@ -178,14 +180,14 @@ class _Slow:
     def _who_makes_room(
         self, device_group: DeviceGroup, home: DeviceGroup, gain: float
     ) -> tuple[list[Task], float] | None:
-        """Who would make room in a device group and finds room in the place of our task, losing least; and how much that is."""
+        """Return the tasks of a device group that can swap with ours at the least loss, and that loss."""
         task = self._task
         need, free = (
             need_of(self._shape, device_group),
             Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
         )
         there = Amount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
-        if device_group.host is home.host:  # what they have of the node besides GPUs, they keep
+        if device_group.host is home.host:  # same node: the tasks keep their CPUs and memory
             need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
         chosen: list[Task] = []
         loss = 0.0
@@ -200,7 +202,7 @@ class _Slow:
         return (chosen, loss) if chosen and free.covers(need) else None
 
     def _others(self, device_group: DeviceGroup, home: DeviceGroup, gain: float) -> Iterator[tuple[float, Task]]:
-        """Tasks of a device group that could change places with ours and lose less than it gains, and what each loses."""
+        """Yield tasks of a device group that could swap with ours and lose less than it gains, and each loss."""
         state, at, rank = self._state, self._at, self._state.policy.rank
         for other in state.on_node[device_group.host.spec.id].values():
             shape = state.movable.get(other.id)

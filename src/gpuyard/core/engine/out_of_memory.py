@@ -1,8 +1,8 @@
-"""How much GPU memory a task asks for after it ran out of it.
+"""Compute the memory request of a task that ran out of GPU memory.
 
-Half as much again as it had, and at the most what the largest card has that it may use: a task that had whole cards needs
-larger ones, a task that had a share needs a larger share, up to a whole card. Who had all of the largest card is not tried
-again: it would end in the same way.
+The new request is one and a half times what the task had, at most the memory of the largest GPU it may use: a task that
+had whole GPUs needs larger ones, a task that had a share needs a larger share, up to a whole GPU. A task that had all
+of the largest GPU is not retried: it would fail again.
 """
 
 from math import ceil
@@ -17,13 +17,13 @@ MORE = 1.5
 
 
 def more_memory(state: State, ask: Resources, had: Placement) -> int | None:
-    """What to ask for on each GPU next, in MiB; none: there is no more to be had."""
+    """Return the GPU memory to request next on each GPU, in MiB; None: the task already had the maximum."""
     before, largest = _had_mib(state, had), _largest_mib(state, ask)
     return min(ceil(MORE * before), largest) if 0 < before < largest else None
 
 
 def _largest_mib(state: State, ask: Resources) -> int:
-    """What the largest cards have that it may use, on as many nodes as it needs."""
+    """Return the memory of the largest GPUs the task may use, available on as many nodes as it needs; 0: none."""
     index, shape = state.index, Shape(ask.with_gpu_memory(0))
     shape.refresh(index)
     among = shape.eligible
@@ -36,7 +36,7 @@ def _largest_mib(state: State, ask: Resources) -> int:
 
 
 def _had_mib(state: State, had: Placement) -> int:
-    """What an attempt had on the smallest of its cards."""
+    """Return the memory an attempt had on the smallest of its GPUs."""
     index = state.index
     cards = [
         part.gpu_memory_mib or index.hosts[part.node].device_group_of[gpu].gpu_memory_mib

@@ -1,20 +1,21 @@
-"""When an elastic pool grows and shrinks. Pure: the state, the instant, what was hired and the settings give the orders.
+"""When an elastic pool grows and shrinks. Pure: orders follow from state, instant, hired nodes and settings.
 
-It grows on queue pressure: tasks that wait although nothing but GPUs is missing, find no room as things are, and could
-run on a node of this kind. What they need is packed into the nodes that are on their way first; what is left over says
-how many more to ask for. A task that is held, backs off, waits for others or for its tenant's quota asks for nothing. A
-class has a part of the GPUs there are: where a task would not start on the nodes it asks for because that part is too
-small, so many are asked for that it is not, or none; and one that finds room and waits for others of its class asks only
-if it wants more than the whole part.
+The pool grows on queue pressure: tasks that wait although they lack only GPUs, find no room at present, and could run
+on a node of this kind. Their demand is packed into the nodes that are already on their way; the rest determines how
+many more to request. A task that is held, backs off, waits for other tasks or for its tenant's quota causes no
+pressure. A class has a part of the GPUs in the cluster: where that part is too small for a task to start on the
+requested nodes, enough nodes are requested to make it large enough, or none; and a task that finds room and waits for
+others of its class causes pressure only if it needs more than the whole part.
 
-It shrinks when nothing has run on a node for a while and nobody waits who could use it, the longest idle first, never
-below the least. A node goes only while it is empty: no task is ever stopped to save money.
+The pool shrinks when a node has been idle for a while and no waiting task could use it, longest idle first, never below
+the minimum. A node is given back only while it is empty: no task is ever stopped to save money.
 
-The packing counts GPUs, CPUs and host memory of each node; links between GPUs and rests of single cards are not looked
-at, so a pool may be one node short for a while, and asks again. Idle times are remembered by whoever asks (`idle_since`);
-when they are forgotten, nodes stay a little longer.
+The packing counts GPUs, CPUs and host memory of each node; it ignores links between GPUs and fractions of single GPUs,
+so a pool may be one node short for a while, and requests it later. The caller keeps the idle times (`idle_since`); if
+they are lost, nodes stay a little longer.
 
-As in Kubernetes' cluster-autoscaler (pressure by packing, ten minutes of idleness) and Slurm's power saving.
+The design follows Kubernetes' cluster-autoscaler (pressure by packing, ten minutes of idleness) and Slurm's power
+saving.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -38,7 +39,7 @@ from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.shape import Shape
 
 Room = tuple[int, int, int]
-"""Thousandths of GPUs, CPUs, MiB of memory: what is left of a node, or what a part of a task takes of one."""
+"""Thousandths of GPUs, CPUs, MiB of memory: what a node has left, or what a part of a task takes."""
 
 
 def pool_orders(
@@ -49,11 +50,11 @@ def pool_orders(
     hired: Sequence[PoolNode],
     idle_since: dict[NodeId, float],
 ) -> PoolActions:
-    """What to do about a pool of nodes that are like `kind`; `idle_since` is kept from one call to the next."""
+    """Return the orders for a pool of nodes like `kind`; `idle_since` is kept from one call to the next."""
     hosts = state.index.hosts
     coming, kept, failed = _sorted(now, settings, hired, hosts)
     rested = [node for node, since in failed if now >= since + settings.retry_seconds]
-    resting = len(failed) - len(rested)  # what failed is not asked for again at once
+    resting = len(failed) - len(rested)  # failed nodes are not requested again at once
     leaving = sum(it.state is PoolNodeState.LEAVING for it in hired)
     space = max(0, settings.max_nodes - len(coming) - len(kept) - resting - leaving)
     idle = _idle(state, now, kept, idle_since)
@@ -67,7 +68,7 @@ def pool_orders(
         )
         missing = max(_missing(state, kind, pressing, on_order, space), at_least - on_order)
         if pressing:
-            spare = [node for node in spare if not hosts[node].open]  # nobody could use those
+            spare = [node for node in spare if not hosts[node].open]  # no waiting task could use those
     boot = min(max(missing, settings.min_nodes - len(coming) - len(kept)), space)
     gone = [it.node for it in hired if it.state is PoolNodeState.GONE]
     times = [
@@ -88,7 +89,7 @@ def pool_orders(
 def _sorted(
     now: float, settings: PoolSettings, hired: Sequence[PoolNode], hosts: Container[NodeId]
 ) -> tuple[dict[NodeId, float], list[NodeId], list[tuple[NodeId, float]]]:
-    """Nodes on their way and since when, those in the yard, and those that failed and when."""
+    """Return nodes on their way and since when, nodes in the cluster, and nodes that failed and when."""
     coming: dict[NodeId, float] = {}
     kept: list[NodeId] = []
     failed: list[tuple[NodeId, float]] = []
@@ -107,7 +108,7 @@ def _sorted(
 
 
 def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[NodeId, float]) -> dict[NodeId, float]:
-    """Nodes on which nothing runs and since when, the longest idle first. One that somebody closed is idle, too."""
+    """Return nodes on which nothing runs and since when, longest idle first. A cordoned node counts as idle, too."""
     found: dict[NodeId, float] = {}
     for node in kept:
         if not state.on_node[node] and node not in state.remains and not state.index.hosts[node].lost:
@@ -132,8 +133,10 @@ def _names(kind: NodeId, count: int, taken: set[NodeId]) -> Iterator[NodeId]:
 def _pressing(
     state: State, now: float, settings: PoolSettings, kind: NodeSpec, pool: set[NodeId], most_more: int
 ) -> tuple[dict[int, int], int, float]:
-    """How many tasks of each line, by its number, wait for nodes of this kind, of how many more nodes their classes need
-    a part, and when the next task will have waited long enough.
+    """Return the pressure on the pool.
+
+    It consists of the number of tasks of each line, by its number, that wait for nodes of this kind; the number of
+    further nodes their classes need; and when the next task will have waited long enough.
     """
     pressing: dict[int, int] = {}
     wanted: dict[TenantId, int] = {}
@@ -164,7 +167,7 @@ def _pressing(
 
 
 def _nodes_for_class(state: State, class_index: int, need: int, gpus: int, choices: range) -> int | None:
-    """With how many more nodes a class may have so much besides what it has; none: with none of these numbers."""
+    """Return the number of further nodes with which a class may use `need` more; None: no choice suffices."""
     if not need or state.split.mode is not QuotaMode.STRICT:
         return 0
     needed = state.classes[class_index].used + need
@@ -178,19 +181,19 @@ def _nodes_for_class(state: State, class_index: int, need: int, gpus: int, choic
 
 
 def _unblocked(group: Group) -> list[Task]:
-    """Who waits in a group that is at no limit; tasks that go on only where they are do not wait for nodes."""
+    """Return the waiting tasks of a group that is not at a limit and not pinned to the nodes it was suspended on."""
     if group.blocked is not None or group.line.shape.pin:
         return []
     return list({id_: task for key, id_, task in group.heap if task.group is group and task.key == key}.values())
 
 
 def _tenant_may_use(tenant: TenantUsage, milli: int, now: float) -> bool:
-    """Whether a tenant may use so much more."""
+    """Whether a tenant may use `milli` more."""
     return tenant.fits(milli) and tenant.can_pay(now)
 
 
 def _could_use(state: State, shape: Shape, template: Index, most: int, pool: set[NodeId]) -> bool:
-    """Whether a node of the kind could ever hold a part of such a task, and pool and yard all of it."""
+    """Whether a node of the kind could hold a part of such a task, and pool and cluster together all of it."""
     if not _one_part(shape, template).eligible:
         return False
     if shape.nodes <= most:
@@ -200,20 +203,20 @@ def _could_use(state: State, shape: Shape, template: Index, most: int, pool: set
 
 
 def _one_part(shape: Shape, index: Index) -> Shape:
-    """What one node has to hold of a task."""
+    """Return the shape of the part of a task that runs on one node."""
     part = Shape(replace(shape.resources, nodes=1))
     part.refresh(index)
     return part
 
 
 def _has_room(state: State, shape: Shape) -> bool:
-    """Whether it would find room as things are: then it waits for its turn, not for a node."""
+    """Whether a task would find room at present: then it waits for its turn, not for a node."""
     shape.refresh(state.index)
     return choose(shape, state.index, state.order_for(shape.gpus)) is not None
 
 
 def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int, space: int) -> int:
-    """How many nodes to ask for, besides those that are coming."""
+    """Return how many nodes to request, besides those that are coming."""
     whole = (len(kind.gpus) * MILLI, kind.cpus, kind.memory_mib)
     bins: dict[Room, int] = {whole: coming}
     asked = 0
@@ -224,7 +227,8 @@ def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int
         there = len(groups_with_room(_one_part(line.shape, state.index), state.index)) if ask.nodes > 1 else 0
         holders = sum(nodes for room, nodes in bins.items() if _fitting(room, part))
         left = _put(bins, part, max(0, count * ask.nodes - there))
-        needed = max(-(-left // _fitting(whole, part)), ask.nodes - there - holders)  # parts of a gang sit apart
+        # the parts of a gang run on different nodes
+        needed = max(-(-left // _fitting(whole, part)), ask.nodes - there - holders)
         more = min(needed, space - asked)
         if more > 0:
             asked += more
@@ -234,18 +238,18 @@ def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int
 
 
 def _part(ask: Resources, kind: NodeSpec) -> Room:
-    """What one part of a task takes of a node."""
+    """Return what one part of a task takes of a node."""
     gpus = len(kind.gpus) * MILLI if ask.whole_nodes else milli_of(ask, kind.gpus[0].memory_mib if kind.gpus else 0)
     return gpus, ask.cpus, ask.memory_mib
 
 
 def _fitting(room: Room, part: Room) -> int:
-    """How many parts of this size fit; a part that takes nothing takes a node for itself."""
+    """Return how many parts of this size fit; a part that takes nothing counts as one per node."""
     return min((has // takes for has, takes in zip(room, part, strict=True) if takes), default=1)
 
 
 def _put(bins: dict[Room, int], part: Room, count: int) -> int:
-    """Put parts into the fullest nodes that hold them; how many are left over."""
+    """Put parts into the fullest nodes that can hold them; return how many are left over."""
     for room in sorted(bins):
         fit = _fitting(room, part)
         while count and fit and bins.get(room):

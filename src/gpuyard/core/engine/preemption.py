@@ -1,25 +1,27 @@
-"""Preemption: whom to stop so that a task that goes before them can start, losing as little work as possible.
+"""Preemption: choose tasks to stop so that a task that goes before them can start, at the least loss of work.
 
-Two rights to stop a running task, and it must have allowed it in both cases:
+A waiting task may stop a running task that allows preemption in two cases:
 
-- the policy ranks it weaker than the waiting task (`policy.rank`), unless ours borrows and the other's class does not;
-- the waiting task claims GPUs its class or tenant is guaranteed, and the running one uses more than its own (for a
-  tenant without a guarantee: more than none).
+- the policy ranks the running task weaker (`policy.rank`), unless the waiting task borrows and the other's class does
+  not;
+- the waiting task claims GPUs that are guaranteed to its class or tenant, and that of the running task exceeds its own
+  guarantee (for a tenant without a guarantee: more than 0).
 
-A task that a quota stops may take GPUs only from those the same quota counts: its own class, its own tenant.
+A task that a quota stops may take GPUs only from tasks that count against the same quota: its own class, its own
+tenant.
 
-What a stop costs is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed effort for
-one that is suspended or saves itself. On each node the weakest victims are taken until there is room, of equally weak ones
-the cheapest, then those that turned out not to be needed are spared. The node wins whose strongest victim is weakest; of
-equal ones the cheapest.
+The cost of a stop is counted in GPU-seconds: all the work done so far for a task that starts over, a fixed amount for
+one that is suspended or checkpointed. On each node the weakest victims are taken until there is room, among equally
+weak ones the cheapest; then victims that turned out to be unnecessary are spared. The node whose strongest victim is
+weakest is chosen; among equal ones the cheapest.
 
-Where ranks change in steps, all who run and allow to be stopped are kept in the order of their weakness. Going down that
-list, the first node on which enough of them were met is the most promising one; it is looked at closely, and the search
-ends when no further one can be better. The search looks closely at `search_depth` nodes.
+Where ranks change in steps, all preemptible running tasks are kept in a list, weakest first. The search goes down that
+list. The first node on which enough of them were found is the most promising; it is examined closely, and the search
+ends when no further node can be better. At most `search_depth` nodes are examined closely.
 
-Against thrashing: nobody is stopped before it ran `preemption_min_run_seconds`, nor more than `preemption_limit` times,
-and a victim never has the right to stop the one it was stopped for. While victims are being stopped, the place is
-held for the task they were stopped for, which asks for no further ones meanwhile.
+Against thrashing: a task is not stopped before it has run for `preemption_min_run_seconds`, nor more than
+`preemption_limit` times, and a victim never has the right to stop the task it was stopped for. While victims are being
+stopped, the place is reserved for the task they were stopped for, which requests no further victims meanwhile.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,11 +41,11 @@ from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 STOP_COSTS_SECONDS = {Preemption.SUSPEND: 10.0, Preemption.CHECKPOINT: 60.0}
-"""What a stop that keeps the work costs, on each of the task's GPUs."""
+"""Cost of a stop that keeps the work, in seconds on each of the task's GPUs."""
 
 
 class PreemptionPlan(NamedTuple):
-    """A way to make room: where, and at whose cost."""
+    """A way to make room: the nodes, the tasks to stop and the right to stop them."""
 
     nodes: tuple[NodeId, ...]
     victims: tuple[Task, ...]
@@ -51,7 +53,7 @@ class PreemptionPlan(NamedTuple):
 
 
 def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[PreemptionPlan | None, float | None]:
-    """The cheapest way to make room for a task; or none, and when to look again because somebody is too young."""
+    """Return the cheapest way to make room for a task; else None, and when to retry if a victim is too young."""
     rights = _Rights(state, task, shape, at)
     if not rights.any:
         return None, None
@@ -78,7 +80,7 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
 
 
 def preemptible_gpus(state: State, task: Task, node: NodeId, at: float) -> int:
-    """GPUs of a node that a waiting task could take from others at best: what stands in its way but for rank is not asked."""
+    """Return an upper bound of the GPUs of a node that a waiting task could take: only ranks are checked."""
     rank, in_steps, settings = state.policy.rank, state.policy.changes_at is not None, state.settings
     above = rank(task, at, settings) + state.policy.margin if rank else inf
     return sum(
@@ -92,14 +94,14 @@ def preemptible_gpus(state: State, task: Task, node: NodeId, at: float) -> int:
 
 
 def loss(victim: Task, at: float) -> float:
-    """GPU-seconds that stopping a task throws away."""
+    """Return the GPU-seconds that stopping a task wastes."""
     assert isinstance(victim.phase, Running)
     gpus = victim.phase.placement.charge_milli / MILLI
     return gpus * STOP_COSTS_SECONDS.get(victim.preemption, victim.served_at(at))
 
 
 class _UnderWay:
-    """Preemption that was decided and is not over: what claims will add to a class or tenant, and what victims give up."""
+    """Preemptions in progress: what claims will add to a class or tenant, and what victims release."""
 
     def __init__(self, state: State) -> None:
         self.claimed_by_class, self.lost_by_class = [0, 0], [0, 0]
@@ -107,7 +109,7 @@ class _UnderWay:
         self.lost_by_tenant: dict[TenantId, int] = {}
         for reservation in state.reservations.values():
             if not reservation.claim or isinstance(reservation.task.phase, Stopping):
-                continue  # nothing is stopped for it, or it is being moved and is charged already
+                continue  # not a claim, or the task is being moved and is already charged
             _add(self.claimed_by_class, self.claimed_by_tenant, reservation.task, reservation.need_milli)
             for victim in map(state.tasks.__getitem__, reservation.victims):
                 if holds_gpus(victim.phase):
@@ -128,15 +130,16 @@ class _Rights:
         policy = state.policy
         self._rank = policy.rank
         self._above = policy.rank(task, at, state.settings) + policy.margin if policy.rank else inf
-        """Weaker than this is who the policy lets it stop."""
+        """The policy lets the task stop running tasks with a rank above this."""
         self._ranks: dict[TaskId, float] = {}
         self._in_steps = policy.changes_at is not None
-        """Whether every running task knows its rank: it is then asked of many nodes whether anybody is weak enough."""
+        """Whether every running task stores its rank, so that many nodes can be searched for weak tasks cheaply."""
         self.retry_at: float | None = None
         need = shape.need_milli
         mine = state.classes[task.class_index]
         tenant = task.tenant_usage
         self._under_way = _UnderWay(state)
+        # claims in progress count as used, so that several waiting tasks do not claim the same guarantee
         held = mine.used + self._under_way.claimed_by_class[task.class_index]
         self._class_claim = state.reclaims and mine.limit > mine.guarantee and held + need <= mine.guarantee
         self._borrows = mine.limit > mine.guarantee and held + need > mine.guarantee
@@ -144,13 +147,13 @@ class _Rights:
         self.any = self._rank is not None or self._class_claim or self._tenant_claim
         left = left_for(task, state.classes)
         self.left_milli = left.least
-        """What the quotas have left, without anybody being stopped."""
+        """What the quotas have left without stopping a task."""
         self.class_missing = max(0, need - left.in_class)
         self.tenant_missing = max(0, need - left.in_tenant)
-        """What the victims have to give back to the quotas of class and tenant."""
+        """What the victims must release of the quotas of class and tenant."""
 
     def may_stop(self, victim: Task) -> bool:
-        """Whether a running task may be stopped for ours, and is old enough."""
+        """Whether a running task may be stopped for the waiting task and is old enough; else `retry_at` may be set."""
         phase, settings = victim.phase, self._state.settings
         if not isinstance(phase, Running) or victim.preemption is Preemption.NEVER:
             return False
@@ -167,15 +170,15 @@ class _Rights:
         return True
 
     def are_enough(self, victims: Iterable[Task]) -> bool:
-        """Whether the quotas have room once these are gone."""
+        """Whether the quotas have room once these victims have ended."""
         given_back = sum(victim.active.placement.charge_milli for victim in victims)
         return given_back >= max(self.class_missing, self.tenant_missing)
 
     def by_policy(self, victim: Task) -> bool:
-        """Whether the policy gives the right.
+        """Whether the policy gives the right to stop a task.
 
-        A class that borrows may not stop one that uses no more than its part, and a task that no guarantee covers may
-        not stop one of another tenant whose guarantee covers all it uses.
+        A class that borrows may not stop a task of a class that uses no more than its part, and a task without a
+        guarantee may not stop a task of another tenant whose guarantee covers all its usage.
         """
         part = self._state.classes[victim.class_index].guarantee
         other_class = victim.class_index != self._task.class_index
@@ -187,11 +190,11 @@ class _Rights:
 
     @property
     def by_rank(self) -> float | None:
-        """The rank that victims must be above, where nothing but their rank gives the right and all know theirs."""
+        """The rank that victims must exceed, if only their rank gives the right and is stored; else None."""
         return self._above if self._in_steps and not (self._class_claim or self._tenant_claim) else None
 
     def rank(self, victim: Task) -> float:
-        """How weakly a running task holds on to its GPUs; 0 where the policy does not say."""
+        """Return how weakly a running task holds its GPUs (higher: weaker); 0 if the policy has no ranks."""
         if self._rank is None:
             return 0.0
         if self._in_steps:
@@ -202,6 +205,7 @@ class _Rights:
         return found
 
     def _by_quota(self, victim: Task) -> bool:
+        """Whether a claim of the class or tenant gives the right to stop a task."""
         state = self._state
         other_class = victim.class_index != self._task.class_index
         part = state.classes[victim.class_index].guarantee
@@ -212,19 +216,19 @@ class _Rights:
         return False
 
     def _class_keeps(self, class_index: int) -> int:
-        """What a class uses, less what is being stopped for others already."""
+        """Return what a class uses, less what is already being stopped for others."""
         return self._state.classes[class_index].used - self._under_way.lost_by_class[class_index]
 
     def _tenant_keeps(self, usage: TenantUsage) -> int:
-        """What a tenant uses, less what is being stopped for others already."""
+        """Return what a tenant uses, less what is already being stopped for others."""
         return usage.used - self._under_way.lost_by_tenant.get(usage.id, 0)
 
     def _is_protected(self, theirs: TenantUsage, used: int) -> bool:
-        """Whether a tenant that uses so much is within its guarantee, and the waiting task is not within its tenant's."""
+        """Whether a tenant with usage `used` is within its guarantee, and the waiting task has no claim."""
         return theirs is not self._task.tenant_usage and not self._tenant_claim and used <= theirs.guarantee
 
     def still_hold(self, victims: Iterable[Task]) -> bool:
-        """Whether those claimed from stay at or above their part until the last of them is taken."""
+        """Whether the right to stop each victim still holds once the victims before it are taken."""
         state = self._state
         by_class = [self._class_keeps(class_index) for class_index in (ONLINE, BATCH)]
         by_tenant: dict[TenantId, int] = {}
@@ -249,7 +253,7 @@ class _Rights:
 def _candidates(
     state: State, shape: Shape, closed: DeviceGroupMask, rights: _Rights
 ) -> Iterator[tuple[float, DeviceGroup]]:
-    """Open device groups, one a node, that are not yet being cleared for somebody, and how weak the strongest victim is at best."""
+    """Yield open device groups, one per node, without a claim, and the best possible rank of the strongest victim."""
     for reservation in state.reservations.values():
         if reservation.claim:
             closed |= reservation.device_groups
@@ -277,22 +281,23 @@ def _emptiest_first(state: State, shape: Shape, wanted: DeviceGroupMask) -> Iter
 def _down_the_list(
     state: State, shape: Shape, wanted: DeviceGroupMask, above: float
 ) -> Iterator[tuple[float, DeviceGroup]]:
-    """Device groups in which enough who may be stopped hold GPUs, those of the weakest first."""
+    """Yield device groups in which enough preemptible tasks hold GPUs, those of the weakest tasks first."""
     seen: set[NodeId] = set()
-    if shape.nodes > 1:
+    if shape.nodes > 1:  # a gang may combine cleared nodes with nodes that need no victim
         for device_group in _emptiest_first(state, shape, wanted):
             if device_group.free < shape.gpus:
                 break
             seen.add(device_group.host.spec.id)
             yield inf, device_group
     hosts = state.index.hosts
+    # GPUs that each device group still lacks, counting the victims met so far
     short: dict[int, int] = {}
     for minus_rank, _, task in state.weak:
         if -minus_rank <= above:
             return
         phase, rank = task.phase, task.rank
         if type(phase) is not Running or rank != -minus_rank:
-            continue  # an entry of the past
+            continue  # a stale entry
         for part in phase.placement.slices:
             host = hosts[part.node]
             device_group = host.device_group_of[part.gpus[0]] if part.gpus else host.device_groups[0]
@@ -306,7 +311,7 @@ def _down_the_list(
 
 
 def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> bool:
-    """Whether a node will have the room that others are being stopped for, once they are gone."""
+    """Whether a node will have the room for a claim once its victims have ended."""
     victims = [state.tasks[victim] for victim in sorted(reservation.victims)]
     device_groups = [
         device_group
@@ -320,7 +325,7 @@ def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> boo
 
 
 def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
-    """The weakest victims that make room in one device group: none needed is an empty list, impossible is none at all."""
+    """Return the weakest victims that make room in a device group; empty: none is needed; None: it is impossible."""
     need, host = need_of(shape, device_group), device_group.host
     free = Amount(device_group.free, host.cpus_free, host.memory_free)
     if free.covers(need) and rights.are_enough(()):
@@ -343,7 +348,7 @@ def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rig
 
 
 def _free_without(device_group: DeviceGroup, victims: list[Task]) -> Amount:
-    """What a device group has free once these are gone; a shared card only if all who share it are among them."""
+    """Return what a device group has free once these victims end; a shared GPU only if all its tasks are victims."""
     host = device_group.host
     free = Amount(device_group.free, host.cpus_free, host.memory_free)
     sharing: dict[int, int] = {}

@@ -1,23 +1,24 @@
-"""The waiting queue: tasks that wait for GPUs, and the index from wake-ups to those that wait for them.
+"""The waiting queue: tasks that wait for GPUs, and the index from wake-ups to the entries that wait for them.
 
-Tasks of one shape fit or do not fit together, so they stand in one *line*. Within a line, the tasks of one tenant and
-class form a *group*, because quotas speak of tenants and classes.
+Tasks of one shape all fit or all do not fit, so they form one *line*. Within a line, the tasks of one tenant and class
+form a *group*, because quotas apply to tenants and classes.
 
-    line (shape, length of run) ──► heads: best task of each group that is not blocked, one heap a class
+    line (shape, length of run) ──► heads: best task of each group that is not blocked, one heap per class
       └── group (tenant, class) ──► heap of (key, task)
 
-An attempt that fails says by its wake-ups (`gpuyard.core.engine.wakeups`) which entry it blocks:
+If a task cannot be placed, its wake-ups (`gpuyard.core.engine.wakeups`) determine which entry is blocked:
 
     RoomOn, ReservationEnded   the line: none of its tasks finds room
     ClassQuota, ClassLimit     the tasks of one class in the line
-    TenantQuota                the group: the line goes on without it
+    TenantQuota                the group: the line continues without it
 
 A blocked entry is not tried again until one of its wake-ups is published. Entries that wait for a quota form a queue of
-their own: the first in it goes first, and those behind it wait while it does not fit, so that small tasks can not keep
-a large one waiting for ever. When the quota has room again only that first entry is asked.
+their own: the first entry goes first, and those behind it wait while it does not fit, so that small tasks cannot starve
+a large one. When the quota has room again, only that first entry is tried.
 
-The length of run is part of the line (in steps of eight) because a short task may pass a reservation where a long one
-may not. Heaps are cleaned lazily: an entry is valid while its task is still queued in that group under that key.
+The length of run is part of the line (in steps of a factor of eight) because a short task may be backfilled before a
+reservation where a long one may not. Heaps are cleaned lazily: an entry is valid while its task is still queued in that
+group under that key.
 """
 
 from collections.abc import Iterable, Iterator
@@ -42,17 +43,17 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.shape import Shape
 
 SLACK = 64
-"""How many stale entries a heap may hold before it is tidied."""
+"""Number of stale entries a heap may hold before it is cleaned."""
 
 Entry = tuple[float, TaskId, Task]
 Head = tuple[float, TaskId, "Group"]
-"""The best task of a group."""
+"""The best task of a group: key, task number, group."""
 ClassEntry = tuple[float, TaskId, "Line"]
-"""The best task of a class in a line that waits for the quota of the class."""
+"""The best task of a class in a line that waits for the quota of the class: key, task number, line."""
 
 LIMITS_CHANGED = Cause(Why.LIMITS_CHANGED)
 NOTHING = [None, None]
-"""No quota of a class was published."""
+"""Value of `Published.class_quota` when nothing was published."""
 
 
 class Group:
@@ -67,24 +68,24 @@ class Group:
         """ONLINE or BATCH."""
         self.heap: list[Entry] = []
         self.size = 0
-        """How many tasks wait in it; the heap may hold more entries, of tasks that left."""
+        """Number of waiting tasks; the heap may also hold entries of tasks that left."""
         self.listed: Entry | None = None
-        """The entry that stands for the group among the heads."""
+        """The entry that represents the group among the heads of its line."""
         self.blocked: Blocked | None = None
-        """A limit of its tenant stops it."""
+        """Set while a limit of the tenant stops the group."""
         self.limit = TOTAL
-        """Which one, while it is blocked."""
+        """The limit that stops the group, while it is blocked."""
 
     def __lt__(self, other: "Group") -> bool:
-        return False  # two entries for one task are equal, whichever comes first
+        return False  # entries for the same task are equal
 
     def tidy(self) -> None:
-        """Throw away the entries of tasks that left."""
+        """Remove the entries of tasks that left."""
         real = {entry[1]: entry for entry in self.heap if entry[2].group is self and entry[2].key == entry[0]}
         self.heap[:] = sorted(real.values())
 
     def top(self) -> Entry | None:
-        """The best task of the group."""
+        """Return the entry of the best task; None: the group is empty."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -96,7 +97,7 @@ class Group:
 
 
 class Line:
-    """Waiting tasks of one shape and about one length, all of which may be stopped for others, or none."""
+    """Waiting tasks of one shape and similar run time, all of them preemptible or none."""
 
     __slots__ = (
         "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "shape",
@@ -106,15 +107,15 @@ class Line:
         self.number = number
         self.shape = shape
         self.length = length
-        """About how long its tasks run, in steps of eight; below zero: unknown."""
+        """Approximate run time of its tasks, in steps of a factor of eight; negative: unknown."""
         self.blocked: Blocked | None = None
-        """None of its tasks finds room."""
+        """Set while none of its tasks finds room."""
         self.class_blocked: list[Blocked | None] = [None, None]
-        """The tasks of a class wait for its quota."""
+        """By class: set while the tasks of the class wait for its quota."""
         self.cause: Cause | None = None
-        """Why it was marked to be tried the last time."""
+        """Cause of the last mark or wake-up."""
         self.again_at = float("-inf")
-        """For when a timer is set to try it again; in the past: there is none."""
+        """Instant for which a timer is set to try the line again; in the past: no timer is set."""
         self.groups: dict[tuple[str, int], Group] = {}
         self.heads: tuple[list[Head], list[Head]] = ([], [])
 
@@ -122,7 +123,7 @@ class Line:
         return False
 
     def head(self, class_index: int) -> Head | None:
-        """The best task of a class whose tenant is not at a limit."""
+        """Return the best task of a class whose group is not blocked by a tenant limit."""
         heads = self.heads[class_index]
         while heads:
             entry = heads[0]
@@ -137,7 +138,7 @@ class Line:
                     and task.group is group
                     and group.blocked is None
                 ):
-                    return entry  # the usual case, without a call
+                    return entry  # fast path: the usual case, without a function call
             top = group.top()
             if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.blocked is None:
                 return entry
@@ -149,7 +150,7 @@ class Line:
         return None
 
     def list(self, group: Group, top: Entry) -> None:
-        """Let a group's best task stand for it."""
+        """Add the best task of a group to the heads."""
         if group.listed != top:
             group.listed = top
             heads = self.heads[group.class_index]
@@ -158,40 +159,40 @@ class Line:
                 heads[:] = sorted(self.tops(group.class_index))
 
     def tops(self, class_index: int) -> Iterator[Head]:
-        """The best task of every group of a class that is not blocked, in no order."""
+        """Yield the best task of every group of a class that is not blocked, in no particular order."""
         for group in self.groups.values():
             if group.class_index == class_index and group.blocked is None and (top := group.top()):
                 yield (top[0], top[1], group)
 
 
 class Queue:
-    """All lines, and the index from wake-ups to what waits for them."""
+    """All lines, and the index from wake-ups to the entries that wait for them."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[Resources, int, DeviceGroupMask, bool], Line] = {}
         self.by_number: dict[int, Line] = {}
         self.waiting = 0
         self.dirty: dict[int, Line] = {}
-        """Lines to be tried in the next pass, by number."""
+        """Lines to try in the next pass, by number."""
         self.published = Published()
-        # the index: entries by the wake-up they wait for; what is blocked for room waits for its device groups
+        # the index: entries by the wake-up they wait for; lines blocked for room are found by their device groups
         self.by_gpus: dict[int, dict[int, Line]] = {}
-        """All lines by the GPUs they want on one node: which of them could use a device group that has more room?"""
+        """All lines by the GPUs they need on one node, to find those that could use a device group that gained room."""
         self.for_reservation: dict[int, Line] = {}
         """ReservationEnded: lines by number."""
         self.for_class: tuple[list[ClassEntry], list[ClassEntry]] = ([], [])
-        """ClassQuota: lines, the first in order on top."""
+        """ClassQuota: heap of lines, first in order on top."""
         self.for_class_limit: tuple[dict[int, Line], dict[int, Line]] = ({}, {})
-        """ClassLimit: lines that want more than their class may ever use. Nothing waits behind them."""
+        """ClassLimit: lines that need more than their class may ever use. They do not block entries behind them."""
         self.for_tenant: dict[TenantId, dict[str, list[Head]]] = {}
-        """TenantQuota: groups by tenant and limit, the first in order on top."""
+        """TenantQuota: heap of groups by tenant and limit, first in order on top."""
         self._count = 0
         self._sweep_at = 256
 
     # --- tasks come and go ---------------------------------------------------------------------------------------
 
     def push(self, task: Task, resources: Resources, pin: DeviceGroupMask, seconds: float) -> Line:
-        """Queue a task under the key it has."""
+        """Add a task to the queue under its current key; return its line."""
         length = -1 if seconds == UNKNOWN else int(seconds).bit_length() // 3
         line_key = (resources, length, pin, task.preemption is Preemption.NEVER)
         line = self.lines.get(line_key)
@@ -208,7 +209,7 @@ class Queue:
         group = line.groups.get(group_key)
         if group is None:
             group = line.groups[group_key] = Group(line, task.tenant_usage, class_index)
-        elif group.tenant is not task.tenant_usage:  # the tenant was forgotten and came again
+        elif group.tenant is not task.tenant_usage:  # the tenant was removed and has returned
             group.tenant, group.blocked, group.listed = task.tenant_usage, None, None
         task.group = group
         group.size += 1
@@ -222,9 +223,9 @@ class Queue:
         return line
 
     def _line_up(self, group: Group, top: Entry) -> None:
-        """A group has a new best task: it takes its place among the heads, or where its group or line is blocked.
+        """Enter the new best task of a group among the heads, or where its group or class is blocked.
 
-        A new first entry at a quota is tried at once: it may want less than the one it overtook.
+        A new first entry at a quota is tried at once: it may need less than the entry it overtook.
         """
         line, class_index = group.line, group.class_index
         if group.blocked is not None:
@@ -241,7 +242,7 @@ class Queue:
                 self.published.class_quota[class_index] = Cause(Why.QUEUED, task=top[1])
 
     def remove(self, task: Task) -> None:
-        """Take a task out; its entries are cleaned when they come up."""
+        """Remove a task; its heap entries are cleaned when they reach the top."""
         group, task.group = task.group, None
         if group is not None:
             self.waiting -= 1
@@ -271,7 +272,7 @@ class Queue:
         self.published.room[group] = cause
 
     def preemptible_started(self, group: int, cause: Cause) -> None:
-        """Publish that a task which may be stopped for others began to run in a device group."""
+        """Publish that a preemptible task began to run in a device group."""
         self.published.preemptible[group] = cause
 
     def class_quota_freed(self, class_index: int, cause: Cause) -> None:
@@ -291,18 +292,18 @@ class Queue:
         self.published.reservations = cause
 
     def reservation_ended(self, cause: Cause) -> None:
-        """Publish ReservationEnded: all that is reserved less, quota included, may let others through."""
+        """Publish ReservationEnded: the room and the quota that are no longer reserved may admit other tasks."""
         self.order_changed(cause)
         self.quotas_changed(cause)
         self.wake_for_reservation(cause)
 
     def reservation_moved(self, cause: Cause) -> None:
-        """Publish that there may be more time or room beside a reservation than before."""
+        """Publish that there may be more time or room next to a reservation than before."""
         self.quotas_changed(cause, except_total=True)
         self.wake_for_reservation(cause)
 
     def quotas_changed(self, cause: Cause, *, except_total: bool = False) -> None:
-        """Publish every quota; `except_total`: of tenants only the limits on models, which keep tasks to some nodes."""
+        """Publish every quota; `except_total`: only tenant limits other than TOTAL, which depend on nodes."""
         if not except_total:
             self.published.class_quota = [cause, cause]
         for tenant, by_limit in self.for_tenant.items():
@@ -325,7 +326,7 @@ class Queue:
         self.quotas_changed(cause)
 
     def retry(self, lines: Iterable[Line], cause: Cause) -> None:
-        """Unblock lines, and what quotas block in them: they may have the right to stop other tasks now."""
+        """Unblock lines including their quota blocks: their tasks may have the right to preempt others now."""
         for line in lines:
             line.class_blocked = [None, None]
             for group in line.groups.values():
@@ -337,12 +338,12 @@ class Queue:
     # --- blocking and waking -----------------------------------------------------------------------------------------
 
     def mark(self, line: Line, cause: Cause) -> None:
-        """Try a line in the next pass."""
+        """Mark a line to be tried in the next pass."""
         line.cause = cause
         self.dirty[line.number] = line
 
     def block(self, line: Line, group: Group, blocked: Blocked) -> None:
-        """Enter what an attempt has blocked into the index, under the wake-ups that it names."""
+        """Block a line, class or group, as the first wake-up determines, and enter it into the index."""
         wakeup = blocked.wakeups[0]
         if isinstance(wakeup, RoomOn):
             self.block_line(line, blocked)
@@ -355,7 +356,7 @@ class Queue:
             self._block_for_class_limit(line, group.class_index, blocked)
 
     def block_line(self, line: Line, blocked: Blocked) -> None:
-        """No task of a line finds room."""
+        """Block a line: none of its tasks finds room."""
         line.blocked = blocked
         if RESERVATION_ENDED in blocked.wakeups:
             self.for_reservation[line.number] = line
@@ -382,7 +383,7 @@ class Queue:
         heappush(waiting, (top[0], top[1], group))
 
     def wake(self, line: Line, cause: Cause) -> None:
-        """A line may find room again."""
+        """Unblock a line that may find room again, and mark it to be tried."""
         line.blocked = None
         if self.for_reservation:
             self.for_reservation.pop(line.number, None)
@@ -390,17 +391,17 @@ class Queue:
         self.dirty[line.number] = line
 
     def wake_for_reservation(self, cause: Cause) -> None:
-        """Wake the lines that a reservation kept from room."""
+        """Wake the lines that a reservation keeps from room."""
         for number in sorted(self.for_reservation):
             self.wake(self.for_reservation[number], cause)
 
     def wake_behind(self, task: TaskId, cause: Cause) -> None:
-        """Wake the lines that a task kept from room."""
+        """Wake the lines that this task keeps from room."""
         for line in [line for line in self.for_reservation.values() if line.blocked and line.blocked.ahead == task]:
             self.wake(line, cause)
 
     def first_for_tenant(self, tenant: TenantId, limit: str) -> Head | None:
-        """The first group that waits for a limit of a tenant."""
+        """Return the first group that waits for a limit of a tenant; None: there is none."""
         waiting = self.for_tenant.get(tenant, {}).get(limit)
         while waiting:
             group = waiting[0][2]
@@ -412,7 +413,7 @@ class Queue:
             if is_here:
                 if top is None:
                     group.blocked = None
-                elif top[:2] > entry[:2]:
+                elif top[:2] > entry[:2]:  # re-enter under the later key; an earlier one was entered by `_line_up`
                     heappush(waiting, (top[0], top[1], group))
         if waiting is not None:
             del self.for_tenant[tenant][limit]
@@ -421,7 +422,7 @@ class Queue:
         return None
 
     def unblock_group(self, head: Head) -> Line:
-        """The first group that waits for a limit of its tenant counts again in its line."""
+        """Unblock the first group that waits for a limit of its tenant; return its line."""
         group = head[2]
         heappop(self.for_tenant[group.tenant.id][group.limit])
         group.blocked = None
@@ -437,7 +438,7 @@ class Queue:
         return line
 
     def first_for_class(self, class_index: int) -> ClassEntry | None:
-        """The first line that waits for the quota of a class."""
+        """Return the first line that waits for the quota of a class; None: there is none."""
         waiting = self.for_class[class_index]
         while waiting:
             entry = waiting[0]
@@ -450,12 +451,12 @@ class Queue:
             if blocked:
                 if head is None:
                     line.class_blocked[class_index] = None
-                elif head[:2] > entry[:2]:
+                elif head[:2] > entry[:2]:  # as in `first_for_tenant`
                     heappush(waiting, (head[0], head[1], line))
         return None
 
     def unblock_class(self, class_index: int) -> Line:
-        """The first line that waits for the quota of a class takes part again."""
+        """Unblock the first line that waits for the quota of a class, and return it."""
         line = heappop(self.for_class[class_index])[2]
         line.class_blocked[class_index] = None
         return line
@@ -463,12 +464,12 @@ class Queue:
     # --- forgetting --------------------------------------------------------------------------------------------------
 
     def forget_tenant(self, tenant: TenantId) -> None:
-        """A tenant with nothing in the queue is not known any more."""
+        """Remove a tenant that has nothing in the queue."""
         self.for_tenant.pop(tenant, None)
         self.published.tenant_quota.pop(tenant, None)
 
     def forget_empty(self) -> None:
-        """Drop lines without tasks, so that the memory of a cluster that saw a million shapes stays bounded."""
+        """Remove lines without tasks, so that memory stays bounded in a cluster that has seen a million shapes."""
         for line_key, line in list(self.lines.items()):
             if not any(group.top() for group in line.groups.values()):
                 del self.lines[line_key]

@@ -1,14 +1,15 @@
-"""Quota: who may use how much. Every GPU in use is booked to a class and to a tenant, in thousandths.
+"""Quota: limits of tenants and classes. Every GPU in use is charged to a class and to a tenant, in thousandths.
 
-`check_quota` is the rule: may a tenant and a class use so much more? `closed_by_model` is its second half, for limits that
-hold on some device groups only: on GPU models, and for tasks that count for more on some nodes than on others. Scheduling,
-reservations, advice and `explain` call these two. Preemption asks `left_for` for what may be taken; elastic pools project usage to
-nodes that are not there yet; a request above the own maximum of its tenant is refused at submission (`handlers/tasks.py`).
+`check_quota` is the rule: may a tenant and a class use this much more? `closed_by_model` complements it for limits that
+apply to some device groups only: limits on GPU models, and tasks that are charged more on some nodes than on others.
+Scheduling, reservations, advice and `explain` call these two. Preemption calls `left_for` to find what may be taken;
+elastic pools project usage to nodes that have not joined yet; a request above its tenant's own maximum is refused at
+submission (`handlers/tasks.py`).
 
-Each usage record has a *limit* (never above it when a placement is made) and a *guarantee* (what its owner can take back from
-others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each class; with
-borrowing it is a guarantee instead, and the limit is off; without a split there is neither. The two class parts always add up
-to all GPUs, so no GPU is left to nobody, at any size of the yard.
+Each usage record has a *limit* (never exceeded when a placement is made) and a *guarantee* (what its owner can reclaim
+from others that use more than theirs; a tenant without one has a guarantee of 0). A strict split is a limit on each
+class; with borrowing it is a guarantee instead, and there is no limit; without a split there is neither. The two class
+parts always add up to all GPUs, so every GPU belongs to a class, at any size of the cluster.
 """
 
 from collections.abc import Sequence
@@ -28,11 +29,11 @@ UNLIMITED = 1 << 62
 
 CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
 ONLINE, BATCH = 0, 1
-"""The index of each class in every pair that is kept by class."""
+"""Index of each class in every pair that is kept by class."""
 
 
 class ClassUsage:
-    """What one class uses and may use."""
+    """Usage, limit and guarantee of one class, in thousandths of a GPU."""
 
     __slots__ = ("guarantee", "limit", "task_class", "used")
 
@@ -43,12 +44,12 @@ class ClassUsage:
         self.guarantee = 0
 
     def fits(self, need_milli: int) -> bool:
-        """Whether it may use so much more."""
+        """Whether the class may use `need_milli` more."""
         return self.used + need_milli <= self.limit
 
 
 class TenantUsage:
-    """What one tenant uses, used, and may use."""
+    """Current and past usage, limits and guarantee of one tenant; GPUs in thousandths."""
 
     __slots__ = (
         "awaited",
@@ -68,18 +69,18 @@ class TenantUsage:
 
     def __init__(self, tenant: Tenant, at: float) -> None:
         self.given = False
-        """Somebody set its limits; else they are the default ones, and change with those."""
+        """Limits were set for this tenant; otherwise it has the default limits, and follows their changes."""
         self.open_tasks = 0
         self.used = 0
         self.used_by_model: dict[str, int] = {}
-        """Kept only for the models that have a limit."""
+        """Usage by GPU model; kept only for models that have a limit."""
         self.decayed_gpu_seconds = 0.0
-        """Decayed GPU-seconds, for fair share."""
+        """GPU-seconds used, exponentially decayed; for fair share."""
         self.spent_gpu_seconds = 0.0
-        """GPU-seconds of this budget period."""
+        """GPU-seconds used in the current budget period, up to `since`."""
         self.period_began = at
         self.awaited = 0.0
-        """The beginning of a period that somebody waits for already."""
+        """Beginning of a budget period that a task already waits for."""
         self.since = at
         self.set(tenant)
 
@@ -89,33 +90,33 @@ class TenantUsage:
         return self.tenant.id
 
     def set(self, tenant: Tenant) -> None:
-        """Take over new limits."""
+        """Set new limits."""
         self.tenant = tenant
         self.limit = UNLIMITED if tenant.max_gpus is None else tenant.max_gpus * MILLI
         self.guarantee = (tenant.guaranteed_gpus or 0) * MILLI
         self.model_limits = {model: limit * MILLI for model, limit in tenant.max_gpus_by_model}
 
     def fits(self, need_milli: int) -> bool:
-        """Whether it may use so much more, its budget aside."""
+        """Whether the tenant may use `need_milli` more, regardless of its budget."""
         return self.used + need_milli <= self.limit
 
     def can_pay(self, at: float) -> bool:
-        """Whether anything is left of its budget, if it has one."""
+        """Whether the budget is not used up; true if there is no budget."""
         return self.tenant.budget is None or self.budget_left(at) > 0
 
     def claims(self, need_milli: int) -> bool:
-        """Whether its guarantee covers so much more than it uses."""
+        """Whether the guarantee covers `need_milli` in addition to the present usage."""
         return 0 < need_milli <= self.guarantee - self.used
 
     def settle(self, at: float, half_life: float) -> None:
-        """Bring usage and spending up to now; called before `used` changes."""
+        """Bring decayed usage and spending up to `at`; must be called before `used` changes."""
         passed = at - self.since
         if passed <= 0:
             return
         self.since = at
         rate = self.used / MILLI
         fade = 2.0 ** (-passed / half_life)
-        # the integral of what runs, each second faded by its age
+        # integral of the usage over time, each second decayed by its age; 1.4427 is 1 / ln 2
         self.decayed_gpu_seconds = self.decayed_gpu_seconds * fade + rate * half_life * 1.4426950408889634 * (
             1.0 - fade
         )
@@ -123,6 +124,7 @@ class TenantUsage:
             self._spend(at, passed, rate, self.tenant.budget.period_seconds)
 
     def _spend(self, at: float, passed: float, rate: float, period: float) -> None:
+        """Add the usage of the last `passed` seconds; after the end of a period, only that of the new period."""
         if at < self.period_began + period:
             self.spent_gpu_seconds += rate * passed
             return
@@ -130,7 +132,7 @@ class TenantUsage:
         self.spent_gpu_seconds = rate * (at - self.period_began)
 
     def is_forgettable(self, at: float, half_life: float) -> bool:
-        """Whether nothing would change if it came again as a new tenant: nobody set it, nothing runs, hardly any use counts."""
+        """Whether the record can be deleted: default limits, no open tasks, negligible past usage."""
         if self.given or self.open_tasks:
             return False
         if self.tenant.budget is not None and self.budget_left(at) < self.tenant.budget.gpu_hours * 3600:
@@ -139,7 +141,7 @@ class TenantUsage:
         return faded < 1.0
 
     def budget_left(self, at: float) -> float:
-        """GPU-seconds it may still use in this period."""
+        """Return the GPU-seconds left in the current budget period; infinity: there is no budget."""
         budget = self.tenant.budget
         if budget is None:
             return float("inf")
@@ -149,14 +151,14 @@ class TenantUsage:
         return budget.gpu_hours * 3600 - self.spent_gpu_seconds - self.used / MILLI * max(0.0, at - self.since)
 
     def renews_at(self, at: float) -> float:
-        """When the next budget period begins."""
+        """Return when the next budget period begins."""
         assert self.tenant.budget is not None
         period = self.tenant.budget.period_seconds
         return self.period_began + ((at - self.period_began) // period + 1) * period
 
 
 class Charge(Protocol):
-    """A reservation, as far as quotas are concerned: what will be charged to whom once its task starts."""
+    """The part of a reservation that quotas need: what its task will be charged once it starts."""
 
     task: "Task"
     need_milli: int
@@ -170,12 +172,12 @@ class Remaining(NamedTuple):
 
     @property
     def least(self) -> int:
-        """What both of them have left."""
+        """The smaller of the two."""
         return min(self)
 
 
 def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Charge] = ()) -> Remaining:
-    """What class and tenant of a task have left, besides reservations that go before it."""
+    """Return what the quotas of a task's class and tenant have left after the given reservations."""
     usage, tenant = classes[task.class_index], task.tenant_usage
     in_class, in_tenant = usage.limit - usage.used, tenant.limit - tenant.used
     for charge in reserved:
@@ -187,7 +189,7 @@ def left_for(task: "Task", classes: Sequence[ClassUsage], reserved: Sequence[Cha
 
 
 def check_quota(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float) -> type[no.Refusal] | None:
-    """Whether class and tenant of a task may use so much more; if not, which refusal that is: the one that lasts longest."""
+    """Return the refusal if class or tenant may not use `need_milli` more (the most lasting one); None: they may."""
     if not need_milli:
         return None
     usage, tenant = classes[task.class_index], task.tenant_usage
@@ -205,7 +207,7 @@ def check_quota(task: "Task", need_milli: int, classes: Sequence[ClassUsage], at
 def refusal(
     kind: type[no.Refusal], task: "Task", need_milli: int, classes: Sequence[ClassUsage], at: float
 ) -> no.Refusal:
-    """A verdict in words, with the figures of now."""
+    """Build a refusal of this kind with the current figures."""
     usage, tenant, needed = classes[task.class_index], task.tenant_usage, need_milli / MILLI
     if kind is no.ClassQuotaTooSmall:
         return no.ClassQuotaTooSmall(usage.task_class, usage.limit // MILLI, needed)
@@ -221,7 +223,7 @@ def refusal(
 
 
 def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> DeviceGroupMask:
-    """Device groups of the GPU models of which a tenant may not use so many more."""
+    """Return the device groups of GPU models on which the tenant's limit does not admit the shape."""
     closed: DeviceGroupMask = 0
     for model, limit in tenant.model_limits.items():
         left = limit - tenant.used_by_model.get(model, 0)
@@ -235,7 +237,7 @@ def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> DeviceGr
 def is_at_limit(
     task: "Task", shape: Shape, need_milli: int, classes: Sequence[ClassUsage], index: Index, at: float
 ) -> bool:
-    """Whether a quota stops a task that needs so much, on any of the device groups it could use."""
+    """Whether a quota stops a task that needs `need_milli`, on any of the device groups it could use."""
     if not need_milli:
         return False
     if check_quota(task, need_milli, classes, at) is not None:
@@ -244,7 +246,7 @@ def is_at_limit(
 
 
 def set_parts(online: ClassUsage, batch: ClassUsage, split: Split, total_gpus: int) -> None:
-    """Divide the GPUs there are between the classes. A part that is all of them limits nothing: there are no others."""
+    """Divide the GPUs between the classes. A part that includes all GPUs is not a limit: there are no others."""
     if split.mode is QuotaMode.NONE:
         for usage in (online, batch):
             usage.guarantee = usage.limit = UNLIMITED

@@ -1,11 +1,11 @@
 """The scheduling pass: place what can be placed, in order, and leave the rest blocked.
 
-Only lines that a wake-up reached are looked at: a task joined, a node they could use gained room, their class or
-tenant gave something up, a reservation in their way ended. Their best tasks are tried from the highest rank down; each
-is placed, or stops others, or blocks its line, its class in the line, or its group until a wake-up that its refusal
-names. So a pass costs what changes, not what waits.
+A pass considers only lines that a wake-up reached: a task joined, a node they could use gained room, quota of their
+class or tenant was freed, a reservation that blocked them ended. Their best tasks are tried from the highest rank down;
+each is placed, or preempts others, or blocks its line, its class in the line, or its group until a wake-up that its
+refusal names. The cost of a pass therefore depends on what changed, not on the number of waiting tasks.
 
-    published wake-ups ──► lines to try ──► ready heap ──► attempt ──► place │ preempt │ block (and reserve)
+    published wake-ups ──► lines to try ──► ready heap ──► try_place ──► place │ preempt │ block (and reserve)
 """
 
 from heapq import heappop, heappush
@@ -45,7 +45,7 @@ RANKS_CHANGED = Cause(Why.QUEUE_CHANGED)
 
 
 class Pass:
-    """A pass over what may have changed since the last one."""
+    """A scheduling pass over everything that may have changed since the last one."""
 
     def __init__(self, state: State, emit: Emit, advisor: Advisor | None = None) -> None:
         self.state = state
@@ -54,7 +54,7 @@ class Pass:
         self.advisor = advisor
         self._emit = emit
         self._moment: Moment | None = None
-        """What was seen for questions of this pass, and holds still."""
+        """Cached features for the advisor's questions in this pass; None: nothing cached, or no longer valid."""
 
     def decide(self, at: float) -> None:
         """Place everything that can be placed, if a wake-up was published since the last pass."""
@@ -86,13 +86,13 @@ class Pass:
             self._unblock_tenants()
 
     def _settle(self) -> None:
-        """Try everything that takes part, in order, until nothing is left to try."""
+        """Try all candidates in order, until none is left."""
         if self.state.queue.published.reservations:
             self._reserve_for_next()
         self._drain()
 
     def _is_unsettled(self) -> bool:
-        """Whether what the pass did may let a task through that was stopped before."""
+        """Whether the pass so far may have unblocked a task that was blocked before."""
         published, context = self.state.queue.published, self.context
         dropped = bool(self.state.reservations) and actions.drop_stopped_by_quota(context)
         return (
@@ -104,6 +104,7 @@ class Pass:
         )
 
     def _drain(self) -> None:
+        """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
         self._push_dirty()
         keys_suffice = self.context.keys_suffice
         if not keys_suffice:
@@ -121,16 +122,16 @@ class Pass:
                 continue
             has_reservation = self._has_reservation(task, rank)
             if line.blocked is not None and not (has_reservation or self._may_claim(line, group)):
-                continue  # a task with reserved nodes may have room there though others of its line have none
+                continue  # a task with reserved nodes may have room there although the rest of its line has none
             if not has_reservation:
                 best = best_of(self.context, line, group.class_index)
                 if best != (rank, task, line, group):
                     if best is not None:
-                        heappush(ready, best)  # others were placed meanwhile: it ranks further back now
+                        heappush(ready, best)  # its rank dropped because others were placed meanwhile
                     continue
             self._try(task, line, group)
 
-    # --- which lines take part ---------------------------------------------------------------------------------------
+    # --- which lines are tried -----------------------------------------------------------------------------------------
 
     def _wake_for_room(self) -> None:
         """RoomOn: wake the lines that could use a device group that gained room."""
@@ -164,7 +165,7 @@ class Pass:
                 self._wake_preemptors(device_group, cause)
 
     def _wake_for_preemptible(self) -> None:
-        """Wake the lines that could take from a task that runs only now."""
+        """Wake the lines that could preempt a task that has just started to run."""
         state, queue = self.state, self.state.queue
         preemptible, queue.published.preemptible = queue.published.preemptible, {}
         for number, cause in preemptible.items():
@@ -173,7 +174,7 @@ class Pass:
                 self._wake_preemptors(device_group, cause)
 
     def _wake_preemptors(self, device_group: DeviceGroup, cause: Cause) -> None:
-        """A device group has too little free for some lines: with what they may take from others there it may do."""
+        """Wake lines for which the free GPUs of a device group plus the preemptible ones there may suffice."""
         state = self.state
         queue, node = state.queue, device_group.host.spec.id
         if node not in state.preemptible:
@@ -188,7 +189,7 @@ class Pass:
                         and any(
                             (head := line.head(class_index)) is not None
                             and (
-                                gpus <= free  # it lacks CPUs, memory or a share of a card
+                                gpus <= free  # it lacks CPUs, memory or a share of a GPU
                                 or gpus - free <= preemptible_gpus(state, state.tasks[head[1]], node, self.context.at)
                             )
                             for class_index in CLASS_INDEXES
@@ -197,7 +198,7 @@ class Pass:
                         queue.wake(line, cause)
 
     def _wake_for_ranks(self) -> None:
-        """Where ranks change with usage, so may who goes before whom: all that wait for their turn are asked again."""
+        """Where ranks change with usage, the order may have changed: wake all lines that wait for their turn."""
         state, queue = self.state, self.state.queue
         queue.quotas_changed(RANKS_CHANGED)
         guarantees = queue.published.guarantees and state.may_preempt()
@@ -208,7 +209,7 @@ class Pass:
         actions.renew_reservations(self.context)
 
     def _unblock_tenants(self) -> None:
-        """TenantQuota: let groups take part again whose tenants have room for them, the first of each tenant first."""
+        """TenantQuota: unblock the groups whose tenants have quota for them, the first of each tenant first."""
         queue = self.state.queue
         freed, queue.published.tenant_quota = queue.published.tenant_quota, {}
         for tenant, cause in freed.items():
@@ -233,7 +234,7 @@ class Pass:
         return not tenant.fits(shape.need_milli)
 
     def _reserve_for_next(self) -> None:
-        """ReservationEnded: the next task in order gets a reservation before others are tried."""
+        """ReservationEnded: make a reservation for the next task in order before other tasks are tried."""
         state, queue = self.state, self.state.queue
         cause, queue.published.reservations = queue.published.reservations, None
         assert cause is not None
@@ -244,6 +245,7 @@ class Pass:
         self._push_dirty()
 
     def _push_dirty(self) -> None:
+        """Add the best tasks of all marked lines to the candidates."""
         queue = self.state.queue
         while queue.dirty:
             dirty, queue.dirty = queue.dirty, {}
@@ -253,23 +255,24 @@ class Pass:
                     self._push(line, BATCH)
 
     def _push_reserved(self) -> None:
-        """Where ranks change with usage, a task with a reservation takes part with the rank of the reservation."""
+        """Where ranks change with usage, add tasks with a reservation under the rank of the reservation."""
         for reservation in self.state.reservations.values():
             group = reservation.task.group
             if group is not None and not reservation.claim and group.blocked is None and group.line.blocked is None:
                 heappush(self.ready, (reservation.sort_key[:3], reservation.task.id, group.line, group))
 
     def _has_reservation(self, task: TaskId, rank: Any) -> bool:
+        """Whether a task is a candidate under the rank of its reservation."""
         reservation = self.state.reservations.get(task)
         return reservation is not None and reservation.sort_key[:3] == rank
 
     def _may_claim(self, line: Line, group: Group) -> bool:
-        """Whether a guarantee may give the tasks of a group the right to stop others, which the rest of its line has not."""
+        """Whether a guarantee may let the tasks of a group preempt others although the rest of the line may not."""
         state = self.state
         return state.guarantees and group.tenant.claims(line.shape.need_milli) and state.may_preempt()
 
     def _push(self, line: Line, class_index: int) -> None:
-        """Let the best task of a line and class take part in the pass."""
+        """Add the best task of a line and class to the candidates of the pass."""
         if line.class_blocked[class_index] is not None:
             return
         if not self.context.keys_suffice:
@@ -287,7 +290,7 @@ class Pass:
         heappush(self.ready, (head[0], head[1], line, head[2]))
 
     def _blocks_class_at_once(self, line: Line, task_id: TaskId, group: Group) -> bool:
-        """Block a line whose class is at its limit without trying it; whether that was done."""
+        """Block a line whose class is at its limit without trying it; return whether that was done."""
         state, shape, task = self.state, line.shape, self.state.tasks[task_id]
         refusal = check_quota(task, shape.need_milli, state.classes, self.context.at)
         if refusal is not ClassQuotaFull or not shape.can_start(state.index) or state.may_preempt():
@@ -300,7 +303,7 @@ class Pass:
     # --- one task ----------------------------------------------------------------------------------------------------
 
     def _try_first_of_a_class(self) -> bool:
-        """ClassQuota: try the first task that waits for the quota of a class, if it goes before all that take part."""
+        """ClassQuota: try the first task that waits for a class quota, if it precedes all candidates."""
         queue, published = self.state.queue, self.state.queue.published
         for class_index in CLASS_INDEXES:
             cause = published.class_quota[class_index]
@@ -311,7 +314,7 @@ class Pass:
                 continue
             waiting = queue.for_class[class_index]
             if self.ready and waiting and waiting[0] > self.ready[0]:
-                continue  # all that wait for the quota go behind a task that takes part
+                continue  # a candidate precedes everything that waits for the quota
             first = first_for_class(self.context, class_index)
             if first is None or not self.state.classes[class_index].fits(first[2].shape.need_milli):
                 published.class_quota[class_index] = None
@@ -324,7 +327,7 @@ class Pass:
         return False
 
     def _unblock_all(self, class_index: int, cause: Cause) -> None:
-        """Where ranks change with every placement, all lines that wait for the quota of a class take part again."""
+        """Where ranks change with every placement, unblock all lines that wait for the quota of a class."""
         queue = self.state.queue
         queue.published.class_quota[class_index] = None
         while queue.first_for_class(class_index) is not None:
@@ -334,7 +337,7 @@ class Pass:
                 self._push(line, class_index)
 
     def _try(self, task_id: TaskId, line: Line, group: Group) -> None:
-        """Place a task, or stop others for it, or block it until a wake-up that its refusal names."""
+        """Place a task, or preempt others for it, or block it until a wake-up that its refusal names."""
         state, context = self.state, self.context
         task = state.tasks.get(task_id)
         class_index = group.class_index
@@ -352,13 +355,14 @@ class Pass:
             return
         assert type(found) is Blocked
         if found is NO_ROOM and not (state.preemptible or context.depth or state.reservations):
-            line.blocked = found  # the usual case: nothing can be done for it
+            line.blocked = found  # the usual case: neither preemption nor a reservation is possible
         elif found.preemption_helps and state.preemptible and actions.preempt(context, task, line.shape, line):
             self._push(line, class_index)
         else:
             self._block(task, line, group, found)
 
     def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
+        """Place a task, or ask the advisor first if the task is advised."""
         state, context = self.state, self.context
         if self.advisor is not None and is_advised(state, task):
             self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, line.shape, placement)))
@@ -369,7 +373,7 @@ class Pass:
             self._reserve_for_next()
 
     def _block(self, task: Task, line: Line, group: Group, blocked: Blocked) -> None:
-        """Enter a task that was not placed into the index, with or without a reservation."""
+        """Record a task that was not placed in the queue's index, with or without a reservation."""
         queue, context = self.state.queue, self.context
         queue.block(line, group, blocked)
         where = blocked.wakeups[0]
@@ -386,12 +390,12 @@ class Pass:
             for wakeup in blocked.wakeups:
                 if isinstance(wakeup, At):
                     self.state.timers.add_budgets(wakeup.instant)
-            self._push(line, group.class_index)  # the line goes on without the group
+            self._push(line, group.class_index)  # the line continues without the group
 
     # --- advice ------------------------------------------------------------------------------------------------------
 
     def _place_as_advised(self, first: Candidate) -> None:
-        """Place the first task, or do what the advisor finds better."""
+        """Place the first task, or follow the advisor's choice."""
         state, context, choice = self.state, self.context, first
         assert self.advisor is not None
         before = reservations_before(state, first.task, context.at) if state.reservations else []
@@ -411,7 +415,7 @@ class Pass:
             self._reserve_for_next()
 
     def _hold_back(self, first: Candidate) -> None:
-        """Let a line wait for better device groups, and ask again after a while."""
+        """Let a line wait for better device groups, and set a timer to try it again."""
         line, at = first.line, self.context.at
         if line.again_at <= at:
             line.again_at = at + PATIENCE
@@ -419,7 +423,7 @@ class Pass:
         self.state.queue.block_line(line, held_back(better_than(first), line.again_at))
 
     def _tell(self, event: Event) -> None:
-        """With an advisor: an event changes what the next question sees."""
+        """With an advisor: emit an event and update or discard the cached features."""
         self._emit(event)
         if type(event) is TaskPlaced and self._moment is not None:
             self._moment.hear_of(event.placement)

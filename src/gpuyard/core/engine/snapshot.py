@@ -1,8 +1,10 @@
-"""The state as a plain document, and back. Readable JSON, nothing derived in it, byte for byte the same for the same facts.
+"""Write the state as a plain document, and read it back.
 
-What can be computed from the rest (the queue, the index's sets, timers) is left out and built again. Device group numbers and the
-order of everything are kept, so an engine that goes on from a snapshot goes on from exactly the same state. It asks all
-that wait again, so it may promise anew or use a right to stop others that came with time.
+The document is readable JSON, without derived data, and byte for byte the same for the same facts.
+
+Derived data (the queue, the sets of the index, timers) is left out and rebuilt. Device group numbers and the order of
+everything are kept, so an engine that loads a snapshot continues from exactly the same state. It tries all waiting
+tasks again, so it may make new reservations, or use a right to preempt that has arisen with time.
 """
 
 from typing import Any
@@ -41,7 +43,7 @@ FORMAT = 1
 
 
 class RemainsRow(msgspec.Struct, omit_defaults=True):
-    """What a node may still run of an attempt that is over."""
+    """Resources that an ended attempt may still use on a node."""
 
     task: TaskId
     attempt: int
@@ -63,14 +65,14 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     health: dict[str, GpuHealth] = {}
     remains: tuple[RemainsRow, ...] = ()
     models: tuple[tuple[ModelKey, int], ...] = ()
-    """Cards, as bits, by the model of the last task on them; a node of several kinds of cards may have one twice."""
+    """GPUs, as a bit mask, by model of the last task on them; a node with several GPU models may list one twice."""
     away: bool = False
     back_by: float | None = None
     agent: tuple[str, str] = ("", "")
 
 
 class TenantRow(msgspec.Struct, omit_defaults=True):
-    """A tenant, with what it used."""
+    """A tenant, with its past usage."""
 
     tenant: Tenant
     usage: float
@@ -116,7 +118,7 @@ class ReservationRow(msgspec.Struct, omit_defaults=True):
 
 
 class SnapshotDocument(msgspec.Struct):
-    """All of it."""
+    """The complete snapshot."""
 
     format: int
     yard: str
@@ -139,7 +141,7 @@ class SnapshotDocument(msgspec.Struct):
 
 
 def dump(state: State) -> dict[str, Any]:
-    """The state as a document of plain values."""
+    """Return the state as a document of plain values."""
     document = SnapshotDocument(
         FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
         nodes=[
@@ -191,7 +193,7 @@ def _row(task: Task) -> TaskRow:
 
 
 def load(plain: dict[str, Any]) -> State:
-    """The state a document describes."""
+    """Return the state that a document describes; raise JournalDamaged if it is invalid or inconsistent."""
     try:
         document = msgspec.convert(plain, SnapshotDocument, str_keys=True)
     except msgspec.ValidationError as error:

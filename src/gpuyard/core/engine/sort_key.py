@@ -1,10 +1,11 @@
-"""Who goes before whom: the sort key of the queue. Smaller goes first.
+"""The sort key that orders the queue. Smaller keys go first.
 
-A sort key is (borrowing, tenant's key, key, number). The first item is 1 for every task of a class that uses all of its
-part, while borrowing is allowed: what the other class is entitled to is borrowed only when nobody there wants it. It
-is the same for all tasks of a class, so within a class borrowing changes no order. The second is -1 for a task that its
-tenant's guarantee still covers, which goes before all that no guarantee covers; else it is the policy's, and 0 for
-policies that do not look at tenants. The number breaks ties, so no two are alike.
+A sort key is (borrowing, tenant key, key, number). The first item is 1 for every task of a class that uses all of its
+part, while borrowing is allowed: GPUs the other class is entitled to are borrowed only when no task there wants them.
+It is the same for all tasks of a class, so borrowing does not change the order within a class. The second item is -1
+for a task that its tenant's guarantee still covers, which therefore goes before all tasks without such a guarantee;
+otherwise the policy sets it, and it is 0 for policies that ignore tenants. The number breaks ties, so all keys are
+different.
 """
 
 from gpuyard.core.domain.tenant import QuotaMode
@@ -16,18 +17,18 @@ from gpuyard.core.engine.task import Task
 SortKey = tuple[int, float, float, TaskId]
 
 GUARANTEED = -1.0
-"""The tenant's key of a task that its tenant's guarantee covers."""
+"""Tenant key of a task that its tenant's guarantee covers."""
 
 
 def sort_key(state: State, task: Task, at: float) -> SortKey:
-    """A waiting task's place among all."""
+    """Return the sort key of a waiting task."""
     borrowing = is_borrowing(state, task.class_index)
     need = task.group.line.shape.need_milli if task.group is not None else 0
     return (borrowing, key_of_tenant(state, task.tenant_usage, need, at), task.key, task.id)
 
 
 def key_of_tenant(state: State, usage: TenantUsage, need_milli: int, at: float) -> float:
-    """What a tenant contributes to the sort key of a task that needs so much."""
+    """Return the tenant's item of the sort key for a task that needs `need_milli`."""
     if state.guarantees and usage.claims(need_milli):
         return GUARANTEED
     tenant_key = state.policy.tenant_key
@@ -35,6 +36,6 @@ def key_of_tenant(state: State, usage: TenantUsage, need_milli: int, at: float) 
 
 
 def is_borrowing(state: State, class_index: int) -> int:
-    """1 if whatever a class uses from now on is borrowed."""
+    """Return 1 if all further usage of a class is borrowed, else 0."""
     usage = state.classes[class_index]
     return int(state.split.mode is QuotaMode.BORROW and usage.used >= usage.guarantee)

@@ -1,8 +1,8 @@
-"""State: everything that is so, as books. It never decides, and only facts change it: `folds` says how each one does.
+"""State: tasks, nodes, usage and reservations. It makes no decisions; only facts change it (see `folds`).
 
-Besides the books themselves it keeps what follows from them (the queue, the index, the timers, the nodes that gained
-room), so that the next pass knows where to look. Nothing here depends on anything but facts and the instants they were
-recorded at.
+Besides the primary data it keeps derived structures (the queue, the placement index, the timers, the device groups that
+gained room), so that the next scheduling pass knows where to look. The state depends only on facts and the instants at
+which they were recorded.
 """
 
 from bisect import bisect_left
@@ -42,30 +42,31 @@ from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 DEFAULT_TENANT = TenantId("default")
-"""Its limits are those of every tenant nobody has set."""
+"""The tenant whose limits apply to every tenant without limits of its own."""
 
 PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED, Why.EXCHANGED)
 MOVING = (Why.MOVED, Why.EXCHANGED)
 LOOK_FOR_FASTER_SECONDS = 60.0
-"""After so long it is seen whether a task that has started would be faster elsewhere; then whenever it has run twice as long."""
+"""Seconds after its start at which a task is checked for a move to faster GPUs; then each time its run time doubles."""
 
 ANY = -1
 
 
 class Left(NamedTuple):
-    """What a node may still have of an attempt that is over for us."""
+    """Resources that an attempt may still use on a node although the scheduler counts the attempt as ended."""
 
     part: Slice
     ran: bool = False
-    """All of the attempt ran there when its node was lost: it can be taken back."""
+    """The whole attempt ran on this node when the node was lost, so the attempt can be recovered."""
     wanted: Slice | None = None
-    """All that it holds, as its node says, where some of that counts as taken by others: it gets it when they end."""
+    """Everything the attempt holds according to its node, if part of it is booked for other tasks; None: nothing is
+    missing. The attempt is given the rest when those tasks end."""
     found: bool = False
-    """Its node has told of it, and the journal does not know it."""
+    """The node reported the attempt, and the journal does not contain it."""
 
 
 class Reservation:
-    """A reservation in force: nodes that are promised to a waiting task."""
+    """Nodes that are reserved for a waiting task."""
 
     __slots__ = (
         "borrowed",
@@ -92,95 +93,96 @@ class Reservation:
         self.tenant_key = event.tenant_key
         self.device_groups: DeviceGroupMask = 0
         self.need_milli = shape.need_milli
-        """What it will count for in quotas."""
+        """Quota that the task will be charged on the reserved nodes, in thousandths of a GPU."""
         self.victims: set[TaskId] = set()
-        """Tasks being stopped for a claim."""
+        """Tasks that are being stopped for this reservation, if it is a claim."""
 
     @property
     def sort_key(self) -> tuple[int, float, float, TaskId]:
-        """Whom it goes before: as it was when the promise was made, whatever has been used since."""
+        """Place in the queue order, as of when the reservation was made; later usage does not change it."""
         return (int(self.borrowed), self.tenant_key, self.task.key, self.task.id)
 
 
 class State:
-    """Everything that is so."""
+    """The complete state of the scheduler."""
 
     def __init__(self) -> None:
         self.yard = ""
         self.now = 0.0
-        """The instant of the last fact; time never runs backwards."""
+        """Instant of the last fact; it never decreases."""
         self.epoch = 0
-        """Which scheduler's word counts."""
+        """Number of the scheduler that is in charge; agents reject orders of earlier epochs."""
         self.origin = 0
-        """Drawn at random by that scheduler: attempts it places carry it."""
+        """Random number drawn by that scheduler; attempts that it places carry it."""
         self.origins: dict[int, None] = {}
-        """Of all schedulers of this journal, the newest last: what carries another one was never placed by this yard."""
+        """Origins of all schedulers of this journal, newest last. An attempt with another origin was not placed by this
+        cluster."""
         self.offline_after_seconds = 0.0
-        """After how long it counts a node as lost, as it has told the nodes."""
+        """Seconds without contact after which a node counts as lost, as the scheduler has told the nodes."""
         self.patient_until = 0.0
-        """No node counts as lost before this instant: the last scheduler said it would be back."""
+        """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
         self.settings = Settings()
         self.policy: Policy = POLICIES[self.settings.policy]
         self.split = Split()
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}
         self.active = 0
-        """How many of them have an attempt: all others wait."""
+        """Number of tasks with an attempt; all other open tasks wait."""
         self.last_task = TaskId(0)
         self.gaps: list[tuple[TaskId, TaskId]] = []
-        """Numbers, first and last, of tasks that nodes have heard of and this journal has not."""
+        """Ranges (first, last) of task numbers that nodes have reported and this journal does not contain."""
         self.barriers: dict[Prerequisite, Barrier] = {}
-        """Ranges of tasks that others wait for, until all of them have ended."""
+        """Ranges of tasks that other tasks wait for; removed once all tasks of the range have ended."""
         self.awaited: dict[TaskId, list[Barrier]] = {}
-        """Barriers of a batch by tasks of the same batch that come later."""
+        """Barriers by tasks of the same batch that are submitted later."""
         self.ended: dict[TaskId, TaskStatus] = {}
         self.ended_order: deque[TaskId] = deque()
         self.tenants: dict[TenantId, TenantUsage] = {}
         self.default_tenant = Tenant(DEFAULT_TENANT)
         self.classes = (ClassUsage(CLASSES[ONLINE]), ClassUsage(CLASSES[BATCH]))
         self.reservations: dict[TaskId, Reservation] = {}
-        # what follows from the above, kept up to date
+        # derived from the above, kept up to date
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
         """Tasks with an attempt on a node."""
         self.remains: dict[NodeId, dict[AttemptRef, Left]] = {}
-        """What nodes that were lost may still run, though it is over for us: taken there, and charged to nobody."""
+        """Attempts counted as ended that may still run on a node: their resources stay taken, charged to no tenant."""
         self.strays: dict[TaskId, int] = {}
-        """Of which tasks nodes that are not lost run attempts that the journal does not know, and how many."""
+        """Number of attempts unknown to the journal, by task, that run on nodes which are not lost."""
         self.agents: dict[NodeId, tuple[str, str]] = {}
-        """Which agent speaks for a node, and since which start of its machine, where the node has said so."""
+        """Agent instance and boot ID of a node, where the node has reported them."""
         self.back_by: dict[NodeId, float] = {}
-        """Nodes whose agents were stopped on purpose, and by when they are expected back."""
+        """Nodes whose agents were stopped on purpose, and the instant by which each is expected back."""
         self.reserved_bays: DeviceGroupMask = 0
         self.preemptible: dict[NodeId, int] = {}
-        """How many tasks on a node allow to be stopped for others; nodes with none are not in it."""
+        """Number of preemptible tasks on each node; nodes without any are absent."""
         self.weak: list[tuple[float, TaskId, Task]] = []
-        """Under a policy whose ranks change in steps: who may be stopped, the weakest first, by rank with a minus. Some of
-        the entries are of tasks that run no longer, or have another rank now."""
+        """Preemptible tasks as (-rank, number, task), weakest first; only for policies whose ranks change in steps.
+        Some entries are stale: the task has ended or has another rank now."""
         self.movable: dict[TaskId, Shape] = {}
-        """Running tasks that say how fast they are where, and may be stopped to go on elsewhere."""
+        """Running tasks that declare their speed per GPU model and can be checkpointed and moved."""
         self.restless = False
-        """One of them has started, or has run for long enough to be looked at again."""
+        """A movable task has started, or is due for another check for faster GPUs."""
         self.timers = Timers()
-        """Instants at which something has to be looked at."""
+        """Instants at which something has to be checked."""
         self.reclaims = False
-        """Somebody has a guarantee to claim."""
+        """Tenants or classes have guarantees that they can reclaim from others."""
         self.guarantees = False
-        """A tenant has a guarantee."""
+        """At least one tenant has a guarantee."""
         self.demand = Demand()
-        """What the open tasks ask for."""
+        """Total demand of the open tasks."""
         self.orders: dict[int, NodeOrder] = {}
-        """In which order the score tries room, by GPUs wanted; under ANY, what is the same for all."""
+        """Order in which the score tries nodes, by number of GPUs requested; under ANY, one valid for all numbers."""
 
     # tasks
 
     def count_demand(self, ask: Resources, by: int) -> None:
-        """A task came or went; when many did, the score has to think again."""
+        """Add the demand of a task (`by` -1: remove it); if demand changed much, discard the node orders."""
         if self.demand.count(ask, by):
             self.orders.clear()
 
     def requeue(self, task: Task, at: float) -> None:
-        """A task stands elsewhere now: in the queue, or among those that others may stop."""
+        """Update the position of a task whose key or rank has changed: in the queue, or among the running tasks."""
         if task.group is not None:
             self.leave_queue(task)
             self.enqueue(task, at)
@@ -192,7 +194,7 @@ class State:
     # attempts
 
     def watch(self, task: Task, at: float) -> None:
-        """A run begins: note when it has to be looked at."""
+        """Set the timers for a run that begins: timeout, rank change, check for faster GPUs."""
         if task.spec.timeout_seconds is not None:
             self.timers.add_task(at + task.spec.timeout_seconds - task.attempt_seconds, task.id)
         if self.policy.changes_at is not None:
@@ -201,7 +203,7 @@ class State:
             self._watch_speed(task, at)
 
     def _watch_speed(self, task: Task, at: float) -> None:
-        """A task that says how fast it is where may be moved, if it saves itself and its size does not depend on the node."""
+        """Mark a task as movable if it declares speeds, can checkpoint, and its size does not depend on the node."""
         ask = task.spec.resources
         if task.preemption is Preemption.CHECKPOINT and ask.gpus and not ask.whole_nodes:
             self.movable[task.id] = Shape(ask)
@@ -209,7 +211,7 @@ class State:
             self.timers.add_task(at + LOOK_FOR_FASTER_SECONDS, task.id)
 
     def watch_rank(self, task: Task, at: float) -> None:
-        """Note how weakly a running task holds on to its GPUs, and when that changes."""
+        """Update the rank of a running task and set a timer for its next change."""
         policy = self.policy
         assert policy.rank is not None
         assert policy.changes_at is not None
@@ -221,7 +223,7 @@ class State:
             self.timers.add_task(changes_at, task.id)
 
     def presumed_on(self, node: NodeId) -> list[AttemptRef]:
-        """Everything a node may still run, though it is over for us."""
+        """Return the attempts that a node may still run although the scheduler counts them as ended."""
         parts = [
             AttemptRef(task.id, task.attempts, task.origin)
             for task in self.on_node[node].values()
@@ -230,14 +232,14 @@ class State:
         return [*self.remains.get(node, ()), *parts]
 
     def count_preemptible(self, placement: Placement, sign: int) -> None:
-        """A task that allows to be stopped for others came to its nodes, or left them."""
+        """Count a preemptible task on its nodes (`sign` 1) or remove it from them (-1)."""
         for node in placement.nodes:
             self.preemptible[node] = self.preemptible.get(node, 0) + sign
             if not self.preemptible[node]:
                 del self.preemptible[node]
 
     def is_preemptible(self, task: Task) -> bool:
-        """Whether a task runs, allows to be stopped for others, and was not stopped too often."""
+        """Whether a task runs, allows preemption, and has not reached the preemption limit."""
         return (
             isinstance(task.phase, Running)
             and task.preemption is not Preemption.NEVER
@@ -245,7 +247,7 @@ class State:
         )
 
     def _list_weak(self, task: Task) -> None:
-        """Note a running task among those that may be stopped. Entries of others that left are thrown away now and then."""
+        """Insert a running task into `weak`. Stale entries are removed when the list has grown too long."""
         entry = (-task.rank, task.id, task)
         place = bisect_left(self.weak, entry)
         if place == len(self.weak) or self.weak[place] != entry:
@@ -256,19 +258,19 @@ class State:
                 )
 
     def note_victim(self, task: Task, cause: Cause) -> None:
-        """A task is being stopped; if it is for another's sake, that one waits for it."""
+        """If a task is being preempted for a task with a reservation, record it as a victim of the reservation."""
         if cause.why in PREEMPTING and cause.task in self.reservations:
             self.reservations[cause.task].victims.add(task.id)
 
     def unnote_victim(self, task: Task) -> None:
-        """It is not being stopped any more, or is gone."""
+        """Remove a task from the victims of all reservations: it has ended, or is no longer being stopped."""
         for reservation in self.reservations.values():
             reservation.victims.discard(task.id)
 
-    # booking
+    # usage and charges
 
     def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
-        """Charge a placement to its class and tenant, or give the charge back."""
+        """Charge a placement to its class and tenant; a negative charge is a refund."""
         self.classes[task.class_index].used += charge
         usage = task.tenant_usage
         if usage.since != at:
@@ -286,19 +288,19 @@ class State:
                     usage.used_by_model[model] = usage.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
-        """What an attempt held is free, and not charged any more."""
+        """Free the resources of an attempt and refund its charge."""
         cause = Cause(Why.GPUS_FREED, task=task.id)
         self.index.give(placement, keep_memory=keep_memory)
         self.free(placement, cause)
         self.uncharge(task, placement, at, cause)
 
     def uncharge(self, task: Task, placement: Placement, at: float, cause: Cause) -> None:
-        """A charge is given back: class and tenant have more of their quotas left."""
+        """Refund the charge of a placement and publish that quotas of its class and tenant were freed."""
         self.charge(task, placement, -placement.charge_milli, at)
         self.quotas_freed(task, cause)
 
     def quotas_freed(self, task: Task, cause: Cause) -> None:
-        """Publish that the quotas of a task's class and tenant may let others through."""
+        """Publish that the quotas of a task's class and tenant may admit other tasks."""
         queue = self.queue
         queue.class_quota_freed(task.class_index, cause)
         if task.spec.tenant in queue.for_tenant:
@@ -313,7 +315,7 @@ class State:
                 self.queue.room_gained(device_group.number, cause)
 
     def _take_wanted(self, node: NodeId) -> None:
-        """What is free now on a node may be in use by attempts that it had when it came: they come before all others."""
+        """Assign freed resources of a node to the unknown attempts that use them; these precede all waiting tasks."""
         for what, left in self.remains[node].items():
             if left.wanted is not None:
                 self.index.give(Placement((left.part,)))
@@ -323,7 +325,7 @@ class State:
         self.place_reservations()
 
     def usage_of(self, tenant: TenantId) -> TenantUsage:
-        """A tenant's book; a tenant nobody has set gets one with the default limits."""
+        """Return the usage record of a tenant; a tenant without one gets one with the default limits."""
         usage = self.tenants.get(tenant)
         if usage is None:
             self._forget_tenants()
@@ -331,7 +333,7 @@ class State:
         return usage
 
     def _forget_tenants(self) -> None:
-        """For every tenant that comes two are looked at, in turn, so that those nobody needs any more leave in the end."""
+        """Check two tenants, in turn, for each new one, so that tenants no longer needed are removed eventually."""
         for name in list(islice(self.tenants, 2)):
             usage = self.tenants.pop(name)
             if not usage.is_forgettable(self.now, self.settings.fair_share_half_life_seconds):
@@ -344,7 +346,7 @@ class State:
     # the queue
 
     def enqueue(self, task: Task, at: float) -> None:
-        """Put a task into the queue if nothing but GPUs is missing."""
+        """Put a task into the queue if it lacks nothing but GPUs; otherwise do nothing."""
         if task.held or task.waits_for or task.group is not None:
             return
         phase = task.phase
@@ -369,7 +371,7 @@ class State:
             self._consider(line, task, cause)
 
     def _consider(self, line: Line, task: Task, cause: Cause) -> None:
-        """A task joined a blocked line: it may still stop others, or go before those that the line waits for."""
+        """Handle a task that joins a blocked line: it may preempt others, or precede the tasks the line waits for."""
         head = line.head(task.class_index)
         first = head is not None and head[1] == task.id
         may_stop = self.may_preempt() and (
@@ -383,6 +385,7 @@ class State:
         if may_stop or goes_before:
             self.queue.wake(line, cause)
         elif self.settings.backfill in (Backfill.EASY, Backfill.CONSERVATIVE) and needs_reservation(line.shape):
+            # the task may qualify for a reservation, possibly in place of a task behind it
             room = (
                 self.settings.backfill is Backfill.CONSERVATIVE and len(self.reservations) < self.settings.reservations
             )
@@ -393,22 +396,25 @@ class State:
                 self.queue.order_changed(cause)
 
     def may_preempt(self) -> bool:
-        """Whether anything waiting could stop anything running."""
+        """Whether any waiting task could preempt a running one."""
         if not self.preemptible or not self.settings.preemption:
             return False
         return self.policy.rank is not None or self.reclaims
 
     def keys_suffice(self) -> bool:
-        """Whether a task's key alone says who goes first: no borrowing, no guarantees, and the policy ranks no tenants."""
+        """Whether a task's key alone determines the order: no borrowing, no guarantees, no tenant keys."""
         return self.policy.tenant_key is None and self.split.mode is not QuotaMode.BORROW and not self.guarantees
 
     def stops_soon(self, placement: Placement, cause: Cause) -> None:
-        """Publish that a task will leave its nodes sooner than expected: there may be time before a reserved start."""
+        """Publish that a task leaves its nodes earlier than expected: there may be time before a reserved start."""
         if self.reserved_bays and self.reserved_bays & self.index.device_groups_of(placement.nodes):
             self.queue.reservation_moved(cause)
 
     def _asks(self, task: Task) -> tuple[Resources, DeviceGroupMask]:
-        """What a waiting task needs; a suspended one as many cards of the same kind, on the nodes where its memory is."""
+        """Return what a waiting task needs, and the device groups it is pinned to (0: none).
+
+        A suspended task needs the same number of GPUs of the same kind, on the nodes that hold its memory.
+        """
         ask, phase = task.spec.resources, task.phase
         if not isinstance(phase, Suspended):
             return ask, 0
@@ -422,7 +428,7 @@ class State:
         return Resources(gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link), pin
 
     def stray_began(self, number: TaskId) -> None:
-        """A node runs an attempt of a task that is not known here: the task does not start beside it."""
+        """Count an unknown attempt of a task on a node; the task itself does not start while that attempt runs."""
         self.strays[number] = self.strays.get(number, 0) + 1
         task = self.tasks.get(number)
         if task is not None and isinstance(task.phase, Waiting):
@@ -430,7 +436,7 @@ class State:
             self.end_reservation(number)
 
     def stray_ended(self, number: TaskId) -> None:
-        """One of them is over, or its node is lost."""
+        """Remove an unknown attempt of a task: it has ended, or its node is lost."""
         self.strays[number] -= 1
         if not self.strays[number]:
             del self.strays[number]
@@ -439,7 +445,7 @@ class State:
                 self.enqueue(task, self.now)
 
     def leave_queue(self, task: Task) -> None:
-        """A task does not wait in the queue any more, if it did."""
+        """Remove a task from the queue, if it is in it."""
         if task.group is not None:
             self.queue.remove(task)
             if self.settings.backfill is Backfill.NONE:
@@ -448,13 +454,13 @@ class State:
     # reservations
 
     def reserve(self, task: Task, event: fact.ReservationMade, at: float) -> None:
-        """Enter a reservation."""
+        """Record a reservation."""
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
         before = self.reservations.get(event.task)
         reservation = self.reservations[event.task] = Reservation(task, shape, event, at)
         if before is not None and before.claim and event.claim:
-            reservation.victims = before.victims  # the same reservation, only its sort key changed
-        elif isinstance(task.phase, Stopping):  # it is being moved, and in an exchange another has to go first
+            reservation.victims = before.victims  # same reservation, only its sort key has changed
+        elif isinstance(task.phase, Stopping):  # it is being moved; in an exchange, another task must leave first
             reservation.victims = {task.id}
             if task.phase.cause.task is not None:
                 reservation.victims.add(task.phase.cause.task)
@@ -468,19 +474,19 @@ class State:
             self.leave_queue(task)
 
     def end_reservation(self, task: TaskId) -> None:
-        """Nothing is promised to a task any more, if anything was."""
+        """Remove the reservation of a task, if it has one."""
         if self.reservations.pop(task, None) is not None:
             self._unite_reservations()
             self.queue.reservation_ended(Cause(Why.RESERVATION_ENDED, task=task))
 
     def place_reservations(self) -> None:
-        """Nodes changed: look up anew where the promised ones are."""
+        """Recompute the device groups of all reservations after nodes changed."""
         for reservation in self.reservations.values():
             self._place_reservation(reservation)
         self._unite_reservations()
 
     def _place_reservation(self, reservation: Reservation) -> None:
-        """Look up where promised nodes are, and what the task will count for there."""
+        """Compute the device groups of a reservation, and what its task is charged there."""
         reservation.shape.refresh(self.index)
         reservation.device_groups = self.index.device_groups_of(reservation.nodes)
         reservation.need_milli = reservation.shape.need_on(reservation.nodes, self.index)
@@ -490,15 +496,15 @@ class State:
         for reservation in self.reservations.values():
             self.reserved_bays |= reservation.device_groups
 
-    # the yard
+    # the whole cluster
 
     def note_guarantees(self) -> None:
-        """See whether anybody has GPUs to claim back."""
+        """Determine whether any tenant or class has GPUs to reclaim."""
         self.guarantees = any(usage.guarantee for usage in self.tenants.values())
         self.reclaims = self.guarantees or self.split.mode is QuotaMode.BORROW
 
     def divide(self) -> None:
-        """Give each class its part of the GPUs there are now."""
+        """Divide the GPUs that are up between the classes."""
         set_parts(*self.classes, self.split, self.index.gpus_up)
         self.queue.order_changed(LIMITS_CHANGED)
         self.queue.quotas_changed(LIMITS_CHANGED)
@@ -507,16 +513,16 @@ class State:
             self.doubt_claims()
 
     def doubt_claims(self) -> None:
-        """Who is guaranteed how much has changed: a task that waits may have the right to stop others now."""
+        """Retry all lines after guarantees changed: a waiting task may have the right to preempt others now."""
         if self.may_preempt():
             self.queue.retry(self.queue.lines.values(), LIMITS_CHANGED)
 
     def was_ours(self, task: TaskId) -> bool:
-        """Whether this journal has, or had, a task of this number."""
+        """Whether this journal contains, or contained, a task with this number."""
         return task <= self.last_task and not any(first <= task <= last for first, last in self.gaps)
 
     def order_for(self, gpus: int) -> NodeOrder:
-        """In which order the score tries room for a task that wants so many GPUs on a node."""
+        """Return the order in which the score tries nodes for a task that requests `gpus` GPUs on a node."""
         order = self.orders.get(gpus)
         if order is None:
             order = self.orders.get(ANY) or SCORES[self.settings.score](gpus, self.index, self.demand)
@@ -527,10 +533,10 @@ class State:
 
 
 def needs_reservation(shape: Shape) -> bool:
-    """Whether others could keep such a task waiting by taking what is freed piece by piece."""
+    """Whether other tasks could starve a task of this shape by taking freed GPUs one at a time."""
     return not (shape.plain and shape.gpus == 1)
 
 
 def holds_gpus(phase: Phase) -> bool:
-    """Whether GPUs are booked for a task in this phase."""
+    """Whether a task in this phase is charged for GPUs."""
     return isinstance(phase, HOLDING) and not (isinstance(phase, Stopping) and not phase.holds_gpus)

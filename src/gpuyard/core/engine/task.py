@@ -1,4 +1,4 @@
-"""What the engine remembers of one task that is not over."""
+"""The engine's record of one open task."""
 
 from typing import TYPE_CHECKING, Literal
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from gpuyard.core.engine.queue import Group
 
 Side = Literal["low", "likely", "high", "said"]
-"""Of an estimate: soonest, likely, latest; and latest with no guess for a task that has outrun it."""
+"""Side of an estimate: soonest, likely, latest; `said` is latest without a guess for a task that has outrun its
+estimate."""
 
 UNKNOWN = float("inf")
-"""The length of a run nobody has an idea of."""
+"""Length of a run that is not known."""
 
 
 class Task:
@@ -62,59 +63,60 @@ class Task:
         self.id = task
         self.spec = spec
         self.tenant_usage = usage
-        """Its tenant's."""
+        """Usage record of its tenant."""
         self.class_index = ONLINE if spec.task_class is TaskClass.ONLINE else BATCH
         self.model: ModelKey | None = f"{spec.tenant}/{spec.model_name}" if spec.model_name else None
-        """The machine-learning model it is about."""
+        """The machine-learning model it uses, qualified by tenant."""
         self.submitted_at = at
         self.phase: Phase = Waiting(at)
         self.priority = spec.priority
         self.estimate: Estimate | None = spec.estimate
         self.attempts = 0
         self.origin = 0
-        """Of the scheduler that placed the last attempt: two that use the same numbers have different ones."""
+        """Origin of the scheduler that placed the last attempt; distinguishes schedulers that use the same task
+        numbers."""
         self.placed_at = 0.0
-        """When it was given the GPUs it has."""
+        """When it was given its present GPUs."""
         self.attempt_seconds = 0.0
-        """How long the present attempt has run, not counting the run under way."""
+        """Run time of the present attempt in seconds, without the run in progress."""
         self.round = 0
-        """How often the present attempt was asked to suspend."""
+        """Number of times the present attempt was asked to suspend."""
         self.failures = 0
         self.losses = 0
-        """Attempts in a row that were lost."""
+        """Consecutive attempts that were lost."""
         self.avoid: NodeId | None = None
-        """The node that could not start its last attempt: taken only if no other has room."""
+        """The node that could not launch its last attempt; used only if no other node has room."""
         self.preemptions = 0
         self.preemption = spec.preemption
-        """What may be done to it for others; never anything once its node could not do it."""
+        """How it may be preempted; NEVER once its node has failed to suspend it."""
         self.stuck: str | None = None
-        """What a node said when it could not suspend it."""
+        """Message of the node that failed to suspend it."""
         self.held = False
         self.waits_for: set[Barrier] | None = None
-        """Barriers that are not open yet."""
+        """Barriers it waits for."""
         self.barriers: list[Barrier] | None = None
-        """Barriers at which others wait for it."""
+        """Barriers at which other tasks wait for it."""
         self.members: dict[NodeId, MemberEnded] | None = None
-        """Parts of the present gang attempt that are over, in the order they ended."""
+        """Parts of the present gang attempt that have ended, in the order they ended."""
         self.ready: set[NodeId] | None = None
-        """Parts of it that have started, are in host memory, or run again, while others have not."""
+        """Parts of the present gang attempt that have started, been suspended or resumed, while others have not."""
         self.presumed: set[NodeId] | None = None
-        """Parts of it that count as over because their node is lost, and may run there still."""
+        """Parts that count as ended because their node is lost, and may still run there."""
         self.speed = 1.0
-        """How fast it is where it is placed, where 1 is the fastest GPU model it names; 1 while it is placed nowhere."""
+        """Its speed where it is placed, relative to the fastest GPU model it names (1); 1 while it is not placed."""
         self.served_seconds = 0.0
-        """Work it has done, in seconds at speed 1: what its next attempt need not do again."""
+        """Work done, in seconds at speed 1, that its next attempt need not repeat."""
         self.gpu_seconds = 0.0
-        """All service it got, whatever came of it."""
+        """GPU-seconds of all its attempts, whether their work was kept or not."""
         self.rank = 0.0
-        """How weakly it holds on to its GPUs while it runs, under a policy whose ranks change in steps."""
+        """How weakly it holds its GPUs while it runs, under a policy whose ranks change in steps."""
         self.key = 0.0
-        """Its place in the order of the queue, smallest first; set when it is queued."""
+        """Its key in the queue order, smallest first; set when it is queued."""
         self.group: Group | None = None
-        """Where it is queued; none: it is not."""
+        """The group it is queued in; None: it is not queued."""
 
     def __lt__(self, other: "Task") -> bool:
-        return False  # heaps keep several entries for one task; they are equal
+        return False  # heaps may hold several entries for one task; they are equal
 
     @property
     def active(self) -> WithPlacement:
@@ -124,38 +126,38 @@ class Task:
 
     @property
     def status(self) -> TaskStatus:
-        """What a user is told."""
+        """The status that users see."""
         return self.phase.status if isinstance(self.phase, Ended) else STATUS[type(self.phase)]
 
     def served_at(self, now: float) -> float:
-        """Work it has done, in seconds at speed 1, up to now."""
+        """Return the work done up to `now`, in seconds at speed 1."""
         phase = self.phase
         return self.served_seconds + (now - phase.since) * self.speed if type(phase) is Running else self.served_seconds
 
     def ran_at(self, now: float) -> float:
-        """How long the present attempt has run, up to now: what its timeout counts."""
+        """Return the run time of the present attempt up to `now`, in seconds, as counted by its timeout."""
         if isinstance(self.phase, Waiting):
             return 0.0
         return self.attempt_seconds + (now - self.phase.since if isinstance(self.phase, Running) else 0.0)
 
     def gpu_seconds_at(self, now: float) -> float:
-        """Service it got, up to now."""
+        """Return the GPU-seconds of all its attempts up to `now`."""
         if isinstance(self.phase, Running):
             return self.gpu_seconds + (now - self.phase.since) * self.phase.placement.charge_milli / 1000
         return self.gpu_seconds
 
     def left_seconds(self, now: float, side: Side = "high") -> float:
-        """How much longer it is thought to hold its GPUs, on one side of its estimate; never beyond its timeout.
+        """Return how much longer it is expected to hold its GPUs, on one side of its estimate, up to its timeout.
 
-        A task that is placed nowhere is thought to get the fastest GPU model it names (see `seconds_at`).
+        A task that is not placed is assumed to get the fastest GPU model it names (see `seconds_at`).
 
-        A task that has outrun its estimate is thought to need a fifth of its age more, and at least a minute; but for
-        the side `said`, on which nobody knows.
+        A task that has outrun its estimate is assumed to need a fifth of its age more, and at least a minute; on the
+        side `low` nothing more, and on the side `said` the rest is UNKNOWN.
         """
         return self.seconds_at(self.speed, now, side)
 
     def seconds_at(self, speed: float, now: float, side: Side = "high") -> float:
-        """How much longer it would hold GPUs on which it is so fast."""
+        """Return how much longer it would hold GPUs on which it has this speed."""
         left = UNKNOWN
         if self.estimate is not None:
             served = self.served_at(now)

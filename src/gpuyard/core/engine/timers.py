@@ -1,6 +1,6 @@
-"""Timers: instants at which something has to be looked at although nothing happens then.
+"""Timers: instants at which something has to be checked even if no event occurs.
 
-A timer that is no longer needed is not removed; it finds nothing to do when it is due.
+A timer that is no longer needed is not removed; it has no effect when it is due.
 """
 
 from collections.abc import Container, Iterator
@@ -12,32 +12,32 @@ from gpuyard.core.domain.values import TaskId
 
 
 class About(IntEnum):
-    """What a timer is about. Of several at one instant the smallest goes first."""
+    """Subject of a timer. Timers of the same instant run in this order."""
 
     LINE = 0
-    """A line of the queue is tried again: a victim is old enough, or a task has waited long enough for better GPUs."""
+    """Try a line of the queue again: a victim is old enough, or a task has waited long enough for better GPUs."""
     BUDGETS = 1
     """A budget period of a tenant begins."""
     TASK = 2
-    """A deadline, a timeout, the end of a back-off, a reserved start, a change of rank, a look for faster GPUs."""
+    """A deadline, a timeout, the end of a back-off, a reserved start, a change of rank, a check for faster GPUs."""
 
 
 class Timer(NamedTuple):
-    """What has to be looked at, and when."""
+    """What to check, and when."""
 
     at: float
     about: About
     number: int = 0
-    """Of the task or line."""
+    """Number of the task or line."""
 
 
 class Timers:
-    """All timers, the next one first."""
+    """All timers, in a heap ordered by instant."""
 
     def __init__(self) -> None:
         self._heap: list[Timer] = []
         self._budgets: set[float] = set()
-        """Instants for which a timer about budgets is set."""
+        """Instants that have a timer for budgets."""
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -46,32 +46,32 @@ class Timers:
         return iter(self._heap)
 
     def add_task(self, at: float, task: TaskId) -> None:
-        """Look at a task."""
+        """Set a timer to check a task."""
         heappush(self._heap, Timer(at, About.TASK, task))
 
     def add_line(self, at: float, line: int) -> None:
-        """Try a line of the queue again."""
+        """Set a timer to try a line of the queue again."""
         heappush(self._heap, Timer(at, About.LINE, line))
 
     def add_budgets(self, at: float) -> None:
-        """Ask tenants with a budget again."""
+        """Set a timer to check tenants with a budget; at most one per instant."""
         if at not in self._budgets:
             self._budgets.add(at)
             heappush(self._heap, Timer(at, About.BUDGETS))
 
     def next(self) -> float | None:
-        """When the next one is due."""
+        """Return when the next timer is due; None: there is none."""
         return self._heap[0].at if self._heap else None
 
     def due(self, now: float) -> Iterator[Timer]:
-        """Take out the timers that are due, one after the other; new ones may be added meanwhile."""
+        """Remove and yield the timers that are due, in order; new ones may be added meanwhile."""
         while self._heap and self._heap[0].at <= now:
             timer = heappop(self._heap)
             self._budgets.discard(timer.at)
             yield timer
 
     def tidy(self, tasks: Container[int]) -> None:
-        """Drop timers of tasks that are not among these, and doubles."""
+        """Drop duplicate timers, and timers of tasks that are not in `tasks`."""
         self._heap[:] = sorted(
             {timer for timer in self._heap if timer.about is not About.TASK or timer.number in tasks}
         )

@@ -1,8 +1,9 @@
-"""Trying to place one task: where can it start now, or what blocks it and which wake-ups can change that?
+"""Try to place one task: where it can start now, or what blocks it and which wake-ups can change that.
 
-The checks go from what lasts longest to what passes soonest: nodes that could ever hold it, the quota of its class, the
-quotas of its tenant, limits on GPU models, quota that reservations ahead of it will use, and room. The answer is a value:
-asking changes nothing but the order of the queue's index. What becomes of the answer is up to the scheduling pass.
+The checks go from the most lasting obstacle to the most temporary one: nodes that could ever hold the task, the quota
+of its class, the quotas of its tenant, limits on GPU models, quota that reservations ahead of it will use, and room.
+The result is a value: trying changes nothing but the order of the queue's index. The scheduling pass acts on the
+result.
 """
 
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask, without
 from gpuyard.core.placement.shape import Shape
 
 Ready = tuple[Any, TaskId, Line, Group]
-"""A task that takes part in a pass: its rank without the number, its number, line and group."""
+"""A candidate of a pass: rank without the task number, task number, line and group."""
 
 NODES_CLOSED = Blocked(no.NodesClosed, (ANY_ROOM,))
 NO_ROOM = Blocked(no.NoRoom, (ANY_ROOM,), True, True)
@@ -44,7 +45,7 @@ CLASS_FULL = tuple(Blocked(no.ClassQuotaFull, (wakeup,), True) for wakeup in CLA
 
 
 def try_place(context: Context, task: Task, line: Line, group: Group) -> Placement | Blocked:
-    """Where a task can start now; or the refusal that stops it, and the wake-ups that can change the refusal."""
+    """Return where a task can start now; or the refusal that stops it and the wake-ups that can change the refusal."""
     state, shape = context.state, line.shape
     index = state.index
     if not shape.can_start(index):
@@ -65,7 +66,7 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
         return NO_ROOM
     if isinstance(found, Placement):
         return found
-    if above_quota & shape.eligible:  # asked again whenever anything is freed, quota or room
+    if above_quota & shape.eligible:  # tried again whenever quota or room is freed
         return Blocked(no.TenantQuotaFull, (TenantQuota(group.tenant.id, SOME),), True, True)
     if by_model & shape.eligible:
         return Blocked(no.TenantModelQuotaFull, (TenantQuota(group.tenant.id, _model_limit(shape)),), True)
@@ -75,18 +76,18 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
 
 
 def _is_used_up(context: Context, line: Line, shape: Shape) -> bool:
-    """Whether a line had no room before this pass, and the one device group that gained some has too little left."""
+    """Whether a line had no room before this pass, and the only device group that gained room has too little left."""
     group = context.only_room
     return group is not None and context.backfills and group.free < shape.gpus and line.number in context.woken
 
 
 def held_back(groups: DeviceGroupMask, until: float) -> Blocked:
-    """It has room, and advice lets it wait for these device groups, for a while."""
+    """Return the block of a task that has room but, on advice, waits until `until` for these device groups."""
     return Blocked(no.HeldBack, (RoomOn(groups), At(until)))
 
 
 def waits_for_better(line: Line) -> DeviceGroupMask:
-    """The device groups that advice lets a line wait for, if it does."""
+    """Return the device groups that a line waits for on advice; 0: it is not held back."""
     if line.blocked is None or line.blocked.refusal is not no.HeldBack:
         return 0
     wakeup = line.blocked.wakeups[0]
@@ -97,7 +98,7 @@ def waits_for_better(line: Line) -> DeviceGroupMask:
 def closed_to(
     context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> tuple[DeviceGroupMask, DeviceGroupMask]:
-    """Device groups that are closed to a task: by limits on GPU models, and because it counts there for too much."""
+    """Return the device groups closed to a task: by limits on GPU models, and because it is charged too much there."""
     state = context.state
     by_model = above_quota = 0
     if shape.need_milli and group.tenant.model_limits:
@@ -113,7 +114,7 @@ def closed_to(
 def _blocked_by_quota(
     context: Context, task: Task, group: Group, shape: Shape, before: Sequence[Reservation]
 ) -> Blocked | None:
-    """Whether a quota stops a task, or another task that goes before it at the same quota."""
+    """Return the block if a quota stops a task, or if another task goes before it at the same quota."""
     state, class_index, tenant = context.state, group.class_index, group.tenant
     queue, need = state.queue, shape.need_milli
     refusal = check_quota(task, need, state.classes, context.at)
@@ -138,7 +139,7 @@ def _blocked_by_quota(
 
 
 def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) -> Blocked | None:
-    """Whether the tenant's limit on GPU models stops a task on all device groups, or lets another go before it."""
+    """Return the block if the tenant's limit on GPU models closes all device groups, or another task goes first."""
     closed, limit = closed_by_model(group.tenant, shape, context.state.index), _model_limit(shape)
     wakeup = TenantQuota(group.tenant.id, limit)
     if limit == SOME:
@@ -153,7 +154,7 @@ def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) 
 def _blocked_by_reserved_quota(
     context: Context, task: Task, group: Group, need: int, before: Sequence[Reservation]
 ) -> Blocked | None:
-    """Whether reservations of tasks that go before will use what a quota has left."""
+    """Return the block if reservations of tasks that go before will use what a quota has left."""
     left = left_for(task, context.state.classes, before)
     if need > left.in_class:
         first = next(reservation.task.id for reservation in before if reservation.task.class_index == task.class_index)
@@ -167,12 +168,12 @@ def _blocked_by_reserved_quota(
 
 
 def _model_limit(shape: Shape) -> str:
-    """The limit on models a shape falls under: of its one model, or of several, or only on some nodes."""
+    """Return the model limit that applies to a shape: its only model, or SOME for several models or some nodes."""
     return shape.resources.models[0] if len(shape.resources.models) == 1 and shape.needs is None else SOME
 
 
 def first_for_class(context: Context, class_index: int) -> ClassEntry | None:
-    """The first line that waits for the quota of a class and could ever start; others let those behind them through."""
+    """Return the first line that waits for a class quota and could ever start; others do not block those behind."""
     state = context.state
     queue, limit = state.queue, state.classes[class_index].limit
     while (first := queue.first_for_class(class_index)) is not None:
@@ -188,7 +189,7 @@ def first_for_class(context: Context, class_index: int) -> ClassEntry | None:
 
 
 def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
-    """A line that waits first for the quota of a class waits for something else, that lasts longer."""
+    """Move the first line that waits for the quota of a class to the more lasting obstacle that stops it."""
     state, queue = context.state, context.state.queue
     head, blocked = line.head(class_index), line.class_blocked[class_index]
     assert head is not None
@@ -206,12 +207,12 @@ def _block_elsewhere(context: Context, line: Line, class_index: int) -> None:
 
 
 def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | None:
-    """The task that waits first for room in the class, if it goes before."""
+    """Return the first task that waits for the quota of the class, if it goes before `task`."""
     waiting = context.state.queue.for_class[class_index]
     if context.keys_suffice:
         mine = (task.key, task.id)
         if waiting[0][:2] >= mine:
-            return None  # nor does any other that waits, whether it still does or not
+            return None  # no later entry goes before either, stale or not
         first = first_for_class(context, class_index)
         return first[1] if first is not None and first[:2] < mine else None
     rank = sort_key(context.state, task, context.at)
@@ -224,7 +225,7 @@ def _first_at_class(context: Context, task: Task, class_index: int) -> TaskId | 
 
 
 def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
-    """Another task of the tenant that this limit stops, and that goes before; none goes first at SOME."""
+    """Return a task of the same tenant that this limit stops and that goes before; SOME has no such order."""
     state, tenant = context.state, task.spec.tenant
     queue = state.queue
     if limit == SOME or tenant not in queue.for_tenant:
@@ -242,9 +243,9 @@ def _first_at_tenant(context: Context, task: Task, limit: str) -> TaskId | None:
 
 
 def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
-    """The best task of a line and class where ranks change with every placement: all groups are compared."""
+    """Return the best task of a line and class where ranks change with every placement: all groups are compared."""
     state = context.state
-    line.head(class_index)  # throws stale entries away
+    line.head(class_index)  # removes stale entries
     line.shape.refresh(state.index)
     borrowing, need = is_borrowing(state, class_index), line.shape.need_milli
     entries: list[Ready] = []
@@ -260,7 +261,7 @@ def best_of(context: Context, line: Line, class_index: int) -> Ready | None:
 def _find(
     context: Context, task: Task, shape: Shape, closed: DeviceGroupMask, before: Sequence[Reservation]
 ) -> Placement | TaskId | None:
-    """Room that is reserved for no task that goes before; else the task in whose favour room is kept, if there is one."""
+    """Find room that is not reserved for a task that goes before; else return the task the room is kept for, if any."""
     state = context.state
     order = state.order_for(shape.gpus)
     if not context.backfills and (first := _first_without_backfill(context, task, shape)):
@@ -284,7 +285,7 @@ def _find(
 
 
 def _first_without_backfill(context: Context, task: Task, shape: Shape) -> TaskId | None:
-    """Without backfill: a task that goes before and wants any of the same nodes."""
+    """Without backfill: return a task that goes before and wants any of the same nodes."""
     state = context.state
     mine = sort_key(state, task, context.at)
     for line in state.queue.lines.values():

@@ -1,8 +1,9 @@
 """Wake-ups: what a blocked task waits for, and what has happened since the last scheduling pass.
 
-An attempt to place a task answers with a placement or with `Blocked`: the refusal that stopped it, and the wake-ups that
-can change the refusal; the first of them says where in the queue it is blocked. The queue keeps the blocked entry in its index under these wake-ups and does not try it again
-before one of them is published. The functions that apply events publish wake-ups; they decide nothing.
+Trying to place a task returns a placement or `Blocked`: the refusal that stopped it, and the wake-ups that can change
+the refusal. The first wake-up determines where in the queue the task is blocked. The queue indexes the blocked entry
+under these wake-ups and does not try it again before one of them is published. The functions that apply events publish
+wake-ups; they decide nothing.
 
     refusal                                   wake-up                published when
     no room, nodes closed                     RoomOn                 a task leaves a node, a node joins or opens
@@ -12,9 +13,9 @@ before one of them is published. The functions that apply events publish wake-up
     tenant at a limit, budget spent           TenantQuota            a task of the tenant leaves its GPUs, limits change
     budget spent, victim too young, advice    At                     the instant is reached
 
-Two more are published and not named by a refusal, because every entry that is blocked for room or quota waits for them
-while preemption is possible: a preemptible task began to run (`preemptible`), and usage crossed a tenant's guarantee
-(`guarantees`).
+Two more wake-ups are published and not named by a refusal, because every entry that is blocked for room or quota waits
+for them while preemption is possible: a preemptible task began to run (`preemptible`), and usage crossed a tenant's
+guarantee (`guarantees`).
 """
 
 from typing import NamedTuple
@@ -25,18 +26,18 @@ from gpuyard.core.domain.values import TaskId, TenantId, Value
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 
 TOTAL, SOME = "", "*"
-"""Limits of a tenant: on all its GPUs, and on several models or on some nodes only. Any other is the name of a GPU model."""
+"""Limits of a tenant: TOTAL on all its GPUs, SOME on several models or some nodes. Any other value is a GPU model."""
 
 
 class Wakeup(Value, frozen=True):
-    """Something that can change a refusal."""
+    """An occurrence that can change a refusal."""
 
 
 class RoomOn(Wakeup, frozen=True):
     """Device groups have more room than before."""
 
     groups: DeviceGroupMask = 0
-    """Those that count; 0: all that the blocked tasks could use."""
+    """The device groups that count; 0: all that the blocked tasks could use."""
 
 
 class ReservationEnded(Wakeup, frozen=True):
@@ -44,13 +45,13 @@ class ReservationEnded(Wakeup, frozen=True):
 
 
 class ClassQuota(Wakeup, frozen=True):
-    """A class uses less of its part than before."""
+    """A class uses less of its quota than before."""
 
     class_index: int
 
 
 class ClassLimit(Wakeup, frozen=True):
-    """The part of a class has changed."""
+    """The quota of a class has changed."""
 
     class_index: int
 
@@ -60,7 +61,7 @@ class TenantQuota(Wakeup, frozen=True):
 
     tenant: TenantId
     limit: str
-    """Which of its limits: TOTAL, SOME or a GPU model."""
+    """The limit concerned: TOTAL, SOME or a GPU model."""
 
 
 class At(Wakeup, frozen=True):
@@ -73,14 +74,14 @@ class Blocked(NamedTuple):
     """Why a task was not placed, and what can change that."""
 
     refusal: type[Refusal]
-    """Which refusal; `explain` adds the figures of now."""
+    """Type of the refusal; `explain` fills in the current figures."""
     wakeups: tuple[Wakeup, ...]
     preemption_helps: bool = False
-    """Stopping other tasks could make room for it."""
+    """Preempting other tasks could make room."""
     reservation_helps: bool = False
-    """It may get a reservation, so that tasks behind it do not take what it waits for."""
+    """The task may get a reservation, so that tasks behind it do not take what it waits for."""
     ahead: TaskId | None = None
-    """The task that goes before it, if that is what stops it."""
+    """The task that goes before it, if that is the obstacle."""
 
 
 ANY_ROOM, RESERVATION_ENDED = RoomOn(), ReservationEnded()
@@ -89,20 +90,20 @@ CLASS_LIMIT = (ClassLimit(0), ClassLimit(1))
 
 
 class Published:
-    """The wake-ups that were published since the last scheduling pass, each with its cause."""
+    """Wake-ups published since the last scheduling pass, each with its cause."""
 
     __slots__ = ("class_quota", "guarantees", "preemptible", "reservations", "room", "tenant_quota")
 
     def __init__(self) -> None:
         self.room: dict[int, Cause] = {}
-        """Device groups, by number, that have more room."""
+        """Device groups, by number, that gained room."""
         self.preemptible: dict[int, Cause] = {}
-        """Device groups in which a task began to run that may be stopped for others."""
+        """Device groups, by number, in which a preemptible task began to run."""
         self.class_quota: list[Cause | None] = [None, None]
-        """By class: it uses less, or another entry waits first for it."""
+        """By class: the class uses less, or another entry is now first in line for its quota."""
         self.tenant_quota: dict[TenantId, Cause] = {}
-        """Tenants that use less or may use more, or for which another entry waits first."""
+        """Tenants that use less or may use more, or whose quota has another entry first in line."""
         self.reservations: Cause | None = None
         """A reservation ended: the next task in order may get one."""
         self.guarantees = False
-        """Usage crossed a guarantee: a task that a guarantee covers may be able to stop others now."""
+        """Usage crossed a guarantee: a task covered by a guarantee may be able to preempt others now."""

@@ -1,7 +1,7 @@
-"""How a fact changes what is so: for each kind of fact a function that books it, and nothing else changes the books.
+"""Folds: for each kind of fact a function that applies it to the state. Nothing else changes the state.
 
-Live and replay go through the same folds, each fact at the instant it was recorded at; so the state after a restart is
-the one that was there before. A fold never decides: what follows from a fact is another fact, made by the engine.
+Live operation and replay use the same folds, each fact at the instant it was recorded, so the state after a restart
+equals the state before it. A fold never decides: consequences of a fact are further facts, emitted by the engine.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from gpuyard.core.engine.state import State
 
 
 def apply(state: State, event: fact.Event, at: float) -> None:
-    """Fold a fact of the journal, at the instant it was recorded."""
+    """Apply a fact of the journal at the instant it was recorded."""
     state.now = max(state.now, at)
     fold(state, event)
 
 
 def fold(state: State, event: fact.Event) -> None:
-    """Fold a fact at the present instant."""
+    """Apply a fact at the present instant."""
     try:
         FOLDS[type(event)](state, event)
     except KeyError as error:

@@ -1,7 +1,7 @@
-"""What is booked when an attempt is placed, runs, is suspended and resumed, is stopped, and ends.
+"""Effects of facts about attempts: placed, started, suspended, resumed, stopped, ended.
 
-GPUs are taken and charged from the placement to the end, except while the attempt is suspended: then it keeps its host
-memory alone. What a lost node may still run of an attempt stays taken there, and is charged to nobody.
+GPUs are taken and charged from the placement to the end, except while the attempt is suspended: then it keeps only its
+host memory. Resources of an ended attempt that may still run on a lost node stay taken there, and are not charged.
 """
 
 from typing import cast
@@ -30,7 +30,7 @@ from gpuyard.core.placement.speeds import speed_of
 
 
 def placed(state: State, event: fact.TaskPlaced) -> None:
-    """It has GPUs from now on, though no node has said that it runs."""
+    """Take and charge the GPUs of a new attempt; its nodes have not reported its start yet."""
     at = state.now
     task, _ = moved(state, event.task, event)
     placement = event.placement
@@ -59,13 +59,13 @@ def placed(state: State, event: fact.TaskPlaced) -> None:
 
 
 def _note_model(state: State, task: Task, placement: Placement) -> None:
-    """What ran on its cards before is not there any more; the model it is about will be."""
+    """Record the task's model on its GPUs; the models that ran there before are no longer cached."""
     if state.settings.model_affinity:
         state.index.note_model(placement, task.model)
 
 
 def started(state: State, event: fact.AttemptStarted) -> None:
-    """It runs on all its nodes."""
+    """The attempt runs on all its nodes."""
     at = state.now
     task, phase = moved(state, event.task, event)
     phase = cast("Placed", phase)
@@ -76,7 +76,7 @@ def started(state: State, event: fact.AttemptStarted) -> None:
 
 
 def recovered(state: State, event: fact.AttemptRecovered) -> None:
-    """It never stopped: what it holds on its node is charged again, and the time while it was missed counts as run."""
+    """Continue an attempt that never stopped: charge its node again, and count the time it was missing as run time."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Waiting)
@@ -89,7 +89,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     placement = Placement((left.part,))
     state.leave_queue(task)
     state.end_reservation(task.id)
-    task.losses = max(0, task.losses - 1)
+    task.losses = max(0, task.losses - 1)  # undo the loss counted when the node was lost
     state.active += 1
     task.phase = Running(event.attempt, placement, phase.since)
     if task.spec.resources.speeds:
@@ -103,7 +103,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
 
 
 def suspending(state: State, event: fact.AttemptSuspending) -> None:
-    """It is being moved out of GPU memory; it holds its GPUs until that is done."""
+    """The attempt is being moved out of GPU memory; it holds its GPUs until that is done."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Running)
@@ -115,7 +115,7 @@ def suspending(state: State, event: fact.AttemptSuspending) -> None:
 
 
 def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
-    """It can not be suspended, as it turned out; nobody tries again."""
+    """The attempt cannot be suspended and keeps running; it is not preempted again."""
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Suspending)
     state.unnote_victim(task)
@@ -124,12 +124,12 @@ def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
     if task.preemption is not Preemption.NEVER:
         task.preemption = Preemption.NEVER
         state.count_preemptible(phase.placement, -1)
-    task.phase = Running(event.attempt, phase.placement, phase.since)  # it never stopped running
+    task.phase = Running(event.attempt, phase.placement, phase.since)  # it has been running all the time
     state.watch(task, phase.since)
 
 
 def suspended(state: State, event: fact.AttemptSuspended) -> None:
-    """It has left its GPUs, and its nodes keep what it had in them."""
+    """Free the GPUs of the attempt; its nodes keep its GPU contents in host memory."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Suspending)
@@ -145,7 +145,7 @@ def suspended(state: State, event: fact.AttemptSuspended) -> None:
 
 
 def resuming(state: State, event: fact.AttemptResuming) -> None:
-    """It has GPUs again, though no node has said that it runs."""
+    """Take and charge GPUs for a suspended attempt; its nodes have not reported that it runs."""
     at = state.now
     task, _ = moved(state, event.task, event)
     state.leave_queue(task)
@@ -156,7 +156,7 @@ def resuming(state: State, event: fact.AttemptResuming) -> None:
 
 
 def _take_again(state: State, task: Task, placement: Placement, at: float) -> None:
-    """A suspended attempt has its host memory still."""
+    """Take the resources of a resumed attempt except its host memory, which it has kept."""
     parts = tuple(_without_memory(part) for part in placement.slices)
     state.index.take(Placement(parts))
     _note_model(state, task, placement)
@@ -164,7 +164,7 @@ def _take_again(state: State, task: Task, placement: Placement, at: float) -> No
 
 
 def resumed(state: State, event: fact.AttemptResumed) -> None:
-    """It runs again on all its nodes."""
+    """The attempt runs again on all its nodes."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Resuming)
@@ -175,7 +175,7 @@ def resumed(state: State, event: fact.AttemptResumed) -> None:
 
 
 def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
-    """Nobody could stop it while it was being started: who came meanwhile and may is asked again."""
+    """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
     if phase.since < at and queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
@@ -186,7 +186,7 @@ def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> No
 
 
 def stopping(state: State, event: fact.AttemptStopping) -> None:
-    """It is being ended; what it holds is held until its nodes say that it is gone."""
+    """The attempt is being stopped; it holds its resources until its nodes report that it has ended."""
     at = state.now
     task, phase = moved(state, event.task, event)
     if isinstance(phase, Running):
@@ -202,13 +202,13 @@ def stopping(state: State, event: fact.AttemptStopping) -> None:
 
 
 def member_ready(state: State, event: fact.MemberReady) -> None:
-    """The part of a gang on one node has done what the whole is to do."""
+    """The part of a gang on one node has completed the step that the whole attempt is in."""
     task = active(state, event.task, event)
     task.ready = {*(task.ready or ()), event.node}
 
 
 def member_ended(state: State, event: fact.MemberEnded) -> None:
-    """The part of a gang on one node is over."""
+    """The part of a gang on one node has ended."""
     task = active(state, event.task, event)
     task.members = {**(task.members or {}), event.node: event}
     if event.outcome is Outcome.LOST and state.index.hosts[event.node].lost:
@@ -216,7 +216,7 @@ def member_ended(state: State, event: fact.MemberEnded) -> None:
 
 
 def ended(state: State, event: fact.AttemptEnded) -> None:
-    """All of it is over, and what it held is free; whether the task waits again follows in the same step."""
+    """Free the resources of an attempt that has ended; a fact of the same step says whether its task is retried."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, ACTIVE)
@@ -229,7 +229,7 @@ def ended(state: State, event: fact.AttemptEnded) -> None:
     state.unnote_victim(task)
     state.leave_queue(task)
     if cause is None or cause.why not in MOVING or event.outcome is not Outcome.STOPPED:
-        state.end_reservation(task.id)  # who is being moved goes on where it was promised a place
+        state.end_reservation(task.id)  # a task that is being moved keeps the reservation of its new place
     if event.remains:
         _leave_behind(state, task, phase, event, at)
     elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
@@ -260,7 +260,7 @@ def _not_launched_on(task: Task, placement: Placement) -> NodeId:
 
 
 def _leave_behind(state: State, task: Task, phase: WithPlacement, event: fact.AttemptEnded, at: float) -> None:
-    """An attempt is over, and some of its nodes may run it still: what it has there stays taken, for nobody."""
+    """Keep the resources of an ended attempt taken, uncharged, on the nodes that may still run it."""
     placement = phase.placement
     frees_gpus, cause = holds_gpus(phase), Cause(Why.GPUS_FREED, task=task.id)
     for part in placement.slices:
@@ -268,7 +268,7 @@ def _leave_behind(state: State, task: Task, phase: WithPlacement, event: fact.At
         if part.node in event.remains:
             ran = isinstance(phase, Running | Placed) and len(placement.slices) == 1
             ref, there = AttemptRef(task.id, event.attempt, task.origin), state.remains.setdefault(part.node, {})
-            if (before := there.get(ref)) is not None:  # only older journals have both
+            if (before := there.get(ref)) is not None:  # only possible in older journals
                 state.index.give(Placement((before.part,)))
             there[ref] = Left(left, ran)
         else:

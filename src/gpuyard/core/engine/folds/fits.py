@@ -1,4 +1,4 @@
-"""Does a fact fit what is so? One that does not says that the journal and the code do not belong together."""
+"""Check that a fact fits the state. If it does not, the journal and the code do not match."""
 
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import UnknownFact
@@ -9,7 +9,7 @@ from gpuyard.core.engine.task import Task
 
 
 def known(state: State, task_id: TaskId, event: fact.Event) -> Task:
-    """The task a fact speaks of."""
+    """Return the open task of a fact."""
     task = state.tasks.get(task_id)
     if task is None:
         raise UnknownFact(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
@@ -17,7 +17,7 @@ def known(state: State, task_id: TaskId, event: fact.Event) -> Task:
 
 
 def moved(state: State, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
-    """The task a fact speaks of, after a look at the table: does the fact fit its phase?"""
+    """Return the task of a fact and its phase, after checking in the transition table that the fact fits the phase."""
     task = known(state, task_id, event)
     phase = task.phase
     if (type(phase), type(event)) not in TRANSITIONS:
@@ -26,7 +26,7 @@ def moved(state: State, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase
 
 
 def active(state: State, task_id: TaskId, event: fact.Event) -> Task:
-    """The task a fact speaks of, which must have an attempt that some node knows of."""
+    """Return the task of a fact, which must have an attempt."""
     task = known(state, task_id, event)
     if not isinstance(task.phase, ACTIVE):
         name = type(event).__name__

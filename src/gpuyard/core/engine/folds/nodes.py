@@ -1,7 +1,7 @@
-"""What is booked when a node comes, goes, is lost, is closed, or has other cards.
+"""Effects of facts about nodes: joined, left, lost, closed, changed.
 
-Where room or cards are new, whoever waits for some is asked again; promises are looked up anew, and the classes' parts
-are those of the GPUs that are there now.
+When room or GPUs are added, the lines that wait for them are woken; reservations are looked up again, and the GPUs that
+are up now are divided between the classes.
 """
 
 from gpuyard.core.domain import events as fact
@@ -13,7 +13,7 @@ from gpuyard.core.engine.state import Left, State
 
 
 def joined(state: State, event: fact.NodeJoined) -> None:
-    """A node nobody knew is there."""
+    """Add a new node."""
     if event.node.id in state.index.hosts:
         raise UnknownFact(f"NodeJoined speaks of node {event.node.id}, which is there already.")
     state.index.join(event.node)
@@ -24,7 +24,7 @@ def joined(state: State, event: fact.NodeJoined) -> None:
 
 
 def lost(state: State, event: fact.NodeLost) -> None:
-    """Nobody hears of it; what it holds stays taken until it is known to be gone."""
+    """Mark a node as lost; its resources stay taken until their attempts are known to have ended."""
     for number in _strays_on(state, event.node):
         state.stray_ended(number)
     state.index.set_state(event.node, lost=True)
@@ -33,14 +33,14 @@ def lost(state: State, event: fact.NodeLost) -> None:
 
 
 def stopped(state: State, event: fact.NodeStopped) -> None:
-    """Its agent is away for a while, on purpose: nothing new comes to it, and nobody counts it as lost before then."""
+    """Mark a node as away on purpose: it gets no new tasks, and does not count as lost before `back_by`."""
     state.index.set_state(event.node, away=True)
     state.back_by[event.node] = event.back_by
     state.queue.quotas_changed(_changed(event.node))
 
 
 def returned(state: State, event: fact.NodeReturned) -> None:
-    """It has registered again, and says what it still runs of what was given up."""
+    """Open a node that has registered again; given-up attempts that it does not report have ended."""
     was_lost = state.index.hosts[event.node].lost
     state.index.set_state(event.node, lost=False, away=False)
     for number in _strays_on(state, event.node) if was_lost else ():
@@ -55,7 +55,7 @@ def returned(state: State, event: fact.NodeReturned) -> None:
 
 
 def remains_found(state: State, event: fact.RemainsFound) -> None:
-    """It has something that is of nobody's here: taken there, and charged to nobody."""
+    """Take the resources of an attempt that is unknown or known as ended, without charging them."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if what in state.remains.get(event.node, {}):
         raise UnknownFact(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
@@ -66,7 +66,7 @@ def remains_found(state: State, event: fact.RemainsFound) -> None:
 
 
 def remains_ended(state: State, event: fact.RemainsEnded) -> None:
-    """It runs one thing less of what was given up."""
+    """Free the resources of a given-up attempt that has ended."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if event.node not in state.index.hosts or what not in state.presumed_on(event.node):
         raise UnknownFact(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
@@ -74,7 +74,7 @@ def remains_ended(state: State, event: fact.RemainsEnded) -> None:
 
 
 def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
-    """What a node may still have run of an attempt is known to be gone."""
+    """Free the resources that an attempt, now known to have ended, may have used on a node."""
     task = state.tasks.get(what.task)
     if task is not None and (task.attempts, task.origin) == what[1:] and task.presumed:
         task.presumed.discard(node)
@@ -88,20 +88,20 @@ def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
 
 
 def _strays_on(state: State, node: NodeId) -> list[TaskId]:
-    """The tasks whose unknown attempts a node runs; of a lost one nobody knows."""
+    """Return the tasks whose unknown attempts a node runs; empty for a lost node, where this is not known."""
     if state.index.hosts[node].lost:
         return []
     return [what.task for what, left in state.remains.get(node, {}).items() if left.found]
 
 
 def changed(state: State, event: fact.NodeChanged) -> None:
-    """It has the same cards as before and is otherwise another one."""
+    """Update the specification of a node whose GPUs are the same as before."""
     state.index.change(event.node)
     _node_changed(state, event.node.id)
 
 
 def removed(state: State, event: fact.NodeRemoved) -> None:
-    """It is gone for good."""
+    """Remove a node for good."""
     strays = _strays_on(state, event.node)
     state.index.remove(event.node)
     del state.on_node[event.node]
@@ -115,19 +115,20 @@ def removed(state: State, event: fact.NodeRemoved) -> None:
 
 
 def cordoned(state: State, event: fact.NodeCordoned) -> None:
-    """Nothing new comes to it."""
+    """Close a node to new tasks."""
     state.index.set_state(event.node, cordoned=True, draining=event.draining)
-    state.queue.quotas_changed(_changed(event.node))  # a task that only this node could hold stops nothing behind it
+    # a task that only this node could hold no longer blocks those behind it
+    state.queue.quotas_changed(_changed(event.node))
 
 
 def uncordoned(state: State, event: fact.NodeUncordoned) -> None:
-    """It takes new tasks again."""
+    """Open a node to new tasks again."""
     state.index.set_state(event.node, cordoned=False, draining=False)
     _node_changed(state, event.node)
 
 
 def health_changed(state: State, event: fact.GpuHealthChanged) -> None:
-    """One of its GPUs is usable again, or is not any more."""
+    """Set whether a GPU is usable."""
     state.index.set_health(event.node, event.gpu, event.health)
     _node_changed(state, event.node)
 
@@ -143,7 +144,7 @@ def _node_changed(state: State, node: NodeId) -> None:
 
 
 def _retry_on(state: State, node: NodeId) -> None:
-    """A node is open, or has cards, that was not or had not: whoever could use it may stop others there."""
+    """Retry the lines that could use a node that was opened or has more GPUs: they may preempt tasks there."""
     here = state.index.device_groups_of((node,))
     lines = state.queue.lines.values()
     for line in lines:

@@ -1,4 +1,4 @@
-"""What is booked when nodes are promised to a task, and when the promise is taken back."""
+"""Effects of facts about reservations: made, dropped."""
 
 from gpuyard.core.domain import events as fact
 from gpuyard.core.domain.errors import UnknownFact
@@ -7,12 +7,12 @@ from gpuyard.core.engine.state import State
 
 
 def made(state: State, event: fact.ReservationMade) -> None:
-    """Nodes are promised to a task; a claim takes it out of the queue, since others are stopped for it."""
+    """Record a reservation; a claim takes its task out of the queue, since others are being stopped for it."""
     state.reserve(known(state, event.task, event), event, state.now)
 
 
 def dropped(state: State, event: fact.ReservationDropped) -> None:
-    """The promise counts no more."""
+    """Remove a reservation; the task of a claim returns to the queue."""
     reservation = state.reservations.get(event.task)
     if reservation is None:
         raise UnknownFact(f"ReservationDropped speaks of task {event.task}, which holds no reservation.")

@@ -1,4 +1,4 @@
-"""What is booked when a task comes, is changed by somebody, waits again or is over."""
+"""Effects of facts about tasks: submitted, changed, requeued, ended."""
 
 from msgspec.structs import replace
 
@@ -12,11 +12,11 @@ from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import Task
 
 OWN_FAILURES = (Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
-"""What a task's retries are counted by."""
+"""Causes that count against a task's retries."""
 
 
 def submitted(state: State, event: fact.TaskSubmitted) -> None:
-    """It waits, unless others have to end first."""
+    """Add a task to the queue, unless other tasks have to end first."""
     at = state.now
     spec = event.spec
     if event.task <= state.last_task:
@@ -35,7 +35,7 @@ def submitted(state: State, event: fact.TaskSubmitted) -> None:
 
 
 def held(state: State, event: fact.TaskHeld) -> None:
-    """It waits for somebody to release it, and nothing is promised to it meanwhile."""
+    """Take a task out of the queue until it is released, and drop its reservation."""
     task = known(state, event.task, event)
     task.held = True
     state.leave_queue(task)
@@ -43,7 +43,7 @@ def held(state: State, event: fact.TaskHeld) -> None:
 
 
 def released(state: State, event: fact.TaskReleased) -> None:
-    """It waits for nothing but GPUs again; so does one that a user had suspended."""
+    """Let a task on hold, or one that a user had suspended, wait for GPUs again."""
     task = known(state, event.task, event)
     task.held = False
     if isinstance(task.phase, Suspended):
@@ -52,21 +52,21 @@ def released(state: State, event: fact.TaskReleased) -> None:
 
 
 def priority_changed(state: State, event: fact.PriorityChanged) -> None:
-    """It has another place in the queue."""
+    """Set the priority of a task and update its place in the queue."""
     task = known(state, event.task, event)
     task.priority = event.priority
     state.requeue(task, state.now)
 
 
 def estimate_revised(state: State, event: fact.EstimateRevised) -> None:
-    """It is thought to run for another time; where lengths count, it has another place in the queue."""
+    """Set the estimate of a task and update its place in the queue, where run times matter."""
     task = known(state, event.task, event)
     task.estimate = event.estimate
     state.requeue(task, state.now)
 
 
 def extended(state: State, event: fact.TaskExtended) -> None:
-    """It may run for longer."""
+    """Set a later timeout or deadline."""
     task = known(state, event.task, event)
     task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
     if event.deadline is not None:
@@ -77,7 +77,7 @@ def extended(state: State, event: fact.TaskExtended) -> None:
 
 
 def requeued(state: State, event: fact.TaskRequeued) -> None:
-    """Its attempt ended and it waits for another one, perhaps not before an instant, perhaps for a larger GPU."""
+    """Let a task wait for another attempt, if given not before an instant or with more GPU memory."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Settling)
@@ -97,7 +97,7 @@ def requeued(state: State, event: fact.TaskRequeued) -> None:
 
 
 def ended(state: State, event: fact.TaskEnded) -> None:
-    """It is over: what it waited for or was promised is given up, and those who waited for it are looked at."""
+    """Remove a task that has ended, with its reservation, and open or break the barriers where others wait for it."""
     task, _ = moved(state, event.task, event)
     state.leave_queue(task)
     state.end_reservation(task.id)

@@ -1,4 +1,4 @@
-"""What is booked about the whole yard: who schedules it, who may use how much of it, and how it is told to decide."""
+"""Effects of facts about the whole cluster: scheduler epochs, limits of tenants and classes, settings."""
 
 from collections.abc import Container
 
@@ -17,18 +17,18 @@ from gpuyard.core.engine.sort_key import GUARANTEED
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
 
 MOST_ORIGINS = 10_000
-"""Schedulers whose attempts are known as this yard's own."""
+"""Maximum number of schedulers whose attempts are recognized as this cluster's own."""
 
 
 def founded(state: State, event: fact.YardFounded) -> None:
-    """The first fact of a journal: whose it is."""
+    """Set the name of the cluster; the first fact of a journal."""
     if state.yard:
         raise UnknownFact(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
     state.yard = event.yard
 
 
 def epoch_began(state: State, event: fact.EpochBegan) -> None:
-    """Another scheduler decides from now on."""
+    """Begin the epoch of a new scheduler; every node is away until it registers with it."""
     state.epoch, state.origin = event.epoch, event.origin
     state.origins[event.origin] = None
     while len(state.origins) > MOST_ORIGINS:
@@ -41,11 +41,12 @@ def epoch_began(state: State, event: fact.EpochBegan) -> None:
 
 
 def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
-    """Numbers up to here were used by tasks that this journal does not know."""
+    """Skip numbers that were used by tasks unknown to this journal."""
     _skip(state, event.last_task)
 
 
 def _skip(state: State, last: TaskId) -> None:
+    """Record the numbers up to `last` as a gap, or extend the last gap."""
     if last <= state.last_task:
         return
     if state.gaps and state.gaps[-1][1] == state.last_task:
@@ -56,16 +57,16 @@ def _skip(state: State, last: TaskId) -> None:
 
 
 def epoch_ended(state: State, event: fact.EpochEnded) -> None:
-    """The scheduler goes, and has said until when nobody should miss it."""
+    """Note until when nodes do not count as lost because the scheduler has stopped."""
     state.patient_until = event.patient_until
 
 
 def access_changed(state: State, event: fact.AccessChanged) -> None:
-    """Nothing that is decided here depends on it."""
+    """Do nothing: no scheduling decision depends on access."""
 
 
 def tenant_set(state: State, event: fact.TenantSet) -> None:
-    """A tenant has limits; those of the default tenant are those of everybody nobody has set."""
+    """Set the limits of a tenant; those of the default tenant apply to all tenants without limits of their own."""
     at = state.now
     tenant = event.tenant
     for class_index in (ONLINE, BATCH):
@@ -84,13 +85,13 @@ def tenant_set(state: State, event: fact.TenantSet) -> None:
     state.note_guarantees()
     for reservation in state.reservations.values():
         if reservation.tenant_key == GUARANTEED and reservation.task.tenant_usage.id in changed:
-            reservation.tenant_key = 0.0  # made anew with what the limits give it now
+            reservation.tenant_key = 0.0  # renewed with the rank that the new limits give it
     state.queue.reservation_ended(LIMITS_CHANGED)
     state.doubt_claims()
 
 
 def _limit(state: State, usage: TenantUsage, tenant: Tenant, at: float) -> None:
-    """A tenant has these limits from now on; a budget begins anew only if its period is another one."""
+    """Set the limits of a tenant; its budget period restarts only if the length of the period changes."""
     usage.settle(at, state.settings.fair_share_half_life_seconds)
     if (
         tenant.budget is None
@@ -104,7 +105,7 @@ def _limit(state: State, usage: TenantUsage, tenant: Tenant, at: float) -> None:
 
 
 def _count_models(state: State, tenants: Container[TenantId]) -> None:
-    """Count anew what tenants use of the models they have limits on."""
+    """Recount what tenants use of the GPU models on which they have limits."""
     for task in state.tasks.values():
         usage = task.tenant_usage
         if usage.model_limits and usage.id in tenants and isinstance(task.phase, HOLDING) and holds_gpus(task.phase):
@@ -115,18 +116,18 @@ def _count_models(state: State, tenants: Container[TenantId]) -> None:
 
 
 def split_set(state: State, event: fact.SplitSet) -> None:
-    """The classes share the GPUs in another way."""
+    """Set how the classes share the GPUs."""
     state.split = event.split
     if event.split.mode is not QuotaMode.BORROW:
         for reservation in state.reservations.values():
-            reservation.borrowed = False  # nobody borrows any more, so no promise stands back for that
+            reservation.borrowed = False  # without borrowing, no reservation ranks lower for it
     state.queue.reservation_ended(LIMITS_CHANGED)
     state.note_guarantees()
     state.divide()
 
 
 def settings_changed(state: State, event: fact.SettingsChanged) -> None:
-    """Another policy, other limits: everybody who waits is given a place anew."""
+    """Apply new settings: requeue all waiting tasks and publish all wake-ups."""
     at = state.now
     state.settings = event.settings
     state.policy = POLICIES[event.settings.policy]

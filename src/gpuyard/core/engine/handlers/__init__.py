@@ -1,7 +1,7 @@
-"""What becomes of a command: for each kind a function that makes facts, or refuses and makes none.
+"""Command handlers: for each kind of command a function that emits facts, or returns a refusal and emits none.
 
-They look before they make the first fact, so that a refusal changes nothing. What is to be placed is decided later, by
-the pass.
+A handler makes all its checks before it emits the first fact, so a refusal changes nothing. Placement is decided later,
+by the scheduling pass.
 """
 
 from collections.abc import Callable

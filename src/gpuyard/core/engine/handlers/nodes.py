@@ -1,6 +1,6 @@
-"""What is asked or told about nodes: they join, are lost, come back, leave, are closed, or a GPU of theirs fails.
+"""Commands about nodes: they join, are lost, return, leave, are closed, or one of their GPUs fails.
 
-A promise that rests on a node is taken back before the node changes, and made anew by the pass that follows.
+Reservations on a node are dropped before the node changes, and made again by the scheduling pass that follows.
 """
 
 from math import isfinite
@@ -25,7 +25,7 @@ from gpuyard.core.placement.index import NodeEntry
 
 
 def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
-    """A node says what it has: it is new, the same as ever, changed, or another one under a known name."""
+    """Register a node: it is new, unchanged, changed, or a different machine under a known name."""
     spec, state = asked.node, ledger.state
     if refusal := check_node(spec) or _contradiction(state, asked):
         return refusal
@@ -50,9 +50,9 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
 
 
 def _contradiction(state: State, asked: command.JoinNode) -> Refusal | None:
-    """Attempts that can not be on the node: active on other nodes, or with our own origin and never placed.
+    """Refuse attempts that cannot be on the node: active on other nodes, or with our own origin and never placed.
 
-    If they were booked as remains, the same attempt would have two entries once it is placed or lost there.
+    If they were recorded as remains, the same attempt would have two entries once it is placed or lost there.
     """
     node = asked.node.id
     for ref in dict.fromkeys((*asked.attempts, *(ref for ref, _ in asked.parts))):
@@ -66,7 +66,7 @@ def _contradiction(state: State, asked: command.JoinNode) -> Refusal | None:
 
 
 def _was_placed(state: State, ref: AttemptRef) -> bool:
-    """Whether this scheduler can have placed an attempt that carries its origin. Of ended tasks the count is not kept."""
+    """Whether this scheduler can have placed an attempt with its origin. For ended tasks the count is not kept."""
     task = state.tasks.get(ref.task)
     return state.was_ours(ref.task) if task is None else ref.attempt <= task.attempts
 
@@ -74,7 +74,7 @@ def _was_placed(state: State, ref: AttemptRef) -> bool:
 def _hear_of(
     ledger: Ledger, node: NodeId, attempts: tuple[AttemptRef, ...], instance: str = "", boot: str = ""
 ) -> None:
-    """A known node says what it has: what it may have had besides is gone."""
+    """Handle the report of a known node: anything it may have run that is not in `attempts` has ended."""
     state = ledger.state
     presumed, host = state.presumed_on(node), state.index.hosts[node]
     other = (instance, boot) != state.agents.get(node, ("", "")) and bool(instance)
@@ -88,24 +88,24 @@ def _hear_of(
 
 
 def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) -> None:
-    """A node that was lost still runs attempts whose tasks wait: they go on, instead of starting over."""
+    """Recover attempts that a lost node still runs and whose tasks wait: they continue instead of starting over."""
     state = ledger.state
     for ref in running:
         left, task = state.remains.get(node, {}).get(ref), state.tasks.get(ref.task)
         if left is None or not left.ran or task is None or task.held or not isinstance(task.phase, Waiting):
             continue
         if any(ref in others for name, others in state.remains.items() if name != node):
-            continue  # another node reports the same attempt, so it is unknown which of them runs it
+            continue  # another node reports the same attempt, so it is unknown which of the two runs it
         if (task.attempts, task.origin) == ref[1:]:
             ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
 
 
 def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
-    """What should be on a node and is not is lost, before its GPUs are counted as free.
+    """Mark attempts that should be on a node and are not as lost, before their GPUs are counted as free.
 
-    An attempt that was placed and is not there is launched again, under the same name, by the scheduler that placed it.
-    A later one can not know whether it ran already: its journal may be an old copy. Neither is it launched where
-    something unknown runs.
+    A placed attempt that is missing is launched again, under the same name, by the scheduler that placed it. A later
+    scheduler cannot know whether it has already run, because its journal may be an old copy. An attempt is also not
+    launched again on GPUs that an unknown attempt uses.
     """
     state, node = ledger.state, asked.node.id
     there = {*asked.attempts, *asked.ended}
@@ -130,9 +130,10 @@ def _is_ours(state: State, node: NodeId, ref: AttemptRef) -> bool:
 
 
 def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None:
-    """What a node has that we do not know of, or know as over, holds GPUs all the same.
+    """Record attempts on a node that are unknown, or known as ended: they hold GPUs nevertheless.
 
-    Where the journal is behind, others count as being there: what runs there now comes before them.
+    If the journal is out of date, other tasks are booked on these GPUs; the attempts that really run there take
+    precedence.
     """
     state = ledger.state
     for ref, part in asked.parts:
@@ -146,7 +147,7 @@ def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
-    """Its agent will be back: what runs there goes on, and nothing new comes to it meanwhile."""
+    """Note that an agent stops and will return: its attempts continue, and the node gets no new ones meanwhile."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     if not isfinite(asked.back_within_seconds):
@@ -160,7 +161,7 @@ def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
 
 
 def _replace(ledger: Ledger, before: NodeEntry, asked: command.JoinNode) -> None:
-    """A node that runs nothing has other cards: it comes as a new one, and what people said about it still holds."""
+    """Replace an unused node whose GPUs changed by a new one; its cordon and GPU health are kept."""
     spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
     _drop_reservations_on(ledger, spec.id)
     ledger.emit(fact.NodeRemoved(spec.id))
@@ -174,7 +175,7 @@ def _replace(ledger: Ledger, before: NodeEntry, asked: command.JoinNode) -> None
 
 
 def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
-    """Nobody hears of it: what ran there begins anew elsewhere, unless it is to wait."""
+    """Mark a node as lost: its attempts are restarted elsewhere, unless their tasks are set to wait."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     if ledger.state.index.hosts[asked.node].lost:
@@ -188,7 +189,7 @@ def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
 
 
 def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
-    """A node that was lost is heard of again."""
+    """Handle the return of a node that was lost."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     _hear_of(ledger, asked.node, asked.attempts)
@@ -197,7 +198,7 @@ def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
 
 
 def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
-    """It leaves for good, if nothing runs there."""
+    """Remove a node for good, if nothing runs there."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     state = ledger.state
@@ -214,14 +215,14 @@ def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
 
 
 def _runs_elsewhere(ledger: Ledger, task: Task, node: NodeId) -> bool:
-    """Whether a gang has parts on other nodes that are there and not over."""
+    """Whether a gang has parts on other nodes that are not lost, and that have not ended."""
     nodes = task.active.placement.nodes
     others = [other for other in nodes if other != node and other not in (task.members or {})]
     return any(not ledger.state.index.hosts[other].lost for other in others)
 
 
 def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
-    """Nothing new comes to it; if it is drained, what may be moved is."""
+    """Close a node to new tasks; with `drain`, stop attempts that can be moved, and with `force` suspended ones too."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     host = ledger.state.index.hosts[asked.node]
@@ -238,7 +239,7 @@ def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
 
 
 def uncordon(ledger: Ledger, asked: command.UncordonNode) -> Refusal | None:
-    """It takes new tasks again."""
+    """Open a node to new tasks again."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     if ledger.state.index.hosts[asked.node].cordoned:
@@ -247,7 +248,7 @@ def uncordon(ledger: Ledger, asked: command.UncordonNode) -> Refusal | None:
 
 
 def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
-    """A GPU can not be used, or can be again."""
+    """Set the health of a GPU."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
     host = ledger.state.index.hosts[asked.node]
@@ -264,7 +265,10 @@ def _known_node(ledger: Ledger, node: NodeId) -> Refusal | None:
 
 
 def _drop_reservations_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool = False) -> None:
-    """Promises on a node that changes are made anew; one that others are being stopped for is kept if it still can be."""
+    """Drop the reservations on a node that changes; they are made again by the next pass.
+
+    With `unless_cleared`, a claim is kept if the node will still have room for it once its victims have ended.
+    """
     for reservation in list(ledger.state.reservations.values()):
         if node in reservation.nodes and not (
             unless_cleared and reservation.claim and will_be_cleared(ledger.state, reservation, node)

@@ -1,7 +1,7 @@
-"""What nodes say about attempts: started, suspended, resumed, ended.
+"""Reports of nodes about attempts: started, suspended, resumed, ended.
 
-A report about an attempt that is not the present one is refused; one that says again what is known already, or what
-does not matter any more, is taken and makes no fact.
+A report about an attempt that is not the present one is refused. A report that repeats what is already known, or is no
+longer relevant, is accepted and emits no fact.
 """
 
 from math import isfinite
@@ -20,7 +20,7 @@ from gpuyard.core.engine.task import Task
 
 
 def started(ledger: Ledger, asked: command.ReportStarted) -> Refusal | None:
-    """It runs, or its part on one node does."""
+    """Handle the start of an attempt, or of its part on one node."""
     task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Refusal):
         return task
@@ -28,11 +28,11 @@ def started(ledger: Ledger, asked: command.ReportStarted) -> Refusal | None:
         return no.NotFinite("started_at")
     if isinstance(task.phase, Placed):
         moves_on(ledger, task, asked.node, asked.started_at)
-    return None  # said twice, or already being stopped: nothing new
+    return None  # a repeated report, or the attempt is already being stopped
 
 
 def suspended(ledger: Ledger, asked: command.ReportSuspended) -> Refusal | None:
-    """It has left its GPUs, or its part on one node has."""
+    """Handle the completed suspension of an attempt, or of its part on one node."""
     task = _suspension(ledger, asked)
     if isinstance(task, Refusal):
         return task
@@ -42,7 +42,7 @@ def suspended(ledger: Ledger, asked: command.ReportSuspended) -> Refusal | None:
 
 
 def resumed(ledger: Ledger, asked: command.ReportResumed) -> Refusal | None:
-    """It runs again, or its part on one node does."""
+    """Handle the completed resumption of an attempt, or of its part on one node."""
     task = _suspension(ledger, asked)
     if isinstance(task, Refusal):
         return task
@@ -52,7 +52,10 @@ def resumed(ledger: Ledger, asked: command.ReportResumed) -> Refusal | None:
 
 
 def not_suspended(ledger: Ledger, asked: command.ReportNotSuspended) -> Refusal | None:
-    """It runs on. Whoever it was to make room for asks anew; parts of a gang that were moved come back."""
+    """Handle a failed suspension: the attempt keeps running, and suspended parts of a gang are resumed.
+
+    Reservations that waited for the suspension are dropped, so their tasks are tried again.
+    """
     task = _suspension(ledger, asked)
     if isinstance(task, Refusal):
         return task
@@ -65,7 +68,7 @@ def not_suspended(ledger: Ledger, asked: command.ReportNotSuspended) -> Refusal 
 
 
 def not_resumed(ledger: Ledger, asked: command.ReportNotResumed) -> Refusal | None:
-    """What was in host memory is gone; the task starts over."""
+    """Handle a failed resumption: the state in host memory is lost, and the task starts over."""
     task = _suspension(ledger, asked)
     if isinstance(task, Refusal):
         return task
@@ -76,7 +79,7 @@ def not_resumed(ledger: Ledger, asked: command.ReportNotResumed) -> Refusal | No
 
 
 def ended(ledger: Ledger, asked: command.ReportEnded) -> Refusal | None:
-    """It is over, or its part on one node is; so may be what was given up with a node that was lost."""
+    """Handle the end of an attempt or of its part on one node, including attempts given up with a lost node."""
     if asked.node in ledger.state.index.hosts:
         what = AttemptRef(asked.task, asked.attempt, asked.origin)
         if what in ledger.state.presumed_on(asked.node):
@@ -99,7 +102,7 @@ def _not_finite(asked: command.ReportEnded) -> Refusal | None:
 
 
 def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None, origin: int) -> Task | Refusal:
-    """The task a report speaks of, if the attempt is the present one and on that node."""
+    """Return the task of a report, if the attempt is the present one and is on that node."""
     task = ledger.state.tasks.get(task_id)
     if task is None or not isinstance(task.phase, ACTIVE) or (task.phase.attempt, task.origin) != (attempt, origin):
         return no.StaleReport(task_id, attempt)
@@ -109,7 +112,7 @@ def _attempt(ledger: Ledger, task_id: TaskId, attempt: int, node: NodeId | None,
 
 
 def _suspension(ledger: Ledger, asked: Any) -> Task | Refusal:
-    """The task a report about a suspension speaks of, if that is the present one."""
+    """Return the task of a report about a suspension, if that suspension is the present one."""
     task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Task) and asked.round != task.round:
         return no.StaleReport(asked.task, asked.attempt)

@@ -1,4 +1,4 @@
-"""What users ask about tasks: submit, cancel, hold, suspend, change. Each is answered with facts, or with a refusal."""
+"""Commands of users about tasks: submit, cancel, hold, suspend, change. Each emits facts, or returns a refusal."""
 
 from collections import Counter
 from math import isfinite
@@ -21,7 +21,7 @@ from gpuyard.core.placement.shape import Shape
 
 
 def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
-    """All of them or none."""
+    """Submit all tasks of a batch, or refuse all of them."""
     if not asked.tasks:
         return no.NoTasks()
     if refusal := _too_many(ledger.state, asked.tasks):
@@ -45,7 +45,7 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
 
 
 def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
-    """Whether the yard or a tenant would have more tasks than it may have."""
+    """Refuse tasks that would exceed the size of the queue or a tenant's maximum of open tasks."""
     settings, waiting = state.settings, len(state.tasks) - state.active
     if settings.queue_size and waiting + len(tasks) > settings.queue_size:
         return no.QueueFull(waiting, len(tasks), settings.queue_size)
@@ -61,7 +61,7 @@ def _too_many(state: State, tasks: tuple[NewTask, ...]) -> Refusal | None:
 
 
 def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
-    """What the tenant's own limits, or a wish to fit at once, rule out."""
+    """Refuse a task above its tenant's limits, without a system account to run as, or that must fit and never can."""
     spec, state = new.spec, ledger.state
     ask = spec.resources
     usage = state.tenants.get(spec.tenant)
@@ -81,7 +81,7 @@ def _forbidden_for_ever(ledger: Ledger, new: NewTask) -> Refusal | None:
 
 
 def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
-    """Tasks that need the success of one that did not succeed."""
+    """Cancel new tasks that require the success of a task that did not succeed."""
     failed: dict[TaskRange, TaskId | None] = {}
     for new in tasks:
         for first, last, needs_success in new.spec.prerequisites():
@@ -95,7 +95,7 @@ def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
 
 
 def _first_failed(state: State, first: TaskId, last: TaskId) -> TaskId | None:
-    """The first task of a range that has ended and did not succeed."""
+    """Return the first task of a range that has ended and did not succeed."""
     for number in range(first, last + 1):
         status = state.ended.get(TaskId(number))
         if status is not None and status is not TaskStatus.SUCCESS:
@@ -104,7 +104,7 @@ def _first_failed(state: State, first: TaskId, last: TaskId) -> TaskId | None:
 
 
 def cancel(ledger: Ledger, asked: command.CancelTask) -> Refusal | None:
-    """It is ended, whatever it does; asked twice, it is the same."""
+    """Cancel a task in any phase; a repeated request has no further effect."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -115,7 +115,7 @@ def cancel(ledger: Ledger, asked: command.CancelTask) -> Refusal | None:
 
 
 def hold(ledger: Ledger, asked: command.HoldTask) -> Refusal | None:
-    """A waiting task is not placed until it is released."""
+    """Keep a waiting task from being placed until it is released."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -127,7 +127,7 @@ def hold(ledger: Ledger, asked: command.HoldTask) -> Refusal | None:
 
 
 def release(ledger: Ledger, asked: command.ReleaseTask) -> Refusal | None:
-    """A task on hold waits for GPUs again."""
+    """Release a task on hold, so that it waits for GPUs again."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -138,7 +138,7 @@ def release(ledger: Ledger, asked: command.ReleaseTask) -> Refusal | None:
 
 
 def suspend(ledger: Ledger, asked: command.SuspendTask) -> Refusal | None:
-    """A running task leaves its GPUs, and keeps what it has done."""
+    """Suspend a running task: it leaves its GPUs and keeps its work."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -154,7 +154,7 @@ def suspend(ledger: Ledger, asked: command.SuspendTask) -> Refusal | None:
 
 
 def resume(ledger: Ledger, asked: command.ResumeTask) -> Refusal | None:
-    """A task that was suspended on request waits for GPUs again."""
+    """Let a task that was suspended on request wait for GPUs again."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -165,7 +165,7 @@ def resume(ledger: Ledger, asked: command.ResumeTask) -> Refusal | None:
 
 
 def change_priority(ledger: Ledger, asked: command.ChangePriority) -> Refusal | None:
-    """It has another place among those of its class."""
+    """Change the priority of a task."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -176,7 +176,7 @@ def change_priority(ledger: Ledger, asked: command.ChangePriority) -> Refusal | 
 
 
 def revise_estimate(ledger: Ledger, asked: command.ReviseEstimate) -> Refusal | None:
-    """It is thought to run for another time than before."""
+    """Change the run time estimate of a task; None removes it."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -187,7 +187,7 @@ def revise_estimate(ledger: Ledger, asked: command.ReviseEstimate) -> Refusal | 
 
 
 def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
-    """It may run for longer, never for less."""
+    """Extend the timeout or deadline of a task; they can never be shortened."""
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
@@ -221,7 +221,7 @@ def _wrong_phase(task: Task, asked: str, needed: str) -> no.WrongPhase:
 
 
 class _Known:
-    """Task numbers a new task may depend on."""
+    """Task numbers on which a new task may depend."""
 
     def __init__(self, state: State) -> None:
         self._state = state

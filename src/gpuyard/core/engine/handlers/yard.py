@@ -1,4 +1,4 @@
-"""What is asked about the whole yard: who schedules it, who may use how much of it, and how it decides."""
+"""Commands about the whole cluster: scheduler epochs, limits of tenants and classes, settings."""
 
 from math import isfinite
 
@@ -13,11 +13,11 @@ from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
 
 MOST_SKIPPED = 1_000_000
-"""No node can have heard of more tasks or epochs than this that the journal lost: a number further away is an error."""
+"""Maximum of task numbers or epochs that nodes know and the journal has lost; a larger gap is an error."""
 
 
 def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
-    """The yard gets its name, once."""
+    """Give the cluster its name; possible only once."""
     if ledger.state.yard:
         return no.AlreadyFounded(ledger.state.yard)
     if not asked.yard:
@@ -27,7 +27,7 @@ def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
 
 
 def begin_epoch(ledger: Ledger, asked: command.BeginEpoch) -> Refusal | None:
-    """Another scheduler decides from now on."""
+    """Begin the epoch of a new scheduler."""
     if not isfinite(asked.offline_after_seconds):
         return no.NotFinite("offline_after_seconds")
     epoch = ledger.state.epoch
@@ -45,7 +45,7 @@ def begin_epoch(ledger: Ledger, asked: command.BeginEpoch) -> Refusal | None:
 
 
 def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | None:
-    """Numbers that a node has heard of are not given out again."""
+    """Skip task numbers that a node already knows, so that they are not assigned again."""
     last = ledger.state.last_task
     if asked.last_task > last + MOST_SKIPPED:
         return no.TooFarAhead("task number", asked.last_task, last, MOST_SKIPPED)
@@ -55,7 +55,7 @@ def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | No
 
 
 def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
-    """The scheduler goes, and says for how long nobody should miss it."""
+    """End the epoch of a scheduler that stops; nodes do not count as lost within `patience_seconds`."""
     if not isfinite(asked.patience_seconds):
         return no.NotFinite("patience_seconds")
     if asked.patience_seconds < 0:
@@ -65,13 +65,13 @@ def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
 
 
 def note_access(ledger: Ledger, asked: command.NoteAccess) -> Refusal | None:
-    """Somebody was let in or shut out; it is kept for those who look later."""
+    """Record that access was granted or revoked, for later audits."""
     ledger.emit(fact.AccessChanged(asked.what, asked.subject))
     return None
 
 
 def set_tenant(ledger: Ledger, asked: command.SetTenant) -> Refusal | None:
-    """A tenant has these limits."""
+    """Set the limits of a tenant."""
     if refusal := check_tenant(asked.tenant):
         return refusal
     ledger.emit(fact.TenantSet(asked.tenant))
@@ -79,7 +79,7 @@ def set_tenant(ledger: Ledger, asked: command.SetTenant) -> Refusal | None:
 
 
 def set_split(ledger: Ledger, asked: command.SetSplit) -> Refusal | None:
-    """The classes share the GPUs in this way."""
+    """Set how the classes share the GPUs."""
     if refusal := check_split(asked.split):
         return refusal
     ledger.emit(fact.SplitSet(asked.split))
@@ -87,7 +87,7 @@ def set_split(ledger: Ledger, asked: command.SetSplit) -> Refusal | None:
 
 
 def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | None:
-    """Decide in another way; what was promised in the old one is taken back."""
+    """Change the scheduler settings; reservations made under the old ones are dropped."""
     settings = asked.settings
     if settings.policy not in POLICIES:
         return no.UnknownPolicy(settings.policy, tuple(POLICIES))
