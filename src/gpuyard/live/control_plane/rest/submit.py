@@ -209,7 +209,7 @@ async def _accepted_before(context: AppContext, request: Request, tenant: Tenant
 async def _check_dependencies(
     context: AppContext, request: Request, submissions: Sequence[Submission], *, batch: bool
 ) -> None:
-    """Refuse dependencies on other tenants' tasks if the caller sees one tenant only: they would reveal how those end."""
+    """Refuse dependencies on other tenants' tasks if the caller sees only one tenant: they reveal how those end."""
     if ROLE_SCOPES[Action.SEE][request.principal.role] is Scope.ALL:
         return
     turns = TimeSlicer()
