@@ -419,7 +419,7 @@ class AgentConnections:
             )
 
     def _wait_for_the_absent(self) -> None:
-        """Wait longer for absent nodes if the journal is old: their agents may be stopped on purpose while tasks run."""
+        """Wait longer for absent nodes of an old journal: an agent may be stopped on purpose while its tasks run."""
         until = _now() + UNKNOWN_ABSENCE_SECONDS
         for node in self._views.nodes:
             if node not in self.sessions:

@@ -1,9 +1,9 @@
 """The elastic pool of a live cluster: evaluates the rule periodically and carries out its decisions.
 
-nodes of the provider ──► rule (engine.pool, on the state) ──► boot            the provider boots; the agent joins by itself
-                                                          ├──► give_back       cordon the node; if it stays empty, return it
-                                                          ├──► remove          it is down: declare it lost, remove it, forget it
-                                                          └──► release         unknown to the cluster: return it, or forget it
+nodes of the provider ─► rule (engine.pool, on the state) ─┬─► boot       the provider boots; the agent joins by itself
+                                                           ├─► give_back  cordon the node; if it stays empty, return it
+                                                           ├─► remove     it is down: declare it lost and remove it
+                                                           └─► release    unknown to the cluster: return or forget it
 """
 
 import asyncio
