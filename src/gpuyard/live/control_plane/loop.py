@@ -212,6 +212,7 @@ class EngineLoop:
                         commit = None
                     await self._mend(batch, broken)
                     continue
+                # Commits are in order: the engine handled this batch while the previous one was written.
                 if commit is not None:
                     await commit
                     commit = None
@@ -231,7 +232,7 @@ class EngineLoop:
         if sum(asked.weight for asked in batch) > LIGHT:
             return False
         tasks = self.engine.state.tasks
-        for asked in batch:
+        for asked in batch:  # the end of a task may release many dependents, which its weight does not show
             task = tasks.get(getattr(asked.order, "task", TaskId(0)))
             if task and task.barriers and any(len(barrier.dependents) > LIGHT for barrier in task.barriers):
                 return False
@@ -395,6 +396,7 @@ class EngineLoop:
     def _append_timed(self, payloads: list[bytes]) -> Position:
         began = self._stopwatch()
         head = self._journal.append_encoded(payloads)
+        # An exponential moving average, so that a single slow append does not decide alone.
         self._append_seconds += (self._stopwatch() - began - self._append_seconds) / 8
         return head
 

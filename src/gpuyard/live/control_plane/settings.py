@@ -652,7 +652,7 @@ def mapped_to_scheduler(settings: ServerSettings, uid: int) -> Iterator[Complain
 
 
 def _mapped_to_owner(settings: ServerSettings) -> Iterator[Complaint]:
-    """Check the same for the owner of the data folder. Until it exists, the uid is known only when the server starts."""
+    """Check the same for the owner of the data folder. Until it exists, only the server's start shows the uid."""
     with suppress(OSError):
         yield from mapped_to_scheduler(settings, settings.data_dir.stat().st_uid)
 

@@ -50,12 +50,12 @@ PARAMETERS = (
 
 
 class GapData(Struct, frozen=True):
-    """What stands in the event `Gap`: facts are missing."""
+    """The data of the event `Gap`: facts are missing."""
 
     after: int
-    """The last fact the client had."""
+    """The last fact that the client has."""
     next: int
-    """The stream goes on with this one."""
+    """The stream continues with this fact."""
     message: str
 
 

@@ -77,7 +77,7 @@ FILTERS = (
 
 
 class RawTaskList(Struct, frozen=True):
-    """A page whose tasks are JSON already."""
+    """A page of tasks that are already encoded as JSON."""
 
     tasks: list[Any]
     total: int
