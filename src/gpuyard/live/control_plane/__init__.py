@@ -1,1 +1,1 @@
-"""THE SERVER: REST, gRPC, the engine loop, views, access. Plumbing: it never decides."""
+"""The scheduler process: REST, gRPC, the engine loop, views, access. The engine makes all decisions."""

@@ -1,13 +1,13 @@
-"""The time the engine is told: it starts where the journal ended and runs with the machine's own clock.
+"""The engine's time: it starts where the journal ended and runs with the machine's boot clock.
 
-A wall clock can jump: a desktop boots hours ahead until the network puts it right, somebody sets the date. Timers,
-time-outs and leases must neither freeze nor fire by that. So engine time follows the boot clock, which never jumps and
-runs while the machine sleeps. It starts at
+A wall clock can jump: a desktop boots hours ahead until the network corrects it, or a user sets the date. Timers,
+timeouts and leases must not freeze or fire because of that. So engine time follows the boot clock, which never jumps
+and also runs while the machine sleeps. It starts at
 
-    the same start of the machine    what was noted last, plus what the boot clock has counted since
-    another one, or another machine  the wall clock, but never before the last fact
+    the same boot of the machine     the last noted time, plus the time on the boot clock since
+    another boot or machine          the wall clock, but never before the last fact
 
-and then drifts towards the wall clock by one second in a hundred, so that what people read is right in the end.
+and then drifts towards the wall clock by one second in a hundred, so that displayed times become right.
 """
 
 from pathlib import Path
@@ -20,14 +20,14 @@ from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
 from gpuyard.system.files import replace_file
 
 DRIFT = 0.01
-"""How much faster or slower than real time it runs while it is not what the wall clock says."""
+"""How much faster or slower than real time it runs while it differs from the wall clock."""
 WORTH_TELLING_SECONDS = 5.0
 
 log = structlog.get_logger()
 
 
 class ClockNote(msgspec.Struct):
-    """What is kept of it beside the journal."""
+    """The saved state of the clock, kept next to the journal."""
 
     machine_start: str
     boot: float
@@ -35,12 +35,12 @@ class ClockNote(msgspec.Struct):
 
 
 class EngineClock:
-    """Call it for the engine's time."""
+    """The engine's clock. Call it for the time."""
 
     def __init__(self, last_fact_at: float, clock: Clock = SYSTEM_CLOCK, note: ClockNote | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
-        """A large batch is handled in a thread of its own."""
+        """Needed because a large batch is handled in another thread."""
         self._boot = clock.boot()
         self._time = max(last_fact_at, clock.wall())
         if note is not None and note.machine_start == clock.machine_start() and self._boot >= note.boot:
@@ -49,7 +49,7 @@ class EngineClock:
         self.ahead_seconds()
 
     def __call__(self) -> float:
-        """Seconds since 1970, as the engine counts them."""
+        """Return the engine's time in seconds since 1970."""
         with self._lock:
             boot = self._clock.boot()
             passed, self._boot = max(0.0, boot - self._boot), boot
@@ -58,7 +58,7 @@ class EngineClock:
             return self._time
 
     def ahead_seconds(self) -> float:
-        """How far it is ahead of the wall clock; below zero: behind. Said in the log once when it is worth it."""
+        """Return how far it is ahead of the wall clock (negative: behind). A large difference is logged once."""
         ahead = self() - self._clock.wall()
         if abs(ahead) < WORTH_TELLING_SECONDS:
             self._told = False
@@ -73,12 +73,12 @@ class EngineClock:
         return ahead
 
     def note(self) -> ClockNote:
-        """For the next scheduler on this machine."""
+        """Return the state to save for the next scheduler on this machine."""
         return ClockNote(self._clock.machine_start(), self._clock.boot(), self())
 
 
 def read_note(path: Path) -> ClockNote | None:
-    """What the last scheduler noted; none: nothing that can be read."""
+    """Read the state that the last scheduler saved; None if there is none or it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClockNote)
     except (OSError, msgspec.MsgspecError):
@@ -86,7 +86,7 @@ def read_note(path: Path) -> ClockNote | None:
 
 
 def write_note(path: Path, note: ClockNote) -> None:
-    """Keep it. Without it the wall clock is asked at the next start, so failing to is no error."""
+    """Save the state. A failure is ignored: the next start then uses the wall clock."""
     try:
         replace_file(path, msgspec.json.encode(note), durable=False)
     except OSError as error:

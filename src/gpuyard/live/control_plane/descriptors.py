@@ -1,15 +1,15 @@
-"""File descriptors: as many as the system allows, and some kept for the journal and the stores."""
+"""File descriptors: as many as the system allows, with some reserved for the journal and the stores."""
 
 import resource
 
 MOST = 1 << 20
-"""More than this is of no use, and some systems say "unlimited" and mean less."""
+"""More are of no use, and some systems report "unlimited" but allow fewer."""
 RESERVE = 128
-"""Not for connections of clients: the journal, its segments, snapshots, stores and logs need some at any time."""
+"""Not available to client connections: the journal, its segments, snapshots, stores and logs need some at any time."""
 
 
 def raise_limit() -> int:
-    """Raise the soft limit to the hard one; returns the limit that holds now."""
+    """Raise the soft limit to the hard limit; return the limit now in effect."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft == resource.RLIM_INFINITY:
@@ -23,15 +23,15 @@ def raise_limit() -> int:
 
 
 def for_clients(limit: int) -> int:
-    """How many of these descriptors connections of clients may use."""
+    """Return how many descriptors clients' connections may use."""
     return limit - min(RESERVE, limit // 4)
 
 
 def for_agents(limit: int) -> int:
-    """How many of those connections to the agents' port may use: half, however many strangers come there."""
+    """Return how many of those the agents' port may use: half, so that unknown clients there cannot take all."""
     return for_clients(limit) // 2
 
 
 def for_http(limit: int) -> int:
-    """How many of those connections over HTTP may use: the other half."""
+    """Return how many of those HTTP connections may use: the other half."""
     return for_clients(limit) - for_agents(limit)

@@ -1,9 +1,9 @@
-"""When Python's garbage collector looks for cycles: rarely, and never at everything in the midst of work.
+"""Run Python's garbage collector rarely, and never on all objects during work.
 
-A full collection looks at every object that is kept. With 100,000 open tasks it stops the event loop for half a second,
-and Python starts one whenever that number has grown by a quarter. Tasks leave no cycles behind, connections and errors
-do. So only young objects are looked at by itself, few enough for a pause of some milliseconds, and everything is looked
-at when few tasks are open, or once a day.
+A full collection visits every live object. With 100,000 open tasks it stops the event loop for half a second, and
+Python starts one whenever the number of objects has grown by a quarter. Tasks leave no reference cycles, but
+connections and errors do. So automatic collections visit only young objects, few enough for a pause of some
+milliseconds, and a full collection runs when few tasks are open, or once a day.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 YOUNG, YOUNGER = 5_000, 10
-"""New objects before a collection of those; and after so many of these, one of all of them together."""
+"""Number of new objects before a collection of the youngest generation; number of those before one of the next."""
 NEVER = 1 << 30
 CALM_TASKS = 2_000
 LOOK_SECONDS = 60.0
@@ -20,7 +20,7 @@ AT_LEAST_EVERY_SECONDS = 86_400.0
 
 
 def freeze_recovered() -> None:
-    """Begin: what was recovered stays, so no collection need look at it again."""
+    """Freeze the recovered objects at the start: they stay, so collections need not visit them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, YOUNGER, NEVER)
@@ -32,7 +32,7 @@ async def collect_when_idle(
     every_seconds: float = LOOK_SECONDS,
     at_least_every_seconds: float = AT_LEAST_EVERY_SECONDS,
 ) -> None:
-    """Look at everything now and then."""
+    """Run a full collection at each interval while few tasks are open, otherwise once a day."""
     last = time.monotonic()
     while True:
         await asyncio.sleep(every_seconds)

@@ -1,7 +1,7 @@
-"""What the log says of facts: a line for each that an operator follows, under names that stay.
+"""Log lines for facts that operators follow, with stable event names.
 
-What happens within a tenth of a second is told in one call, each line with its own instant, and whoever writes the log
-makes a line of each (cli/service/log_output.py). One call for each would cost half as much again as all the rest of accepting a task.
+Facts of a tenth of a second are logged in one call, each with its own time, and the log writer makes one line of each
+(cli/service/log_output.py). One call per line would raise the cost of accepting a task by half.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from gpuyard.live.wire.tasks import format_task_id
 
 GATHER_SECONDS = 0.1
 MOST_LINES = 200
-"""Lines written in one go: after a large batch others get their turn between two of these."""
+"""Lines written at once: after a large batch, other work runs between two such parts."""
 FAILURES = frozenset({TaskStatus.FAILED, TaskStatus.TIMEOUT})
 
 LogFields = dict[str, Any]
@@ -28,14 +28,14 @@ log = structlog.get_logger()
 
 
 class LifecycleLog:
-    """Tells the log."""
+    """Writes facts to the log."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
         self._lines: list[LogFields] = []
 
     def hear(self, records: Sequence[Record]) -> None:
-        """Note what there is to say of facts that were committed together, and that the views know of."""
+        """Queue log lines for facts that were committed together and that the views have applied."""
         if not log.is_enabled_for(logging.INFO):
             return
         before = len(self._lines)
@@ -58,13 +58,13 @@ class LifecycleLog:
                 asyncio.get_running_loop().call_later(GATHER_SECONDS, self.write)
 
     def write_all(self) -> None:
-        """Say everything that was noted; there is no later."""
+        """Write all queued lines at once, at the end of the process."""
         lines, self._lines = self._lines, []
         if lines:
             log.info("facts", lines=lines)
 
     def write(self) -> None:
-        """Say what was noted, a part at a time."""
+        """Write the queued lines, one part at a time."""
         lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
         if lines:
             log.info("facts", lines=lines)

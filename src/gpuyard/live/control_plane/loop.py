@@ -1,22 +1,22 @@
-"""The loop: one engine, one journal, and everybody who asks.
+"""Drive one engine and one journal under the wall clock, with group commit.
 
-Commands gather while the last commit is on its way to the disk; then all of them are handled, one decision is made for
-all, and the facts are written together (group commit). Nobody is answered, and no view, stream or node learns of a
-fact, before it is durable; the engine may be one batch ahead, never more.
+Commands gather while the previous commit is written to disk. The loop then handles all of them, makes one scheduling
+decision for the batch and writes the facts together (group commit). Replies, views, streams and nodes see a fact only
+after it is durable. The engine is at most one batch ahead of the journal.
 
     tell, look ──► intake ──► handle… decide ──► append (a thread) ──► hear ──► answers
                                   ▲                    │
                                   └── the next batch gathers meanwhile
 
-A few facts on a disk that is quick are appended without the thread: two changes of thread would take longer than the disk.
+On a fast disk, a few facts are appended without the thread: two thread switches would take longer than the write.
 
-When there is no space left, nothing new is accepted, what was decided waits, and the same append is tried until it
-works. Any other failure to write ends the process: what the journal holds is the truth, and the engine is ahead of it.
-Facts are encoded before anything is written, order by order, so what can not be written has an author.
+When the disk is full, the loop accepts nothing new, keeps the pending facts and retries the same append until it
+succeeds. Any other write failure ends the process, because the journal is authoritative and the engine is ahead of it.
+Facts are encoded command by command before the write, so an encoding failure is attributed to its command.
 
-A command that breaks the engine (a bug) is answered as such; the engine is built anew from the journal, and the others
-of its batch are handled again, one by one with a decision after each if it was the decision that broke. A question that
-fails is answered with its error: it changes nothing, so the engine stays. So does it when a command can not be made.
+If a command breaks the engine (a bug), the command fails with `Broken`, the engine is rebuilt from the journal, and the
+rest of the batch is handled again; if the decision failed, each command is handled alone with its own decision. A
+question or a command factory that fails returns its error; it changes nothing, so the engine is kept.
 """
 
 import asyncio
@@ -41,21 +41,21 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record
 T = TypeVar("T")
 TimeSource = Callable[[], float]
 CommandOrFactory = Command | Callable[[State], Command]
-"""A command, or how to make it once it is its turn: task numbers are given out then."""
+"""A command, or a factory called when its turn comes: task numbers are assigned at that moment."""
 
 MOST_AT_ONCE = 5_000
-"""Orders in one batch: a client that sends more than this waits for two commits."""
+"""Maximum number of commands in one batch. A client that sends more waits for two commits."""
 LIGHT = 300
-"""A batch that makes more facts than this is handled in a thread. Nobody else looks at the engine meanwhile."""
+"""A batch expected to make more facts than this is handled in a thread. Nothing else reads the engine meanwhile."""
 HEAVY = LIGHT + 1
 HEARD_AT_ONCE = 300
-"""Committed facts that are told to the views, the nodes and the streams in one go."""
+"""Number of committed facts passed to the views, nodes and streams before the event loop runs other work."""
 SWITCH_SECONDS = 0.001
-"""How soon a thread that works gives way to the event loop. Python's own 5 ms would add up to a stall."""
+"""Switch interval between a working thread and the event loop. Python's default of 5 ms would add up to a stall."""
 FULL_RETRY_SECONDS = 1.0
 FEW = 16
 QUICK_SECONDS = 0.0005
-"""An append that takes less than this, as the last ones did, is not worth a thread."""
+"""Appends run without a thread while their average duration is below this."""
 
 log = structlog.get_logger()
 
@@ -65,7 +65,7 @@ class Broken(GpuyardError):
 
 
 class _Asked:
-    """One who waits for an answer."""
+    """One command or question that waits for an answer."""
 
     __slots__ = ("answer", "by", "error", "future", "order", "question", "request_id", "undo", "weight")
 
@@ -80,20 +80,20 @@ class _Asked:
     ) -> None:
         self.request_id = request_id
         self.weight = weight
-        """About how many facts it makes."""
+        """Estimated number of facts that it makes."""
         self.undo: Callable[[], None] | None = None
-        """What to do when the order is refused, before the next one is made."""
+        """Called when the command is refused, before the next command is made."""
         self.future = future
         self.order = order
         self.by = by
         self.question = question
         self.answer: Any = None
         self.error: BaseException | None = None
-        """Instead of an answer."""
+        """Set instead of `answer` on failure."""
 
 
 class _Batch(list[_Asked]):
-    """Those who are answered together."""
+    """Commands and questions that are handled and answered together."""
 
     def __init__(self, asked: Iterable[_Asked] = ()) -> None:
         super().__init__(asked)
@@ -117,12 +117,12 @@ class EngineLoop:
     ) -> None:
         self.engine = engine
         self.full = ""
-        """A sentence while there is no space left for the journal."""
+        """The error message while the disk of the journal is full; empty otherwise."""
         self.committed = journal.head.seq
         self.hearing = False
-        """Facts of one batch are being told, and not all of them have been."""
+        """True while the facts of a large batch are being passed on in parts."""
         self.committed_hash = journal.head.hash
-        """Of all facts up to that one."""
+        """Hash of the journal up to `committed`."""
         self._journal = journal
         self._hear = hear
         self.clock = clock
@@ -131,12 +131,12 @@ class EngineLoop:
         self._sweep_seconds = sweep_seconds
         self._intake: deque[_Asked] = deque()
         self._looking: set[asyncio.Future[Any]] = set()
-        """Questions that have no answer yet."""
+        """Questions without an answer yet."""
         self._agreements: list[tuple[asyncio.Future[Any], Callable[[], Any]]] = []
         self._woken = asyncio.Event()
         self._stopping = False
         self._append_seconds = 0.0
-        """How long appends have taken lately."""
+        """Moving average of the duration of appends."""
         self._writer = ThreadPoolExecutor(1, "journal")
         self._worker = ThreadPoolExecutor(1, "engine")
 
@@ -150,7 +150,7 @@ class EngineLoop:
         undo: Callable[[], None] | None = None,
         request_id: str = "",
     ) -> "asyncio.Future[Facts | Refusal]":
-        """Have a command handled; the answer comes when its facts are durable. `weight`: about how many facts it makes."""
+        """Queue a command; the future resolves when its facts are durable. `weight`: the estimated number of facts."""
         future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
@@ -162,7 +162,7 @@ class EngineLoop:
         return future
 
     def look(self, question: Callable[[State, float], T], weight: int = 0) -> "asyncio.Future[T]":
-        """Ask the engine's state; the answer comes when everything it rests on is durable, `StorageFull` if it can not be."""
+        """Query the engine's state; resolves when its facts are durable, `StorageFull` if the disk is full."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
@@ -174,21 +174,21 @@ class EngineLoop:
         return future
 
     def agree(self, do: Callable[[], T]) -> "asyncio.Future[T]":
-        """Do something while engine, journal and views are at the same fact: it must be quick."""
+        """Call `do` while engine, journal and views are at the same fact. It blocks the loop and must be quick."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._agreements.append((future, do))
         self._woken.set()
         return future
 
     def stop(self) -> None:
-        """Finish what was asked, then end. Without space left there is nothing to wait for."""
+        """Finish the queued work, then end. If the disk is full, end without waiting for room."""
         self._stopping = True
         self._woken.set()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Until it is stopped."""
+        """Run until `stop` is called."""
         commit: asyncio.Task[None] | None = None
         switch_seconds = sys.getswitchinterval()
         sys.setswitchinterval(min(switch_seconds, SWITCH_SECONDS))
@@ -208,10 +208,11 @@ class EngineLoop:
                         await asyncio.get_running_loop().run_in_executor(self._worker, self._work, batch)
                 except _BrokenBy as broken:
                     if commit is not None:
-                        await commit  # only then does the journal hold everything the engine has told
+                        await commit  # only now does the journal hold every fact that the engine has returned
                         commit = None
                     await self._mend(batch, broken)
                     continue
+                # Commits are in order: the engine handled this batch while the previous one was written.
                 if commit is not None:
                     await commit
                     commit = None
@@ -227,11 +228,11 @@ class EngineLoop:
             sys.setswitchinterval(switch_seconds)
 
     def _is_light(self, batch: list[_Asked]) -> bool:
-        """Whether a batch is handled at once. A large one is handled in a thread, and the event loop goes on meanwhile."""
+        """Return whether to handle a batch in place. A large one runs in a thread so that the event loop continues."""
         if sum(asked.weight for asked in batch) > LIGHT:
             return False
         tasks = self.engine.state.tasks
-        for asked in batch:
+        for asked in batch:  # the end of a task may release many dependents, which its weight does not show
             task = tasks.get(getattr(asked.order, "task", TaskId(0)))
             if task and task.barriers and any(len(barrier.dependents) > LIGHT for barrier in task.barriers):
                 return False
@@ -241,10 +242,10 @@ class EngineLoop:
         agreements, self._agreements = self._agreements, []
         for future, do in agreements:
             if future.done():
-                continue  # whoever asked has given up
+                continue  # the caller has given up
             try:
                 future.set_result(do())
-            except Exception as error:  # the asker's
+            except Exception as error:  # passed to the caller
                 future.set_exception(error)
 
     async def _wait_for_work(self) -> None:
@@ -258,10 +259,10 @@ class EngineLoop:
                         await self._woken.wait()
                 except TimeoutError:
                     return
-        await asyncio.sleep(0)  # let whoever is about to ask do so: one commit for all of them
+        await asyncio.sleep(0)  # let other callers enqueue first, so that one commit serves all of them
 
     async def _mend(self, batch: _Batch, broken: "_BrokenBy") -> None:
-        """Build the engine anew from the journal, and handle the batch without the one that broke it."""
+        """Rebuild the engine from the journal and handle the batch without the command that broke it."""
         culprit = broken.asked
         while True:
             self._throw_away(broken)
@@ -277,9 +278,9 @@ class EngineLoop:
                 return await self._commit(batch)
 
     async def _one_by_one(self, batch: _Batch, broken: "_BrokenBy") -> None:
-        """The decision for all of them broke: each gets one of its own, and the one after which it breaks is refused."""
+        """Handle each command with its own decision after the common one failed; refuse those that break it."""
         if not batch:
-            raise broken.error  # it breaks by what is durable already: another start is as good as this one
+            raise broken.error  # durable facts alone break the decision: only a restart is left
         for asked in batch:
             alone = _Batch([asked])
             try:
@@ -290,7 +291,7 @@ class EngineLoop:
                 try:
                     self._work(nobody := _Batch())
                 except _BrokenBy as always:
-                    raise always.error from None  # not by this one: even without it there is no decision
+                    raise always.error from None  # the decision fails even without this command
                 await self._commit(nobody)
             else:
                 await self._commit(alone)
@@ -300,7 +301,7 @@ class EngineLoop:
         self.engine = self._rebuild()
 
     def _work(self, batch: _Batch) -> None:
-        """Handle what was asked, decide once for all of it, and answer the questions from what is so then."""
+        """Handle the commands, make one decision for the batch, then answer the questions from the resulting state."""
         engine, state, now = self.engine, self.engine.state, self.clock()
         entries, payloads, encode = batch.entries, batch.payloads, self._journal.encode
         entries.clear()
@@ -315,7 +316,7 @@ class EngineLoop:
                 if not isinstance(order, Command):
                     try:
                         order = order(state)
-                    except Exception as error:  # it could not be made: the engine has not heard of it
+                    except Exception as error:  # the factory failed before the engine was called
                         asked.error = _for_the_asker(error)
                         continue
                 answer = asked.answer = engine.handle(order, now)
@@ -333,13 +334,13 @@ class EngineLoop:
                 entry = JournalEntry(state.now, event)
                 entries.append(entry)
                 payloads.append(encode(entry))
-        except Exception as error:  # the engine is in an unknown state, whatever it was
+        except Exception as error:  # the engine may be partly changed: its state is unknown
             raise _BrokenBy(asked, error) from error
         for asked in batch:
             if asked.question is not None:
                 try:
                     asked.answer = asked.question(state, now)
-                except Exception as error:  # a question changes nothing
+                except Exception as error:  # a question changes nothing, so the engine is kept
                     asked.error = _for_the_asker(error)
 
     async def _commit(self, batch: _Batch) -> None:
@@ -351,7 +352,7 @@ class EngineLoop:
             self.hearing = len(entries) > HEARD_AT_ONCE
             for start in range(0, len(entries), HEARD_AT_ONCE):
                 if start:
-                    await asyncio.sleep(0)  # between two parts of a large batch others get their turn
+                    await asyncio.sleep(0)  # let other work run between two parts of a large batch
                 part = enumerate(entries[start : start + HEARD_AT_ONCE], start=first + start)
                 self._hear([Record(seq, it.at, it.fact, it.by, it.request_id) for seq, it in part])
             self.hearing = False
@@ -395,12 +396,13 @@ class EngineLoop:
     def _append_timed(self, payloads: list[bytes]) -> Position:
         began = self._stopwatch()
         head = self._journal.append_encoded(payloads)
+        # An exponential moving average, so that a single slow append does not decide alone.
         self._append_seconds += (self._stopwatch() - began - self._append_seconds) / 8
         return head
 
 
 def _for_the_asker(error: Exception) -> Exception:
-    """What went wrong beside the engine: said as it is where it is said in words of ours."""
+    """Return the error to report for a failure outside the engine: a `GpuyardError` as is, others as `Broken`."""
     if isinstance(error, GpuyardError):
         return error
     log.error("request_broken", exc_info=error)
@@ -420,5 +422,5 @@ class _BrokenBy(Exception):
     def __init__(self, asked: _Asked | None, error: Exception) -> None:
         super().__init__()
         self.asked = asked
-        """Who asked for it; none: the engine broke while it decided."""
+        """The command that broke the engine. None: the engine broke while deciding."""
         self.error = error

@@ -1,7 +1,7 @@
-"""The yard as its server holds it: one place that REST and the command line of the server ask.
+"""The running scheduler: the object that REST and the server's command line call.
 
-It puts the parts together (loop, views, agents, archive, secrets, requests that may be sent again) and sees to what
-belongs to none of them: what goes to the archive, and when a snapshot is due.
+It connects the parts (loop, views, agents, archive, secrets, idempotency keys) and does the work between them: it
+moves ended tasks to the archive and takes snapshots.
 """
 
 import asyncio
@@ -62,34 +62,33 @@ T = TypeVar("T")
 ARCHIVE_SECONDS = 1.0
 CLOCK_SECONDS = 5.0
 MOST_ORIGIN = 2**53 - 1
-"""So that every program that reads JSON reads it right."""
+"""The largest integer that every JSON reader represents exactly."""
 KEEP_KEYS_SECONDS = 86_400.0
-"""How long a request that is sent again is recognised."""
+"""How long a repeated request is recognized by its key."""
 MODEL_SECONDS = 5.0
-"""How often it is looked whether there is a new performance model."""
+"""Interval of the check for a new performance model."""
 MOST_JUDGED = 10_000
-"""Ended tasks among which those are looked for that a model is judged by."""
+"""Number of recent ended tasks searched for those that can judge a model."""
 SMALL_CLUSTER = 1_000
-"""Tasks, their views and nodes of which a snapshot is made within the loop: some ten milliseconds."""
+"""Up to this many tasks, views and nodes, the loop makes the snapshot itself: about ten milliseconds."""
 SNAPSHOT_FOLDER = "making"
-"""In the journal's folder: a snapshot that is being written by another process."""
+"""Subfolder of the journal in which another process writes a snapshot."""
 SNAPSHOT_PAUSES = 10.0
-"""A snapshot that took long is followed by a pause so many times as long."""
+"""The pause after a slow snapshot, as a multiple of its duration."""
 MOST_FAILED = 3
-"""After so many failures in a row the loop makes the snapshot itself: else the journal would grow for ever."""
+"""After this many failures in a row, the loop makes the snapshot itself; otherwise the journal would grow forever."""
 STOP_SECONDS = 10.0
 UNKNOWN_TASKS = 10_000
-"""At least so many task numbers are left out by a scheduler that takes over: which were given out, an old copy does not
-know."""
+"""Minimum number of task numbers skipped at a takeover: an old copy does not know which were assigned."""
 PATIENCE_MARGIN_SECONDS = 5.0
-"""Nodes count their patience from when they hear of it, which is later than the fact."""
+"""Nodes start counting patience when they hear of the stop, which is later than the fact."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
 COUNT_SECONDS, MOST_COUNTS = 1.0, 64
-"""How long a count of open tasks is told again in a large yard, and how many such counts are kept."""
+"""How long a count of open tasks is reused in a large cluster, and how many such counts are kept."""
 MOST_ENCODED = 10_000
-"""Answers for lists that are kept: some 10 MB."""
+"""Number of cached answers for lists: about 10 MB."""
 REASONS_AT_MOST = 200
-"""Waiting tasks in one list of which the engine is asked why they wait."""
+"""Maximum number of waiting tasks in one list for which the engine is asked for the reason."""
 
 log = structlog.get_logger()
 _encode = msgspec.json.Encoder().encode
@@ -101,13 +100,13 @@ def _drawn_origin() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What one request asks for: tasks that differ only in their array index, with the values of their secrets."""
+    """The tasks of one request, which differ only in their array index, and the values of their secrets."""
 
     specs: Sequence[TaskSpec]
     secrets: Mapping[str, str]
     after_success: Sequence[int] = ()
     after_any: Sequence[int] = ()
-    """Requests of the same batch, by their places in it, that theirs wait for."""
+    """Requests of the same batch, by position, that the tasks of this one wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,22 +209,22 @@ class Scheduler:
         self._advisor = advisor
         self._snapshot_at = journal.head.seq
         self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
-        """How many open tasks match, and until when that is told again."""
+        """Number of matching open tasks, and until when it is reused."""
         self._archived_seq = 0
-        """The archive has every task that ended by a fact up to this one."""
+        """The archive holds every task that ended by a fact up to this one."""
         self._snapshots_failed = 0
-        """How many in a row were not written by the process for it."""
+        """Consecutive failures of the snapshot process."""
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
-        """An engine as the journal has it up to that fact, while there is no space left."""
+        """While the disk is full: an engine rebuilt from the journal, and the fact up to which it was built."""
 
     # --- running -----------------------------------------------------------------------------------------------------
 
     def account_of(self, tenant: TenantId, user: str) -> str:
-        """The system account that the scheduler maps a user's tasks to, or else the tenant's; empty: none."""
+        """Return the system account that a user's tasks map to, otherwise the tenant's; empty if there is none."""
         return self.system_users.of(user) or self._run_as(tenant)
 
     async def run(self, version: str) -> None:
-        """Until `stop`."""
+        """Run until `stop` is called."""
         try:
             async with asyncio.TaskGroup() as group:
                 works = (
@@ -240,7 +239,7 @@ class Scheduler:
                 self.agents.deposed = asyncio.get_running_loop().create_future()
                 deposed = group.create_task(_failing(self.agents.deposed))
                 beside = [group.create_task(work) for work in works]
-                with suppress(StorageFull):  # it was told to stop while it waited for room
+                with suppress(StorageFull):  # it was told to stop while the disk was full
                     await self.loop.run()
                 for task in (*beside, deposed):
                     task.cancel()
@@ -253,21 +252,21 @@ class Scheduler:
     async def _begin(self, version: str) -> None:
         order = command.BeginEpoch(version, origin=self._origin, offline_after_seconds=self._offline_after_seconds)
         await self.loop.tell(order)
-        if self._take_over:  # the first node that comes may not be the one that has heard of the latest tasks
+        if self._take_over:  # the first node to register may not know the latest tasks
             left_out = UNKNOWN_TASKS + secrets_module.randbelow(
                 9 * UNKNOWN_TASKS
-            )  # the same copy may be restored twice
+            )  # random, because the same copy may be restored twice
             await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + left_out)))
         self.ready = True
 
     async def stop(self, patience_seconds: float) -> None:
-        """Say good-bye to the nodes, put everything away, and end."""
+        """Notify the nodes, write the archive and a snapshot, and end."""
         self.ready, self.stopping = False, True
-        with suppress(StorageFull, TimeoutError):  # then it ends as if it were killed: what is durable is durable
+        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable facts stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(patience_seconds))
                 self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
-                await asyncio.sleep(0.05)  # the nodes hear of it; if not, they wait as for any other loss
+                await asyncio.sleep(0.05)  # time for the nodes to hear of it; otherwise they wait as for any other loss
                 await self._archive_now()
                 await self._save_snapshot(at_once=True)
         self._note_clock()
@@ -277,13 +276,13 @@ class Scheduler:
         return recover(self.journal, self._advisor)[0]
 
     def _hear(self, records: Sequence[Record]) -> None:
-        """Committed facts: the only way anything outside the engine learns of them."""
+        """Pass on committed facts: the only way in which other parts learn of them."""
         views, agents = self.views, self.agents
         for record in records:
             views.apply(record)
             try:
                 agents.hear(record)
-            except Exception:  # the fact is durable: all nodes register anew and are told what follows from what is so
+            except Exception:  # the fact is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
                 agents.reset_sessions()
             event = record.fact
@@ -305,7 +304,7 @@ class Scheduler:
         body: bytes = b"",
         request_id: str = "",
     ) -> list[TaskView] | Refusal:
-        """Accept all of these or none. With a key, a request sent again gets the tasks it got the first time."""
+        """Accept all of these or none. A repeated request with the same key gets the tasks of the first one."""
         name = (submissions[0].specs[0].tenant, key)
         digest = self._requests.digest(body) if key else ""
         answer: SubmitResult = asyncio.get_running_loop().create_future()
@@ -315,7 +314,7 @@ class Scheduler:
         given: list[TaskId] = []
 
         def undo() -> None:
-            """Its numbers are another request's next: its secrets must not be found there, nor be dropped later."""
+            """Drop the secrets: the next request gets these task numbers and must neither find nor drop them."""
             if given and any(submission.secrets for submission in submissions):
                 try:
                     self.secrets.drop(given)
@@ -323,7 +322,7 @@ class Scheduler:
                     log.warning("secrets_stay", message=str(error))
 
         def make(state: State) -> command.Command:
-            undo()  # asked again, should another request of its batch have broken the engine
+            undo()  # called again if another request of the batch broke the engine
             given.clear()
             tasks = []
             secrets: dict[TaskId, Mapping[str, str]] = {}
@@ -351,7 +350,7 @@ class Scheduler:
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
-            answer.exception()  # whoever waits for it sees it; nobody else has to
+            answer.exception()  # mark it as retrieved: asyncio must not warn if no other request waits for it
             raise
         if isinstance(facts, Refusal):
             self._requests.fail(name)
@@ -361,7 +360,7 @@ class Scheduler:
         return [self.views.tasks[task] for task in given]
 
     async def _predicted(self, submissions: Sequence[Submission]) -> Sequence[Submission] | Refusal:
-        """The same with what is foretold of those that say what they compute; a refusal where one can not fit."""
+        """Add predictions to tasks that declare a workload; return a refusal if one cannot fit."""
         performance_predictor = self.performance_predictor
         if performance_predictor is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
@@ -378,11 +377,11 @@ class Scheduler:
             if self._requests.is_first(name, answer):
                 self._requests.fail(name)
                 answer.set_exception(error)
-                answer.exception()  # whoever waits for it sees it; nobody else has to
+                answer.exception()  # mark it as retrieved: asyncio must not warn if no other request waits for it
             raise
 
     async def _forecast(self, submissions: Sequence[Submission]) -> Sequence[Submission]:
-        """The same with estimates of how long they run. The tasks of an array have one estimate: they differ only in number."""
+        """Add run-time estimates. The tasks of an array share one estimate: they differ only in their index."""
         runtime_estimator, now = self.runtime_estimator, self.loop.clock()
         if runtime_estimator is None:
             return submissions
@@ -403,11 +402,11 @@ class Scheduler:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
 
     async def tell(self, asked: command.Command, who: Principal, request_id: str = "") -> Facts | Refusal:
-        """Any other command, in somebody's name."""
+        """Handle any other command on behalf of a principal."""
         return await self.loop.tell(asked, issuer_of(who), request_id=request_id)
 
     async def look(self, question: Callable[[State, float], T], weight: int = 0) -> T:
-        """Ask the engine's state. With no space left it is ahead of what could be written: then the journal's is asked."""
+        """Query the engine's state. If the disk is full, query the state of the journal: the engine is ahead of it."""
         try:
             answer = await self.loop.look(question, weight)
         except StorageFull:
@@ -416,7 +415,7 @@ class Scheduler:
         return answer
 
     async def _committed_state(self) -> State:
-        """Read once for as long as nothing comes into the journal."""
+        """Return the state of the journal; read once until the journal changes."""
         seq = self.loop.committed
         if self._copy is None or self._copy[0] != seq:
             self._copy = (seq, asyncio.create_task(self.worker_pools.snapshots.run(self._rebuild)))
@@ -428,17 +427,17 @@ class Scheduler:
         return engine.state
 
     async def explain(self, task: TaskId) -> Explanation:
-        """Why a task waits and when it is expected to start."""
-        weight = HEAVY  # behind 200 tasks with estimates it takes tenths of a second: in a thread
+        """Return why a task waits and when it is expected to start."""
+        weight = HEAVY  # takes tenths of a second behind 200 tasks with estimates: run it in a thread
         return await self.look(lambda state, now: explain(state, task, now, self._revise(now)), weight)
 
     def _revise(self, now: float) -> Revise | None:
-        """How long a waiting task is predicted to run, with what has ended since it came."""
+        """Return a function that predicts the run time of a waiting task again, with the tasks that ended meanwhile."""
         runtime_estimator = self.runtime_estimator
         return None if runtime_estimator is None else lambda task: runtime_estimator.current_estimate(task.spec, now)
 
     async def answer(self, task: TaskId) -> tuple[TenantId, bytes] | None:
-        """What the API tells of a task, and whose it is."""
+        """Return the tenant and the JSON answer of a task; None if the task is unknown."""
         view = self.views.tasks.get(task)
         if view is None:
             kept = await self.worker_pools.archive.run(self.archive.get, task)
@@ -448,7 +447,7 @@ class Scheduler:
         return view.spec.tenant, await self.encoded(view)
 
     async def encoded(self, view: TaskView) -> bytes:
-        """A task's answer as JSON, with the reason it waits."""
+        """Return a task's answer as JSON, with the reason it waits."""
         if view.waits:
             reason = await self.look(lambda state, now: why_waits(state, view.id, now))
             if reason is not None:
@@ -456,11 +455,11 @@ class Scheduler:
         return _encode(view.answer())
 
     async def newest(self, wanted: Callable[[TaskView], bool]) -> list[TaskView]:
-        """All open tasks that are wanted, newest first."""
+        """Return all open tasks that are wanted, newest first."""
         return await self.views.newest(wanted)
 
     async def page(self, filters: Filters, before: TaskId | None, limit: int) -> TaskPage:
-        """Tasks newest first, open and ended alike."""
+        """Return tasks newest first, open and ended."""
         wanted = _wanted(filters)
         here = await self.views.newest(wanted, before, limit + 1)
         reasons = await self._reasons(here)
@@ -480,7 +479,7 @@ class Scheduler:
         return TaskPage([msgspec.Raw(answer) for _, answer in both[:limit]], total, cursor)
 
     async def reason_of_new(self, view: TaskView) -> tuple[str | None, str | None]:
-        """Why a task waits that was just accepted; not told where many wait, because it takes time that grows with them."""
+        """Return why a new task waits; not computed where many tasks wait, because the time grows with their number."""
         waiting = sum(counts.get(TaskStatus.PENDING, 0) for counts in self.views.counts.values())
         if not view.waits or waiting > REASONS_AT_MOST:
             return None, None
@@ -502,7 +501,7 @@ class Scheduler:
         return await self.look(ask)
 
     def _row(self, view: TaskView, reason: str | None, code: str | None) -> bytes:
-        """A task of a list. Of a task that waits, the same answer is given until something about it changes."""
+        """Encode a task for a list. The answer of a waiting task is cached until the task or its reason changes."""
         if not view.waits:
             return _encode(view.answer(reason, code))
         encoded = self.views.encoded
@@ -516,7 +515,7 @@ class Scheduler:
         return answer
 
     async def _count_open(self, filters: Filters, wanted: Callable[[TaskView], bool]) -> int:
-        """How many open tasks match: known by status and tenant, else counted at most once a second."""
+        """Count matching open tasks: from counters by status and tenant, otherwise by a scan at most once a second."""
         if filters == Filters(statuses=filters.statuses, tenant=filters.tenant):
             return self.views.open_tasks(filters.statuses, filters.tenant)
         before = self._counted.get(filters)
@@ -532,7 +531,7 @@ class Scheduler:
     async def _count(self, wanted: Callable[[TaskView], bool]) -> int:
         return len(await self.views.newest(lambda view: view.status not in ENDED and wanted(view)))
 
-    # --- beside the loop ---------------------------------------------------------------------------------------------
+    # --- background work ---------------------------------------------------------------------------------------------
 
     async def _keep_archive(self) -> None:
         while True:
@@ -540,9 +539,9 @@ class Scheduler:
             await self._archive_now()
 
     async def _archive_now(self) -> None:
-        """Move ended tasks and request keys out of memory."""
+        """Move ended tasks and idempotency keys from memory to the archive."""
         while self.loop.hearing:
-            await asyncio.sleep(0.001)  # a request's key is kept with all of its tasks or with none
+            await asyncio.sleep(0.001)  # a request's key must be archived with all of its tasks or with none
         views, seq = self.views, self.views.last_seq
         ended, views.just_ended = views.just_ended, []
         keys = self._requests.take_accepted()
@@ -570,7 +569,7 @@ class Scheduler:
             try:
                 await self.worker_pools.archive_writer.run(self.secrets.drop, with_secrets)
             except StoreError as error:
-                log.warning("secrets_stay", message=str(error))  # until the next start sweeps them away
+                log.warning("secrets_stay", message=str(error))  # the next start sweeps them
         self._requests.archived(keys)
 
     def _write_archive(self, rows: list[ArchiveRow], keys: list[SubmitKey], seq: int) -> None:
@@ -579,14 +578,14 @@ class Scheduler:
         self.archive.add(rows, seq)
 
     async def _keep_model(self) -> None:
-        """Take a new model when there is one."""
+        """Load a new performance model when there is one."""
         models = None if self.performance_predictor is None else self.performance_predictor.models
         while models is not None and models.path is not None:
             await asyncio.to_thread(models.renew, self._ended_after)
             await asyncio.sleep(MODEL_SECONDS)
 
     def _ended_after(self, instant: float) -> "list[EndedRun]":
-        """Tasks that ended after an instant and say how right a model is."""
+        """Return tasks that ended after an instant and can judge the accuracy of a model."""
         from gpuyard.learn.performance.ended_tasks import ended_runs
 
         try:
@@ -596,7 +595,7 @@ class Scheduler:
             return []
 
     async def _keep_clock(self) -> None:
-        """Note the engine's time for the next scheduler on this machine."""
+        """Save the engine's time periodically for the next scheduler on this machine."""
         while True:
             self._note_clock()
             await asyncio.sleep(CLOCK_SECONDS)
@@ -616,11 +615,11 @@ class Scheduler:
                 await self._save_snapshot()
                 took = self._clock.monotonic() - began
                 await self.worker_pools.snapshots.run(self._tidy)
-            except Exception:  # a snapshot is a convenience: the journal has everything
+            except Exception:  # a snapshot is only an optimization: the journal holds everything
                 log.exception("snapshot_failed")
 
     async def _save_snapshot(self, *, at_once: bool = False) -> None:
-        """A small yard is copied within the loop, in milliseconds; of a large one another process makes the snapshot."""
+        """Save a snapshot: of a small cluster within the loop, in milliseconds; of a large one in another process."""
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
         size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
@@ -639,13 +638,13 @@ class Scheduler:
         self._snapshots_failed += 1
         await self.worker_pools.snapshots.run(
             partial(shutil.rmtree, beside, ignore_errors=True)
-        )  # of a process that was stopped
+        )  # left by a process that was stopped
         await write_in_process(self.journal.folder, position, self._archived_seq, beside)
         await self.worker_pools.snapshots.run(self.journal.adopt_snapshot, position, beside)
         return position
 
     def _show_snapshot(self, position: Position) -> None:
-        """Show the newest to people under a name that stays."""
+        """Copy the newest snapshot to a file with a stable name, for people to read."""
         if self._snapshot_folder is not None:
             shown = self._snapshot_folder / "state.json"
             with replacing(shown, durable=False) as new:
@@ -655,16 +654,16 @@ class Scheduler:
         try:
             self.journal.retire(into=self._retired_folder, audit=self._audit)
         except (JournalError, FolderNotSafe) as error:
-            log.warning("facts_stay", message=str(error))  # the journal grows, and it is tried again
+            log.warning("facts_stay", message=str(error))  # the journal grows until the next attempt
         now = self._clock.wall()
         self._thin_out_audit(now)
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:
-            time.sleep(TIDY_PAUSE_SECONDS)  # in a thread of its own: others get their turn
+            time.sleep(TIDY_PAUSE_SECONDS)  # sleeps in a worker thread, so that other work can run
         while self.archive.forget_keys(now - KEEP_KEYS_SECONDS, step=TIDY_STEP) >= TIDY_STEP:
             time.sleep(TIDY_PAUSE_SECONDS)
 
     def _thin_out_audit(self, now: float) -> None:
-        """Remove what is older than it has to be."""
+        """Remove audit records that are older than their retention."""
         if self._audit is None:
             return
         for path in self._audit.folder.glob("audit-*.jsonl.gz"):
@@ -674,7 +673,7 @@ class Scheduler:
 
 
 def _is_of_somebody(record: Record) -> bool:
-    """Whether a fact says what a user or the settings wanted; reports of nodes are many, and no deeds of people."""
+    """Whether a fact comes from a user or the settings. Reports of nodes are many and are not user actions."""
     return bool(record.by) and not record.by.startswith("agent:")
 
 
@@ -683,7 +682,7 @@ class _Tenant(msgspec.Struct):
 
 
 def _weight(submissions: Sequence[Submission]) -> int:
-    """About how much work a request is: its tasks, what each of them waits for, and once the tasks of each range."""
+    """Estimate the work of a request: its tasks, their dependencies, and each dependency range counted once."""
     weight = 0
     for submission in submissions:
         spec = submission.specs[0]
@@ -695,18 +694,18 @@ def _weight(submissions: Sequence[Submission]) -> int:
 
 
 async def _failing(future: "asyncio.Future[None]") -> None:
-    """Until it fails, with its error."""
+    """Wait until the future fails, and raise its error."""
     await future
 
 
 def issuer_of(who: Principal) -> str:
-    """Who and from where, as every fact carries it."""
+    """Return the user and address of a principal as facts carry them."""
     prefix = "local:" if who.via is Via.LOCAL else ""
     return f"{prefix}{who.username}@{who.address}"
 
 
 def archive_row(view: TaskView) -> ArchiveRow:
-    """An ended task for the archive."""
+    """Return the archive row of an ended task."""
     spec = view.spec
     assert view.finished_at is not None
     return ArchiveRow(
@@ -741,7 +740,7 @@ def _wanted(filters: Filters) -> Callable[[TaskView], bool]:
 
 
 def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
-    """Which numbers the tasks of each request will have."""
+    """Return the numbers that the tasks of each request will get."""
     numbers, first = [], last + 1
     for submission in submissions:
         numbers.append(range(first, first + len(submission.specs)))
@@ -751,7 +750,7 @@ def _numbers(submissions: Sequence[Submission], last: TaskId) -> list[range]:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """What the tasks of a request wait for in their own batch, now that those have numbers. All of them share it."""
+    """Dependencies of a request on its own batch, as task numbers. All tasks of the request share it."""
 
     after_success: tuple[TaskId, ...]
     after_any: tuple[TaskId, ...]

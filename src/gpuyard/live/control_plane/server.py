@@ -1,7 +1,7 @@
-"""A scheduler, put together: stores opened, the past recovered, both ports served, until somebody says stop.
+"""Assemble and run a scheduler: open the stores, recover the state, serve both ports until told to stop.
 
-journal ─► recover ─► Yard ─┬─ gRPC  (agents)
-access, secrets, archive ───┴─ HTTP  (people and programs)
+journal ─► recover ─► Scheduler ─┬─ gRPC  (agents)
+access, secrets, archive ────────┴─ HTTP  (people and programs)
 """
 
 import asyncio
@@ -72,22 +72,22 @@ from gpuyard.system.files import replace_file
 from gpuyard.version import __version__
 
 PATIENCE_SECONDS = 60.0
-"""How long nodes wait for a scheduler that stopped on purpose before anything fenced is ended."""
+"""How long nodes wait for a scheduler that stopped on purpose before they end fenced tasks."""
 NOTE_USES_SECONDS = 60.0
 SHORT_TOKEN = 16
-"""Characters: whoever reaches the port gets a proof made with the token, and can try guesses against it at leisure."""
+"""In characters. A token shorter than this can be guessed offline: any client of the port gets a proof made with it."""
 JOIN_TOKEN_FILE = "join_token"  # noqa: S105 - a file's name
 GRPC_OPTIONS = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_receive_message_length", 4 * 1024 * 1024),  # a stranger's registration is held before its proof is seen
+    ("grpc.max_receive_message_length", 4 * 1024 * 1024),  # held in memory before the sender's proof is checked
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 3_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 3_000),
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_connection_idle_ms", 20_000),  # an agent has a call open all the time
-    ("grpc.max_concurrent_streams", 1_024),  # of one agent: its line, and a stream for each log that is followed
+    ("grpc.max_connection_idle_ms", 20_000),  # an agent always has a call open
+    ("grpc.max_concurrent_streams", 1_024),  # per agent: its session, and one stream for each followed log
 )
 
 log = structlog.get_logger()
@@ -98,13 +98,13 @@ class CanNotServe(GpuyardError):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What of the settings file became facts: said again only when the file says something else."""
+    """The settings that were last applied as facts. They are applied again only when the file changes."""
 
     settings: Settings
     split: Split
     tenants: list[Tenant]
     yard: str = ""
-    """In whose journal they are: another one does not hold them."""
+    """Id of the cluster whose journal holds them. Another journal does not, so they are applied again."""
 
 
 async def serve(
@@ -115,7 +115,7 @@ async def serve(
     started: Callable[[str, int], None] = lambda _http, _grpc: None,
     until: asyncio.Event | None = None,
 ) -> None:
-    """Run a scheduler until it is told to stop. `started` hears the address of HTTP and the port of gRPC."""
+    """Run a scheduler until `stop` is set. `started` is called with the HTTP address and the gRPC port."""
     if sentence := refuse_unsafe_addresses(settings):
         raise CanNotServe(sentence)
     for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
@@ -149,7 +149,7 @@ async def serve(
         except Deposed as error:
             replace_file(
                 deposed, str(error).encode()
-            )  # the next start has a higher epoch, and must not be let in by that
+            )  # the next start has a higher epoch, which must not admit it again
             raise
         finally:
             told.cancel()
@@ -162,7 +162,7 @@ def _deposed_file(settings: ServerSettings) -> Path:
 
 
 def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
-    """A scheduler that was deposed does not come back by being started again."""
+    """Refuse to start a scheduler that was deposed, unless it takes over."""
     path = _deposed_file(settings)
     if take_over:
         path.unlink(missing_ok=True)
@@ -180,7 +180,7 @@ async def _served(
     http: Sequence[socket.socket],
     pool: ElasticPool | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
-    """Both ports are open, also while the yard says good-bye."""
+    """Serve both ports; they stay open while the scheduler notifies the nodes that it stops."""
     allowed_hosts = AllowedHosts(settings.http_address.host, settings.server.host_names)
     authenticator = Authenticator(access, admitted_without_login(settings))
     limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
@@ -209,7 +209,7 @@ async def _served(
 
 
 def _pool(yard: Scheduler, settings: ServerSettings) -> ElasticPool | None:
-    """The elastic pool, if there is to be one."""
+    """Return the elastic pool, or None if none is configured."""
     wanted, pool = pool_of(settings), settings.pool
     if wanted is None:
         return None
@@ -218,7 +218,7 @@ def _pool(yard: Scheduler, settings: ServerSettings) -> ElasticPool | None:
 
 
 async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
-    """Do something that needs the loop. A loop that has ended answers nothing, so raise why it ended instead of waiting."""
+    """Do work that needs the loop. If the loop ends first, raise its error instead of waiting forever."""
     doing = asyncio.create_task(work)
     try:
         await _first_of(doing, running)
@@ -231,14 +231,14 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
 
 
 async def _stop(yard: Scheduler, running: "asyncio.Task[None]") -> None:
-    """End a yard that runs; of one that failed, raise why."""
+    """Stop a running scheduler. If it failed, raise its error."""
     if not running.done():
         await yard.stop(PATIENCE_SECONDS)
     await _ended(running)
 
 
 async def _ended(running: "asyncio.Task[None]") -> None:
-    """Wait for the end of the loop. Of several failures at once the one that has a sentence is raised."""
+    """Wait for the loop to end. Of several failures at once, raise the one with a message for users."""
     try:
         await running
     except BaseExceptionGroup as group:
@@ -266,24 +266,24 @@ def _address_of(http: socket.socket) -> str:
 
 
 async def _note_uses(access: AccessStore) -> None:
-    """Write down now and then when tokens were used last."""
+    """Write the last-use times of tokens to disk periodically."""
     while True:
         await asyncio.sleep(NOTE_USES_SECONDS)
         try:
             await asyncio.to_thread(access.write_uses)
         except StoreError as error:
-            log.warning("uses_not_written", message=str(error))  # they are kept, and written the next time
+            log.warning("uses_not_written", message=str(error))  # they stay in memory and are written the next time
 
 
 def note_gpu_settings(settings: ServerSettings) -> None:
-    """Say in the log that a scheduler has no cards of its own, where its file speaks of some."""
+    """Log that a scheduler has no GPUs of its own if its settings file configures some."""
     if settings.gpu != ServerGpuSection():
         message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
         log.warning("gpu_settings_unused", message=message)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """Ctrl-C and TERM stop cleanly; a second one at once. HUP, which would end the process, is ignored."""
+    """Stop cleanly on SIGINT (Ctrl-C) or SIGTERM, at once on the second. Ignore SIGHUP, which would end the process."""
     loop = asyncio.get_running_loop()
 
     def told() -> None:
@@ -316,7 +316,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         (folder, "data folder", "storage.data_dir"),
         (settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir"),
     )
-    for check in (refuse_unsafe_folder, closed_folder):  # a start that is refused leaves no folder behind
+    for check in (refuse_unsafe_folder, closed_folder):  # two passes: a start that is refused must not create a folder
         for each in folders:
             _close(check, *each)
     _check_deposed(settings, take_over=take_over)
@@ -365,7 +365,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
 
 
 def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: str, setting: str) -> None:
-    """Let nobody else into a folder, or say in one sentence why that can not be done."""
+    """Restrict a folder to its owner, or raise an error that says why this failed."""
     try:
         if note := check(folder, name, setting):
             log.warning("folder_closed", message=note)
@@ -376,7 +376,7 @@ def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: st
 
 
 def _advisor(settings: ServerSettings) -> Advisor | None:
-    """Whoever the policy asks, if it asks anybody."""
+    """Return the advisor that the policy consults, or None if it needs none."""
     said = settings.scheduler
     if not POLICIES[ALGORITHMS[said.algorithm].policy].advised:
         return None
@@ -388,7 +388,7 @@ def _advisor(settings: ServerSettings) -> Advisor | None:
 
 
 def _runtime_estimator(archive: Archive) -> RuntimeEstimator:
-    """Who knows what has ended so far, as far as the archive does."""
+    """Return an estimator trained on the ended tasks in the archive."""
     runtime_estimator = RuntimeEstimator()
     try:
         runtime_estimator.remember(archive.newest(MOST_REMEMBERED))
@@ -398,12 +398,12 @@ def _runtime_estimator(archive: Archive) -> RuntimeEstimator:
 
 
 def _performance_predictor(settings: ServerSettings) -> PerformancePredictor:
-    """Who says what tasks take, from what they compute."""
+    """Return the predictor of run time and memory from declared workloads."""
     return PerformancePredictor(Path(settings.prediction.model).expanduser() if settings.prediction.model else None)
 
 
 def _catch_up(archive: Archive, views: Views) -> None:
-    """Tasks that ended since the snapshot: some of them the archive has already."""
+    """Archive tasks that ended since the snapshot; the archive already holds some of them."""
     ended = [view for view in views.just_ended if view.status in ENDED]
     views.just_ended = []
     known = archive.statuses([view.id for view in ended])
@@ -413,7 +413,7 @@ def _catch_up(archive: Archive, views: Views) -> None:
 
 
 def _missing_keys(archive: Archive, views: Views) -> list[SubmitKey]:
-    """Keys of requests that the archive had not got when the scheduler ended."""
+    """Return the idempotency keys that the archive did not hold when the scheduler ended."""
     found: dict[tuple[TenantId, str], SubmitKey] = {}
     for view in views.tasks.values():
         if view.key:
@@ -426,7 +426,7 @@ def _missing_keys(archive: Archive, views: Views) -> list[SubmitKey]:
 
 
 def join_token(settings: ServerSettings) -> str:
-    """What agents must show: from the settings, or one drawn once and kept beside the journal for this machine's own."""
+    """Return the join token: from the settings, or generated once and kept next to the journal for local agents."""
     if settings.join_token:
         if len(settings.join_token) < SHORT_TOKEN:
             message = "auth.join_token is short, so it can be guessed from what the scheduler proves. Use 24 random characters."
@@ -436,7 +436,7 @@ def join_token(settings: ServerSettings) -> str:
 
 
 def _drawn(path: Path) -> str:
-    """A secret of this yard, drawn at the first call and readable by its owner only."""
+    """Return a secret of this cluster; generated at the first call, readable by its owner only."""
     drawn = path.read_text().strip() if path.exists() else ""
     if drawn:
         path.chmod(0o600)
@@ -447,12 +447,12 @@ def _drawn(path: Path) -> str:
 
 
 def admitted_without_login(settings: ServerSettings) -> frozenset[int]:
-    """The uids that are admins over loopback without a login."""
+    """Return the uids that are admins over loopback without a login."""
     return frozenset() if settings.auth.enabled and not settings.auth.local_admin else trusted_uids()
 
 
 def unsafe_labels(settings: ServerSettings) -> frozenset[tuple[str, str]]:
-    """Labels of nodes of this machine whose tasks would be admins although everyone has to log in."""
+    """Return labels of local nodes whose tasks would run as admins although login is required."""
     if not settings.auth.enabled:
         return frozenset()
     return frozenset(shared_user_label(uid) for uid in admitted_without_login(settings))
@@ -478,13 +478,13 @@ def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) 
 
 
 def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerSettings) -> None:
-    """Users as the file has them, where it says something new; what was changed over the API since stays."""
+    """Add or change users where the file has changed since the last start. Changes made over the API are kept."""
     path, key = settings.data_dir / "applied_users.json", _drawn(settings.data_dir / "request_key").encode()
     try:
         before = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError):
         before = {}
-    if not access.users():  # the store is new: what it held before, users of the file included, is lost
+    if not access.users():  # the store is new: earlier users, including those of the file, are lost
         before = {}
     said = {entry.username: hmac.new(key, msgspec.json.encode(entry), sha256).hexdigest() for entry in settings.users}
     for entry in settings.users:
@@ -501,7 +501,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
 
 
 async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
-    """Make facts of what the file says, where it says something new; what was changed over the API since stays."""
+    """Apply the file's settings as facts where the file has changed. Changes made over the API are kept."""
     split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"
@@ -531,7 +531,7 @@ async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaM
 
 @contextmanager
 def _listen(address: Address) -> Iterator[socket.socket]:
-    """A socket that listens, or one sentence why it can not."""
+    """Return a listening socket, or raise an error that says why the address cannot be used."""
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(
             address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -557,7 +557,7 @@ def _grpc_server(yard: Scheduler) -> "grpc.aio.Server":
 
 def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
     where = settings.grpc_address
-    host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" is every interface, as it says
+    host = where.host or "0.0.0.0"  # noqa: S104 - ":9090" means every interface
     address = f"[{host}]:{where.port}" if ":" in host else f"{host}:{where.port}"
     credentials = _credentials(settings)
     try:

@@ -1,9 +1,10 @@
-"""What a scheduler is told before it starts: its file of settings, and what that means inside.
+"""The settings file of a scheduler, its checks, and its conversion to internal settings.
 
-The keys are those of 003 and 002 and ours, in their own sections; configs/scheduler.yaml shows every one. Some say the
-same thing twice (`system.port` and `server.http_address`, `scheduler.interval` and `scheduler.schedule_interval`): one
-may be left out, or both must agree. A key whose feature does not exist yet is refused when it is set to anything that
-would have an effect: a setting that is silently ignored is worse than none.
+The keys are those of two older schedulers (002, the legacy single-machine one, and 003) and of gpuyard itself, each in
+its own section; configs/scheduler.yaml shows all of them. Some keys are synonyms (`system.port` and
+`server.http_address`, `scheduler.interval` and `scheduler.schedule_interval`): give one of them, or the same value for
+both. A key of a feature that does not exist yet is refused if its value would have an effect, because a silently
+ignored setting is worse than an error.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -55,7 +56,7 @@ from gpuyard.live.wire.limits import (
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
 
 DEFAULT_TENANT = "default"
-"""Its limits are those of every tenant that is not named in the file."""
+"""Its limits apply to every tenant that the file does not name."""
 DEFAULT_HTTP_ADDRESS = Address("127.0.0.1:8080")
 DEFAULT_SCHEDULE_SECONDS = 5.0
 
@@ -75,11 +76,12 @@ ALGORITHMS: dict[str, Settings] = {
     "least_used": Settings(policy="priority", score="spread"),
     **{name: Settings(policy=name) for name in POLICIES},
 }
-"""What `scheduler.algorithm` means. 002's `round_robin` serves tenants in turn, which fair share does by what they used;
-its `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority."""
+"""The meaning of `scheduler.algorithm`. 002's `round_robin` serves tenants in turn, as fair share does by usage; its
+`least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority.
+"""
 
 LEAST_TIMEOUT_SECONDS = 3.0
-"""Nodes that send heartbeats three times as often would have little else to do below it."""
+"""Below this, nodes would do little but send heartbeats, which they send three times as often."""
 LEAST_SECONDS = {
     "scheduler.schedule_interval": 0.1,
     "scheduler.interval": 0.1,
@@ -100,11 +102,11 @@ LEAST_SECONDS = {
     "monitor.interval": 0.1,
     "monitor.retention": 60.0,
 }
-"""Shorter ones would keep the scheduler busy with nothing else, or make the feature useless."""
+"""Minimum values. Shorter times would fully occupy the scheduler or make the feature useless."""
 LEAST_PERIOD_SECONDS = 60.0
-"""Of a tenant's budget."""
+"""Minimum period of a tenant's budget."""
 MOST_OPEN_TASKS = 100_000
-"""Tasks that have not ended of a tenant whose file sets no max_open_tasks."""
+"""Maximum number of open tasks of a tenant without max_open_tasks."""
 
 
 OTHER_NAMES = (
@@ -115,11 +117,11 @@ OTHER_NAMES = (
     ("logging.output", "system.log_file"),
     ("auth.join_token", "agent.join_token"),
 )
-"""Keys that say the same thing."""
+"""Pairs of keys with the same meaning."""
 
 
 class ServerTlsSection(Section, frozen=True):
-    """Files in PEM form. With a certificate and its key both ports speak TLS; with `client_ca` agents need one too."""
+    """PEM files. With a certificate and its key both ports use TLS; with `client_ca` agents need a certificate too."""
 
     cert: FilePath = ""
     key: FilePath = ""
@@ -132,17 +134,17 @@ class ServerSection(Section, frozen=True):
     http_address: Address | None = None
     grpc_address: Address = Address("127.0.0.1:9090")
     host_names: list[Annotated[str, Meta(min_length=1, max_length=253)]] = []
-    """Further names under which people reach it, besides its address."""
+    """Further host names of the server, in addition to its address."""
     plain: bool = False
-    """Listen beyond loopback without TLS, knowingly."""
+    """Allow listening beyond loopback without TLS."""
     max_connections: Annotated[int, Meta(ge=16, le=1_000_000)] = 4096
-    """HTTP connections at once; fewer where the limit of descriptors is lower."""
+    """Maximum number of HTTP connections; fewer if the limit of descriptors is lower."""
     max_connections_per_address: Annotated[int, Meta(ge=8, le=1_000_000)] = 1024
     tls: ServerTlsSection = ServerTlsSection()
 
 
 class SystemSection(Section, frozen=True):
-    """002's way to say the address and the log."""
+    """002's keys for the address and the log."""
 
     host: Annotated[str, Meta(max_length=253)] | None = None
     port: Annotated[int, Meta(ge=0, le=65535)] | None = None
@@ -152,30 +154,30 @@ class SystemSection(Section, frozen=True):
 
 
 class SchedulerSection(Section, frozen=True):
-    """How and when it decides."""
+    """How and when the scheduler decides."""
 
     role: Literal["master", "standby"] = "master"
     schedule_interval: Seconds | None = None
-    """Only a safety sweep: decisions are made when something happens."""
+    """Only a safety sweep: decisions are made on events."""
     interval: SecondsGivenInMilliseconds | None = None
-    """002's way to say `schedule_interval`."""
+    """002's key for `schedule_interval`, in milliseconds."""
     snapshot_interval: Seconds = Seconds(30)
     algorithm: str = "default"
     policy_model: FilePath = ""
-    """What the algorithm `dqn` learnt; none: the model that ships."""
+    """The trained model of the algorithm `dqn`; empty: the built-in model."""
     preemptive: bool = True
-    """Whether tasks may take GPUs from running ones that allow it."""
+    """Whether tasks may take GPUs from running tasks that allow it."""
     preemption_min_run: SecondsOrNone = SecondsOrNone(ENGINE.preemption_min_run_seconds)
     preemption_limit: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = ENGINE.preemption_limit
     backfill: Backfill = ENGINE.backfill
     ageing: Seconds = Seconds(ENGINE.ageing_seconds)
     level: Seconds = Seconds(ENGINE.level_seconds)
     model_affinity: bool = ENGINE.model_affinity
-    """What these six mean is said in gpuyard.core.domain.settings."""
+    """gpuyard.core.domain.settings documents these six keys."""
     task_timeout: SecondsOrNone = SecondsOrNone(0)
-    """For tasks that name none; 0: they may run for ever."""
+    """For tasks without a timeout of their own; 0: no limit."""
     queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
-    """How many tasks may wait; 0: as many as there is memory for."""
+    """Maximum number of waiting tasks; 0: limited by memory only."""
 
 
 class ReplicationSection(Section, frozen=True):
@@ -188,7 +190,7 @@ class ReplicationSection(Section, frozen=True):
 
 
 class QuotaSection(Section, frozen=True):
-    """How the yard is split between online and batch work, until somebody changes it over the API."""
+    """The split of the cluster between online and batch work, until it is changed over the API."""
 
     online_percent: Percent | None = None
     batch_percent: Percent | None = None
@@ -197,7 +199,7 @@ class QuotaSection(Section, frozen=True):
 
 
 class AgentsSection(Section, frozen=True):
-    """What agents must keep to."""
+    """Rules for agents."""
 
     heartbeat_timeout: Seconds = Seconds(15)
     join_token: str = ""
@@ -205,35 +207,35 @@ class AgentsSection(Section, frozen=True):
 
 
 class StorageSection(Section, frozen=True):
-    """Where facts are kept."""
+    """Where facts are stored."""
 
     data_dir: FolderPath = "/var/lib/gpuyard"
     snapshot_dir: FilePath = ""
     """Empty: `snapshots` below the data folder."""
     retired_dir: FilePath = ""
-    """Where facts go that no snapshot needs any more, compressed; empty: they are dropped."""
+    """Where facts that no snapshot needs any more are moved, compressed; empty: they are deleted."""
     shared_storage: FilePath = ""
     retention: Seconds = Seconds(30 * 86400)
-    """How long ended tasks can be asked for."""
+    """How long ended tasks can be queried."""
     audit_retention: Seconds = Seconds(365 * 86400)
-    """How long the facts that carry a user's name are kept after their segment has left the journal."""
+    """How long facts that carry a user's name are kept after their segment has left the journal."""
 
 
 class PredictionSection(Section, frozen=True):
-    """Run times of tasks that come without one."""
+    """Run times of tasks that are submitted without one."""
 
     enabled: bool = True
     model: str = ""
-    """A file of `gpuyard train predictor`, taken whenever it is new and not worse; empty: the model that ships."""
+    """A file of `gpuyard train predictor`, loaded whenever it is new and not worse; empty: the built-in model."""
 
 
 class PoolSection(Section, frozen=True):
-    """Nodes that are booted while they are needed, by an administrator's commands."""
+    """Nodes that are booted on demand by an administrator's commands."""
 
     kind: NodeNameOrNone = ""
-    """How its nodes are called: kind-0001 and so on; empty: there is no pool."""
+    """Prefix of the node names: kind-0001 and so on; empty: there is no pool."""
     gpus: GpuKind = ""
-    """What each has."""
+    """The GPUs of each node."""
     cpus: CpuCount = 0
     memory_mb: Mebibytes = 0
     labels: Labels = {}
@@ -242,17 +244,17 @@ class PoolSection(Section, frozen=True):
     boot_command: ShellLine = ""
     release_command: ShellLine = ""
     idle: Seconds = Seconds(600)
-    """A node on which nothing has run for so long is given back."""
+    """A node without tasks for this time is returned."""
     pressure: SecondsOrNone = SecondsOrNone(0)
-    """A task must have waited so long before a node is booted because of it."""
+    """How long a task must have waited before a node is booted for it."""
     boot_limit: Seconds = Seconds(900)
-    """A node that has not joined by then has failed."""
+    """A node that has not joined within this time has failed."""
     interval: Seconds = Seconds(10)
-    """How often it is looked at."""
+    """Interval at which the pool is checked."""
 
 
 class LoggingSection(Section, frozen=True):
-    """What is logged, how and where."""
+    """Level, format and destination of the log."""
 
     level: LogLevel | None = None
     format: Literal["json", "text"] = "json"
@@ -261,20 +263,20 @@ class LoggingSection(Section, frozen=True):
 
 
 class AuthSection(Section, frozen=True):
-    """Who may do what."""
+    """Authentication and authorization."""
 
     enabled: bool = False
-    """Without it only the server's own user and root can use it, and only over loopback."""
+    """If off, only the server's own user and root have access, and only over loopback."""
     local_admin: bool = False
-    """With login on: also admit the server's own user and root without a login, over loopback, as admins."""
+    """With login on: also admit the server's own user and root as admins over loopback without a login."""
     token_lifetime: Seconds = Seconds(86400)
-    """Of tokens that a login gives."""
+    """Lifetime of the tokens that a login creates."""
     join_token: str = ""
-    """Agents must show it. Empty: one is drawn and kept in the data folder."""
+    """The token that agents must prove to know. Empty: one is generated and kept in the data folder."""
 
 
 class UserEntry(Section, frozen=True):
-    """A user that is there from the start."""
+    """A user that exists from the start."""
 
     username: TenantName
     password: Password
@@ -287,26 +289,26 @@ class UserEntry(Section, frozen=True):
 
 
 class TenantEntry(Section, frozen=True):
-    """A tenant's limits, and what its tasks get that do not say it themselves."""
+    """A tenant's limits, and defaults for its tasks."""
 
     max_gpus: GpuCount | None = None
     max_memory_per_gpu: Mebibytes = 0
-    """The most GPU memory a task may ask for on one GPU, in MiB; 0: not limited."""
+    """Maximum GPU memory that a task may request on one GPU, in MiB; 0: not limited."""
     priority: Annotated[int, Meta(ge=0, le=100)] = 50
     task_class: TaskClass = field(name="class", default=TaskClass.BATCH)
     weight: Weight = 1.0
     max_gpus_by_model: dict[ModelName, GpuCount] = {}
     guaranteed_gpus: GpuCount | None = None
     max_open_tasks: Annotated[int, Meta(ge=1, le=MOST_REMEMBERED)] | None = None
-    """Tasks that have not ended; none: MOST_OPEN_TASKS."""
+    """Maximum number of tasks that have not ended; None: MOST_OPEN_TASKS."""
     gpu_hours: GpuHours | None = None
     gpu_hours_period: Seconds = Seconds(30 * 86400)
     user: SystemUser = ""
-    """The system user its tasks run as; empty: whom the agent's own file names."""
+    """The system account that its tasks run as; empty: the one that the agent's own file names."""
 
 
 class ServerGpuSection(Section, frozen=True):
-    """002's keys for the cards of its one machine: for the agent of `gpuyard up`. Other agents have files of their own."""
+    """002's keys for the GPUs of its one machine, for the agent of `gpuyard up`. Other agents have their own files."""
 
     enabled: bool = True
     devices: GpuSelectors = []
@@ -316,22 +318,22 @@ class ServerGpuSection(Section, frozen=True):
 
 
 class MonitorSection(Section, frozen=True):
-    """What the GPUs do, and did: /api/monitor."""
+    """Current and past use of the GPUs: /api/monitor."""
 
     enabled: bool = True
-    """Whether samples are taken and told."""
+    """Whether samples are taken and served."""
     interval: Seconds = Seconds(5)
-    """Between two samples."""
+    """Time between two samples."""
     retention: SecondsGivenInHours = SecondsGivenInHours(24 * 3600)
-    """How long a sample is kept, as long as there is room."""
+    """How long a sample is kept, if there is room."""
     http_api: bool = True
     """Whether /api/monitor is served."""
     http_port: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    """A second port on which everything is served, too."""
+    """A second port that serves the whole API as well."""
 
 
 class ServerSettings(Section, frozen=True):
-    """Everything a scheduler is told. The names are the file's; the properties below are what they mean together."""
+    """All settings of a scheduler. The fields have the names of the file; the properties below combine them."""
 
     server: ServerSection = ServerSection()
     system: SystemSection = SystemSection()
@@ -352,7 +354,7 @@ class ServerSettings(Section, frozen=True):
 
     @property
     def http_address(self) -> Address:
-        """Where REST is served."""
+        """Return the address of REST."""
         if self.server.http_address is not None:
             return self.server.http_address
         if self.system.host is None and self.system.port is None:
@@ -363,38 +365,38 @@ class ServerSettings(Section, frozen=True):
 
     @property
     def grpc_address(self) -> Address:
-        """Where agents are served."""
+        """Return the address for agents."""
         return self.server.grpc_address
 
     @property
     def join_token(self) -> str:
-        """What agents must show; empty: nothing."""
+        """Return the configured join token; empty if there is none."""
         return self.auth.join_token or self.agent.join_token
 
     @property
     def log_level(self) -> str:
-        """debug, info, warning or error."""
+        """Return debug, info, warning or error."""
         level = self.logging.level or self.system.log_level or "info"
         return "warning" if level == "warn" else level
 
     @property
     def log_output(self) -> str:
-        """stdout, stderr or a path."""
+        """Return stdout, stderr or a path."""
         return self.logging.output or self.system.log_file or "stdout"
 
     @property
     def schedule_seconds(self) -> float:
-        """How often it looks although nothing happened."""
+        """Return the interval of the safety sweep."""
         return self.scheduler.schedule_interval or self.scheduler.interval or DEFAULT_SCHEDULE_SECONDS
 
     @property
     def task_timeout_seconds(self) -> float | None:
-        """For tasks that name none."""
+        """Return the timeout of tasks without one of their own; None: no limit."""
         return self.scheduler.task_timeout or None
 
     @property
     def monitor_address(self) -> Address | None:
-        """A second address of HTTP; none: there is none."""
+        """Return the second HTTP address, or None."""
         port = self.monitor.http_port
         if port is None or port == self.http_address.port or not (self.monitor.enabled and self.monitor.http_api):
             return None
@@ -403,26 +405,26 @@ class ServerSettings(Section, frozen=True):
 
     @property
     def data_dir(self) -> Path:
-        """The folder of the journal."""
+        """Return the folder of the journal."""
         return Path(self.storage.data_dir).absolute()
 
     @property
     def access_file(self) -> Path:
-        """Where users and tokens are kept."""
+        """Return the file of users and tokens."""
         return self.data_dir / "access.sqlite"
 
     @property
     def snapshot_dir(self) -> Path:
-        """The folder of the readable snapshots."""
+        """Return the folder of the readable snapshots."""
         return Path(self.storage.snapshot_dir) if self.storage.snapshot_dir else self.data_dir / "snapshots"
 
     @property
     def retired_dir(self) -> Path | None:
-        """The folder of retired facts; none: they are dropped."""
+        """Return the folder of retired facts; None: they are deleted."""
         return Path(self.storage.retired_dir) if self.storage.retired_dir else None
 
     def tenant_entry(self, tenant: str) -> TenantEntry:
-        """What the file says of a tenant; of one it does not name, what it says of `default`."""
+        """Return the file's entry of a tenant; for a tenant that it does not name, the entry of `default`."""
         return self.tenants.get(tenant) or self.tenants.get(DEFAULT_TENANT) or _NOT_NAMED
 
 
@@ -432,15 +434,15 @@ _NOT_NAMED = TenantEntry()
 def load_server_settings(
     path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()
 ) -> ServerSettings:
-    """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
+    """Read and check the settings; raise `WrongSettings` with a message if they are wrong."""
     return load(ServerSettings, path, env, check=_wrong_with, not_ours=not_ours, other_names=OTHER_NAMES)
 
 
-# --- what it means inside -----------------------------------------------------------------------------------------------
+# --- internal settings ------------------------------------------------------------------------------------------------
 
 
 def engine_settings_of(settings: ServerSettings) -> Settings:
-    """How the engine is to decide."""
+    """Return the settings of the engine."""
     said = settings.scheduler
     return replace(
         ALGORITHMS[said.algorithm],
@@ -457,9 +459,9 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
 
 
 def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None) -> Split:
-    """How the yard is split; one part alone says the other.
+    """Return the split of the cluster; if only one share is given, the other follows from it.
 
-    A `quota` section without a mode is strict, and without the section there is no split; `gpuyard up` borrows.
+    A `quota` section without a mode is strict; without the section there is no split; `gpuyard up` borrows.
     """
     online, batch = settings.quota.online_percent, settings.quota.batch_percent
     default_mode = default_mode or (QuotaMode.NONE if settings.quota == QuotaSection() else QuotaMode.STRICT)
@@ -469,7 +471,7 @@ def split_of(settings: ServerSettings, *, default_mode: QuotaMode | None = None)
 
 
 def effective(settings: ServerSettings) -> ServerSettings:
-    """The same settings with the values that hold where a key was left out; what is still none is not limited or absent."""
+    """Fill in the effective values of keys that were left out. A value that is still None means no limit, or absent."""
     http, split, seconds = settings.http_address, split_of(settings), settings.schedule_seconds
     quota = QuotaSection(mode=split.mode)
     if split.mode is not QuotaMode.NONE:
@@ -489,7 +491,7 @@ def effective(settings: ServerSettings) -> ServerSettings:
 
 
 def pool_of(settings: ServerSettings) -> tuple[PoolSettings, NodeSpec] | None:
-    """The elastic pool and what a node of it is; none: there is none."""
+    """Return the elastic pool and the spec of its nodes; None if there is no pool."""
     pool = settings.pool
     if not pool.kind:
         return None
@@ -503,12 +505,12 @@ def pool_of(settings: ServerSettings) -> tuple[PoolSettings, NodeSpec] | None:
 
 
 def tenants_of(settings: ServerSettings) -> list[Tenant]:
-    """Every tenant of the file, by name. `default` is among them if the file names it."""
+    """Return every tenant of the file, by name. `default` is included if the file names it."""
     return [tenant_of(settings, name) for name in sorted(settings.tenants)]
 
 
 def tenant_of(settings: ServerSettings, name: str) -> Tenant:
-    """A tenant's limits; those of `default` for one the file does not name."""
+    """Return a tenant's limits; those of `default` for a tenant that the file does not name."""
     entry = settings.tenant_entry(name)
     return Tenant(
         TenantId(name),
@@ -521,7 +523,7 @@ def tenant_of(settings: ServerSettings, name: str) -> Tenant:
     )
 
 
-# --- what can not be ----------------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _wrong_with(settings: ServerSettings) -> Iterator[Complaint]:
@@ -536,7 +538,7 @@ def _wrong_with(settings: ServerSettings) -> Iterator[Complaint]:
 
 
 def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
-    """Two keys for one thing that say different things, and names that are none."""
+    """Find synonyms with different values, and unknown names."""
     server, system, scheduler, logging = settings.server, settings.system, settings.scheduler, settings.logging
     if system.host is not None or system.port is not None:
         try:
@@ -568,7 +570,7 @@ def _differ(one: str, value: object, other: str, other_value: object) -> Iterato
 
 
 def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
-    """Keys whose feature does not exist yet, set to something that would have an effect."""
+    """Find keys of features that do not exist yet, with a value that would have an effect."""
     asked = {
         "scheduler.role": settings.scheduler.role != "master",
         "replication.enabled": settings.replication.enabled,
@@ -580,12 +582,12 @@ def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
 
 
 def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
-    """Why a scheduler must not listen where it is told to, or nothing."""
+    """Return why a scheduler must not listen on the configured addresses, or None."""
     return next((sentence for _, sentence in _unsafe(settings)), None)
 
 
 def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
-    """An address that strangers reach, without a login or without encryption."""
+    """Find addresses that other machines can reach without a login or without encryption."""
     key = "server.http_address" if settings.server.http_address is not None else "system.host"
     closed = settings.server.tls.cert or settings.server.plain
     sentence = refuse_unsafe_address(str(settings.http_address), settings.auth.enabled)
@@ -598,7 +600,7 @@ def _unsafe(settings: ServerSettings) -> Iterator[Complaint]:
 
 
 def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
-    """Things that need each other, and limits that can not be."""
+    """Find settings that require others, and impossible limits."""
     tls = settings.server.tls
     if bool(tls.cert) != bool(tls.key):
         yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
@@ -637,11 +639,11 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
 
 
 def mapped_to_scheduler(settings: ServerSettings, uid: int) -> Iterator[Complaint]:
-    """Users and tenants whose tasks would run as the scheduler does, although they log in."""
+    """Find users and tenants whose tasks would run under the scheduler's uid although login is on."""
     for user in settings.users:
         if sentence := refuse_own_account(f"users: system_user of {user.username}", user.system_user, uid):
             yield "users", sentence
-    if not settings.auth.enabled:  # tasks that this user submits without a login may belong to any tenant
+    if not settings.auth.enabled:  # without login, this user's own tasks may belong to any tenant
         return
     for name, entry in sorted(settings.tenants.items()):
         key = f"tenants.{name}.user"
@@ -650,27 +652,27 @@ def mapped_to_scheduler(settings: ServerSettings, uid: int) -> Iterator[Complain
 
 
 def _mapped_to_owner(settings: ServerSettings) -> Iterator[Complaint]:
-    """The same for whoever owns the data folder. While there is none, only the start shows who runs the scheduler."""
+    """Check the same for the owner of the data folder. Until it exists, only the server's start shows the uid."""
     with suppress(OSError):
         yield from mapped_to_scheduler(settings, settings.data_dir.stat().st_uid)
 
 
 def wrong_tls_files(tls: ServerTlsSection) -> Iterator[Complaint]:
-    """Files that no port can be opened with."""
+    """Find TLS files with which no port can be opened."""
     yield from wrong_pair("server.tls.cert", tls.cert, "server.tls.key", tls.key)
     if tls.cert:
         yield from wrong_authority("server.tls.client_ca", tls.client_ca)
 
 
 def _lacks_an_admin(settings: ServerSettings) -> bool:
-    """Whether nobody could administer the yard. Where users are kept already, the server looks at them at its start."""
+    """Whether the cluster would have no administrator. An existing store of users is checked when the server starts."""
     if not settings.auth.enabled or settings.auth.local_admin or any(user.role == "admin" for user in settings.users):
         return False
     try:
         settings.access_file.stat()
     except (FileNotFoundError, NotADirectoryError):
         return True
-    except OSError:  # another user's folder: only the server can look
+    except OSError:  # a folder of another user: only the server can read it
         return False
     return False
 

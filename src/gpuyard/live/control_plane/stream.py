@@ -1,4 +1,4 @@
-"""Committed facts, handed to whoever listens. One who can not keep up is let go, and may go on from where he was."""
+"""Pass committed facts to listeners. A listener that cannot keep up is disconnected and may resume where it was."""
 
 import asyncio
 from collections import deque
@@ -8,11 +8,11 @@ from contextlib import suppress
 from gpuyard.core.journal.records import Record
 
 MOST_WAITING = 50_000
-"""Facts a listener may be behind: some 50 MB."""
+"""Number of facts by which a listener may be behind: about 50 MB."""
 
 
 class _Listener:
-    """What waits for one who listens."""
+    """The queue of one listener."""
 
     def __init__(self) -> None:
         self.batches: deque[Sequence[Record]] = deque()
@@ -28,7 +28,7 @@ class EventStream:
         self._listeners: set[_Listener] = set()
 
     def publish(self, records: Sequence[Record]) -> None:
-        """Hand facts to all listeners."""
+        """Pass facts to all listeners."""
         for listener in list(self._listeners):
             if listener.facts >= MOST_WAITING:
                 listener.let_go = True
@@ -39,7 +39,7 @@ class EventStream:
             listener.woken.set()
 
     async def listen(self, idle_seconds: float) -> AsyncIterator[Sequence[Record]]:
-        """Facts from now on; an empty batch when nothing happened for a while; it ends for one who was too slow."""
+        """Yield facts from now on, and an empty batch after `idle_seconds` without any; end for a slow reader."""
         listener = _Listener()
         self._listeners.add(listener)
         try:

@@ -1,6 +1,6 @@
-"""Long work in the event loop, done in slices: heartbeats, reports and other requests get their turn between two slices.
+"""Do long work in the event loop in slices, so that heartbeats, reports and other requests run in between.
 
-turns = Turns()
+turns = TimeSlicer()
 for item in many:
     ...
     if turns.due():
@@ -14,7 +14,7 @@ SLICE_SECONDS = 0.004
 
 
 class TimeSlicer:
-    """Counts the time since the last turn of others."""
+    """Measures the time since other work last ran."""
 
     __slots__ = ("_now", "_until")
 
@@ -23,10 +23,10 @@ class TimeSlicer:
         self._until = self._now() + SLICE_SECONDS
 
     def due(self) -> bool:
-        """Whether others should get their turn now."""
+        """Whether other work should run now."""
         return self._now() > self._until
 
     async def give(self) -> None:
-        """Let everything run that is ready."""
+        """Let all ready work run."""
         await asyncio.sleep(0)
         self._until = self._now() + SLICE_SECONDS

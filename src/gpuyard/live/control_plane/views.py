@@ -1,7 +1,7 @@
-"""Views: what the outside is told, made from committed facts and nothing else.
+"""Views: the state that the API shows, built from committed facts only.
 
-Open tasks are kept here; a task that ended is kept until the archive has it. Nodes are kept with what they said last
-(telemetry is no fact: it is forgotten at a restart and comes again with the next heartbeat).
+Open tasks are kept here; an ended task is kept until the archive holds it. A node is kept with its last heartbeat.
+Telemetry is not a fact: it is lost at a restart and arrives again with the next heartbeat.
 """
 
 from bisect import bisect_left
@@ -25,19 +25,19 @@ from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
-"""Tasks that a search looks at before it gives others their turn."""
+"""Number of tasks that a search examines before it yields to other work."""
 _OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
-"""What people say of GPUs that were given back."""
+"""Texts for the end of a lease."""
 BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
-"""A task that ends for one of these ended when its process did."""
+"""A task that ends for one of these reasons ended when its process did."""
 
 
 STARTING = "Starting"
-"""The reason code of a task that is pending although it has its GPUs."""
+"""The reason code of a pending task that already has its GPUs."""
 
 
 class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
-    """One task, as far as it is committed."""
+    """One task, from committed facts."""
 
     id: TaskId
     spec: TaskSpec
@@ -51,7 +51,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     signal: int | None = None
     attempts: int = 0
     origins: tuple[tuple[int, int], ...] = ()
-    """Which scheduler placed which attempts: the first one, and the origin of it and those after it."""
+    """Pairs (first attempt, origin of the scheduler that placed it and the attempts after it)."""
     placement: Placement | None = None
     cause: Cause | None = None
     message: str = ""
@@ -60,35 +60,35 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     key: str = ""
     digest: str = ""
     run_seconds: float = 0.0
-    """How long it has run before the run under way. It counts from its last attempt, or further back if that was saved."""
+    """Run time before the current run. Counts from the last attempt, or from earlier ones whose progress was saved."""
     runs_since: float | None = None
-    """Since when it runs."""
+    """Start of the current run; None while the task does not run."""
     actual: Actual | None = None
-    """What its last attempt took of its GPUs."""
+    """Measured GPU use of the last attempt."""
     ran_on: str | None = None
     """The GPU model it has, or had last."""
     saved: bool = False
-    """Its last attempt was stopped and kept what it had done."""
+    """Whether the last attempt was stopped and kept its progress."""
     ended_at: float | None = None
-    """When its last attempt ended, by its node's clock."""
+    """End of the last attempt, by its node's clock."""
     lost_since: float | None = None
-    """Since when its last attempt was missed."""
+    """When the last attempt was lost; None if it was not."""
     request_id: str = ""
     """The id of the request that submitted it."""
 
     @property
     def waits(self) -> bool:
-        """Whether it stands in the queue: for its first attempt, or after one that is over."""
+        """Whether the task is in the queue: before its first attempt, or after one that is over."""
         return self.status is TaskStatus.PENDING and (not self.attempts or self.cause is not None) and not self.stopping
 
     @property
     def origin(self) -> int:
-        """Of its last attempt."""
+        """Return the origin of the scheduler that placed the last attempt."""
         return self.origins[-1][1] if self.origins else 0
 
     @property
     def is_starting(self) -> bool:
-        """Whether it was placed, and its node has not reported the start yet."""
+        """Whether the task is placed and its node has not reported the start yet."""
         return (
             self.status is TaskStatus.PENDING
             and self.attempts > 0
@@ -98,13 +98,13 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
         )
 
     def halt(self, at: float) -> None:
-        """It does not run any more, for now or for good."""
+        """Stop counting run time, for now or for good."""
         if self.runs_since is not None:
             self.run_seconds += max(0.0, at - self.runs_since)
             self.runs_since = None
 
     def answer(self, reason: str | None = None, reason_code: str | None = None) -> TaskAnswer:
-        """What the API tells; `reason` is why it waits, where somebody asked the engine."""
+        """Return the answer of the API. `reason` says why the task waits, if the engine was asked."""
         before, code_before = self.reason()
         if reason is None:
             reason, reason_code = before, STARTING if self.is_starting else code_before
@@ -133,7 +133,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
         )
 
     def reason(self) -> tuple[str | None, str | None]:
-        """What facts say about why it is so, and the stable name of that."""
+        """Return the reason for the status, as far as facts tell, and its stable code."""
         if self.cause is None:
             return None, None
         if self.cause.why is Why.SUCCEEDED:
@@ -153,24 +153,24 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class NodeView:
-    """One node, and what runs on it."""
+    """One node and the tasks on it."""
 
     def __init__(self, spec: NodeSpec, at: float) -> None:
         self.spec = spec
         self.lost = False
         self.away = False
-        """It has not registered with this scheduler yet, or its agent was stopped on purpose."""
+        """True until the node registers with this scheduler, and after its agent was stopped on purpose."""
         self.cordoned = False
         self.draining = False
         self.health: dict[int, GpuHealth] = {}
         self.tasks: dict[TaskId, None] = {}
-        """With an attempt here, in the order in which they came."""
+        """Tasks with an attempt here, in order of arrival."""
         self.on_gpu: list[dict[TaskId, None]] = [{} for _ in spec.gpus]
         self.changed_at = at
 
     @property
     def status(self) -> str:
-        """One word."""
+        """Return the status of the node as one word."""
         if self.lost:
             return "offline"
         if self.away:
@@ -178,7 +178,7 @@ class NodeView:
         return "draining" if self.draining else "cordoned" if self.cordoned else "online"
 
     def gpu_status(self, gpu: int) -> str:
-        """idle, busy, external or offline."""
+        """Return idle, busy, external or offline."""
         health = self.health.get(gpu)
         if self.lost or health is GpuHealth.OFFLINE:
             return "offline"
@@ -188,27 +188,27 @@ class NodeView:
 
 
 class Views:
-    """All of it."""
+    """All tasks and nodes, as the API shows them."""
 
     def __init__(self) -> None:
         self.tasks: dict[TaskId, TaskView] = {}
-        """Open ones, and those that ended and are not in the archive yet."""
+        """Open tasks, and ended tasks that the archive does not hold yet."""
         self.just_ended: list[TaskView] = []
-        """For the archive."""
+        """Ended tasks to write to the archive next."""
         self.over: dict[TaskId, TaskView] = {}
-        """Those that ended and are not in the archive yet."""
+        """Ended tasks that the archive does not hold yet."""
         self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
-        """Answers for lists, with the reason they were made with: kept until a fact speaks of the task."""
+        """Encoded answers for lists with the reason they were made with; dropped when a fact changes the task."""
         self.nodes: dict[NodeId, NodeView] = {}
         self._gpu_models: frozenset[str] | None = None
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
         """Open tasks by tenant and status."""
         self.last_seq = 0
         self.origin = 0
-        """Of the scheduler that places tasks now."""
+        """Origin of the scheduler that places tasks now."""
 
     def apply(self, record: Record) -> None:
-        """Take a committed fact in."""
+        """Apply a committed fact."""
         self.last_seq = record.seq
         fold = _FOLDS.get(type(record.fact))
         if fold is not None:
@@ -221,12 +221,12 @@ class Views:
     async def newest(
         self, wanted: Callable[[TaskView], bool], before: TaskId | None = None, most: int | None = None
     ) -> list[TaskView]:
-        """Tasks that are wanted, newest first, with lower numbers than `before`. A long search is done in slices."""
+        """Return the wanted tasks with numbers below `before`, newest first. A long search is done in slices."""
         if before is None and most is not None:
             first = [view for view in islice(reversed(self.tasks.values()), LOOKED_AT_ONCE) if wanted(view)]
             if len(first) >= most or len(self.tasks) <= LOOKED_AT_ONCE:
                 return first[:most]
-        numbers, turns = list(self.tasks), TimeSlicer()  # in the order of their numbers, as they were given out
+        numbers, turns = list(self.tasks), TimeSlicer()  # ascending: tasks are added in that order
         found: list[TaskView] = []
         for place in range(len(numbers) if before is None else bisect_left(numbers, before), 0, -1):
             view = self.tasks.get(numbers[place - 1])
@@ -240,19 +240,19 @@ class Views:
 
     @property
     def gpu_models(self) -> frozenset[str]:
-        """Of all GPUs of all nodes."""
+        """Return the models of all GPUs of all nodes."""
         if self._gpu_models is None:
             self._gpu_models = frozenset(gpu.model for node in self.nodes.values() for gpu in node.spec.gpus)
         return self._gpu_models
 
     def open_tasks(self, statuses: Iterable[TaskStatus], tenant: TenantId | None) -> int:
-        """How many have one of these statuses, or any if none is given; of a tenant, or of all."""
+        """Count tasks with one of these statuses (none given: any status), of one tenant (None: of all)."""
         wanted = set(statuses)
         counts = self.counts.values() if tenant is None else (self.counts.get(tenant, {}),)
         return sum(count for each in counts for status, count in each.items() if not wanted or status in wanted)
 
     def archived(self, tasks: Iterable[TaskId]) -> None:
-        """The archive has these now."""
+        """Forget tasks that the archive now holds."""
         for task in tasks:
             self.tasks.pop(task, None)
             self.over.pop(task, None)
@@ -261,11 +261,11 @@ class Views:
     # --- keeping -----------------------------------------------------------------------------------------------------
 
     def dump(self) -> list[Any]:
-        """Tasks that are not in the archive, for a snapshot; nodes follow from the engine's part of it."""
+        """Return the tasks that are not archived, for a snapshot. Nodes are restored from the engine's part of it."""
         return [msgspec.to_builtins(view) for view in self.tasks.values()]
 
     def load(self, rows: list[Any], hosts: Iterable[NodeEntry], origin: int) -> None:
-        """Begin from a snapshot."""
+        """Load a snapshot."""
         self.origin = origin
         self._gpu_models = None
         for host in hosts:
@@ -283,13 +283,13 @@ class Views:
                 self._settle_in(view)
 
     def _settle_in(self, view: TaskView) -> None:
-        """Where a task of a snapshot is. One that waits again still names where it was, and is not there."""
+        """Put a task of a snapshot on its node. A task that waits again still names its last node but is not on it."""
         if view.placement is None or (
             view.status is TaskStatus.PENDING and view.cause is not None and not view.stopping
         ):
             return
         self._occupy(view, view.placement)
-        if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # none: it is being resumed
+        if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # no cause: it is being resumed
             self._vacate(view, leave=False)
 
     # --- folding -----------------------------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class Views:
                     node.on_gpu[gpu][view.id] = None
 
     def _gpu_model(self, placement: Placement) -> str | None:
-        """That all its GPUs are of; none: it has none, or of several kinds."""
+        """Return the model of all its GPUs; None if it has no GPU or GPUs of several models."""
         models = {
             node.spec.gpus[gpu].model
             for part in placement.slices

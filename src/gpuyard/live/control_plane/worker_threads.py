@@ -1,8 +1,8 @@
-"""Threads for work beside the loop: a few for each kind, so that no kind of work waits behind another.
+"""Threads for work outside the loop: a few for each kind, so that no kind waits behind another.
 
-asyncio's own pool is one queue for everybody. A flood of logins, each of which takes a tenth of a second on purpose,
-would stop lists, the archive and snapshots there. Logins are the only work that strangers can ask for, so their queue is
-bounded, in all and for one address: what does not fit is refused at once.
+asyncio's own pool is one shared queue. A flood of logins, each of which takes a tenth of a second on purpose, would
+block lists, the archive and snapshots there. Logins are the only work that unauthenticated clients can cause, so their
+queue is limited, in total and per address: logins beyond it are refused at once.
 """
 
 import asyncio
@@ -20,32 +20,32 @@ class WorkerPoolFull(Exception):
 
 
 class WorkerPool:
-    """A few threads of their own."""
+    """A few dedicated threads."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, name)
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
-        """Do this in one of the threads."""
+        """Run a function in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *arguments))
 
 
 class BoundedWorkerPool(WorkerPool):
-    """A few threads, and a queue that does not grow beyond a limit."""
+    """A few threads with a limited queue."""
 
     def __init__(self, name: str, threads: int, *, most: int, most_of_one: int) -> None:
-        """`most` may run and wait, in all, and `most_of_one` for one address."""
+        """`most` calls may run or wait in total, and `most_of_one` per address."""
         super().__init__(name, threads)
         self._most = most
         self._most_of_one = most_of_one
         self._open: Counter[str] = Counter()
 
     def waiting(self, address: str) -> int:
-        """How much of one address runs or waits."""
+        """Return how many calls of one address run or wait."""
         return self._open[address]
 
     async def run_for(self, address: str, work: Callable[..., T], *arguments: object) -> T:
-        """Do this for a client, or raise `WorkerPoolFull` at once."""
+        """Run a function for a client, or raise `WorkerPoolFull` at once."""
         if self._open.total() >= self._most or self._open[address] >= self._most_of_one:
             raise WorkerPoolFull
         self._open[address] += 1
@@ -58,13 +58,13 @@ class BoundedWorkerPool(WorkerPool):
 
 
 class WorkerPools:
-    """The kinds of work of one scheduler that take their time."""
+    """The thread pools of a scheduler, one for each kind of slow work."""
 
     def __init__(self) -> None:
         self.logins = BoundedWorkerPool("logins", 2, most=34, most_of_one=18)
         """About 20 logins a second: the last in the queue waits for less than two seconds."""
         self.access = WorkerPool("access", 2)
-        """Changes of users and tokens, by users who were let in."""
+        """Changes of users and tokens by authenticated users."""
         self.archive = WorkerPool("archive-reader", 4)
         self.archive_writer = WorkerPool("archive-writer", 1)
         self.snapshots = WorkerPool("snapshots", 1)

@@ -1,1 +1,1 @@
-"""Who may come in, and what they may do: users and tokens, the local rule, Host and Origin, roles."""
+"""Authentication and authorization: users and tokens, the loopback rule, Host and Origin, roles."""

@@ -1,13 +1,13 @@
-"""Was the request meant for us, and did our own page send it?
+"""Check that a request is addressed to this server and was not sent by a foreign web page.
 
-A browser runs other people's pages beside ours, on the same machine. Two of their tricks end here:
+A browser runs pages of other sites on the same machine as this server. Two attacks are stopped here:
 
-- *DNS rebinding*: a page of evil.example lets its name point to 127.0.0.1 and speaks to us as its own server. The
-  Host header gives it away: it names evil.example. So Host must be a name that is ours.
-- *Cross-site requests*: a page posts to http://localhost:8080. The Origin header gives it away: browsers send it with
-  everything that can change something. So Origin, where there is one, must be the host that was asked, port included.
+- *DNS rebinding*: a page of evil.example makes its name resolve to 127.0.0.1 and talks to this server as if it were its
+  own. The Host header then names evil.example, so Host must be one of this server's names.
+- *Cross-site requests*: a page posts to http://localhost:8080. Browsers send an Origin header with every request that
+  can change something, so Origin, if present, must equal the requested host, port included.
 
-A number as Host is no trick of the first kind: nobody but its owner can make an address point elsewhere.
+A Host that is an IP address cannot be DNS rebinding: only the owner of an address controls where it leads.
 """
 
 import re
@@ -20,17 +20,17 @@ from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.wire.loopback_peer import is_loopback, is_loopback_address
 
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
-_WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 - to know them, not to use them
+_WILDCARDS = frozenset({"", "0.0.0.0", "::", "*"})  # noqa: S104 - compared with, not listened on
 _PORTS = {"http": 80, "https": 443}
 
 
 class AllowedHosts:
-    """The names under which this server may be asked."""
+    """The names under which this server may be addressed."""
 
     def __init__(self, bound: str, names: Iterable[str] = ()) -> None:
-        """`bound` is the host of the address it listens on, `names` are further ones from the configuration.
+        """`bound` is the host of the listening address, `names` are further names from the configuration.
 
-        Whoever listens beyond loopback is also known by the machine's own name.
+        A server that listens beyond loopback also accepts the machine's own name.
         """
         bound = _bare(bound)
         self._everywhere = bound in _WILDCARDS
@@ -40,7 +40,7 @@ class AllowedHosts:
         self._names = frozenset(_bare(name) for name in (bound, *own, *names)) - _WILDCARDS
 
     def check(self, host: str | None, origin: str | None) -> Denied | None:
-        """The headers Host and Origin of a request, as they are: what is wrong with them, or nothing."""
+        """Check the raw headers Host and Origin of a request; return the denial, or None if both are right."""
         asked = _split(host) if host is not None else None
         if host is None or asked is None:
             return Denied(400, "BadHost", "The request has no Host header that names a host; every client sends one.")
@@ -64,7 +64,7 @@ class AllowedHosts:
 
 
 def refuse_unsafe_address(address: str, auth_enabled: bool) -> str | None:
-    """Why the server must not listen there, or nothing. A name other than localhost is not taken for loopback: it can change."""
+    """Return why the server must not listen there, or None. Of names, only localhost counts as loopback."""
     host = _bare(address.rpartition(":")[0])
     if auth_enabled or _is_loopback_name(host):
         return None
@@ -76,7 +76,7 @@ def refuse_unsafe_address(address: str, auth_enabled: bool) -> str | None:
 
 
 def refuse_plain_address(key: str, address: str) -> str | None:
-    """Why the server must not listen there without TLS, or nothing."""
+    """Return why the server must not listen there without TLS, or None."""
     if is_loopback_address(address):
         return None
     return (
@@ -104,7 +104,7 @@ def _same(origin: str, name: str, port: int | None) -> bool:
 
 
 def _bare(name: str) -> str:
-    """A name as it is compared: small letters, no brackets, no final dot; an address in its shortest form."""
+    """Normalize a name for comparison: lowercase, no brackets, no final dot; an address in its shortest form."""
     name = name.strip().removeprefix("[").removesuffix("]").lower().removesuffix(".")
     try:
         return str(ip_address(name))

@@ -1,12 +1,12 @@
-"""The one door: who is this request from?
+"""Authenticate every request.
 
-    a token that is right                       whoever it belongs to
-    a token that is not                         401, always: a wrong token never becomes the implicit admin
+    valid token                                 its owner
+    invalid token                               401, always: a wrong token never becomes the implicit admin
     no token, loopback, our own uid or root     admin, via "local", while login is off or auth.local_admin is set
     no token, anything else                     401
 
-Plain values in and out, so that REST and gRPC ask the same question. Tokens come in the Authorization header only: one
-in an address would end up in logs and browser histories.
+It takes and returns plain values, so that REST and gRPC share it. Tokens are accepted in the Authorization header only:
+a token in a URL would end up in logs and browser histories.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ from gpuyard.live.wire.loopback_peer import LoopbackConnection, trusted_uids
 
 _ASK = (("www-authenticate", 'Bearer realm="gpuyard"'),)
 _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via"})
-"""Somebody else's request, handed on by a process of this machine: that process has our uid, the sender has not."""
+"""Headers of a proxy on this machine: the proxy has our uid, the original sender does not."""
 
 _NO_TOKEN = Denied(
     401,
@@ -38,12 +38,12 @@ _NOT_BEARER = Denied(
 
 
 class Authenticator:
-    """Asks the store, or else the kernel."""
+    """Authenticates by token in the store, otherwise by the uid that the kernel reports."""
 
     def __init__(self, store: AccessStore, local_uids: frozenset[int] | None = None) -> None:
-        """`local_uids` need no login on loopback: the server's own and root unless told otherwise.
+        """`local_uids` need no login on loopback; by default the server's own uid and root.
 
-        With login on this set is empty by default: a task that runs under one of these uids would be an admin.
+        With login on, this set is empty by default: a task that runs under one of these uids would be an admin.
         """
         self._store = store
         self._local_uids = trusted_uids() if local_uids is None else local_uids
@@ -51,7 +51,7 @@ class Authenticator:
     def authenticate(
         self, headers: Iterable[tuple[bytes, bytes]], connection: LoopbackConnection
     ) -> Principal | Denied:
-        """Who this is. Names of headers are in small letters, as ASGI and gRPC give them."""
+        """Return the principal, or a denial. Header names are lowercase, as ASGI and gRPC deliver them."""
         authorization: bytes | None = None
         forwarded = False
         for name, value in headers:
@@ -78,7 +78,7 @@ class Authenticator:
 
 @cache
 def _name_of(uid: int) -> str:
-    """The name of a user of this machine; one without a name goes by number."""
+    """Return the name of a user of this machine, or the uid if it has no name."""
     try:
         return getpwuid(uid).pw_name
     except KeyError:

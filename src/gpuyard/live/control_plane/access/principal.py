@@ -1,7 +1,7 @@
-"""Who asks, and what a role may do: one table, read from top to bottom.
+"""Principals, and one table of the permissions of each role.
 
-A `Principal` is the answer to "who is this?", a `Denied` is the other answer. What may be done is asked of the table only, so
-that REST, gRPC and whatever comes next can not differ in it.
+Authentication returns a `Principal` or a `Denied`. Permissions are looked up in the table only, so that REST, gRPC and
+any later interface cannot differ.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from gpuyard.core.domain.values import TenantId, Value
 
 
 class Role(StrEnum):
-    """What kind of user somebody is."""
+    """The role of a user."""
 
     ADMIN = "admin"
     OPERATOR = "operator"
@@ -19,61 +19,61 @@ class Role(StrEnum):
 
 
 class Via(StrEnum):
-    """How somebody showed who they are."""
+    """How a principal was authenticated."""
 
-    TOKEN = "token"  # noqa: S105 - a word
+    TOKEN = "token"  # noqa: S105 - not a password
     LOGIN = "login"
     LOCAL = "local"
     """By owning the process at the other end of a loopback connection."""
 
 
 class Principal(Value, frozen=True):
-    """Somebody who was let in."""
+    """An authenticated caller."""
 
     username: str
     tenant: TenantId | None
-    """Theirs: where what they submit belongs unless they say otherwise. None: they have to say, or `default` is meant."""
+    """Tenant of its submissions unless a request names another. None: the request names one, or `default` is used."""
     role: Role
     via: Via
     address: str
-    """Where from, for the audit."""
+    """The client address, for the audit."""
     token: str | None = None
-    """The id of the token they came with; never the token."""
+    """The id of the token used; never the token itself."""
 
 
 class Denied(Value, frozen=True):
-    """Somebody who was not let in, or not this far: an HTTP status, a code for programs, a sentence for people."""
+    """A failed authentication or missing permission: an HTTP status, a code for programs, a message for people."""
 
     status: int
     code: str
     sentence: str
     headers: tuple[tuple[str, str], ...] = ()
-    """Further headers of the answer."""
+    """Further headers of the response."""
 
 
 class Action(StrEnum):
-    """What somebody can want to do."""
+    """An operation that needs permission."""
 
     SEE = "see"
-    """Tasks, logs, usage of a tenant."""
+    """See the tasks, logs and usage of a tenant."""
     SUBMIT = "submit"
-    """Tasks and leases."""
+    """Submit tasks and leases."""
     STOP = "stop"
-    """Or suspend, resume, hold, release, or give another priority: all that changes a task that is there."""
+    """Stop, suspend, resume, hold, release or reprioritize: any change of an existing task."""
     SEE_YARD = "see_yard"
-    """Nodes, GPUs, the quota of the two classes."""
+    """See nodes, GPUs and the quota of the two classes."""
     RUN_YARD = "run_yard"
-    """Cordon, drain, remove nodes; limits of tenants; the quota of the two classes."""
+    """Cordon, drain and remove nodes; set limits of tenants and the quota of the two classes."""
     OWN_ACCESS = "own_access"
-    """One's own tokens and password."""
+    """Manage one's own tokens and password."""
     ALL_ACCESS = "all_access"
-    """Users, and the tokens of others."""
+    """Manage users, and the tokens of others."""
     SETTINGS = "settings"
-    """What the scheduler decides by."""
+    """Change the settings of scheduling."""
 
 
 class Scope(StrEnum):
-    """Whose things an action may touch."""
+    """The tenants whose objects an action may touch."""
 
     ALL = "all"
     OWN = "own"
@@ -100,13 +100,13 @@ ROLE_SCOPES: dict[Action, dict[Role, Scope]] = {
 
 
 def may(principal: Principal, action: Action, tenant: TenantId | None = None) -> bool:
-    """Whether somebody may do this to a thing of that tenant; none: a thing of the yard, or of all tenants together."""
+    """Whether a principal may do this to an object of that tenant; None: an object of the cluster or of all tenants."""
     scope = ROLE_SCOPES[action][principal.role]
     return scope is Scope.ALL or (scope is Scope.OWN and tenant is not None and tenant == principal.tenant)
 
 
 def visible_tenant(principal: Principal) -> TenantId | None:
-    """The one tenant whose tasks somebody sees; none: all."""
+    """Return the only tenant whose tasks a principal sees; None: it sees all."""
     if ROLE_SCOPES[Action.SEE][principal.role] is Scope.ALL:
         return None
     assert principal.tenant is not None, f"{principal.username} is a {principal.role} without a tenant"
@@ -114,7 +114,7 @@ def visible_tenant(principal: Principal) -> TenantId | None:
 
 
 def forbidden(principal: Principal, action: Action) -> Denied:
-    """The answer to somebody who may not: who could."""
+    """Return the denial for a missing permission; it names the roles that have it."""
     able = [role for role, scope in ROLE_SCOPES[action].items() if scope is not Scope.NONE]
     words = " or ".join(f"{'an' if role[0] in 'ao' else 'a'} {role}" for role in able)
     return Denied(

@@ -1,4 +1,4 @@
-"""What can be wrong with a change of users and tokens. Values, as all refusals (gpuyard/core/domain/refusals.py)."""
+"""Refusals of changes of users and tokens, as values like all refusals (gpuyard/core/domain/refusals.py)."""
 
 from gpuyard.core.domain.refusals import Conflict, Invalid
 

@@ -1,10 +1,10 @@
 """Users and tokens, on disk and in memory.
 
-Everything is read into memory once. A change is durable first and then made in memory, so the next request sees it; a request itself never
-touches the disk. That needs the file to be ours alone, and it is: it is locked while it is open.
+Everything is read into memory once. A change is made durable first and then applied in memory, so the next request sees
+it; requests never read the disk. This requires exclusive access to the file, which is locked while it is open.
 
-Nothing on disk lets anybody in: passwords are kept as Argon2 hashes, tokens as the SHA-256 of 32 random bytes (nothing
-to guess, so nothing slow is needed, and a look-up takes microseconds).
+The file holds no usable credentials: passwords are stored as Argon2 hashes, tokens as the SHA-256 of 32 random bytes
+(these cannot be guessed, so a fast hash is enough, and a lookup takes microseconds).
 
 `check_login`, `add_user`, `set_password` and `ensure_user` take a tenth of a second and 64 MiB on purpose: call them in
 a thread. All methods may be called from any thread.
@@ -40,14 +40,14 @@ from gpuyard.live.control_plane.stores.database import (
 )
 from gpuyard.live.wire.limits import LONGEST_PASSWORD, SHORTEST_PASSWORD
 
-TOKEN_PREFIX = "gy_"  # noqa: S105 - so that a scanner of leaked secrets knows one
+TOKEN_PREFIX = "gy_"  # noqa: S105 - lets secret scanners recognize a leaked token
 LONGEST_TOKEN_NAME = 200
 
 _WHAT = "users and tokens"
 _USERNAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 _USE_NOTED_SECONDS = 60.0
 _HASHES_AT_ONCE = 2
-"""Each takes 64 MiB: whoever sends a thousand logins must not take the memory of the scheduler."""
+"""Each takes 64 MiB: a flood of logins must not use up the scheduler's memory."""
 _HASH_WAIT_SECONDS = 5.0
 
 _INVALID = (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_token"'),)
@@ -72,7 +72,7 @@ _LAYOUT = DatabaseLayout(
 
 
 class User(Value, frozen=True):
-    """Somebody who can log in."""
+    """A user who can log in."""
 
     username: str
     tenant: TenantId | None
@@ -82,7 +82,7 @@ class User(Value, frozen=True):
 
 
 class Token(Value, frozen=True):
-    """What is known of a token; the token itself is known to its owner only."""
+    """The stored data of a token; only its owner has the token itself."""
 
     id: str
     username: str
@@ -95,7 +95,7 @@ class Token(Value, frozen=True):
 
 
 class NewToken(Value, frozen=True):
-    """A token, the one time it is shown."""
+    """A new token with its secret, which is shown only once."""
 
     token: Token
     secret: str
@@ -105,7 +105,7 @@ class NewToken(Value, frozen=True):
 
 
 class AccessStore:
-    """The users and tokens of a yard. Made by `open`."""
+    """The users and tokens of a cluster. Create it with `open`."""
 
     def __init__(
         self, path: Path, database: sqlite3.Connection, clock: Callable[[], float], hasher: PasswordHasher
@@ -118,19 +118,19 @@ class AccessStore:
         self._hashing = BoundedSemaphore(_HASHES_AT_ONCE)
         self._throttle = Throttle(clock)
         self._nobody_hash = hasher.hash(secrets.token_bytes(16))
-        """Verified in place of the hash of a user who does not exist: both take the same time."""
+        """Verified in place of the hash of an unknown user, so that both cases take the same time."""
         self._users: dict[str, User] = {}
         self._hashes: dict[str, str] = {}
         self._tokens: dict[str, Token] = {}
         self._by_digest: dict[bytes, str] = {}
         self._digests: dict[str, bytes] = {}
         self._used: dict[str, float] = {}
-        """When tokens were last used, to be written later."""
+        """Last-use times of tokens that are not written yet."""
         self._load()
 
     @classmethod
     def open(cls, path: Path, *, clock: Callable[[], float] = time.time, hasher: PasswordHasher | None = None) -> Self:
-        """Open the file, or begin one."""
+        """Open the file, or create it."""
         database = open_database(path, _LAYOUT)
         try:
             with as_store_errors(path, _WHAT):
@@ -140,7 +140,7 @@ class AccessStore:
             raise
 
     def close(self) -> None:
-        """Write when tokens were last used, if that is possible, and let others open the file."""
+        """Write the last-use times if possible, and release the file."""
         with suppress(StoreError):
             self.write_uses()
         self._database.close()
@@ -148,16 +148,16 @@ class AccessStore:
     # --- users --------------------------------------------------------------------------------------------------------
 
     def users(self) -> list[User]:
-        """All of them, by name."""
+        """Return all users, by name."""
         with self._changing:
             return sorted(self._users.values(), key=lambda user: user.username)
 
     def user(self, username: str) -> User | None:
-        """One of them."""
+        """Return a user, or None."""
         return self._users.get(username)
 
     def add_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
-        """A new user. Slow: hashes the password."""
+        """Add a user. Slow: hashes the password."""
         user = User(username, tenant, role, disabled=False, created_at=self._clock())
         if wrong := _wrong_with_user(user) or _wrong_with_password(password):
             return wrong
@@ -165,7 +165,7 @@ class AccessStore:
             return no.UserExists(username)
         password_hash = self._hash(password)
         with self._changing:
-            if username in self._users:  # somebody was faster
+            if username in self._users:  # added by another thread meanwhile
                 return no.UserExists(username)
             with self._change() as database:
                 database.execute(
@@ -183,7 +183,7 @@ class AccessStore:
         role: Role | msgspec.UnsetType = msgspec.UNSET,
         disabled: bool | msgspec.UnsetType = msgspec.UNSET,
     ) -> User | Refusal:
-        """Change what is given, from the next request on. A disabled user keeps tokens, which are of no use meanwhile."""
+        """Change the given fields from the next request on. Tokens of a disabled user are kept but rejected."""
         with self._changing:
             user = self._users.get(username)
             if user is None:
@@ -202,7 +202,7 @@ class AccessStore:
             return changed
 
     def set_password(self, username: str, password: str, revoke_tokens: bool = False) -> Refusal | None:
-        """Another password; whoever is logged in with the old one is logged out. Slow: hashes the password."""
+        """Set a password; logins made with the old one end. Slow: hashes the password."""
         if wrong := _wrong_with_password(password):
             return wrong
         password_hash = self._hash(password)
@@ -223,9 +223,9 @@ class AccessStore:
         return None
 
     def ensure_user(self, username: str, password: str, tenant: TenantId | None, role: Role) -> User | Refusal:
-        """A user as the configuration has it: added, or changed where it differs. Slow: hashes or verifies the password.
+        """Add a user of the configuration, or change it where it differs. Slow: hashes or verifies the password.
 
-        A password that is an Argon2 hash already is kept as it is.
+        A password that is already an Argon2 hash is stored unchanged.
         """
         if password.startswith("$argon2"):
             return self._ensure_hash(username, password, tenant, role)
@@ -251,7 +251,7 @@ class AccessStore:
         return self.change_user(username, tenant=tenant, role=role)
 
     def remove_user(self, username: str) -> Refusal | None:
-        """Away with a user and all tokens of that user."""
+        """Remove a user and all tokens of the user."""
         with self._changing:
             if username not in self._users:
                 return no.UnknownUser(username)
@@ -264,7 +264,7 @@ class AccessStore:
     # --- logging in ---------------------------------------------------------------------------------------------------
 
     def check_login(self, username: str, password: str, address: str) -> User | Denied:
-        """Whether this is the user's password. Slow on purpose, and no faster for a user who does not exist."""
+        """Verify a user's password. Slow on purpose, and equally slow for an unknown user."""
         if denied := self._throttle.check(username, address):
             return denied
         if not self._hashing.acquire(timeout=_HASH_WAIT_SECONDS):
@@ -272,7 +272,7 @@ class AccessStore:
                 429, "TooManyLogins", "Too many logins at once. Try again in a few seconds.", (("retry-after", "5"),)
             )
         try:
-            if denied := self._throttle.check(username, address):  # those before it in the queue may have failed
+            if denied := self._throttle.check(username, address):  # earlier logins in the queue may have failed
                 return denied
             known = self._hashes.get(username)
             right = _verified(self._hasher, known or self._nobody_hash, password) and known is not None
@@ -289,10 +289,10 @@ class AccessStore:
         return user
 
     def _rehash(self, username: str, old: str, password: str) -> None:
-        """The parameters are stronger now than when the password was set; this is the one moment it is known."""
+        """Hash the password again with the current, stronger parameters; it is only known during a login."""
         password_hash = self._hash(password)
         with self._changing:
-            if self._hashes.get(username) != old:  # set anew meanwhile
+            if self._hashes.get(username) != old:  # changed meanwhile
                 return
             with self._change() as database:
                 _write_hash(database, username, password_hash)
@@ -311,7 +311,7 @@ class AccessStore:
     def make_token(
         self, username: str, name: str = "", expires_at: float | None = None, via: Via = Via.TOKEN
     ) -> NewToken | Refusal:
-        """A new token, shown once. With it the user's logins that ran out are forgotten."""
+        """Create a token, whose secret is shown once. Expired logins of the user are deleted."""
         now = self._clock()
         if len(name) > LONGEST_TOKEN_NAME:
             return no.BadTokenName(LONGEST_TOKEN_NAME)
@@ -335,11 +335,11 @@ class AccessStore:
         return NewToken(token, secret)
 
     def log_in(self, username: str, seconds: float) -> NewToken | Refusal:
-        """The token of somebody whose login was right, for so long."""
+        """Create the token of a successful login, valid for this many seconds."""
         return self.make_token(username, "login", self._clock() + seconds, Via.LOGIN)
 
     def tokens(self, username: str | None = None) -> list[Token]:
-        """All tokens, or those of a user, the newest first."""
+        """Return all tokens, or those of a user, newest first."""
         with self._changing:
             found = [
                 msgspec.structs.replace(token, last_used_at=self._used.get(token.id, token.last_used_at))
@@ -349,11 +349,11 @@ class AccessStore:
         return sorted(found, key=lambda token: (-token.created_at, token.id))
 
     def token(self, token_id: str) -> Token | None:
-        """What is known of one token; whose it is, before somebody revokes it."""
+        """Return the data of a token, for example to check its owner before it is revoked; None if unknown."""
         return self._tokens.get(token_id)
 
     def revoke_token(self, token_id: str) -> Refusal | None:
-        """Let nobody in with it from now on. Done again it changes nothing."""
+        """Revoke a token from now on. Repeating it changes nothing."""
         with self._changing:
             token = self._tokens.get(token_id)
             if token is None:
@@ -366,7 +366,7 @@ class AccessStore:
         return None
 
     def find(self, secret: str, address: str) -> Principal | Denied:
-        """Whose token this is: for every request, from memory."""
+        """Return the principal of a token, from memory. Called for every request."""
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
         if token is None or user is None:
@@ -387,7 +387,7 @@ class AccessStore:
         return Principal(user.username, user.tenant, user.role, token.via, address, token.id)
 
     def write_uses(self) -> None:
-        """Write when tokens were last used. To be called every minute or so: no request waits for it."""
+        """Write the last-use times of tokens. Call it about once a minute; no request waits for it."""
         with self._changing:
             uses = dict(self._used)
             if not uses:

@@ -1,7 +1,7 @@
-"""Slows down whoever guesses passwords: after some failures each further one costs twice the wait of the one before.
+"""Slow down password guessing: after a few failures, each further failure doubles the wait.
 
-Counted for a username from an address, so that nobody locks out a user from everywhere. The wait is bounded, so that a
-user who shares an address with the guesser (all of loopback does) gets in within a minute.
+Failures are counted per username and address, so that an attacker cannot lock out a user everywhere. The wait is
+limited, so that a user who shares an address with an attacker (as on loopback) gets in within a minute.
 """
 
 from collections.abc import Callable
@@ -14,26 +14,26 @@ FREE_FAILURES = 5
 LONGEST_WAIT_SECONDS = 60.0
 _FORGOTTEN_AFTER_SECONDS = 900.0
 _MOST_KEPT = 10_000
-"""So that made-up names do not fill the memory; the oldest go first."""
+"""Limits the memory that made-up names can use; the oldest entries are dropped first."""
 
 
 class Throttle:
-    """Failures of logins, in memory only."""
+    """Failed logins, in memory only."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = Lock()
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
-        """How many, and when the last one was; in order of the latter."""
+        """Number of failures and time of the last one, ordered by that time."""
 
     def check(self, username: str, address: str) -> Denied | None:
-        """The answer to somebody who has to wait, or nothing."""
+        """Return the denial if the login has to wait, otherwise None."""
         count, last_at = self._failures.get(_key(username, address), (0, 0.0))
         if count < FREE_FAILURES:
             return None
         waited_seconds = self._clock() - last_at
         wait_seconds = min(2.0 ** (count - FREE_FAILURES), LONGEST_WAIT_SECONDS) - waited_seconds
-        if waited_seconds < 0 or wait_seconds <= 0:  # below zero: the clock was set back, and nobody is to wait for it
+        if waited_seconds < 0 or wait_seconds <= 0:  # negative: the clock was set back, which must not cause a wait
             return None
         seconds = ceil(wait_seconds)
         return Denied(
@@ -44,7 +44,7 @@ class Throttle:
         )
 
     def failed(self, username: str, address: str) -> None:
-        """One more."""
+        """Count a failed login."""
         key, now = _key(username, address), self._clock()
         with self._lock:
             count, last_at = self._failures.pop(key, (0, now))
@@ -55,7 +55,7 @@ class Throttle:
                 del self._failures[next(iter(self._failures))]
 
     def succeeded(self, username: str, address: str) -> None:
-        """All is forgiven."""
+        """Forget the failures."""
         with self._lock:
             self._failures.pop(_key(username, address), None)
 

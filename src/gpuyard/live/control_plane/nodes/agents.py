@@ -1,16 +1,16 @@
-"""The scheduler's side of the line to the agents: who is there, what they are told, what they report.
+"""The scheduler's side of the connections to agents: registration, commands and reports.
 
-Commands follow from committed facts. For a node that is connected they are sent as the facts come; for one that
-connects, they are made anew from what is so (reconcile), so nothing has to be kept for nodes that are away and nothing is
-sent twice that hurts: every command is safe to repeat.
+Commands follow from committed facts. A connected node gets them as the facts come. For a node that connects, they are
+computed from the current state (reconcile). So nothing is stored for absent nodes, and repetition does no harm: every
+command is safe to repeat.
 
-A node is lost when it was not heard of for `offline_after_seconds`. Time in which this process itself stood still does
-not count, nor does the time a predecessor asked the nodes to be patient for, nor the time for which an agent that was
-stopped on purpose said it would be away. A successor gives every node as long as its predecessor did, at least.
+A node is lost after `offline_after_seconds` of silence. Not counted are the time in which this process was stalled, the
+time for which a predecessor asked the nodes to be patient, and the absence that an agent announced when it was stopped
+on purpose. A successor gives every node at least as much time as its predecessor did.
 
-A scheduler speaks for one epoch, which begins with its process and is never raised by what an agent says. An agent that
-can show the proof of a later one says that this scheduler is not the yard's any more: then it stops. Only an operator
-can say otherwise, with --take-over.
+A scheduler has one epoch, which begins with its process and is never raised by a message of an agent. If an agent shows
+the proof of a later epoch, this scheduler no longer controls the cluster and stops. Only an operator can override this,
+with --take-over.
 """
 
 import asyncio
@@ -56,19 +56,19 @@ from gpuyard.live.wire.rpc import (
 from gpuyard.version import __version__
 
 CHECK_SECONDS = 1.0
-"""How often the scheduler looks for nodes that were not heard of for too long."""
+"""Interval of the check for silent nodes."""
 HEARTBEAT_SECONDS = 5.0
 BEATS_TO_MISS = 3
-"""So many heartbeats fit into the time after which a node is lost, whatever that is set to."""
+"""Minimum number of heartbeats within the time after which a node is lost, whatever that time is."""
 MOST_AWAY_SECONDS = 86_400.0
-"""For how long an agent may say that it will be away."""
+"""Maximum absence that an agent may announce."""
 UNKNOWN_ABSENCE_SECONDS = 300.0
-"""How long nodes are waited for whose planned stop may be among the facts that an old copy does not hold."""
+"""How long to wait for absent nodes if the journal is an old copy, which may lack the facts of their planned stops."""
 MOST_AGO_SECONDS = 30 * 86_400.0
 TRIES = 3
-"""A report that breaks the engine so often is taken as heard: it would do so for ever."""
+"""A report that breaks the engine this many times is acknowledged and dropped: it would break it forever."""
 STALLED_SECONDS = 2.0
-"""A check that comes later than this says that we stood still, not that the nodes did."""
+"""A check that is late by more than this means that this process was stalled, not the nodes."""
 
 _FAILED = grpc.StatusCode.FAILED_PRECONDITION
 _UNKNOWN = grpc.StatusCode.UNAUTHENTICATED
@@ -83,7 +83,7 @@ class Deposed(GpuyardError):
 
 
 def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]) -> str:
-    """Why a node must not be there: its tasks would be admins. Empty: they would not."""
+    """Return why a node must not join, because its tasks would be admins; empty if they would not."""
     if unsafe_labels.isdisjoint(spec.labels):
         return ""
     return (
@@ -94,7 +94,7 @@ def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]
 
 
 class AgentConnections:
-    """All agents. It answers the gRPC service and turns facts into commands."""
+    """All agents. Implements the gRPC service and converts facts to commands."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class AgentConnections:
         self.sessions: dict[NodeId, AgentSession] = {}
         self.outputs = Outputs(self.sessions)
         self.telemetry: dict[NodeId, pb.Heartbeat] = {}
-        """What nodes said last about themselves."""
+        """The last heartbeat of each node."""
         self._loop = loop
         self._views = views
         self._join_token = join_token
@@ -129,36 +129,36 @@ class AgentConnections:
         self._take_over = take_over
         self._draw_origin = draw_origin
         self._unsafe_labels = unsafe_labels
-        """Of nodes whose tasks would be admins here."""
+        """Labels of nodes whose tasks would be admins here."""
         self._believed = False
-        """A node's bare word was taken once for an epoch that can not be checked, as the operator allowed."""
+        """True after one unproven claim of a later epoch was accepted, as --take-over allows."""
         self._position_at = position_at
         self._nonces = proof.NonceIssuer()
         self._refused = RefusedAgents()
         self.deposed: asyncio.Future[None] | None = None
-        """Fails when it is known that another scheduler has taken over."""
+        """Fails when another scheduler is known to have taken over."""
         before = loop.engine.state
         self._predecessor_seconds = before.offline_after_seconds
         self._patience_left = max(0.0, before.patient_until - before.now)
         self._away_left = {node: max(0.0, by - before.now) for node, by in before.back_by.items()}
-        """Of those that were away on purpose when this scheduler began, for how much longer."""
+        """Remaining announced absence, in seconds, of nodes that were away on purpose when this scheduler started."""
         self._patient_until = 0.0
         self._away_until: dict[NodeId, float] = {}
         self._last_heard: dict[NodeId, float] = {}
         self._checked_at = float("inf")
-        """When `watch` looked last; until it has begun, never."""
+        """Time of the last check by `watch`; infinite until it starts."""
         self._registering: dict[NodeId, list[tuple[str, str]]] = {}
-        """Nodes whose registration is being handled. One that is refused is no sign of life."""
+        """Nodes whose registration is in progress. A registration that is refused is not a sign of life."""
         self._by_session: dict[str, AgentSession] = {}
         self._broke: dict[tuple[NodeId, AttemptRef], int] = {}
-        """Reports that broke the engine, and how often."""
+        """Number of times that the reports of an attempt broke the engine."""
         self._gangs: dict[AttemptRef, PendingGang] = {}
         self._stopping = False
 
     # --- what the engine decided -------------------------------------------------------------------------------------
 
     def hear(self, record: Record) -> None:
-        """Tell the nodes what follows from a committed fact."""
+        """Send the commands that follow from a committed fact."""
         event = record.fact
         if isinstance(event, fact.TaskPlaced):
             self._launch(event)
@@ -179,17 +179,17 @@ class AgentConnections:
             self._gangs.pop(self._ref(event), None)
 
     def _ref(self, event: Any) -> AttemptRef:
-        """The attempt a committed fact speaks of, which is its task's last one."""
+        """Return the attempt of a committed fact, which is the last one of its task."""
         return AttemptRef(event.task, event.attempt, self._views.tasks[event.task].origin)
 
     def _extend(self, task: TaskId) -> None:
-        """A node ends tasks at their time-out by itself, so it has to know of another one."""
+        """Send a changed timeout to the nodes, because they enforce timeouts themselves."""
 
         def tell(asked: "asyncio.Future[pb.Command | None]") -> None:
             if asked.cancelled():
                 return
             if asked.exception() is not None:
-                self.reset_sessions()  # for want of space perhaps: it is said when the nodes register again
+                self.reset_sessions()  # the disk may be full: it is sent when the nodes register again
             elif (said := asked.result()) is not None:
                 self._send_to_all(task, said)
 
@@ -206,10 +206,10 @@ class AgentConnections:
             self._send(part.node, said)
 
     def _complete(self, said: pb.Command, *, with_secrets: bool) -> None:
-        """Add to a launch what only committed facts and other stores know: who submitted it, its secrets, its system user."""
+        """Add the submitter, secrets and system user to a launch; only the views and other stores have them."""
         view = self._views.tasks.get(TaskId(said.task))
         if view is None:
-            return  # it has ended, and its end is on the way to the archive
+            return  # it has ended and is being archived
         said.launch.by_owner = is_owner(view.by)
         said.launch.request_id = view.request_id
         said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
@@ -229,7 +229,7 @@ class AgentConnections:
     # --- registration ------------------------------------------------------------------------------------------------
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:
-        """Prove that this is the scheduler of the yard, to whoever asks: it tells nothing but that."""
+        """Prove to any client that this scheduler knows the join token. The answer reveals no task or user."""
         if request.protocol != PROTOCOL or len(request.nonce) != proof.NONCE_BYTES:
             message = _other_protocol(request.protocol)
             await self._refuse(context, _FAILED, "OtherProtocol", message, request.node)
@@ -252,13 +252,13 @@ class AgentConnections:
     async def _refuse(
         self, context: Any, code: grpc.StatusCode, why: str, message: str, node: str = "", *, proven: bool = False
     ) -> NoReturn:
-        """Answer an agent with a sentence, and note it in the log."""
+        """Reject an agent with a message, and log it."""
         self._refused.refused(_now(), why, message, peer=context.peer(), node=node, proven=proven)
         await context.abort(code, message)
         raise AssertionError("an aborted call does not go on")
 
     async def register(self, signed: pb.SignedRegistration, context: Any) -> pb.Welcome:
-        """Let a node in, or say why not."""
+        """Admit a node, or reject it with a reason."""
         request = await self._proven(signed, context)
         state = self._loop.engine.state
         if request.yard and request.yard != state.yard:
@@ -277,7 +277,7 @@ class AgentConnections:
             await context.abort(grpc.StatusCode.UNAVAILABLE, self._loop.full)
         await self._refuse_double(spec.id, request.instance, request.boot, context)
         agent = (request.instance, request.boot)
-        self._registering.setdefault(spec.id, []).append(agent)  # it is not given up while it comes back
+        self._registering.setdefault(spec.id, []).append(agent)  # a node that is registering must not be declared lost
         try:
             await self._check_epoch(request, context)
             await self._notice_lost_facts(request, context)
@@ -286,7 +286,7 @@ class AgentConnections:
             if isinstance(answer, Refusal):
                 await self._refuse(context, _FAILED, answer.code, answer.sentence(), spec.id, proven=True)
             self._hear_from(spec.id)
-        except asyncio.CancelledError:  # it did not wait for a slow disk: not let in, but there
+        except asyncio.CancelledError:  # the agent timed out on a slow disk: not admitted, but alive
             self._hear_from(spec.id)
             raise
         finally:
@@ -316,7 +316,7 @@ class AgentConnections:
         )
 
     async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:
-        """The registration, if whoever sent it knows the join token. It is not read before that is known."""
+        """Return the registration if the sender knows the join token. It is not decoded before that is proven."""
         self._refused.answered(signed.nonce)
         if signed.protocol != PROTOCOL:
             await self._refuse(context, _FAILED, "OtherProtocol", _other_protocol(signed.protocol))
@@ -334,7 +334,7 @@ class AgentConnections:
             await self._refuse(context, _WRONG, "NotReadable", "This registration can not be read.")
 
     async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
-        """Another agent speaks for a node only when the one that did has been silent for as long as a lost one."""
+        """Reject a second agent for a node unless the known one has been silent for as long as a lost node."""
         known = self._loop.engine.state.agents.get(node)
         if any(other != (instance, boot) for other in self._registering.get(node, ())):
             message = (
@@ -358,12 +358,12 @@ class AgentConnections:
             await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
 
     def _standing_still(self) -> float:
-        """How long this process has stood still, if it goes on only now: whoever is quicker then was not less silent."""
+        """Return how long this process was stalled, if it has just resumed: that time is not silence of an agent."""
         late = _now() - self._checked_at - self._check_seconds
         return late if late > STALLED_SECONDS else 0.0
 
     async def _check_epoch(self, request: pb.Registration, context: Any) -> None:
-        """A node that has obeyed a later scheduler says that this one is not the yard's any more."""
+        """Check whether a node has obeyed a later scheduler: then this one no longer controls the cluster."""
         state = self._loop.engine.state
         if request.epoch < state.epoch or (request.epoch, request.origin) == (state.epoch, state.origin):
             return
@@ -372,7 +372,7 @@ class AgentConnections:
         obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
         if self._take_over and (proven or not self._believed):
             self._believed = self._believed or not proven
-            # What was placed and is not there may have run and ended under the other one: it is not launched again.
+            # A placed task that is not on its node may have run under the other scheduler: it is not launched again.
             order = command.BeginEpoch(
                 __version__, request.epoch, self._draw_origin(), offline_after_seconds=self._offline_after_seconds
             )
@@ -398,7 +398,7 @@ class AgentConnections:
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
     async def _notice_lost_facts(self, request: pb.Registration, context: Any) -> None:
-        """A node is a witness of how far the journal went, and of what it said there."""
+        """Compare the last fact that the node has seen with the journal, to detect that an old copy was restored."""
         if request.highest_task > self._loop.engine.state.last_task:
             answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
             if isinstance(answer, Refusal):
@@ -419,7 +419,7 @@ class AgentConnections:
             )
 
     def _wait_for_the_absent(self) -> None:
-        """The journal is an old copy: an agent that is not there may have been stopped on purpose, and its tasks go on."""
+        """Wait longer for absent nodes of an old journal: an agent may be stopped on purpose while its tasks run."""
         until = _now() + UNKNOWN_ABSENCE_SECONDS
         for node in self._views.nodes:
             if node not in self.sessions:
@@ -430,7 +430,7 @@ class AgentConnections:
     async def connect(
         self, messages: AsyncIterator[pb.AgentMessage], context: Any
     ) -> AsyncIterator[pb.SchedulerMessage]:
-        """One agent, for as long as it stays."""
+        """Serve one agent while it is connected."""
         given = dict(context.invocation_metadata()).get(SESSION, "")
         session = self._by_session.get(given)
         if session is None or session.connected:
@@ -454,7 +454,7 @@ class AgentConnections:
                 session.connected = False
 
     async def _reconcile(self, session: AgentSession) -> None:
-        """Say to a node that came what follows from what we know and what it has."""
+        """Send a newly connected node the commands that follow from the state and from its attempts."""
 
         def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:
             found = reconcile(state, session.node, session.there)
@@ -474,7 +474,7 @@ class AgentConnections:
         for ref in found.stop:
             commands.append(launches.stop(ref, "The task went on elsewhere."))
         for ref in found.strays:
-            if session.there[ref] == pb.Attempt.PREPARED:  # a part of a gang that would wait for the others for ever
+            if session.there[ref] == pb.Attempt.PREPARED:  # a prepared part of a gang would wait for the others forever
                 commands.append(launches.stop(ref, "This scheduler does not know it, and nothing of it has begun."))
                 continue
             log.warning("stray_attempt", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin)
@@ -483,11 +483,11 @@ class AgentConnections:
             commands.append(launches.about(ref, stray=stray))
         session.send(commands)
         for ref, gang in list(self._gangs.items()):
-            if gang.nodes[0] == session.node:  # the others may have waited only for this one
+            if gang.nodes[0] == session.node:  # the other parts may have waited only for this node
                 self._start_gang(ref, gang)
 
     def _join_gang(self, state: State, task_id: TaskId) -> None:
-        """After a restart nobody remembers which parts of a gang were ready: they say so again when they are told to launch."""
+        """Restore a gang after a restart. Which parts are ready is not stored: they report it again when launched."""
         task = state.tasks[task_id]
         nodes = task.active.placement.nodes
         if len(nodes) < 2 or not isinstance(task.phase, Placed):
@@ -495,7 +495,7 @@ class AgentConnections:
         ref = launches.ref_of(task)
         gang = self._gangs.setdefault(ref, PendingGang(nodes))
         begun = {*(task.ready or ()), *(task.members or ())}
-        for node in nodes:  # a part that runs already, or is over, is as ready as one that waits
+        for node in nodes:  # a part that runs or has ended counts as ready
             session = self.sessions.get(node)
             if node in begun or (session is not None and session.there.get(ref) == pb.Attempt.RUNNING):
                 gang.ports.setdefault(node, session.ports.get(ref, 0) if session is not None else 0)
@@ -513,7 +513,7 @@ class AgentConnections:
                     self._take_reports(session)
                 if message.HasField("goodbye"):
                     self._goodbye(session, message.goodbye.back_within_seconds)
-        except Exception:  # one agent's nonsense is its own affair
+        except Exception:  # invalid input of one agent must not affect others
             if not self._stopping:
                 log.exception("agent_stream_failed", node=session.node)
         finally:
@@ -523,9 +523,9 @@ class AgentConnections:
         self._last_heard[node] = _now()
 
     def _goodbye(self, session: AgentSession, seconds: float) -> None:
-        """Its agent is stopped on purpose: until it is back, or has been away for longer than it said, nobody misses it."""
+        """Handle the planned stop of an agent: its node is not lost until the announced absence is over."""
         if not seconds > 0.0:
-            return  # it does not know, or says nonsense: it is missed like any other
+            return  # zero or invalid: the usual limit on silence applies
         seconds = min(seconds, MOST_AWAY_SECONDS)
         node = session.node
 
@@ -542,7 +542,7 @@ class AgentConnections:
         view = self._views.nodes.get(session.node)
         if view is None or view.lost:
             log.warning("lost_node_is_heard", node_id=session.node)
-            session.close()  # it was given up while it came back: it registers again, and is there
+            session.close()  # it was declared lost while it reconnected: make it register again
             return
         before = self.telemetry.get(session.node)
         self.telemetry[session.node] = heartbeat
@@ -561,7 +561,7 @@ class AgentConnections:
             self._hear_of_card(session, use.index, health_of(use.health))
 
     def _hear_of_card(self, session: AgentSession, index: int, health: GpuHealth) -> None:
-        """Tell the engine where the node says something else than the journal, one word at a time."""
+        """Tell the engine if a GPU's health differs from the journal; one change per GPU at a time."""
         view = self._views.nodes.get(session.node)
         if view is None or index >= len(view.spec.gpus) or index in session.telling or self._loop.full:
             return
@@ -571,7 +571,7 @@ class AgentConnections:
             told.add_done_callback(lambda _: session.telling.discard(index))
 
     def _take_reports(self, session: AgentSession) -> None:
-        """Hand over what a node has reported, unless there is no space: then it waits, and the node is told nothing."""
+        """Pass a node's reports to the engine. If the disk is full, keep them and acknowledge nothing."""
         if self._loop.full or not session.backlog:
             return
         reports, session.backlog = session.backlog, []
@@ -582,16 +582,16 @@ class AgentConnections:
             asked = self._command_of(session, report)
             if asked is not None and (answer := self._told(session, attempt_of(report), asked)) is not None:
                 told.append(answer)
-        if told:  # answers come in the order of the questions, so the last one stands for all
+        if told:  # answers come in order, so the last one is enough
             told[-1].add_done_callback(lambda _: self._receive(session, told, number))
         else:
             self._receive(session, told, number)
 
     def _receive(self, session: AgentSession, told: "list[asyncio.Future[Any]]", number: int) -> None:
-        """Say that reports are durable. One that is refused is out of date: an answer, too."""
+        """Acknowledge durable reports. A refused report is outdated and is acknowledged too."""
         if session.closed:
             return
-        if late := [it for it in told if not it.done()]:  # the last one was refused before the others had their turn
+        if late := [it for it in told if not it.done()]:  # the last one failed before the others were handled
             asyncio.gather(*late, return_exceptions=True).add_done_callback(
                 lambda _: self._receive(session, told, number)
             )
@@ -599,13 +599,13 @@ class AgentConnections:
         failed = next((error for it in told if (error := it.exception()) is not None), None)
         if failed is not None:
             log.warning("report_not_taken", node=session.node, why=str(failed))
-            session.close()  # it registers again and says everything anew
+            session.close()  # it registers again and repeats its reports
             return
         session.received = max(session.received, number)
         session.wake_soon()
 
     def _told(self, session: AgentSession, ref: AttemptRef, asked: command.Command) -> "asyncio.Future[Any] | None":
-        """Tell the engine a report. One that has broken it often enough is not told again, and counts as heard."""
+        """Pass a report to the engine; return None, which acknowledges it, if it has broken the engine too often."""
         where = (session.node, ref)
         if self._broke.get(where, 0) >= TRIES:
             log.error("report_dropped", node=session.node, task=ref.task, attempt=ref.attempt, report=repr(asked)[:500])
@@ -657,17 +657,17 @@ class AgentConnections:
         return None
 
     def _part_prepared(self, ref: AttemptRef, node: NodeId, port: int) -> None:
-        """When the last part of a gang is ready, all of them start."""
+        """Note that a part of a gang is ready; start the gang if it was the last one."""
         gang = self._gangs.get(ref)
         if gang is not None and node in gang.nodes:
             gang.ports[node] = port
             self._start_gang(ref, gang)
 
     def _start_gang(self, ref: AttemptRef, gang: "PendingGang") -> None:
-        """Start all parts, if all are ready and it is known where the first one is. Safe to repeat."""
+        """Start all parts if all are ready and the address of the first one is known. Safe to repeat."""
         first = self.sessions.get(gang.nodes[0])
         if first is None or len(gang.ports) < len(gang.nodes):
-            return  # the first one starts them when it is back
+            return  # started when the first node is back
         for rank, member in enumerate(gang.nodes):
             start = pb.Start(
                 master_addr=first.address or "127.0.0.1",
@@ -679,16 +679,16 @@ class AgentConnections:
             )
             self._send(member, launches.about(ref, start=start))
 
-    # --- who is there ------------------------------------------------------------------------------------------------
+    # --- lost nodes ---------------------------------------------------------------------------------------------------
 
     async def watch(self) -> None:
-        """Declare nodes lost that were not heard of for too long."""
+        """Declare nodes lost after too long a silence."""
         before = self._checked_at = _now()
         self._patient_until = before + self._patience_left
         self._away_until = {node: before + seconds for node, seconds in self._away_left.items()} | self._away_until
         if self._take_over:
             self._wait_for_the_absent()
-        # Agents pause between their tries for as long as the last scheduler told them, not for as long as this one will.
+        # Agents still pause between connection attempts as the previous scheduler told them, not as this one will.
         longer = max(0.0, self._predecessor_seconds - self._offline_after_seconds) + self._heartbeat_seconds
         for node in self._views.nodes:
             self._last_heard.setdefault(node, before + longer)
@@ -701,7 +701,7 @@ class AgentConnections:
             if stood_still > STALLED_SECONDS:
                 log.warning("stood_still", seconds=round(stood_still, 1))
             if self._loop.full:
-                stood_still += self._check_seconds  # nobody can join or report meanwhile, so nobody is silent
+                stood_still += self._check_seconds  # agents cannot register or report meanwhile, so this is not silence
             if stood_still > STALLED_SECONDS or self._loop.full:
                 for node in self._last_heard:
                     self._last_heard[node] += stood_still
@@ -724,19 +724,19 @@ class AgentConnections:
                     log.warning("agent_offline", node_id=node, silent_seconds=silent_seconds)
 
     def reset_sessions(self) -> None:
-        """Have every agent register again: a command may not have been said, and reconciling says it."""
+        """Make every agent register again: a command may not have been sent, and reconciliation sends it."""
         for session in self.sessions.values():
             session.close()
 
     def be_patient(self, seconds: float) -> None:
-        """Tell all nodes that we stop on purpose and will be back."""
+        """Tell all nodes that this scheduler stops on purpose and will be back."""
         self._stopping = True
         for session in self.sessions.values():
             session.patience_seconds = seconds
             session.wake()
 
     def stop_stray(self, node: NodeId, task: TaskId, attempt: int) -> bool:
-        """End an attempt nobody knows, because an operator says so."""
+        """Stop an attempt that the scheduler does not know, by order of an operator; return whether it was found."""
         session = self.sessions.get(node)
         found = [ref for ref in session.strays if ref[:2] == (task, attempt)] if session is not None else []
         if session is None or not session.connected or not found:
@@ -747,7 +747,7 @@ class AgentConnections:
         return True
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
-        """Output that somebody asked for."""
+        """Receive output that a reader asked for."""
         return await self.outputs.send_log(chunks, context)
 
 
@@ -760,12 +760,12 @@ class PendingGang:
 
 
 def is_owner(by: str) -> bool:
-    """Whether a task was submitted by whoever owns the scheduler's process."""
+    """Whether a task was submitted by the owner of the scheduler's process."""
     return by.startswith("local:")
 
 
 def _now() -> float:
-    """On a clock that never jumps."""
+    """Return the time of a monotonic clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -775,7 +775,7 @@ def _other_protocol(theirs: int) -> str:
 
 
 def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
-    """What a registration tells the engine: the node, and what it holds of attempts that are not over."""
+    """Convert a registration to a command: the node, and the attempts on it with the GPUs they hold."""
     open_ones = [it for it in request.attempts if it.state != pb.Attempt.ENDED]
     return command.JoinNode(
         spec,
@@ -790,7 +790,7 @@ def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:
 
 
 def _part(spec: NodeSpec, it: pb.Attempt) -> Slice:
-    """What an attempt holds, as its agent says. Of a share nobody knows how large it is: all that is left of its card."""
+    """Return the GPUs that an attempt holds, by its agent. The size of a share is unknown: assume all but 1/1000."""
     gpus = tuple(gpu for gpu in it.gpus if gpu < len(spec.gpus))
     if it.share and gpus:
         return Slice(spec.id, gpus[:1], MILLI - 1, spec.gpus[gpus[0]].memory_mib)
@@ -798,6 +798,6 @@ def _part(spec: NodeSpec, it: pb.Attempt) -> Slice:
 
 
 def _close_if_failed(told: "asyncio.Future[Any]", session: AgentSession) -> None:
-    """What was found out about a node did not become a fact, for want of space perhaps: it is found out again."""
+    """Close the session if a finding was not recorded, perhaps because the disk is full: the next one repeats it."""
     if not told.cancelled() and told.exception() is not None:
         session.close()

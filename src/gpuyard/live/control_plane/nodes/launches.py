@@ -1,4 +1,4 @@
-"""From what the engine decided to what a node is told."""
+"""Convert the engine's decisions to commands for nodes."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ from gpuyard.live.wire import agents_pb2 as pb
 
 
 def about(ref: AttemptRef, **what: Any) -> pb.Command:
-    """Something to be said about an attempt."""
+    """Return a command about an attempt."""
     return pb.Command(task=ref.task, attempt=ref.attempt, origin=ref.origin, **what)
 
 
 def ref_of(task: Task) -> AttemptRef:
-    """The present attempt of a task."""
+    """Return the current attempt of a task."""
     return AttemptRef(task.id, task.attempts, task.origin)
 
 
 def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
-    """Run an attempt, or its part on one node. Who submitted it, its secrets and its system user are added later."""
+    """Launch an attempt, or its part on one node. The submitter, secrets and system user are added later."""
     command = spec.command
     return about(
         ref,
@@ -48,7 +48,7 @@ def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Co
 
 
 def reminder(task: Task, node: NodeId) -> pb.Command:
-    """The launch of an attempt that runs, said again for an agent that may be a new one: what holds is not launched twice."""
+    """Repeat the launch of a running attempt for an agent that may be new; the attempt is not started twice."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
     part = next(part for part in phase.placement.slices if part.node == node)
@@ -57,7 +57,7 @@ def reminder(task: Task, node: NodeId) -> pb.Command:
 
 
 def extend(task: Task | None, now: float) -> pb.Command | None:
-    """How long an attempt may still run, for its node, which ends it by itself then; nothing where there is no end to it."""
+    """Return the remaining run time of an attempt, which its node enforces; None if it has no timeout."""
     if task is None or not isinstance(task.phase, ACTIVE) or isinstance(task.phase, Stopping):
         return None
     if task.spec.timeout_seconds is None:
@@ -67,7 +67,7 @@ def extend(task: Task | None, now: float) -> pb.Command | None:
 
 
 def stop(ref: AttemptRef, why: str) -> pb.Command:
-    """End an attempt, asking first."""
+    """Stop an attempt gracefully: ask first, then kill."""
     return about(ref, stop=pb.Stop(why=why))
 
 
@@ -77,12 +77,12 @@ def suspend(ref: AttemptRef, round_: int) -> pb.Command:
 
 
 def resume(ref: AttemptRef, gpus: tuple[int, ...], round_: int) -> pb.Command:
-    """Let it go on, on these cards."""
+    """Resume an attempt on these GPUs."""
     return about(ref, resume=pb.Resume(gpus=gpus, round=round_))
 
 
 def present(task: Task, node: NodeId) -> pb.Command | None:
-    """What a node has to be told about an attempt as it stands; nothing if it only has to go on."""
+    """Return the command for an attempt in its current phase; None if it only has to continue."""
     phase = task.phase
     if not isinstance(phase, ACTIVE):
         return None

@@ -1,7 +1,7 @@
-"""Output of attempts, on its way from a node to whoever reads it.
+"""Output of attempts, streamed from nodes to readers.
 
-The agent opens a stream for each reader, beside the one for commands, so that a slow reader holds up nobody but himself:
-a few chunks wait here, then the stream does.
+The agent opens a stream for each reader, separate from the stream of commands, so that a slow reader delays only
+itself: a few chunks are buffered here, then the stream waits.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from gpuyard.live.wire import agents_pb2 as pb
 
 CHUNKS_AHEAD = 16
 CHECK_SECONDS = 1.0
-"""How often it is seen whether the other side is still there."""
+"""Interval of the check that the other side is still connected."""
 
 
 class NoOutput(GpuyardError):
@@ -31,7 +31,7 @@ class NodeUnreachable(GpuyardError):
 
 
 class Outputs:
-    """All streams of output there are."""
+    """All streams of output."""
 
     def __init__(self, sessions: Mapping[NodeId, AgentSession]) -> None:
         self._sessions = sessions
@@ -40,7 +40,7 @@ class Outputs:
     async def read(
         self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool
     ) -> AsyncIterator[bytes]:
-        """The output of an attempt, as its node sends it."""
+        """Yield the output of an attempt as its node sends it."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
             raise NodeUnreachable(
@@ -70,7 +70,7 @@ class Outputs:
                     raise NodeUnreachable(f"Node {session.node} is not connected any more.") from None
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
-        """Output that somebody asked for; the stream waits while that one reads slowly."""
+        """Receive output that a reader asked for; the stream waits while the reader is slow."""
         queue: asyncio.Queue[pb.LogChunk | None] | None = None
         request = ""
         try:
@@ -95,4 +95,4 @@ class Outputs:
                     await queue.put(chunk)
                     return
             except TimeoutError:
-                continue  # the reader is slow, or gone: then the loop ends
+                continue  # the reader is slow; if it is gone, the loop ends

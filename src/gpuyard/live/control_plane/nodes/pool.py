@@ -1,9 +1,9 @@
-"""The elastic pool of a live yard: asks the rule now and then, and does what it says.
+"""The elastic pool of a live cluster: evaluates the rule periodically and carries out its decisions.
 
-nodes of the provider ──► rule (engine.pool, on the state) ──► boot            the provider boots; the agent joins by itself
-                                                          ├──► give_back       close the node; nothing runs there still: let it go
-                                                          ├──► remove          it is down: lost, taken out, forgotten
-                                                          └──► release         the yard does not know it: let it go, or forget it
+nodes of the provider ─► rule (engine.pool, on the state) ─┬─► boot       the provider boots; the agent joins by itself
+                                                           ├─► give_back  cordon the node; if it stays empty, return it
+                                                           ├─► remove     it is down: declare it lost and remove it
+                                                           └─► release    unknown to the cluster: return or forget it
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.pool.provider import Provider
 
 BY = "pool"
-"""Whose word it is, in the journal."""
+"""The author of the pool's commands in the journal."""
 
 log = structlog.get_logger()
 
 
 class ElasticPool:
-    """A pool, its provider, and what is remembered of it."""
+    """A pool with its provider and its memory."""
 
     def __init__(
         self, loop: EngineLoop, provider: Provider, settings: PoolSettings, kind: NodeSpec, every_seconds: float
@@ -40,18 +40,18 @@ class ElasticPool:
         self._idle_since: dict[NodeId, float] = {}
 
     async def run(self) -> None:
-        """For ever. What goes wrong is said and tried again: tasks go on without it."""
+        """Run forever. A failure is logged and retried; tasks continue without the pool."""
         while True:
             try:
                 await self.step()
             except StorageFull:
-                pass  # the yard says so itself
+                pass  # the loop reports it
             except Exception:
                 log.exception("pool_failed")
             await asyncio.sleep(self._every_seconds)
 
     async def step(self) -> None:
-        """Ask once, and do as told."""
+        """Evaluate the rule once and carry out its decisions."""
         hired = await asyncio.to_thread(self._provider.nodes)
         orders = await self._loop.look(
             lambda state, now: pool_orders(state, now, self._settings, self._kind, hired, self._idle_since)
@@ -68,7 +68,7 @@ class ElasticPool:
             await asyncio.to_thread(self._provider.release, released)
 
     async def close(self, node: NodeId) -> bool:
-        """Let nothing new come to a node; whether it is empty, and stays so. Else a task was quicker, and it stays open."""
+        """Cordon a node; return whether it is empty and stays so. If a task was placed first, uncordon it."""
         await self._loop.tell(command.CordonNode(node), BY)
         if not await self._loop.look(lambda state, _: bool(state.on_node.get(node))):
             return True
@@ -76,7 +76,7 @@ class ElasticPool:
         return False
 
     async def _remove(self, node: NodeId) -> bool:
-        """Take a node that is down out of the yard."""
+        """Remove a node that is down from the cluster."""
         await self._loop.tell(command.LoseNode(node), BY)
         answer = await self._loop.tell(command.RemoveNode(node), BY)
         return not isinstance(answer, Refusal)

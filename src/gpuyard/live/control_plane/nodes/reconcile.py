@@ -1,18 +1,18 @@
-"""What is to be said to a node that comes (back), from what we know and what it says it has.
+"""Compute what to tell a node that (re)connects, from the engine's state and the attempts on the node.
 
-    what we know      the node says     then
+    the engine has    the node has      then
     placed            nothing           launch it
     placed            it runs           the report of its start was lost: it is running
-    suspending …      it runs           say it again
-    stopping          it runs           say it again
-    stopping          nothing           say it again: the node answers that it has nothing
+    suspending …      it runs           repeat the command
+    stopping          it runs           repeat the command
+    stopping          nothing           repeat the command: the node answers that it has nothing
     running           it runs           remind the agent which GPUs it holds
-    ended, or later   it runs           stop it: the task went on elsewhere
-    part given up     it has it         stop it: its gang does not go on
-    never heard of    it runs           hold it and report it; somebody may have restored an old journal
+    ended, or later   it runs           stop it: the task continued elsewhere
+    part given up     it has it         stop it: its gang does not continue
+    unknown           it runs           hold it and report it; an old journal may have been restored
 
-An attempt that the node says has ended needs nothing: its report is on the way until we have received it. One that ran
-and is not on the node any more was lost when the node registered (`engine/handlers/nodes.py`).
+An attempt that has ended on the node needs nothing: the node repeats its report until it is acknowledged. An attempt
+that ran and is no longer on the node was lost when the node registered (`engine/handlers/nodes.py`).
 """
 
 from collections.abc import Mapping
@@ -28,28 +28,28 @@ from gpuyard.live.wire import agents_pb2 as pb
 
 @dataclass
 class Reconciled:
-    """What follows."""
+    """The result of a comparison."""
 
     say: list[AttemptRef] = field(default_factory=list)
-    """Attempts whose present command is to be said (again): launch, stop, suspend, resume."""
+    """Attempts whose current command is to be sent (again): launch, stop, suspend, resume."""
     remind: list[AttemptRef] = field(default_factory=list)
-    """Attempts that only have to go on: the agent is told again what they are, since it may be a new one."""
+    """Attempts that only have to continue: their launch is repeated because the agent may be new."""
     stop: list[AttemptRef] = field(default_factory=list)
-    """Attempts that went on elsewhere."""
+    """Attempts of tasks that continued elsewhere."""
     strays: list[AttemptRef] = field(default_factory=list)
     reports: list[command.Command] = field(default_factory=list)
-    """What the node's list tells us that no report has."""
+    """Commands for the engine that follow from the node's list and from no report."""
 
 
 def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Reconciled:
-    """Compare what the engine has on a node with what the node says it has (attempt -> pb.Attempt.State)."""
+    """Compare the engine's attempts on a node with those that the node reports (attempt -> pb.Attempt.State)."""
     found = Reconciled()
     ours = state.on_node.get(node, {})
     for task in ours.values():
         key = AttemptRef(task.id, task.attempts, task.origin)
-        if node in (task.members or {}):  # its part of a gang is over, and we know
+        if node in (task.members or {}):  # its part of a gang is over, and the engine knows
             if there.get(key, pb.Attempt.UNKNOWN) not in {pb.Attempt.UNKNOWN, pb.Attempt.ENDED}:
-                found.stop.append(key)  # it was given up with its node, and did not end there
+                found.stop.append(key)  # it was given up with its node and did not end there
             continue
         _compare(found, task, key, there.get(key, pb.Attempt.UNKNOWN), node)
     for key, told in there.items():
@@ -74,7 +74,7 @@ def _compare(found: Reconciled, task: Task, key: AttemptRef, told: int, node: No
         if runs:
             found.reports.append(command.ReportStarted(task_id, attempt, node, origin))
         else:
-            found.say.append(key)  # a part of a gang that is ready says so again
+            found.say.append(key)  # a part of a gang that is ready reports it again
     elif isinstance(phase, Stopping | Suspending | Resuming) or (isinstance(phase, Running) and not runs):
         found.say.append(key)
     else:

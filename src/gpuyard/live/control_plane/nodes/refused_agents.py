@@ -1,7 +1,7 @@
-"""Log lines about agents that are not let in.
+"""Log lines about agents that are not admitted.
 
-An agent that has proven itself has one line a minute for its node. All others have one line a minute for each address, and
-a limited number of lines in all, so that strangers can not fill the disk.
+An agent that has proven its identity gets one line a minute for its node. All others get one line a minute per address,
+and a limited number of lines in total, so that unknown clients cannot fill the disk.
 """
 
 from collections import OrderedDict
@@ -11,9 +11,9 @@ import structlog
 
 QUIET_SECONDS = 60.0
 MOST_NAMES = 200
-"""Nodes and addresses that are remembered; beyond it all others together have one line a minute."""
+"""Number of nodes and addresses that are remembered; beyond it, all others share one line a minute."""
 ANSWER_SECONDS = 10.0
-"""After so long an agent that was given a challenge and did not register has broken off."""
+"""An agent that got a challenge and does not register within this time has broken off."""
 MOST_CHALLENGED = 200
 OTHERS = "(others)"
 BROKE_OFF = (
@@ -31,15 +31,15 @@ class _Challenged(NamedTuple):
 
 
 class RefusedAgents:
-    """What the log is told of agents that are refused, or break off."""
+    """Logs agents that are refused or break off."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[float, int]] = {}
-        """By node or address: when its last line was written, and how many were left out since."""
+        """By node or address: time of the last line, and number of lines suppressed since."""
         self._challenged: OrderedDict[bytes, _Challenged] = OrderedDict()
 
     def refused(self, now: float, why: str, message: str, *, peer: str, node: str = "", proven: bool = False) -> None:
-        """An agent is not let in. Before it has proven itself, its name is what it says it is."""
+        """Log that an agent is refused. Until it has proven its identity, its node name is only a claim."""
         address = peer.rpartition(":")[0] or peer
         key = f"node {node}" if proven else address
         self._forget_old(now)
@@ -54,24 +54,24 @@ class RefusedAgents:
         log.warning("agent_refused", node=_printable(node), peer=peer, why=why, message=message, **more)
 
     def challenged(self, now: float, nonce: bytes, node: str, peer: str) -> None:
-        """An agent was given a challenge, and should register now."""
+        """Note that an agent was given a challenge and should register now."""
         self._challenged[nonce] = _Challenged(now, node[:256], peer)
         if len(self._challenged) > MOST_CHALLENGED:
             self._challenged.popitem(last=False)
 
     def answered(self, nonce: bytes) -> None:
-        """It has registered, or was refused with a line of its own."""
+        """Note that an agent has registered, or was refused with a line of its own."""
         self._challenged.pop(nonce, None)
 
     def look(self, now: float) -> None:
-        """Note those that have broken off."""
+        """Log agents that have broken off."""
         while self._challenged and now - next(iter(self._challenged.values())).at > ANSWER_SECONDS:
             _, (_, node, peer) = self._challenged.popitem(last=False)
             self.refused(now, "BrokeOff", BROKE_OFF, peer=peer, node=node)
 
     def _forget_old(self, now: float) -> None:
         if len(self._last) >= MOST_NAMES:
-            # One that has left lines out is kept a little longer, so that its next line says how many.
+            # An entry with suppressed lines is kept a little longer, so that its next line gives their number.
             self._last = {
                 key: (at, left_out)
                 for key, (at, left_out) in self._last.items()
@@ -80,5 +80,5 @@ class RefusedAgents:
 
 
 def _printable(text: str) -> str:
-    """A name from outside, as it can stand in a log."""
+    """Make a name from outside safe for a log line."""
     return "".join(character if character.isprintable() else "?" for character in text[:128])

@@ -1,4 +1,4 @@
-"""One connected agent: what is to be said to it, and what of its words waits."""
+"""One connected agent: its queue of commands and its pending reports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -9,9 +9,9 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import attempt_of
 
 MOST_IN_A_MESSAGE = 50
-"""A launch may be a megabyte long, and an agent takes 64 at once."""
+"""A launch may be 1 MiB, and an agent accepts messages of up to 64 MiB."""
 RECEIPT_SECONDS = 0.05
-"""How long a receipt waits for a command to go with."""
+"""How long an acknowledgment waits for a command to share its message."""
 
 
 class AgentSession:
@@ -24,10 +24,10 @@ class AgentSession:
         self.version = registration.version
         self.cards = list(registration.node.gpus)
         self.there = there
-        """What the node said it has, when it registered."""
+        """The attempts on the node when it registered."""
         self.outbox: list[pb.Command] = []
         self.backlog: list[pb.Report] = []
-        """Reports that wait for the journal to have room."""
+        """Reports that wait until the journal has room."""
         self.ports = {attempt_of(it): it.port for it in registration.attempts if it.port}
         self.received = 0
         self.heard = 0.0
@@ -35,43 +35,43 @@ class AgentSession:
         self.connected = False
         self.closed = False
         self.telling: set[int] = set()
-        """Cards whose new health is on its way to the journal."""
+        """GPUs whose new health is being written to the journal."""
         self.strays: dict[AttemptRef, None] = {}
         self.goodbye = False
-        """Its agent stops on purpose, and that is durable."""
+        """True when the agent stops on purpose and this is durable."""
         self._woken = asyncio.Event()
         self._now = asyncio.get_running_loop().time
         self._soon: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
-        """There is something to say."""
+        """Send pending messages now."""
         self._woken.set()
 
     def wake_soon(self) -> None:
-        """There is something to say that can wait for what comes next: one message instead of two."""
+        """Send pending messages soon, together with the next command: one message instead of two."""
         if self._soon is None or self._soon.cancelled() or self._soon.when() < self._now():
             self._soon = asyncio.get_running_loop().call_later(RECEIPT_SECONDS, self._woken.set)
 
     def send(self, commands: Iterable[pb.Command]) -> None:
-        """Have these said."""
+        """Queue commands."""
         self.outbox.extend(commands)
         self._woken.set()
 
     def close(self) -> None:
-        """Another session took its place."""
+        """End the session."""
         self.closed = True
         self._woken.set()
 
     async def messages(
         self, epoch: int, committed: Callable[[], tuple[int, str]]
     ) -> AsyncIterator[pb.SchedulerMessage]:
-        """What is to be said, as much as there is at a time."""
+        """Yield messages to the agent, each with as many commands as are pending and fit."""
         while not self.closed:
             await self._woken.wait()
             self._woken.clear()
             while True:
                 now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
-                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # said once: it counts from then
+                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # sent once: it counts from then
                 seq, digest = committed()
                 yield pb.SchedulerMessage(
                     epoch=epoch,

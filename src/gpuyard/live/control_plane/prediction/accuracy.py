@@ -1,8 +1,8 @@
-"""How right predictions were, over the tasks that ended last: what a yard reports of its own foresight.
+"""Accuracy of predictions over the tasks that ended last, as the scheduler reports it.
 
-Four figures are kept apart: run times that history foresaw; run times that were foretold from what tasks compute, on the GPU
-they ran on; the same after history had put them right, where the task ran on the fastest GPU, for which its estimate is; and
-memory that was foretold. What a user said is not judged.
+Four figures are kept: run times estimated from history; run times predicted from the declared workload, on the GPU that
+the task ran on; the same after correction by history, if the task ran on the fastest GPU, to which its estimate refers;
+and predicted memory. Estimates of users are not judged.
 """
 
 from collections import deque
@@ -15,12 +15,12 @@ from gpuyard.core.domain.values import Value
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 
 LAST = 1000
-"""Tasks that each figure is about, at the most."""
+"""Maximum number of tasks per figure."""
 LEAST_SECONDS = 1e-3
 
 
 class JudgedPrediction(Value, frozen=True):
-    """One prediction, and what came."""
+    """One prediction and the actual value."""
 
     likely: float
     low: float
@@ -29,7 +29,7 @@ class JudgedPrediction(Value, frozen=True):
 
 
 class AccuracyScore(Value, frozen=True):
-    """How right predictions were: errors as parts of what came. None: nothing was predicted yet."""
+    """Accuracy of predictions: errors relative to the actual value. None: nothing was predicted yet."""
 
     tasks: int
     median_ape: float | None = None
@@ -38,7 +38,7 @@ class AccuracyScore(Value, frozen=True):
 
 
 class AccuracyTracker:
-    """Of all tasks that have ended."""
+    """Keeps the last predictions of each kind with the actual values."""
 
     def __init__(self) -> None:
         self._judged: dict[str, deque[JudgedPrediction]] = {name: deque(maxlen=LAST) for name in NAMES}
@@ -54,7 +54,7 @@ class AccuracyTracker:
         *,
         well: bool,
     ) -> None:
-        """A task is over, by itself."""
+        """Record an ended task. Only a successful run (`well`) tests predictions from a workload."""
         known = tuple(forecasts)
         predicted = forecast_for(known, ran_on or "")
         if estimate is not None and estimate.runs and work is None:
@@ -75,7 +75,7 @@ class AccuracyTracker:
         self._judged[name].append(JudgedPrediction(likely, low, high, max(came, LEAST_SECONDS)))
 
     def of(self, name: str) -> AccuracyScore:
-        """One of `NAMES`."""
+        """Return the score of one of `NAMES`."""
         judged = self._judged[name]
         if not judged:
             return AccuracyScore(0)
@@ -90,4 +90,4 @@ NAMES = {
     "corrected": "the same, put right by runs of its kind",
     "memory": "GPU memory, from what tasks compute",
 }
-"""What is judged."""
+"""The figures and their names."""

@@ -1,8 +1,8 @@
-"""Which performance model is used: the one that ships, or a file that may be written anew at any time.
+"""Select the performance model: the built-in one, or a file that may be replaced at any time.
 
-A new file is read beside the model in use. Both are judged by tasks of the last days that said what they compute, and that
-the new one has not learnt from; if it is worse, or can not be read, the old one stays. Where too few such tasks have ended,
-nothing speaks against it, and it is taken.
+A new file is loaded in addition to the model in use. Both are judged by recent tasks with a declared workload that the
+new model was not trained on. If the new model is worse or cannot be read, the old one stays. If too few such tasks have
+ended, the new model is used.
 """
 
 import time
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 NEEDS_LEARN = "Tasks say what they compute, and nothing is foretold of them: pip install 'gpuyard[learn]'."
 LAST_SECONDS = 7 * 86_400.0
 ENOUGH = 20
-"""Tasks that two models are judged by, at the least."""
+"""Minimum number of tasks to judge two models by."""
 
 log = structlog.get_logger()
 
 
 @dataclass
 class ModelStatus:
-    """Which model is used and why, for people."""
+    """The model in use and the reason, for people."""
 
     file: str | None = None
-    """None: the one that ships."""
+    """None: the built-in model."""
     since: float | None = None
-    """When it was taken; none: it was there from the beginning."""
+    """When it was loaded; None: at the start."""
     why: str = "It ships with gpuyard."
     refused: int = 0
-    """Files that were not taken."""
+    """Number of files that were refused."""
     refused_why: str | None = None
-    """Why the last one was not."""
+    """Why the last file was refused."""
     trained_on: dict[str, int] = field(default_factory=dict)
-    """Rows of each kind."""
+    """Number of training rows by kind."""
 
 
 class ModelFile:
@@ -54,11 +54,11 @@ class ModelFile:
         self._model: PerformanceModel | None = None
         self._missing = False
         self._stamp: tuple[int, int] | None = None
-        """Of the file that was looked at last."""
+        """Stamp of the file that was checked last."""
         self._lock = Lock()
 
     def current(self) -> "PerformanceModel | None":
-        """The model; none: what it needs is not installed, and the log has said so."""
+        """Return the model; None if its dependencies are not installed, which is logged."""
         with self._lock:
             return self._current()
 
@@ -74,7 +74,7 @@ class ModelFile:
         return self._model
 
     def renew(self, ended: "Callable[[float], list[EndedRun]]") -> bool:
-        """Look at the file; whether another model is used now. `ended` are tasks that ended after an instant."""
+        """Check the file; return whether it is now in use. `ended` returns the tasks that ended after a given time."""
         stamp = self._new_stamp()
         if stamp is None:
             return False
@@ -85,17 +85,17 @@ class ModelFile:
 
             new = load(self.path)
         except ImportError:
-            self.current()  # says that it is missing
+            self.current()  # logs that it is missing
             return False
         except WrongInput as error:
             return self._refuse(f"{error}.")
-        except Exception as error:  # whatever is in that file, the scheduler goes on with the model it has
+        except Exception as error:  # whatever the file contains, the scheduler keeps its current model
             return self._refuse(f"{self.path} can not be read as a model: {error}.")
         now = time.time()
         return self._judge(new, ended(max(now - LAST_SECONDS, new.seen_until)), now)
 
     def _new_stamp(self) -> tuple[int, int] | None:
-        """Of the file, if it is another than the last time."""
+        """Return the stamp of the file if it has changed since the last check, otherwise None."""
         if self.path is None:
             return None
         try:

@@ -1,8 +1,8 @@
-"""What a task takes, foretold from what it computes: run time, memory and utilisation on each GPU model of the yard.
+"""Predict run time, memory and utilization of a task on each GPU model of the cluster, from its declared workload.
 
-The model behind it learns from profiles (`gpuyard train predictor`) and is loaded when the first task comes that says what
-it computes. What it says goes into the journal with the task, like every estimate: it is a fact from then on, and a
-replay asks nobody. Without LightGBM nothing is foretold; such tasks are accepted as if they had not said it.
+The model is trained on profiles (`gpuyard train predictor`) and is loaded when the first task with a declared workload
+comes. Predictions are written to the journal with the task, like every estimate: from then on they are facts, and a
+replay needs no model. Without LightGBM nothing is predicted; such tasks are accepted as if they declared no workload.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from gpuyard.learn.performance.model import PerformanceModel
 
 NINE_OVER_FOUR = 1.645 / 1.2816
-"""How much wider a band is that nine of ten stay in than one that four of five do."""
+"""Ratio of the widths of a 90 % and an 80 % interval."""
 STEP_MIB = 256
-"""Asked memory is a multiple of this, so that tasks that need about the same ask for the same."""
+"""Requested memory is a multiple of this, so that similar tasks request the same amount."""
 KEPT = 4096
-"""Answers that are remembered: tasks often come in swarms."""
+"""Number of cached answers: tasks often come in large groups of the same kind."""
 
 WorkloadQuery = tuple[WorkloadSpec, tuple[str, ...]]
 GpuMemoryByModel = Mapping[str, int]
-"""The yard's GPU models, and how much memory the largest of each has, in MiB."""
+"""The GPU models of the cluster with the memory of the largest GPU of each, in MiB."""
 
 
 class PerformancePredictor:
-    """Asks the model, once it is needed. Its methods may be called from any thread."""
+    """Queries the model, which is loaded when first needed. Its methods may be called from any thread."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.models = ModelFile(path)
         self._before: tuple[PerformanceModel | None, dict[WorkloadQuery, tuple[Forecast, ...]]] = (None, {})
-        """What was asked before, and the model that has answered: another one is asked anew."""
+        """The model in use and its cached answers; a new model is queried again."""
 
     def predict_all(
         self, requests: Sequence[Sequence[TaskSpec]], cards: GpuMemoryByModel
     ) -> "list[Sequence[TaskSpec]] | WorkDoesNotFit":
-        """All tasks of some requests; those of one differ only in their array index."""
+        """Predict all tasks of some requests; those of one request differ only in their array index."""
         found: list[Sequence[TaskSpec]] = []
         for place, specs in enumerate(requests):
             try:
@@ -61,7 +61,7 @@ class PerformancePredictor:
         return found
 
     def predicted(self, spec: TaskSpec, cards: GpuMemoryByModel) -> TaskSpec | WorkDoesNotFit:
-        """The task with what is foretold of it. What its user said counts; wrong work is a `WrongRequest`."""
+        """Add predictions to a task. Values of the user take precedence; an invalid workload raises `WrongInput`."""
         if spec.work is None:
             return spec
         allowed = {
@@ -79,7 +79,7 @@ class PerformancePredictor:
         return replace(spec, resources=resources, forecasts=tuple(fitting))
 
     def tell(self, work: WorkloadSpec, cards: GpuMemoryByModel) -> tuple[Forecast, ...]:
-        """For each of these GPU models that the model knows; nothing where it can not be asked."""
+        """Predict for each of these GPU models that the model knows; empty if there is no model."""
         model = self.models.current()
         if model is None:
             return ()
@@ -115,7 +115,7 @@ def _ask(model: "PerformanceModel", work: WorkloadSpec, gpus: tuple[str, ...]) -
 
 
 def gpu_memory_by_model(nodes: Iterable[NodeSpec]) -> dict[str, int]:
-    """The GPU models of a yard, with the memory of the largest of each."""
+    """Return the GPU models of a cluster with the memory of the largest GPU of each."""
     cards: dict[str, int] = {}
     for node in nodes:
         for gpu in node.gpus:
@@ -124,7 +124,7 @@ def gpu_memory_by_model(nodes: Iterable[NodeSpec]) -> dict[str, int]:
 
 
 def estimate_of(spec: TaskSpec) -> Estimate | None:
-    """How long it is thought to run by what is foretold, on the fastest GPU it may have; none: it says no steps."""
+    """Return the predicted run time on the fastest GPU it may have; None if the task gives no steps."""
     if not spec.forecasts or spec.work is None or spec.work.steps < 2:
         return None
     named = {model for model, _ in spec.resources.speeds}
@@ -142,13 +142,13 @@ def estimate_of(spec: TaskSpec) -> Estimate | None:
 
 
 def _needs_mib(forecasts: tuple[Forecast, ...]) -> int | None:
-    """The least memory it can do with."""
+    """Return the smallest memory it needs on any GPU model."""
     lows = [one.memory_low_mib for one in forecasts if one.memory_low_mib is not None]
     return ceil(min(lows)) if lows else None
 
 
 def _placed_by(ask: Resources, fitting: list[Forecast], needs: int | None, *, speeds: bool) -> Resources:
-    """With speeds and memory by what is foretold, where its user said none."""
+    """Add predicted speeds and memory to a request where the user gave none."""
     said, memory = ask.speeds, ask.gpu_memory_mib
     if speeds and not said and fitting:
         fastest = min(one.seconds for one in fitting)

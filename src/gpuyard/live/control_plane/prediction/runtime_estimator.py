@@ -1,7 +1,8 @@
-"""Run times and outlooks for tasks that come, from what has ended in this yard.
+"""Estimate run times and outlooks of new tasks from the tasks that have ended in this cluster.
 
-What is foreseen goes into the journal with the task, so it is a fact like everything else that decisions rest on, and is
-never foreseen again. After a restart the archive says what has ended; without it, learning begins anew, and no harm is done.
+An estimate is written to the journal with the task, so it is a fact like all other inputs of decisions and is not
+computed again. After a restart, the archive supplies the ended tasks; without it, learning starts from nothing, which
+does no harm.
 """
 
 from collections.abc import Iterable
@@ -21,13 +22,13 @@ from gpuyard.live.control_plane.prediction.performance_predictor import estimate
 from gpuyard.live.control_plane.views import TaskView
 
 ENDS = frozenset({Why.SUCCEEDED, Why.EXIT_CODE, Why.MEMBER_FAILED, Why.CANCELLED})
-"""Ends that say how long a task runs: its own, and its user's who had seen enough. Not those that the yard brought about."""
+"""Ends that show how long a task runs: its own, or a cancellation by its user. The scheduler's do not count."""
 MOST_REMEMBERED = 10_000
-"""Ended tasks that are read after a restart."""
+"""Number of ended tasks that are read after a restart."""
 
 
 class ArchivedTask(msgspec.Struct):
-    """What the archive keeps of an ended task, as far as it matters here."""
+    """The fields of an archived task that are needed here."""
 
     tenant_id: str
     user: str
@@ -50,7 +51,7 @@ class ArchivedTask(msgspec.Struct):
 
 
 class RuntimeEstimator:
-    """Asks those who know what has ended, and tells them."""
+    """Queries the estimators and trains them with ended tasks."""
 
     def __init__(self) -> None:
         self._history = HistoryPredictor()
@@ -58,7 +59,7 @@ class RuntimeEstimator:
         self.scores = AccuracyTracker()
 
     def estimated(self, spec: TaskSpec, now: float) -> TaskSpec:
-        """The task with how long it is thought to run. What its user says counts, with a band by how right that was before."""
+        """Add a run-time estimate. The user's own value takes precedence, with an interval from its past accuracy."""
         asked, said = features_of(spec), spec.estimate
         if said is not None:
             estimate: Estimate | None = self._history.believed(asked, said)
@@ -70,11 +71,11 @@ class RuntimeEstimator:
         return replace(spec, estimate=estimate, outlook=outlook)
 
     def current_estimate(self, spec: TaskSpec, now: float) -> Estimate | None:
-        """How long a waiting task would be predicted to run if it came now; none where that rests on more than history."""
+        """Return the estimate that a waiting task would get now; None if it depends on more than history."""
         return None if spec.forecasts else self._history.estimate(features_of(spec), now)
 
     def ended(self, view: TaskView, now: float) -> None:
-        """A task is over."""
+        """Learn from an ended task."""
         spec, cause = view.spec, view.cause
         if cause is not None and cause.why in ENDS and view.run_seconds > 0.0:
             over = EndedTask(
@@ -92,11 +93,11 @@ class RuntimeEstimator:
             self._learn(over)
 
     def remember(self, ended: Iterable[tuple[float, bytes]]) -> None:
-        """Tasks of the archive, in the order in which they ended. What does not say all that is needed is passed over."""
+        """Learn from archived tasks, in the order of their ends. Tasks that lack a needed field are skipped."""
         for at, answer in ended:
             try:
                 kept = _decode(answer)
-            except msgspec.DecodeError:  # and what is no task at all, its subclass
+            except msgspec.DecodeError:  # includes its subclass for data of another type
                 continue
             if kept.reason_code in ENDS and kept.run_seconds:
                 gpus = kept.gpu_fraction if kept.gpu_fraction is not None else float(kept.gpu_count * kept.nodes)
@@ -115,7 +116,7 @@ class RuntimeEstimator:
                 self._learn(over)
 
     def _learn(self, over: "EndedTask") -> None:
-        """A task that was foretold says nothing of what users say, and only a whole run how right that was."""
+        """Learn from a task. With a prediction it tells nothing about users' estimates; only a success corrects one."""
         asked, seconds = over.asked, over.seconds
         self._history.ended(asked, seconds, over.at, None if over.forecasts else over.told)
         if not over.lease:
@@ -130,7 +131,7 @@ class RuntimeEstimator:
 
 @dataclass(frozen=True, slots=True)
 class EndedTask:
-    """A task that has ended by itself, or by its user."""
+    """A task that ended by itself or was cancelled by its user."""
 
     asked: TaskFeatures
     seconds: float

@@ -80,7 +80,7 @@ class _Endpoint:
         self._context = context
         self._guard = guard
         self._methods = methods
-        """Empty: there is no such path."""
+        """Empty if there is no such path."""
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -134,7 +134,7 @@ class _Endpoint:
 
 
 async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receive, send: Send, request_id: str) -> None:
-    """Send a stream; if it can not be completed, abort the connection so that the client notices."""
+    """Send a stream; if it cannot be completed, abort the connection so that the client notices."""
     try:
         await response(scope, receive, send)
     except Exception as problem:

@@ -1,4 +1,4 @@
-"""What all handlers share."""
+"""The scheduler, settings and stores that all handlers share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class AppContext:
     history: History
 
     async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
-        """Have the engine handle a command in the caller's name; a refusal is raised."""
+        """Have the engine handle a command on behalf of the caller; raise its refusal."""
         answer = await self.yard.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
         if isinstance(answer, Refusal):
             raise Refused(answer)
@@ -48,7 +48,7 @@ def _not_for_that_tenant(principal: Principal, action: Action) -> Denied:
 
 
 async def in_thread(context: AppContext, work: Callable[..., Any], *arguments: Any) -> Any:
-    """Change users or tokens in a thread, because it touches the disk; a refusal is raised."""
+    """Change users or tokens in a thread, because this writes to disk; raise a refusal."""
     answer = await context.yard.worker_pools.access.run(work, *arguments)
     if isinstance(answer, Refusal):
         raise Refused(answer)

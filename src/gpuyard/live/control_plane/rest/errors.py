@@ -1,9 +1,9 @@
-"""Everything that can go wrong, in the one shape the API has for it: {"error": {"code", "message", "field"}}.
+"""Every error of the API in its one shape: {"error": {"code", "message", "field"}}.
 
-the caller     400 wrong, 401 who are you, 403 not you, 404 not there, 405 not so, 408 too slow, 409 not now,
-413 too much, 415 in no form we read, 429 too many
-the outside    503 no space left, node away, starting or stopping: the same request may be sent again
-us             500, with the request id under which the log has the rest
+client errors     400 invalid, 401 not authenticated, 403 not permitted, 404 not found, 405 wrong method, 408 too slow,
+                  409 conflict, 413 too large, 415 unsupported media type, 429 too many requests
+temporary errors  503 disk full, node unreachable, starting or stopping: the same request may be sent again
+server errors     500, with the request id under which the log has the details
 """
 
 from collections.abc import Mapping
@@ -57,20 +57,20 @@ class Unavailable(Exception):
 def error(
     status: int, code: str, message: str, field: str | None = None, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """The one shape."""
+    """Return an error response in the shape of the API."""
     return json_response(ErrorAnswer(Error(code, message, field)), status, headers)
 
 
 def denial(denied: Denied) -> Response:
-    """To somebody who may not."""
+    """Return the response to a caller without permission."""
     return error(denied.status, denied.code, denied.sentence, None, dict(denied.headers))
 
 
 def error_response(problem: Exception, request_id: str) -> Response:
-    """What the client is told."""
+    """Return the response for an exception; an unexpected one is logged and becomes a 500."""
     match problem:
         case WrongRequest():
-            closing = _CLOSE if problem.status == 413 else None  # the rest is not read, so nothing can follow it
+            closing = _CLOSE if problem.status == 413 else None  # the rest of the body is not read
             return error(problem.status, problem.code, problem.message, problem.field, closing)
         case NotAllowed():
             return denial(problem.denied)

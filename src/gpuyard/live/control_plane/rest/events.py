@@ -1,10 +1,10 @@
-"""Facts as they become durable, as server-sent events: one stream, which can be taken up again where it broke off.
+"""Stream facts as they become durable, as server-sent events. A client can resume a stream that broke off.
 
-Every event carries the number of its fact as its id. A client that comes back with `Last-Event-ID` gets what it missed
-from the journal, then what happens from then on; no fact is left out and none comes twice. Where the journal does not
-hold what comes next any more, or does not reach as far as the client says, an event `Gap` says so and the stream goes on
-behind it. One who reads too slowly is let go, and comes back in the same way. Who sees one tenant only gets the facts
-about that tenant's tasks.
+Every event has the number of its fact as its id. A client that reconnects with `Last-Event-ID` gets the facts it missed
+from the journal, then new facts as they come; every fact is sent exactly once. If the journal no longer holds the next
+fact, or ends before the number that the client sends, an event `Gap` reports this and the stream continues after it. A
+client that reads too slowly is disconnected and can resume in the same way. A caller limited to one tenant gets the
+facts about that tenant's tasks.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from gpuyard.live.wire.tasks import parse_task_id
 
 KEEP_ALIVE_SECONDS = 15.0
 CHUNK = 1000
-"""Facts read from the journal at a time."""
+"""Number of facts read from the journal at a time."""
 _ALIVE = b": still here\n\n"
 _REMEMBERED = 100_000
 
@@ -50,17 +50,17 @@ PARAMETERS = (
 
 
 class GapData(Struct, frozen=True):
-    """What stands in the event `Gap`: facts are missing."""
+    """The data of the event `Gap`: facts are missing."""
 
     after: int
-    """The last fact the client had."""
+    """The last fact that the client has."""
     next: int
-    """The stream goes on with this one."""
+    """The stream continues with this fact."""
     message: str
 
 
 async def get_events(context: AppContext, request: Request) -> StreamingResponse:
-    """From the fact that the client had last, or from now on."""
+    """Stream events after the last fact that the client has, or from now on."""
     after = _after(context, request)
     sight = _Sight(context, request.principal, request.query.get("task"))
     return StreamingResponse(
@@ -80,7 +80,7 @@ def _after(context: AppContext, request: Request) -> int:
 
 
 class _Sight:
-    """Which facts somebody sees."""
+    """Selects the facts that a caller may see."""
 
     def __init__(self, context: AppContext, principal: Principal, task: TaskId | None) -> None:
         self._context = context
@@ -90,7 +90,7 @@ class _Sight:
         self._tenants: dict[TaskId, TenantId | None] = {}
 
     async def of(self, records: Sequence[Record]) -> list[Record]:
-        """Those of them."""
+        """Return the records that the caller may see."""
         if self._everything and self._task is None:
             return list(records)
         return [record for record in records if await self._sees(record.fact)]
@@ -125,7 +125,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
     live = cast("AsyncGenerator[Sequence[Record], None]", yard.stream.listen(KEEP_ALIVE_SECONDS))
     coming = asyncio.ensure_future(anext(live))
     try:
-        await asyncio.sleep(0)  # it listens from here on; what was committed before is in the journal
+        await asyncio.sleep(0)  # let the listener start; facts committed earlier are in the journal
         async for chunk, last in _from_journal(context, sight, after, None):
             after = last
             yield chunk
@@ -138,7 +138,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
             after = new[-1].seq if new else after
             yield _told(await sight.of(new)) or (b"" if records else _ALIVE)
             if any(isinstance(record.fact, fact.EpochEnded) for record in new):
-                return  # this scheduler stops; the next one goes on from here
+                return  # this scheduler stops; the client resumes with the next one
             coming = asyncio.ensure_future(anext(live))
     finally:
         coming.cancel()
@@ -149,7 +149,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
 async def _from_journal(
     context: AppContext, sight: _Sight, after: int, most: int | None
 ) -> AsyncGenerator[tuple[bytes, int], None]:
-    """Facts behind a number, with the number of the last one."""
+    """Yield the events of facts after a number, with the number of the last fact."""
     try:
         records = await _read(context, after, most)
     except FactsRetired as gone:
@@ -170,7 +170,7 @@ def _gap(after: int, goes_on_with: int, why: str) -> bytes:
 
 
 def _data(record: Record) -> Fields:
-    """What stands in an event, in the words of the API."""
+    """Return the fields of an event as the API names them."""
     told = event_answer(record.fact, record.at, record.by)
     return {"seq": record.seq, "at": instant_of(record.at), "by": record.by, **told}
 

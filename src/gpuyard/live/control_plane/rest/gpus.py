@@ -20,7 +20,7 @@ from gpuyard.live.wire.tasks import format_task_id
 
 
 async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """All of them."""
+    """List all GPUs."""
     yard, views, count = context.yard, context.yard.views.nodes, Counter[str]()
 
     def each() -> Iterator[GpuAnswer]:
@@ -37,7 +37,7 @@ async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: 
 
 
 def gpus_of(yard: Scheduler, node: NodeView) -> list[GpuAnswer]:
-    """Those of one node, with what its agent said last about them."""
+    """Return the GPUs of one node with the values of its last heartbeat."""
     told = yard.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told else {}
     at = instant_of(max(node.changed_at, told.at if told else 0.0))
@@ -70,17 +70,17 @@ def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswe
 
 
 def gpus_in(milli: int) -> float:
-    """Thousandths as GPUs; whole ones are written without a point."""
+    """Convert thousandths to GPUs; whole numbers are written without a decimal point."""
     return milli // MILLI if milli % MILLI == 0 else milli / MILLI
 
 
 async def get_quota(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """As it is now."""
+    """Return the current quota."""
     return json_response(await context.yard.look(_quota))
 
 
 async def put_quota(context: AppContext, request: Request) -> Response:
-    """Split anew, from now on; what runs above a lowered part goes on until it ends."""
+    """Change the split from now on. Tasks that run above a lowered share continue until they end."""
     asked = read_quota(await request.body())
     online = asked.online_percent
     batch = round(1 - online, 9) if asked.batch_percent is None else asked.batch_percent
@@ -106,6 +106,6 @@ def _quota(state: State, now: float) -> QuotaAnswer:  # noqa: ARG001
 
 
 def _part(usage: ClassUsage, total: int) -> ClassQuotaFigures:
-    """Without a split the part of each class is all GPUs."""
+    """Return the figures of one class. Without a split, the share of each class is all GPUs."""
     quota, used = min(usage.guarantee // MILLI, total), gpus_in(usage.used)
     return ClassQuotaFigures(quota, used, max(0, quota - used))

@@ -1,4 +1,4 @@
-"""Does it live, and may one send it work? Asked by people, load balancers and service managers, so nobody has to log in."""
+"""Liveness and readiness, for people, load balancers and service managers; no login is needed."""
 
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Unavailable
@@ -12,12 +12,12 @@ _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "No
 
 
 async def get_health(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """200 as long as somebody can answer; the status says the rest."""
+    """Answer 200 while the server responds; the status in the body gives the details."""
     return json_response(health_of(context.yard))
 
 
 async def get_ready(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """200 only if work is accepted."""
+    """Answer 200 only if work is accepted."""
     health = health_of(context.yard)
     if health.status != "ok":
         raise Unavailable(_CODES[health.status], health.message or "")
@@ -25,8 +25,8 @@ async def get_ready(context: AppContext, request: Request) -> Response:  # noqa:
 
 
 def health_of(yard: Scheduler) -> HealthAnswer:
-    """In one word, and a sentence if that is not ok."""
-    if yard.loop.full:  # anybody may ask, so where the folder is stands in the log only
+    """Return the health as one word, with a message if it is not ok."""
+    if yard.loop.full:  # the route needs no login, so only the log names the folder
         message = "The journal can not be written: there is no space or no file descriptor left. The log says more."
         return HealthAnswer("storage_full", __version__, message)
     if yard.ready:

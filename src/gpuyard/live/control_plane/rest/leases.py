@@ -1,4 +1,4 @@
-"""Leases: GPUs without a process, held until they are released or their time is over. A lease is a task with no command."""
+"""Leases: GPUs without a process, held until they are released or time out. A lease is a task without a command."""
 
 from gpuyard.core.domain.values import ENDED
 from gpuyard.input.strict import WrongRequest
@@ -17,7 +17,7 @@ from gpuyard.live.wire.tasks import parse_task_id
 
 
 async def post_lease(context: AppContext, request: Request) -> Response:
-    """Ask for GPUs."""
+    """Request GPUs."""
     body = await request.body()
     submission = submission_of(context, request, task_of_lease(read_lease(body)))
     [answer] = await accept(context, request, [submission], body)
@@ -25,7 +25,7 @@ async def post_lease(context: AppContext, request: Request) -> Response:
 
 
 async def list_leases(context: AppContext, request: Request) -> Response:
-    """Those that are held or waited for, the newest first."""
+    """List leases that hold or wait for GPUs, newest first."""
 
     def wanted(view: TaskView) -> bool:
         lease = view.spec.command is None and view.status not in ENDED
@@ -36,12 +36,12 @@ async def list_leases(context: AppContext, request: Request) -> Response:
 
 
 async def get_lease(context: AppContext, request: Request) -> Response:
-    """One of them, also after its end."""
+    """Return one lease, also after its end."""
     return json_response(await _find(context, request))
 
 
 async def delete_lease(context: AppContext, request: Request) -> Response:
-    """Give the GPUs back."""
+    """Release the GPUs."""
     await _find(context, request)
     return json_response(await cancel(context, request, done="released", doing="released"))
 

@@ -1,8 +1,8 @@
-"""A task's output, as its node sends it: plain bytes, at the speed of whoever reads.
+"""Stream a task's output as its node sends it: plain bytes, at the speed of the reader.
 
-With `follow` it goes on with the next attempt when one ends and the task does not, and waits for the first one of a
-task that has not started. The answer begins when the first bytes are there, or after a moment without any: until then
-what goes wrong still gets its sentence.
+With `follow` the stream continues with the next attempt when an attempt ends and the task does not, and waits for the
+first attempt of a task that has not started. The response begins with the first bytes or after a short wait: until then
+an error can still be returned as an error response.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
 _LARGEST = 2**53 - 1
 FIRST_BYTES_SECONDS = 1.0
 LOOK_SECONDS = (0.02, 0.5)
-"""How often a follower looks whether the task has gone on: first and at most."""
+"""Initial and maximum interval at which a follower polls for the next attempt."""
 
 PARAMETERS = (
     switch("follow", "Go on until the task has ended."),
@@ -45,7 +45,7 @@ class _Wanted:
 
 
 async def get_logs(context: AppContext, request: Request) -> Response:
-    """The output."""
+    """Return the output of a task."""
     task, encoded = await find_answer(context, request)
     told, asked = read_answer(encoded), request.query
     if told.command is None:
@@ -73,7 +73,7 @@ async def get_logs(context: AppContext, request: Request) -> Response:
 
 
 async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The same chunks, once it is clear that they come."""
+    """Wait a moment for the first chunk, so that an early error is raised here; then return all chunks."""
     first = asyncio.ensure_future(anext(chunks, None))
     try:
         await asyncio.wait((first,), timeout=FIRST_BYTES_SECONDS)
@@ -98,7 +98,7 @@ async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
 
 async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerator[bytes, None]:
-    """Of one attempt, or of all from the present one on."""
+    """Yield the output of one attempt, or of all from the current one on."""
     offset, left = wanted.offset, wanted.limit
     attempt, nodes = wanted.attempt or told.attempts, told.node_ids
     origin = origin_of(told, attempt)
@@ -122,7 +122,7 @@ async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> Asy
 
 
 async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
-    """The next one that started, and its nodes; none when the task has ended without one."""
+    """Wait for the next attempt to start; return its number, nodes and origin. None: the task ended without one."""
     seconds, most = LOOK_SECONDS
     while True:
         view = context.yard.views.tasks.get(task)
@@ -137,7 +137,7 @@ async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[
 
 
 async def _last_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
-    """Of a task that went to the archive while nobody looked."""
+    """Return the last attempt of a task that was archived meanwhile; None if it is not a new one."""
     kept = await context.yard.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:

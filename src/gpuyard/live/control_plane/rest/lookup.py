@@ -1,8 +1,8 @@
-"""Finding a task for somebody: one that is not there and one of another tenant are the same to them.
+"""Find a task for a caller. A missing task and a task of another tenant give the same error.
 
-Numbers of tasks repeat where a data folder is replaced by another one or by an older copy. A caller that remembers a
-task can therefore name the instant of its submission, too (`created_at`): another task under its number is then refused,
-in the same request that would have shown or changed it.
+Task numbers repeat if a data folder is replaced by another one or by an older copy. A caller that remembers a task can
+therefore also give the time of its submission (`created_at`): a different task with that number is then refused within
+the request that would have shown or changed it.
 """
 
 import msgspec
@@ -24,18 +24,18 @@ SAME = (
         "created_at", "Only the task that was submitted at this instant; 404 if the number is another's.", instant
     ),
 )
-"""What every address of one task or lease takes."""
+"""Query parameters of every path that names one task or lease."""
 
 _read_answer = msgspec.json.Decoder(TaskAnswer).decode
 
 
 def unknown_task(task: TaskId) -> WrongRequest:
-    """The sentence for both."""
+    """Return the error for a missing task and for a task of another tenant."""
     return WrongRequest("UnknownTask", f"There is no task {format_task_id(task)}.", "task_id", status=404)
 
 
 def _check_same(request: Request, task: TaskId, created_at: str) -> None:
-    """Refuse another task than the one that the caller remembers."""
+    """Refuse a task that is not the one that the caller remembers."""
     meant = instant_of(request.query["created_at"])
     if meant != created_at:
         message = f"{format_task_id(task)} is another task here: it was submitted at {created_at}, not at {meant}."
@@ -43,13 +43,13 @@ def _check_same(request: Request, task: TaskId, created_at: str) -> None:
 
 
 class _Created(msgspec.Struct):
-    """As much of an answer as is needed here."""
+    """The part of a task's answer that is needed here."""
 
     created_at: str
 
 
 async def tenant_of_task(yard: Scheduler, task: TaskId) -> TenantId | None:
-    """Whose task it is, open or ended."""
+    """Return the tenant of a task, open or ended; None if the task is unknown."""
     view = yard.views.tasks.get(task)
     if view is not None:
         return view.spec.tenant
@@ -58,7 +58,7 @@ async def tenant_of_task(yard: Scheduler, task: TaskId) -> TenantId | None:
 
 
 async def find_task(context: AppContext, request: Request, action: Action) -> TaskId:
-    """The task that the path names, if the caller may do this to it."""
+    """Return the task that the path names, if the caller may perform this action on it."""
     task = parse_task_id(request.path_params["id"])
     tenant = await tenant_of_task(context.yard, task)
     if tenant is None or not may(request.principal, Action.SEE, tenant):
@@ -71,7 +71,7 @@ async def find_task(context: AppContext, request: Request, action: Action) -> Ta
 
 
 async def find_answer(context: AppContext, request: Request) -> tuple[TaskId, bytes]:
-    """The task that the path names, as JSON, if the caller sees it."""
+    """Return the task that the path names, as JSON, if the caller may see it."""
     task = parse_task_id(request.path_params["id"])
     answer = await context.yard.answer(task)
     if answer is None or not may(request.principal, Action.SEE, answer[0]):
@@ -82,5 +82,5 @@ async def find_answer(context: AppContext, request: Request) -> tuple[TaskId, by
 
 
 def read_answer(encoded: bytes) -> TaskAnswer:
-    """A task's answer, to be told in another way."""
+    """Decode a task's answer so that it can be converted to another form."""
     return _read_answer(encoded)

@@ -1,4 +1,4 @@
-"""The documentation, made from the table of routes: a document for programs and a page for people."""
+"""The documentation, generated from the route table: a document for programs and a page for people."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,11 +15,11 @@ _ALONE = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "referrer-policy": "no-referrer",
 }
-"""The page loads nothing, runs nothing, is shown in nobody's frame, and tells nobody where one came from."""
+"""The page loads and runs nothing, cannot be framed, and sends no referrer."""
 
 
 def documented(routes: Callable[[], Sequence[Route]]) -> tuple[Handler, Handler]:
-    """The handlers of the document and of the page. It takes a moment to make, and does not change: it is made once."""
+    """Return the handlers of the document and the page. Both are generated once, because this is slow."""
     made = cache(lambda: openapi.openapi_document(routes(), version=__version__))
 
     async def get_document(context: AppContext, request: Request) -> Response:  # noqa: ARG001

@@ -1,4 +1,4 @@
-"""Nodes: what they are, and what an operator does to them."""
+"""Nodes: their state, and the operations of an operator."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,19 +21,19 @@ from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 MOST_SILENT_SECONDS = 1e9
-"""What a node says beyond this can not be."""
+"""A longer silence of a supervisor cannot be right and is not shown."""
 DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
 
 
 async def list_nodes(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """All of them."""
+    """List all nodes."""
     yard, views = context.yard, context.yard.views.nodes
     nodes = await encoded(node_of(yard, view) for name in sorted(views) if (view := views.get(name)) is not None)
     return LargeResponse([b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
 
 
 async def get_node(context: AppContext, request: Request) -> Response:
-    """One of them."""
+    """Return one node."""
     node = NodeId(request.path_params["id"])
     view = context.yard.views.nodes.get(node)
     if view is None:
@@ -42,7 +42,7 @@ async def get_node(context: AppContext, request: Request) -> Response:
 
 
 def telling(make: Callable[[NodeId], command.Command]) -> Handler:
-    """A verb that is one command to the engine, answered by the node as it is then."""
+    """Make a handler that sends one command to the engine and returns the node afterwards."""
 
     async def handle(context: AppContext, request: Request) -> Response:
         await context.tell(request, make(NodeId(request.path_params["id"])))
@@ -52,21 +52,21 @@ def telling(make: Callable[[NodeId], command.Command]) -> Handler:
 
 
 async def drain_node(context: AppContext, request: Request) -> Response:
-    """Place nothing new there, and move away what allows it."""
+    """Place no new tasks on the node, and move tasks that allow it."""
     force = request.query.get("force", False)
     await context.tell(request, command.CordonNode(NodeId(request.path_params["id"]), drain=True, force=force))
     return await get_node(context, request)
 
 
 async def delete_node(context: AppContext, request: Request) -> Response:
-    """Take it out of the yard."""
+    """Remove the node from the cluster."""
     node = request.path_params["id"]
     await context.tell(request, command.RemoveNode(NodeId(node)))
     return json_response(MessageAnswer(f"Node {node} was taken out of the yard."))
 
 
 async def stop_stray(context: AppContext, request: Request) -> Response:
-    """End an attempt that nobody knows."""
+    """Stop an attempt that the scheduler does not know."""
     node, task = request.path_params["id"], parse_task_id(request.path_params["task"])
     attempt = request.path_params["attempt"]
     name = f"Attempt {attempt[:20]} of {format_task_id(task)}"
@@ -78,7 +78,7 @@ async def stop_stray(context: AppContext, request: Request) -> Response:
 
 
 def node_of(yard: Scheduler, view: NodeView) -> NodeAnswer:
-    """What facts say of a node, and what its agent said last."""
+    """Return a node's facts and the values of its last heartbeat."""
     spec = view.spec
     told = yard.agents.telemetry.get(spec.id)
     session = yard.agents.sessions.get(spec.id)

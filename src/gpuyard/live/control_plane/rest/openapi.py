@@ -1,7 +1,7 @@
-"""The OpenAPI document and the page at /docs, both made from one table of routes.
+"""Generate the OpenAPI document and the page at /docs from the route table.
 
-Schemas come from the types that the routes name, sentences from the docstrings of those types and of their fields. So the
-document describes what is really decoded.
+Schemas come from the types that the routes name, descriptions from the docstrings of those types and of their fields.
+So the document describes the types that are actually decoded.
 """
 
 import ast
@@ -39,7 +39,7 @@ _WHY = {
 
 
 def openapi_document(routes: Sequence[Route], *, version: str, title: str = "gpuyard") -> OpenApiDocument:
-    """The OpenAPI 3.1 document of these routes."""
+    """Return the OpenAPI 3.1 document of these routes."""
     types = [type_ for route in routes for type_ in (route.request, route.answer) if type_ is not None]
     types += [ErrorAnswer, *([LegacyError] if any(is_legacy(route.path) for route in routes) else [])]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -110,7 +110,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _structs(types: Sequence[Any]) -> list[type[Struct]]:
-    """Every Struct these types speak of, directly or not."""
+    """Return every Struct that these types refer to, directly or indirectly."""
     found: dict[type[Struct], None] = {}
     waiting = list(types)
     while waiting:
@@ -124,7 +124,7 @@ def _structs(types: Sequence[Any]) -> list[type[Struct]]:
 
 
 def _add_field_notes(schema: dict[str, Any], struct: type[Struct]) -> None:
-    """The sentences that stand below the fields of a class, where its source is at hand."""
+    """Add the docstrings below the fields of a class as descriptions, if its source is available."""
     try:
         source = textwrap.dedent(inspect.getsource(struct))
     except OSError:
@@ -158,7 +158,7 @@ a { color: var(--accent) }
 
 
 def docs_page(document: OpenApiDocument, *, server: str = "http://127.0.0.1:8080") -> str:
-    """The whole document as one page that needs nothing else: no network, no script."""
+    """Return the document as one self-contained HTML page: no network, no script."""
     info = document["info"]
     sections: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
@@ -228,7 +228,7 @@ def _schema_html(name: str, schema: dict[str, Any]) -> str:
 
 
 def _linked(schema: dict[str, Any]) -> str:
-    """The type in a few words, with links to other schemas."""
+    """Return the type as a short HTML text with links to other schemas."""
     words = escape(_kind(schema))
     return re.sub(r"→(\w+)", r'<a href="#\1">\1</a>', words)
 

@@ -1,4 +1,4 @@
-"""How right predictions were lately, and which model makes them: for people, and as metrics in Prometheus' text format."""
+"""Recent accuracy of predictions and the model that makes them, as JSON and as metrics in Prometheus' text format."""
 
 from collections.abc import Iterator
 
@@ -17,17 +17,17 @@ from gpuyard.live.wire.limits import instant_of
 
 
 async def get_predictions(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """Errors over the tasks that ended last."""
+    """Return prediction errors over the most recently ended tasks."""
     return json_response(predictions_of(context.yard))
 
 
 async def get_metrics(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """The same for Prometheus."""
+    """Return the prediction errors in the format of Prometheus."""
     return Response(metrics_of(predictions_of(context.yard)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def predictions_of(yard: Scheduler) -> PredictionsAnswer:
-    """What a yard knows of its own foresight."""
+    """Return the accuracy of a scheduler's predictions and its model."""
     scores = []
     if yard.runtime_estimator is not None:
         for name, about in NAMES.items():

@@ -1,4 +1,4 @@
-"""What stands behind the question mark: known names, known values, or a sentence with the nearest known one."""
+"""Query parameters: known names and values, or an error with the closest match."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,23 +17,23 @@ MOST_PARAMETERS = 100
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One name. `read` makes a value of the text, or says with a ValueError what it must be."""
+    """One query parameter. `read` converts the text, or raises a ValueError that says what is allowed."""
 
     name: str
     words: str
-    """What it does, for the manual."""
+    """Description for the documentation."""
     read: Callable[[str], Any]
     type: Literal["string", "integer", "boolean"] = "string"
     values: tuple[str, ...] = ()
-    """All it can be; empty: anything of its type."""
+    """All allowed values; empty: any value of its type."""
     least: int | None = None
     most: int | None = None
     many: bool = False
-    """May be given several times, or with commas between the values; the value is then a list."""
+    """May be given several times, or with comma-separated values; the result is a list."""
 
 
 def read_query(known: Sequence[Parameter], given: QueryParams) -> dict[str, Any]:
-    """The values by name; what was not given is not in there."""
+    """Return the values by name; parameters that were not given are left out."""
     pairs = given.multi_items()
     if len(pairs) > MOST_PARAMETERS:
         message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
@@ -76,7 +76,7 @@ def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
 
 
 def text(value: str) -> str:
-    """Any text but none."""
+    """Accept any text except the empty one."""
     if not value:
         raise ValueError("give it a value, or leave it out")
     if "\0" in value:
@@ -85,17 +85,17 @@ def text(value: str) -> str:
 
 
 def counted(name: str, words: str, least: int, most: int) -> Parameter:
-    """A parameter that is a whole number between two others."""
+    """Make a parameter that is an integer between `least` and `most`."""
     return Parameter(name, words, number(least, most), "integer", least=least, most=most)
 
 
 def switch(name: str, words: str) -> Parameter:
-    """A parameter that is on or off."""
+    """Make a parameter that is on or off."""
     return Parameter(name, words, yes_or_no, "boolean")
 
 
 def number(least: int, most: int) -> Callable[[str], int]:
-    """A whole number between two others."""
+    """Make a reader of integers between `least` and `most`."""
 
     def read(value: str) -> int:
         digits = value.removeprefix("-")
@@ -107,7 +107,7 @@ def number(least: int, most: int) -> Callable[[str], int]:
 
 
 def yes_or_no(value: str) -> bool:
-    """A switch; given without a value it is on."""
+    """Read a switch; without a value it is on."""
     if value in {"", "1", "true", "yes"}:
         return True
     if value in {"0", "false", "no"}:
@@ -116,7 +116,7 @@ def yes_or_no(value: str) -> bool:
 
 
 def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
-    """One of some words, each with what it stands for."""
+    """Make a reader that accepts these words and returns their values."""
 
     def read(value: str) -> Any:
         if value in words:
@@ -128,7 +128,7 @@ def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
 
 
 def instant(value: str) -> float:
-    """RFC 3339, or seconds since 1970."""
+    """Read a time: RFC 3339, or seconds since 1970."""
     try:
         seconds = float(value)
     except ValueError:

@@ -40,13 +40,13 @@ class Request(starlette.requests.Request):
         self.request_id = request_id
         self.client_address = client_address
         self.authenticated = authenticated
-        """Who sent it; None only on routes that need no login."""
+        """The principal that sent it; None only on routes that need no login."""
         self.query = query
         """The query parameters that were given, parsed, by name."""
 
     @property
     def principal(self) -> Principal:
-        """Who sent it, on a route that needs a login."""
+        """Return the principal, on a route that needs a login."""
         assert self.authenticated is not None, "this route needs no login"
         return self.authenticated
 

@@ -1,8 +1,8 @@
-"""Checks every request before its route is used: is it addressed to this server, and who sent it?
+"""Check every request before its route is used: is it addressed to this server, and which principal sent it?
 
 The uid behind a loopback connection is looked up once per connection. The connection of a request is recognized by the
 identity of the address object in its scope: uvicorn makes one object when it accepts a connection and passes the same
-one with every request. Equal numbers alone would not do, because another process may get a port that was closed.
+one with every request. Equal numbers alone are not enough, because another process may get a port that was closed.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from gpuyard.live.control_plane.access.principal import Denied, Principal
 from gpuyard.live.wire.loopback_peer import LoopbackConnection
 
 MAX_CONNECTIONS = 10_000
-"""Connections that are remembered; a forgotten one is looked up again."""
+"""Number of connections that are remembered; a forgotten one is looked up again."""
 _LONGEST_CACHED = 300
-"""Characters of Host and Origin up to which the verdict is cached."""
+"""Maximum length of Host and Origin in characters for which the result is cached."""
 _NOWHERE = ("", 0)
 _TWO_HOSTS = Denied(400, "BadHost", "There must be one Host header and at most one Origin header.")
 
@@ -34,7 +34,7 @@ class RequestGuard:
         self._connections: dict[int, tuple[Any, LoopbackConnection]] = {}
 
     def check_host(self, headers: Iterable[tuple[bytes, bytes]]) -> Denied | None:
-        """Return what is wrong with the headers Host and Origin, if anything."""
+        """Return what is wrong with the headers Host and Origin, or None."""
         host = origin = None
         for name, value in headers:
             if name == b"host":
@@ -50,7 +50,7 @@ class RequestGuard:
         return self._check(host, origin)
 
     def authenticate(self, scope: AsgiScope) -> Principal | Denied:
-        """Return who sent the request."""
+        """Return the principal that sent the request, or a denial."""
         return self._authenticator.authenticate(scope["headers"], self.connection(scope))
 
     def connection(self, scope: AsgiScope) -> LoopbackConnection:

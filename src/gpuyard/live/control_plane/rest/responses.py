@@ -1,7 +1,7 @@
-"""Responses: Starlette's, with the headers that all of ours carry, and with JSON from msgspec.
+"""Responses: Starlette's, with the headers that all responses here carry, and with JSON from msgspec.
 
-A stream ends when there is no more to send or its reader has gone. It is aborted when sending fails or when its reader
-has lost access, so that a part is never mistaken for the whole.
+A stream ends when there is no more to send or the client has disconnected. It is aborted when sending fails or when the
+reader has lost access, so that a partial response is never taken for a complete one.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ HANG_UP = "gpuyard.hang_up"
 
 CHUNK_BYTES = 256 * 1024
 ACCESS_CHECK_SECONDS = 1.0
-"""How often it is checked whether the reader of a stream still has access."""
+"""Interval of the check that the reader of a stream still has access."""
 _ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 """Responses hold tenants' data: caches must not keep them, and browsers must not guess their type."""
 
@@ -30,7 +30,7 @@ encode = msgspec.json.Encoder().encode
 
 
 class Response(starlette.responses.Response):
-    """A whole response; JSON unless it says otherwise."""
+    """A complete response; JSON unless another media type is given."""
 
     media_type = "application/json"
 
@@ -41,14 +41,14 @@ class Response(starlette.responses.Response):
 
 
 class LargeResponse(Response):
-    """A whole response in many parts, sent chunk by chunk so that a large one does not block the event loop."""
+    """A complete response in many parts, sent chunk by chunk so that a large one does not block the event loop."""
 
     def __init__(self, parts: list[bytes], status_code: int = 200) -> None:
         super().__init__(None, status_code, {"content-length": str(sum(map(len, parts)))})
         self.parts = parts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
-        """Send it."""
+        """Send the response."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         parts, size = list[bytes](), 0
         for part in self.parts:
@@ -69,7 +69,7 @@ class StreamingResponse(Response, starlette.responses.StreamingResponse):
     """A response of unknown length, sent as fast as the client reads.
 
     Starlette runs the sender in a cancel scope, which cancels every `await` of a generator's clean-up again. The
-    generators here must tell agents and the journal that nobody reads any more, so plain tasks are used instead.
+    generators here must tell agents and the journal that the reader is gone, so plain tasks are used instead.
     """
 
     body_iterator: AsyncGenerator[bytes, None]
@@ -77,10 +77,10 @@ class StreamingResponse(Response, starlette.responses.StreamingResponse):
     def __init__(self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
         starlette.responses.StreamingResponse.__init__(self, chunks, headers=headers)
         self.has_access: Callable[[], bool] = lambda: True
-        """Whether its reader may still read it."""
+        """Whether the reader may still read it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it until it ends or the client goes. Failures are raised, as is `AccessLost`."""
+        """Send it until it ends or the client disconnects. Failures are raised, as is `AccessLost`."""
         if scope["method"] == "HEAD":
             await self.body_iterator.aclose()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -113,7 +113,7 @@ def json_response(value: object, status_code: int = 200, headers: Mapping[str, s
 
 
 async def encoded(values: Iterable[object]) -> list[bytes]:
-    """Encode each value as JSON. Values are computed and encoded in slices, so that a long list does not block the loop."""
+    """Encode each value as JSON. Work is done in slices, so that a long list does not block the event loop."""
     answers, turns = list[bytes](), TimeSlicer()
     for value in values:
         answers.append(encode(value))

@@ -1,4 +1,4 @@
-"""One line of the route table: dispatch, the OpenAPI document and the documentation page are made from it."""
+"""One line of the route table, from which dispatch, the OpenAPI document and the documentation page are made."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -22,35 +22,35 @@ class Route:
     """With parameters in braces."""
     handle: Handler
     action: Action | None
-    """What the caller must be allowed to do; None: no login is needed."""
+    """The action that the caller must be permitted; None: no login is needed."""
     summary: str
     request: Any = None
     """The type of the JSON body."""
     answer: Any = None
-    """The type of the JSON response; None: it is what `media` says."""
+    """The type of the JSON response; None: the response has the media type `media`."""
     status: int = 200
     query: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = ()
-    """Error statuses beside those that every route can have."""
+    """Error statuses in addition to those that every route can have."""
     section: str = ""
-    """The heading it stands under."""
+    """The heading in the documentation."""
     media: str = "application/json"
     """The media type of a response without a type."""
     idempotent: bool = False
     """Whether it takes the header Idempotency-Key."""
     example: Mapping[str, Any] | None = None
-    """A body that works."""
+    """An example of a valid body."""
 
     @property
     def roles(self) -> tuple[Role, ...]:
-        """The roles that may use it; empty: no login is needed."""
+        """Return the roles that may use it; empty: no login is needed."""
         if self.action is None:
             return ()
         return tuple(role for role, scope in ROLE_SCOPES[self.action].items() if scope is not Scope.NONE)
 
     @property
     def all_errors(self) -> list[int]:
-        """Every error status it can answer with."""
+        """Return every error status that it can answer with."""
         errors = {*self.errors, 400, 403}  # Host, Origin and query are checked everywhere
         if self.request is not None:
             errors |= {413, 415}

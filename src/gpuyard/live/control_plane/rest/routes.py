@@ -1,7 +1,6 @@
-"""The table: every address there is, what it takes to use it, what goes in and what comes out.
+"""The route table: every endpoint with its permission, request type and response type.
 
-Dispatch, the OpenAPI document and the page of the documentation are made from it, so none of them can know of an
-address that the others do not.
+Dispatch, the OpenAPI document and the documentation page are made from it, so they always agree.
 """
 
 from functools import partial

@@ -1,10 +1,10 @@
-"""How the application is served: uvicorn with uvloop and httptools, and what it does not do by itself.
+"""Serve the application: uvicorn with uvloop and httptools, plus limits on slow and numerous clients.
 
-uvicorn trusts its clients with four things that we do not: to send a request at all once they have connected, to come
-to an end with its headers, to go on with its body, and to be few. All are bounded here: a client that owes us something
-and sends nothing of it for a while is turned away, and there is a limit of connections, in all and for one address. At
-the limit the connection that has been idle for longest is closed for a new one: idle connections must not keep others
-out. What can not be read as HTTP gets our one shape of errors, too.
+uvicorn does not limit four things: the time until a connected client sends a request, the time for its headers, the
+progress of its body, and the number of connections. All are limited here. A client that stops sending in the middle of
+a request is disconnected, and connections are limited in total and per address. At the limit, the connection that has
+been idle longest is closed in favor of a new one, because idle connections must not keep other clients out. Input that
+is not valid HTTP also gets an error in the one shape of the API.
 """
 
 import asyncio
@@ -26,43 +26,43 @@ from gpuyard.live.wire.answers import Error, ErrorAnswer
 
 MOST_HEADER_BYTES = 64 << 10
 IDLE_SECONDS = 60.0
-"""Between two requests over one connection, and without any progress of a body."""
+"""Maximum time between two requests on one connection, and without any progress of a body."""
 SILENT_SECONDS = 10.0
-"""For the first request of a connection, for the headers of any, and for the handshake of TLS."""
+"""Maximum time for the first request of a connection, for the headers of each request, and for the TLS handshake."""
 LEAST_BYTES_PER_SECOND = 16 << 10
-"""Of a body, after that time: anybody may send one to log in."""
+"""Minimum rate of a body after `IDLE_SECONDS`. Any client may send a body, because login needs no token."""
 GOODBYE_SECONDS = 3
-"""For answers that are on their way when the server stops; event streams and followed logs end then."""
+"""Time for pending responses when the server stops; event streams and followed logs end then."""
 
 
 class Limits(NamedTuple):
-    """How many connections there may be."""
+    """Limits on the number of connections."""
 
     most: int = 4096
     most_of_one: int = 1024
-    """From one address."""
+    """Per address."""
     highest_descriptor: int = 1 << 20
-    """The kernel gives out the lowest number that is free: one above this tells that few are left."""
+    """The kernel assigns the lowest free descriptor, so a number above this means that few are left."""
 
     @classmethod
     def within(cls, descriptors: int, most: int, most_of_one: int) -> Self:
-        """These, or fewer where the process may open fewer descriptors; one address gets half of them at most."""
+        """Return these limits, lowered if the process may open fewer descriptors; one address gets at most half."""
         most = min(most, for_http(descriptors))
         return cls(most, min(most_of_one, max(1, most // 2)), for_clients(descriptors))
 
 
 class Connections:
-    """All connections of a server, and which of them are idle: for how long tells the order."""
+    """All connections of a server, and the idle ones in the order in which they became idle."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._count: Counter[str] = Counter()
         self._idle: dict[str, dict[_Line, None]] = {}
-        """By address, the one that has been idle for longest first."""
+        """By address, the longest idle first."""
         self._all_idle: dict[_Line, None] = {}
 
     def admit(self, line: "_Line", descriptor: int) -> bool:
-        """Whether there is room for a new connection, if need be that of an idle one."""
+        """Count a new connection and return whether there is room for it; close an idle connection if necessary."""
         limits, address = self._limits, line.address
         if self._count[address] >= limits.most_of_one:
             self._close_one(self._idle.get(address, {}))
@@ -77,7 +77,7 @@ class Connections:
         return admitted
 
     def gone(self, line: "_Line") -> None:
-        """It was closed."""
+        """Remove a closed connection."""
         if line.counted:
             line.counted = False
             self._count[line.address] -= 1
@@ -86,12 +86,12 @@ class Connections:
         self.busy(line)
 
     def idle(self, line: "_Line") -> None:
-        """It waits for a request from now on."""
+        """Mark a connection as waiting for a request."""
         self._all_idle[line] = None
         self._idle.setdefault(line.address, {})[line] = None
 
     def busy(self, line: "_Line") -> None:
-        """It has a request."""
+        """Mark a connection as handling a request."""
         if line in self._all_idle:
             del self._all_idle[line]
             of_address = self._idle[line.address]
@@ -107,7 +107,7 @@ class Connections:
 
 
 _CLOSING = 32
-"""Descriptors of connections that were just closed are free a moment later."""
+"""Tolerance above `highest_descriptor`: descriptors of closed connections become free a moment later."""
 
 
 def http_server(
@@ -117,10 +117,10 @@ def http_server(
     idle_seconds: float = IDLE_SECONDS,
     limits: Limits | None = None,
 ) -> uvicorn.Server:
-    """A server for sockets that are bound already: `await server.serve(sockets)`, in the loop of the engine."""
+    """Return a server for bound sockets; run it with `await server.serve(sockets)` in the engine's event loop."""
 
     class Line(_Line):
-        """A connection that may be idle for so long."""
+        """A connection with the limits of this server."""
 
         most_idle_seconds = idle_seconds
         most_silent_seconds = min(idle_seconds, SILENT_SECONDS)
@@ -145,14 +145,14 @@ def http_server(
 
 
 class _Server(uvicorn.Server):
-    """Signals belong to whoever puts the scheduler together, not to one of its parts."""
+    """uvicorn's server without its signal handlers: server.py handles the signals of the process."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn's own, for sockets that are given, and with less patience for a handshake of TLS."""
+        """Start as uvicorn does, on the given sockets, with a shorter timeout for the TLS handshake."""
         assert sockets is not None
         await self.lifespan.startup()
         config, loop = self.config, asyncio.get_running_loop()
@@ -172,7 +172,7 @@ class _Server(uvicorn.Server):
 
 
 class _Line(HttpToolsProtocol):
-    """One connection. Its patience is limited while the client has something to send; then a timer runs."""
+    """One connection. A timer runs while the client has something to send."""
 
     most_idle_seconds = IDLE_SECONDS
     most_silent_seconds = SILENT_SECONDS
@@ -209,14 +209,14 @@ class _Line(HttpToolsProtocol):
             if self._header_bytes > MOST_HEADER_BYTES:
                 text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the most that is taken here."
                 self._turn_away(431, "HeadersTooLarge", text)
-            elif self._patience is None:  # it is for all of them: one byte now and then is not enough
+            elif self._patience is None:  # one timer for all headers: sending single bytes does not extend it
                 self._expect(self.most_silent_seconds)
         elif self._in_body:
             self._body_bytes += len(data)
             allowed_seconds = self.most_idle_seconds + self._body_bytes / LEAST_BYTES_PER_SECOND
             if (
                 self.loop.time() - self._body_began_at > allowed_seconds
-            ):  # a byte now and then is not enough here either
+            ):  # single bytes do not extend the limit of a body either
                 self._too_slow(allowed_seconds)
             else:
                 self._expect(self.most_idle_seconds)
@@ -225,7 +225,7 @@ class _Line(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {HANG_UP: self.transport.abort}  # type: ignore[dict-item]  # a function, and ours
+        self.scope["extensions"] = {HANG_UP: self.transport.abort}  # type: ignore[dict-item]  # our own extension
         self._in_headers, self._header_bytes = True, 0
 
     def on_headers_complete(self) -> None:
@@ -249,7 +249,7 @@ class _Line(HttpToolsProtocol):
         self._turn_away(400, "MalformedHttp", text)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """A client asks for another protocol; it is answered in this one, which needs no words."""
+        """Do not warn: the request is answered over HTTP although the client asked for another protocol."""
 
     def _expect(self, seconds: float) -> None:
         self._be_calm()
@@ -266,7 +266,7 @@ class _Line(HttpToolsProtocol):
         )
 
     def _turn_away(self, status: int, code: str, sentence: str) -> None:
-        """Say why, if nothing else is being said or was said to the same request, and hang up."""
+        """Send an error, unless a response to this request has begun, and close the connection."""
         self._be_calm()
         if self.transport.is_closing():
             return

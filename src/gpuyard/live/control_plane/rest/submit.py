@@ -1,4 +1,4 @@
-"""Submitting, in all its forms: one task, a batch, a lease, a legacy task. The hot path of the whole server."""
+"""Submit one task, a batch, a lease or a legacy task. This is the hot path of the server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ _Names = tuple[str, ...]
 _Speeds = tuple[tuple[str, float], ...]
 LONGEST_KEY = 255
 LARGE_BODY = 32 * 1024
-"""A body of this size is read in a thread."""
+"""A body of this size or more is decoded in a thread."""
 
 
 class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class SubmitAnswer(TaskAnswer, frozen=True, kw_only=True):
 
 
 async def post_task(context: AppContext, request: Request) -> Response:
-    """One task, or an array of them."""
+    """Submit one task, or an array of tasks."""
     body = await request.body()
     task = _read_one(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_one, body)
     answers = await accept(context, request, [submission_of(context, request, task)], body)
@@ -60,7 +60,7 @@ async def post_task(context: AppContext, request: Request) -> Response:
 
 
 async def post_batch(context: AppContext, request: Request) -> Response:
-    """Many tasks, all or none."""
+    """Submit many tasks, all or none."""
     body = await request.body(MAX_BATCH_BYTES)
     submissions = []
     tasks = _read_many(body) if len(body) < LARGE_BODY else await asyncio.to_thread(_read_many, body)
@@ -93,7 +93,7 @@ def _read_many(body: bytes) -> list[TaskRequest]:
 
 
 def submission_of(context: AppContext, request: Request, task: TaskRequest, of: int = 0) -> Submission:
-    """What a request means when this caller sends it, alone or in a batch of so many."""
+    """Convert a request of this caller to a submission. `of` is the size of its batch; 0: it is not in a batch."""
     tenant = context.tenant_of(request, Action.SUBMIT, task.tenant_id)
     entry = context.settings.tenant_entry(tenant)
     specs = specs_of(
@@ -116,7 +116,7 @@ def submission_of(context: AppContext, request: Request, task: TaskRequest, of: 
 
 
 def _fitted(context: AppContext, request: Request, specs: list[TaskSpec]) -> list[TaskSpec]:
-    """The specs with what only the yard knows: which GPU models their names mean, and whether they need an account."""
+    """Complete the specs with cluster data: the GPU models that the names mean, and whether an account is needed."""
     ask = specs[0].resources
     resources = _with_known_models(context, ask) if ask.models or ask.speeds else ask
     if _needs_account(context, request, specs[0]):
@@ -125,14 +125,14 @@ def _fitted(context: AppContext, request: Request, specs: list[TaskSpec]) -> lis
 
 
 def _with_known_models(context: AppContext, ask: Resources) -> Resources:
-    """Names in small letters and parts of names become those of the models that are here; others stay as they are."""
+    """Replace lowercase and partial GPU names by the models of the cluster; unknown names stay as they are."""
     models, speeds = _known(ask.models, ask.speeds, context.yard.views.gpu_models)
     return ask if (models, speeds) == (ask.models, ask.speeds) else replace(ask, models=models, speeds=speeds)
 
 
 @lru_cache(maxsize=1024)
 def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Names, _Speeds]:
-    """The tasks of a batch ask for the same few models."""
+    """Resolve model names. Cached, because the tasks of a batch ask for the same few models."""
     by_model = {resolve_gpu_name(model, known) or model: speed for model, speed in speeds}
     return tuple(dict.fromkeys(resolve_gpu_name(model, known) or model for model in models)), tuple(
         sorted(by_model.items())
@@ -140,10 +140,10 @@ def _known(models: _Names, speeds: _Speeds, known: frozenset[str]) -> tuple[_Nam
 
 
 def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> bool:
-    """Whether there are nodes that can not run it because neither its tenant nor its user has a system account.
+    """Whether some nodes cannot run it because neither its tenant nor its user has a system account.
 
-    A lease starts no process, and the scheduler's owner may use the agents' own account. Where there is no node yet,
-    such nodes may be the first to join.
+    A lease starts no process, and the scheduler's owner may use the agents' own account. If there is no node yet, such
+    nodes may be the first to join.
     """
     if (
         spec.command is None
@@ -158,7 +158,7 @@ def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> boo
 async def accept(
     context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[bytes]:
-    """Submit, and say what was accepted, each task as JSON."""
+    """Submit, and return the accepted tasks, each as JSON."""
     await _check_dependencies(context, request, submissions, batch=batch)
     views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
@@ -171,7 +171,7 @@ async def accept(
 async def submit(
     context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[TaskView]:
-    """Submit; a refusal names the task of the batch that it is about."""
+    """Submit; a refusal names the task of the batch that caused it."""
     answer = await context.yard.submit(
         submissions,
         request.principal,
@@ -186,7 +186,7 @@ async def submit(
 
 
 def idempotency_key(request: Request) -> str:
-    """The client's own name for the request; empty: it gave none."""
+    """Return the idempotency key of the request; empty if it has none."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return ""
@@ -197,7 +197,7 @@ def idempotency_key(request: Request) -> str:
 
 
 async def _accepted_before(context: AppContext, request: Request, tenant: TenantId) -> list[bytes]:
-    """The request came again after its tasks had ended: the archive has them."""
+    """Return the tasks of a repeated request whose tasks have ended and are in the archive."""
     kept = await asyncio.to_thread(context.yard.archive.lookup, tenant, idempotency_key(request))
     answers = [await context.yard.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
@@ -209,7 +209,7 @@ async def _accepted_before(context: AppContext, request: Request, tenant: Tenant
 async def _check_dependencies(
     context: AppContext, request: Request, submissions: Sequence[Submission], *, batch: bool
 ) -> None:
-    """Who sees one tenant only can not wait for the tasks of others: how those end is none of their business."""
+    """Refuse dependencies on other tenants' tasks if the caller sees only one tenant: they reveal how those end."""
     if ROLE_SCOPES[Action.SEE][request.principal.role] is Scope.ALL:
         return
     turns = TimeSlicer()
@@ -226,7 +226,7 @@ async def _check_dependencies(
 
 
 async def _place_of(context: AppContext, refusal: Refusal, submissions: Sequence[Submission]) -> int | None:
-    """Which task of a batch the engine refused: the first that the refusal fits."""
+    """Return the position of the task that the engine refused: the first that the refusal fits; None if none does."""
 
     def fits(spec: TaskSpec, state: State) -> bool:
         ask = spec.resources

@@ -1,4 +1,4 @@
-"""Tasks that are there: lists, one of them, why it waits, and what may be done to it."""
+"""Existing tasks: list, show, explain, change and cancel them."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from gpuyard.live.wire.tasks import HIGH, LOW, format_task_id
 
 USUAL_LIMIT = 100
 STATUSES: dict[str, TaskStatus] = {**{status.value: status for status in TaskStatus}, "completed": TaskStatus.SUCCESS}
-"""`completed` is the legacy word for success."""
+"""`completed` is the legacy name of success."""
 
 
 def _read_priority(value: str) -> int:
@@ -48,12 +48,12 @@ def _read_cursor(value: str) -> TaskId:
 
 
 def cursor_of(task: TaskId) -> str:
-    """The name of the page that begins behind a task."""
+    """Return the cursor of the page that begins after a task."""
     return urlsafe_b64encode(f"before {task}".encode()).decode()
 
 
 def cursor_or_none(task: TaskId | None) -> str | None:
-    """The same; none: there is no further page."""
+    """Return the cursor of the page after a task; None if there is no further page."""
     return None if task is None else cursor_of(task)
 
 
@@ -77,7 +77,7 @@ FILTERS = (
 
 
 class RawTaskList(Struct, frozen=True):
-    """A page whose tasks are JSON already."""
+    """A page of tasks that are already encoded as JSON."""
 
     tasks: list[Any]
     total: int
@@ -97,12 +97,12 @@ _read_change = Strict(TaskChange).json
 
 
 async def list_tasks(context: AppContext, request: Request) -> Response:
-    """A page of them."""
+    """List a page of tasks."""
     return page_of(await find_page(context, request), lambda answer: answer)
 
 
 async def find_page(context: AppContext, request: Request, asked: Mapping[str, Any] | None = None) -> TaskPage:
-    """What the caller asks for and may see; `asked` in place of what the query says."""
+    """Return the page that the caller asks for, limited to visible tasks; `asked` replaces the query parameters."""
     asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
     tenant = asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
@@ -122,20 +122,20 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
 
 
 def page_of(page: TaskPage, told: Callable[[Raw], Any]) -> Response:
-    """A page, each of its tasks told in some way."""
+    """Return a page as a response, with each task converted by `told`."""
     return json_response(
         RawTaskList([told(answer) for answer in page.answers], page.total, cursor_or_none(page.next_cursor))
     )
 
 
 async def get_task(context: AppContext, request: Request) -> Response:
-    """All about one."""
+    """Return one task."""
     _, answer = await find_answer(context, request)
     return Response(answer)
 
 
 async def explain_task(context: AppContext, request: Request) -> Response:
-    """Why it waits and when it will start; of one that does not wait, what there is to say about it."""
+    """Return why a task waits and when it will start; for a task that does not wait, the reason for its status."""
     task, encoded = await find_answer(context, request)
     told = read_answer(encoded)
     found = await context.yard.explain(task) if told.status not in ENDED else None
@@ -144,7 +144,7 @@ async def explain_task(context: AppContext, request: Request) -> Response:
     else:
         reason, code = found.reason.sentence(), found.reason.code
         if told.attempts and told.status is TaskStatus.PENDING:
-            reason = told.reason or reason  # with what became of its last attempt
+            reason = told.reason or reason  # includes the result of its last attempt
     return json_response(
         ExplainAnswer(
             format_task_id(task),
@@ -173,12 +173,12 @@ def _instant_or_none(at: float | None) -> str | None:
 
 
 async def cancel_task(context: AppContext, request: Request) -> Response:
-    """End it; one that had ended stays as it was."""
+    """Cancel a task; an ended task is not changed."""
     return json_response(await cancel(context, request, done="cancelled", doing="stopped"))
 
 
 async def cancel(context: AppContext, request: Request, *, done: str, doing: str) -> CancelAnswer:
-    """What became of it, with the words of whoever asks for what is done and what is still being done."""
+    """Cancel the task and return the result; `done` and `doing` are the words for a finished and a pending one."""
     task = await find_task(context, request, Action.STOP)
     name = format_task_id(task)
     try:
@@ -196,12 +196,12 @@ async def cancel(context: AppContext, request: Request, *, done: str, doing: str
 
 
 async def change_task(context: AppContext, request: Request) -> Response:
-    """Another priority, a longer time."""
+    """Change the priority, or extend the timeout."""
     task = await find_task(context, request, Action.STOP)
     change = _read_change(await request.body())
     if change.priority is None and change.timeout is None:
         raise WrongRequest("NothingAsked", "Name a priority or a timeout that the task is to have.")
-    if change.timeout is not None:  # first, because it is the one that can be refused
+    if change.timeout is not None:  # first, because only this change can be refused
         await _extend(context, request, task, change.timeout)
     if change.priority is not None:
         await context.tell(request, command.ChangePriority(task, change.priority))
@@ -219,7 +219,7 @@ async def _extend(context: AppContext, request: Request, task: TaskId, seconds: 
 
 
 def telling(make: Callable[[TaskId], command.Command]) -> Handler:
-    """A verb that is one command to the engine, answered by the task as it is then."""
+    """Make a handler that sends one command to the engine and returns the task afterwards."""
 
     async def handle(context: AppContext, request: Request) -> Response:
         task = await find_task(context, request, Action.STOP)

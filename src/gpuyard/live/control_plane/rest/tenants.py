@@ -1,4 +1,4 @@
-"""Tenants: who pays, and how much they may use."""
+"""Tenants: their limits and usage."""
 
 from gpuyard.core.domain.commands import SetTenant
 from gpuyard.core.domain.tenant import Budget, Tenant
@@ -18,7 +18,7 @@ _read_name = Strict(TenantName, what="The tenant's name").plain
 
 
 async def list_tenants(context: AppContext, request: Request) -> Response:
-    """Those one sees."""
+    """List the tenants that the caller may see."""
     tenants = [
         tenant for tenant in await tenants_of(context) if may(request.principal, Action.SEE, TenantId(tenant.id))
     ]
@@ -26,12 +26,12 @@ async def list_tenants(context: AppContext, request: Request) -> Response:
 
 
 async def get_tenant(context: AppContext, request: Request) -> Response:
-    """One of them."""
+    """Return one tenant."""
     return json_response(await find_tenant(context, request, request.path_params["id"]))
 
 
 async def find_tenant(context: AppContext, request: Request, name: str) -> TenantAnswer:
-    """A tenant, if there is one and the caller sees it."""
+    """Return a tenant if it exists and the caller may see it."""
     if may(request.principal, Action.SEE, TenantId(name)):
         for tenant in await tenants_of(context):
             if tenant.id == name:
@@ -40,7 +40,7 @@ async def find_tenant(context: AppContext, request: Request, name: str) -> Tenan
 
 
 async def put_tenant(context: AppContext, request: Request) -> Response:
-    """Give a tenant these limits; one that is not known is there from then on."""
+    """Set the limits of a tenant; an unknown tenant is created."""
     name = _read_name(request.path_params["id"])
     asked = read_tenant(await request.body())
     await context.tell(request, SetTenant(_tenant(TenantId(name), asked)))
@@ -63,7 +63,7 @@ def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
 
 
 async def tenants_of(context: AppContext) -> list[TenantAnswer]:
-    """All tenants, by name, with what they use."""
+    """Return all tenants with their usage, by name."""
     counts = context.yard.views.counts
 
     def ask(state: State, now: float) -> list[TenantAnswer]:  # noqa: ARG001

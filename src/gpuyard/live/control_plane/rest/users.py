@@ -1,4 +1,4 @@
-"""Users, their tokens, and logging in. They live in a store of their own, outside the journal: what it holds is nobody's business."""
+"""Users, tokens and login. They are kept in a store outside the journal, because they are confidential."""
 
 import asyncio
 import os
@@ -78,7 +78,7 @@ USERNAME = Parameter("username", "Only this user's; an admin sees those of other
 async def note(
     context: AppContext, request: Request, what: str, principal: Principal, username: str, **about: object
 ) -> None:
-    """Users and tokens are not in the journal; that somebody changed them is, with who and from where."""
+    """Record a change of users or tokens in the journal, with its author and address, but without the data."""
     log.info("access_changed", what=what, by=issuer_of(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
     await context.yard.tell(command.NoteAccess(what, subject), principal, request.request_id)
@@ -88,13 +88,13 @@ async def note(
 
 
 async def list_users(context: AppContext, request: Request) -> Response:  # noqa: ARG001
-    """All of them."""
+    """List all users."""
     users = [_user(context, user) for user in context.access.users()]
     return json_response(UsersAnswer(users, len(users)))
 
 
 async def post_user(context: AppContext, request: Request) -> Response:
-    """A new one."""
+    """Add a user."""
     asked = wire.read_user(await request.body())
     if asked.password is None:
         raise WrongRequest("MissingField", "password is missing; a new user needs one.", "password")
@@ -112,12 +112,12 @@ async def post_user(context: AppContext, request: Request) -> Response:
 
 
 async def get_user(context: AppContext, request: Request) -> Response:
-    """One of them; everybody sees oneself."""
+    """Return one user; users without further permissions see only themselves."""
     return json_response(_user(context, _find_user(context, request)))
 
 
 async def patch_user(context: AppContext, request: Request) -> Response:
-    """Another password, tenant or role. Of oneself everybody may change the password, nobody else the rest."""
+    """Change password, tenant or role. Users may change only their own password; the rest needs an admin."""
     user = _find_user(context, request)
     change = _read_change(await request.body())
     tenant = UNSET if change.tenant_id is UNSET else TenantId(change.tenant_id)
@@ -130,7 +130,7 @@ async def patch_user(context: AppContext, request: Request) -> Response:
     if change.system_user is not UNSET:
         await _check_account(change.system_user)
     if change.password is not UNSET:
-        if _is(request.principal, user.username):  # a stolen login must not become the user for good
+        if _is(request.principal, user.username):  # otherwise a stolen login could take over the user for good
             if change.old_password is UNSET:
                 message = "old_password is missing; to change your own password give the present one, too."
                 raise WrongRequest("MissingField", message, "old_password")
@@ -151,13 +151,13 @@ async def patch_user(context: AppContext, request: Request) -> Response:
 
 
 async def _check_account(account: str) -> None:
-    """In a thread of its own: a directory service that hangs must not hold up other changes of users."""
+    """Check the account in a separate thread: a directory service that hangs must not block other changes of users."""
     if sentence := await asyncio.to_thread(refuse_own_account, "system_user", account, os.geteuid()):
         raise WrongRequest("WrongText", sentence, "system_user")
 
 
 async def delete_user(context: AppContext, request: Request) -> Response:
-    """Away with a user and all tokens of that user."""
+    """Remove a user and all tokens of the user."""
     username = request.path_params["username"]
     await in_thread(context, context.access.remove_user, username)
     await in_thread(context, context.yard.system_users.set, username, "")
@@ -178,7 +178,7 @@ def _sees_all(principal: Principal) -> bool:
 
 
 def _is(principal: Principal, username: str) -> bool:
-    """Whoever came in as the owner of a process is not the user of the same name."""
+    """Whether the caller is this user. A caller admitted as owner of a process is not the user of the same name."""
     return principal.via is not Via.LOCAL and principal.username == username
 
 
@@ -197,7 +197,7 @@ def _user(context: AppContext, user: User) -> UserDetail:
 
 
 async def list_tokens(context: AppContext, request: Request) -> Response:
-    """One's own; an admin sees all."""
+    """List the caller's tokens; an admin sees all."""
     asked: str | None = request.query.get("username")
     if not _sees_all(request.principal):
         if asked not in {None, request.principal.username}:
@@ -208,7 +208,7 @@ async def list_tokens(context: AppContext, request: Request) -> Response:
 
 
 async def post_token(context: AppContext, request: Request) -> Response:
-    """A new one, shown this once."""
+    """Create a token; its secret is shown only in this response."""
     asked = wire.read_token(await request.body())
     username = asked.username or ("" if request.principal.via is Via.LOCAL else request.principal.username)
     if not username:
@@ -219,7 +219,7 @@ async def post_token(context: AppContext, request: Request) -> Response:
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
     if asked.password is not None and request.principal.via is not Via.LOCAL:
         await check_login(context, request, request.principal.username, asked.password)
-    elif (until := _end_of(context, request.principal)) is not None:  # it must not outlive what it is made with
+    elif (until := _end_of(context, request.principal)) is not None:  # a token must not outlive its maker's credential
         if ends_at is not None and ends_at > until:
             message = (
                 f"lifetime is longer than the login or token you come with, which ends at {instant_of(until)}. "
@@ -242,13 +242,13 @@ async def post_token(context: AppContext, request: Request) -> Response:
 
 
 def _end_of(context: AppContext, principal: Principal) -> float | None:
-    """When the login or token ends that somebody came with."""
+    """Return when the login or token of the caller expires; None if never."""
     token = None if principal.token is None else context.access.token(principal.token)
     return None if token is None else token.expires_at
 
 
 async def delete_token(context: AppContext, request: Request) -> Response:
-    """Let nobody in with it from now on."""
+    """Revoke a token."""
     token = context.access.token(request.path_params["id"])
     if token is None or not (_sees_all(request.principal) or _is(request.principal, token.username)):
         raise Refused(UnknownToken(request.path_params["id"][:64]))
@@ -272,7 +272,7 @@ def _token(token: Token) -> wire.TokenAnswer:
 
 
 async def login(context: AppContext, request: Request) -> Response:
-    """A token for a username and a password."""
+    """Return a token for a username and a password."""
     user, made, ends_at = await log_in(context, request)
     return json_response(
         wire.LoginAnswer(
@@ -287,7 +287,7 @@ async def login(context: AppContext, request: Request) -> Response:
 
 
 async def check_login(context: AppContext, request: Request, username: str, password: str) -> User:
-    """The user whose password this is; anybody else is refused, and so is everybody while too many wait."""
+    """Return the user if the password is right, otherwise refuse; refuse every login while too many are queued."""
     try:
         user = await context.yard.worker_pools.logins.run_for(
             request.client_address, context.access.check_login, username, password, request.client_address
@@ -295,14 +295,14 @@ async def check_login(context: AppContext, request: Request, username: str, pass
     except WorkerPoolFull:
         user = _TOO_MANY
     if isinstance(user, Denied):
-        if user is not _TOO_MANY:  # a flood does not fill the log
+        if user is not _TOO_MANY:  # a flood must not fill the log
             log.warning("login_failed", username=username[:64], address=request.client_address, why=user.code)
         raise NotAllowed(user)
     return user
 
 
 async def log_in(context: AppContext, request: Request) -> tuple[User, NewToken, float]:
-    """Who it is, the token, and when that runs out."""
+    """Log in, and return the user, the token and the time at which it expires."""
     asked = wire.read_login(await request.body())
     user = await check_login(context, request, asked.username, asked.password)
     lifetime_seconds = float(context.settings.auth.token_lifetime)

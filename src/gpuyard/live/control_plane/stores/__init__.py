@@ -1,1 +1,1 @@
-"""What the scheduler keeps on disk beside the journal, and how it recovers from it."""
+"""Data that the scheduler keeps on disk in addition to the journal, and recovery from it."""

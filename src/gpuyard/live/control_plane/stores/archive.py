@@ -1,18 +1,19 @@
-"""Ended tasks, out of memory and still in every list.
+"""Ended tasks on disk, which are no longer in memory but still appear in every list.
 
-    tasks     what lists filter by: narrow, so that even a filter without an index passes a million rows in a blink
-    answers   what the API says of each task, ready to send
-    counts    rows by (tenant, status, priority), changed together with them: totals without counting
-    keys      idempotency keys of submits
-    included  the last fact of the journal that is in here, written together with the rows it gave
+    tasks     the columns that lists filter by: narrow, so that a scan without an index of a million rows is fast
+    answers   the answer of the API for each task, ready to send
+    counts    rows by (tenant, status, priority), updated in the same transaction: totals without counting
+    keys      idempotency keys of submissions
+    included  the last fact of the journal that is included, written in the same transaction as its rows
 
-The archive is derived from the journal. After a crash it may lack the newest rows, never some in between: `seq` says from
-which fact on to add again. A damaged archive is set aside and begun anew; the journal is not touched by that.
+The archive is derived from the journal. After a crash it may lack the newest rows, but never rows in between: `seq` is
+the fact after which rows must be added again. A damaged archive is set aside and replaced by an empty one; the journal
+is not affected.
 
-A page is merged from one index walk for each status, newest first: each walk stops where the page is full, so a page
-costs what it shows and not what the archive holds.
+A page is merged from one index scan per status, newest first. Each scan stops when the page is full, so the cost of a
+page depends on its size and not on the size of the archive.
 
-Reading has connections of its own and never waits for a writer. All calls may come from any thread.
+Reads use their own connections and never wait for a writer. All methods may be called from any thread.
 """
 
 import sqlite3
@@ -40,13 +41,13 @@ from gpuyard.live.control_plane.stores.database import (
 _Item = TypeVar("_Item")
 _WHAT = "ended tasks"
 _HIGHEST = (1 << 63) - 1
-"""No number of SQLite's is above it."""
+"""The largest integer of SQLite."""
 _ROWS_A_STATEMENT = 64
-"""Many rows in one statement: SQLite hands the interpreter back and forth once for all of them."""
+"""Rows per statement: SQLite releases and takes the interpreter lock once per statement."""
 _LAYOUT = DatabaseLayout(
     what=_WHAT,
     version=1,
-    durable=True,  # a snapshot may cover what only the archive still has
+    durable=True,  # a snapshot may cover tasks that only the archive still holds
     exclusive=False,
     tables="""
         CREATE TABLE tasks (
@@ -86,7 +87,7 @@ _LAYOUT = DatabaseLayout(
 
 
 class ArchiveRow(Value, frozen=True):
-    """An ended task: what lists filter by, and the answer the API gives."""
+    """An ended task: the columns that lists filter by, and the answer of the API."""
 
     id: TaskId
     tenant: TenantId
@@ -102,7 +103,7 @@ class ArchiveRow(Value, frozen=True):
 
 
 class Filters(Value, frozen=True):
-    """What a list is to hold; whatever is not given is not asked for."""
+    """The filters of a list; a filter that is not given matches everything."""
 
     statuses: tuple[TaskStatus, ...] = ()
     tenant: TenantId | None = None
@@ -111,14 +112,14 @@ class Filters(Value, frozen=True):
     project: str | None = None
     name: str | None = None
     since: float | None = None
-    """Created at this instant or later."""
+    """Created at this time or later."""
 
 
 EVERYTHING = Filters()
 
 
 class SubmitKey(Value, frozen=True):
-    """An idempotency key: which body it came with, and which tasks that gave."""
+    """An idempotency key with the digest of its request body and the resulting tasks."""
 
     tenant: TenantId
     key: str
@@ -128,7 +129,7 @@ class SubmitKey(Value, frozen=True):
 
 
 def newest_ended(path: Path, count: int) -> list[tuple[float, bytes]]:
-    """So many tasks that ended last, of an archive that somebody else may be using: it is only read."""
+    """Return the last `count` ended tasks of an archive, opened read-only: another process may be using it."""
     with (
         as_store_errors(path, _WHAT),
         closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database,
@@ -145,7 +146,7 @@ def _newest(database: sqlite3.Connection, count: int) -> list[tuple[float, bytes
 
 
 class Archive:
-    """The ended tasks of a yard. Made by `open`."""
+    """The ended tasks of a cluster. Create it with `open`."""
 
     def __init__(self, path: Path, writer: sqlite3.Connection, note: str | None) -> None:
         self._path = path
@@ -153,13 +154,13 @@ class Archive:
         self._writing = Lock()
         self._idle_readers: list[sqlite3.Connection] = []
         self.note = note
-        """What was noticed when it was opened and is not as it should be: a sentence for the log."""
+        """A problem found when it was opened, as a message for the log; None if there was none."""
         self.seq = self._read_seq()
-        """The last fact of the journal that is in here; what came later has to be added again."""
+        """The last fact of the journal that is included; later ones have to be added again."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the archive, or begin one. A damaged one is set aside (see `note`), and an empty one begun in its place."""
+        """Open the archive, or create it. A damaged one is set aside (see `note`) and replaced by an empty one."""
         try:
             return cls._open(path, None)
         except StoreDamaged as damage:
@@ -175,7 +176,7 @@ class Archive:
             raise
 
     def start_over(self, damage: StoreDamaged) -> str:
-        """Set a file aside that turned out damaged while in use, begin an empty one, and say so in a sentence."""
+        """Set aside a file that proved damaged during use, create an empty one, and return a message about it."""
         with self._writing:
             self._drop_connections()
             sentence = _set_aside(self._path, damage)
@@ -184,14 +185,14 @@ class Archive:
             return sentence
 
     def close(self) -> None:
-        """Leave one plain file."""
+        """Close all connections, leaving a single file without a write-ahead log."""
         with self._writing:
             self._drop_connections()
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     def add(self, rows: Sequence[ArchiveRow], seq: int) -> None:
-        """Add tasks that ended, up to this fact of the journal. A task that is here already stays as it is."""
+        """Add ended tasks, up to this fact of the journal. A task that is already present is not changed."""
         by_id = {row.id: row for row in rows}
         with self._write() as database:
             for (known,) in database.execute(
@@ -209,7 +210,7 @@ class Archive:
         self.seq = seq
 
     def get(self, task: TaskId) -> bytes | None:
-        """The answer for one task."""
+        """Return the answer of a task, or None."""
         if not 0 <= task <= _HIGHEST:
             return None
         with self._read() as database:
@@ -217,12 +218,12 @@ class Archive:
         return found[0] if found else None
 
     def newest(self, count: int) -> list[tuple[float, bytes]]:
-        """So many tasks at the most that ended last, in the order in which they ended: when, and the answer."""
+        """Return up to `count` tasks that ended last, in the order of their ends: time and answer."""
         with self._read() as database:
             return _newest(database, count)
 
     def statuses(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskStatus]:
-        """How these ended; those that are not here are left out."""
+        """Return the statuses of these tasks; tasks that are not archived are left out."""
         with self._read() as database:
             found = database.execute(
                 "SELECT id, status FROM tasks WHERE id IN (SELECT value FROM json_each(?))",
@@ -231,13 +232,13 @@ class Archive:
         return {TaskId(task): TaskStatus(status) for task, status in found}
 
     def page(self, filters: Filters, before: TaskId | None, limit: int) -> list[tuple[TaskId, bytes]]:
-        """At most so many tasks, newest first, all of them older than `before`."""
+        """Return up to `limit` tasks older than `before`, newest first."""
         walks, values = [], []
         with self._read() as database:
             oldest = _oldest(database, filters.since)
             for statuses in _walks(filters):
                 conditions, asked = _conditions(filters, statuses)
-                if oldest is not None:  # the walk ends there, instead of at the oldest row of all
+                if oldest is not None:  # the scan ends there instead of at the oldest row
                     conditions.append("id >= ?")
                     asked.append(oldest)
                 if before is not None:
@@ -249,12 +250,12 @@ class Archive:
                 return []
             found = " UNION ALL ".join(walks) + " ORDER BY id DESC LIMIT ?"
             return database.execute(
-                f"SELECT id, answer FROM ({found}) JOIN answers USING (id) ORDER BY id DESC",  # noqa: S608 - our own words
+                f"SELECT id, answer FROM ({found}) JOIN answers USING (id) ORDER BY id DESC",  # noqa: S608 - constants
                 [*values, limit],
             ).fetchall()
 
     def count(self, filters: Filters = EVERYTHING) -> int:
-        """How many tasks a list would hold on all its pages."""
+        """Count the tasks of a list over all its pages."""
         statuses = _asked_statuses(filters)
         if not statuses:
             return 0
@@ -266,10 +267,10 @@ class Archive:
         return int(count)
 
     def retain(self, finished_since: float, step: int = 500) -> int:
-        """Remove tasks that ended before that instant, the longest ended first, one step of them.
+        """Remove up to `step` tasks that ended before that time, the longest ended first.
 
-        Says how many it removed; nothing is left to do when that is less than `step`. The file does not shrink, its
-        room is used again.
+        Returns the number removed; less than `step` means that nothing is left to remove. The file does not shrink, but
+        its space is reused.
         """
         with self._write() as database:
             return database.execute(
@@ -281,7 +282,7 @@ class Archive:
     # --- idempotency keys ---------------------------------------------------------------------------------------------
 
     def remember(self, keys: Sequence[SubmitKey]) -> None:
-        """Remember what these keys gave. A key that is here already stays as it is."""
+        """Store the results of these keys. A key that is already present is not changed."""
         with self._write() as database:
             database.executemany(
                 "INSERT OR IGNORE INTO keys VALUES (?, ?, ?, ?, ?)",
@@ -289,7 +290,7 @@ class Archive:
             )
 
     def lookup(self, tenant: TenantId, key: str) -> SubmitKey | None:
-        """What a key gave."""
+        """Return the result of a key, or None."""
         with self._read() as database:
             found = database.execute(
                 "SELECT body_hash, tasks, at FROM keys WHERE tenant = ? AND key = ?", (tenant, key)
@@ -300,12 +301,12 @@ class Archive:
         return SubmitKey(tenant, key, body_hash, msgspec.json.decode(tasks, type=tuple[TaskId, ...]), at)
 
     def all_keys(self) -> Iterator[tuple[TenantId, str]]:
-        """All keys, with their tenants."""
+        """Yield all keys with their tenants."""
         with self._read() as database:
             yield from database.execute("SELECT tenant, key FROM keys")
 
     def forget_keys(self, before: float, step: int = 500) -> int:
-        """Forget keys from before that instant, one step of them; says how many."""
+        """Delete up to `step` keys from before that time; return their number."""
         with self._write() as database:
             return database.execute(
                 "DELETE FROM keys WHERE (tenant, key) IN (SELECT tenant, key FROM keys WHERE at < ? LIMIT ?)",
@@ -350,7 +351,7 @@ class Archive:
 
 def _open_writer(path: Path) -> sqlite3.Connection:
     writer = open_database(path, _LAYOUT)
-    # The indexes are written all over: the more changes meet in one page before it goes to disk, the less there is to write.
+    # Index writes are scattered: the more changes collect in a page before it is written, the less is written in total.
     writer.execute("PRAGMA cache_size = -16000")  # KiB
     writer.execute("PRAGMA wal_autocheckpoint = 4000")  # pages, 16 MB
     return writer
@@ -368,7 +369,7 @@ def _set_aside(path: Path, damage: StoreDamaged) -> str:
     return f"The archive of ended tasks was damaged and begun anew; the old file is {aside.name}. ({damage})"
 
 
-# --- the words of SQL -------------------------------------------------------------------------------------------------
+# --- SQL --------------------------------------------------------------------------------------------------------------
 
 
 def _asked_statuses(filters: Filters) -> list[TaskStatus]:
@@ -384,7 +385,7 @@ def _conditions(filters: Filters, statuses: Collection[TaskStatus]) -> tuple[lis
             conditions.append(f"{column} = ?")
             values.append(_bounded(value) if isinstance(value, int) else value)
             if column in _PARTIAL and value:
-                conditions.append(f"{column} != ''")  # says that the partial index may be used
+                conditions.append(f"{column} != ''")  # lets SQLite use the partial index
     if filters.since is not None:
         conditions.append("created_at >= ?")
         values.append(filters.since)
@@ -395,7 +396,7 @@ def _conditions(filters: Filters, statuses: Collection[TaskStatus]) -> tuple[lis
 
 
 def _bounded(number: int) -> int:
-    """A number that SQLite can take; no row has one outside."""
+    """Clamp a number to the range of SQLite; no row has a number outside it."""
     return max(-1, min(number, _HIGHEST))
 
 
@@ -404,11 +405,11 @@ def _where(conditions: Sequence[str]) -> str:
 
 
 _PARTIAL = ("name", "project", "user")
-"""From the one that usually says most to the one that says least. Rows without one are not in its index."""
+"""From usually most to least selective. Rows with an empty value are not in its index."""
 
 
 _BY_AGE = "NOT INDEXED"
-"""In the order of the primary key, which is the order of submission."""
+"""Scan in the order of the primary key, which is the order of submission."""
 
 
 def _narrowest(filters: Filters) -> str | None:
@@ -416,14 +417,14 @@ def _narrowest(filters: Filters) -> str | None:
 
 
 def _walks(filters: Filters) -> list[tuple[TaskStatus, ...]]:
-    """The statuses of each walk: one a walk where an index is walked, since within it rows are in order of age."""
+    """Return the statuses of each scan: one each for an index, in which only rows of one status are ordered by age."""
     if _index_for_page(filters) == _BY_AGE:
         return [()]
     return [(status,) for status in _asked_statuses(filters)]
 
 
 def _oldest(database: sqlite3.Connection, since: float | None) -> int | None:
-    """The lowest number among the tasks created since then; one that no task has where there is none."""
+    """Return the lowest number of the tasks created since then; a number beyond all tasks if there is none."""
     if since is None:
         return None
     query = "SELECT coalesce(min(id), 1 << 62) FROM tasks INDEXED BY by_created WHERE created_at >= ?"

@@ -1,13 +1,13 @@
-"""Small SQLite files beside the journal: made whole or not at all, readable by their owner only, with errors that say what to do.
+"""Small SQLite files next to the journal: created atomically, readable by their owner only, with actionable errors.
 
     GpuyardError
-    └── StoreError            caller or outside: the file can not be used; the sentence says why
-        ├── StoreDamaged      outside: the disk or somebody changed it; trying again does not help
+    └── StoreError            caller or environment: the file cannot be used; the message says why
+        ├── StoreDamaged      environment: the file was damaged or changed; retrying does not help
         ├── StoreFromFuture   caller: a newer gpuyard wrote it; use that version
-        ├── StoreLocked       caller: another process uses it; stop that one
-        └── StoreFull         outside: no space left, nothing was written; free some and try again
+        ├── StoreLocked       caller: another process uses it; stop that process
+        └── StoreFull         environment: no space left, nothing was written; free some and retry
 
-A file is made under another name and renamed when it is whole, so a file that is there and says nothing is damaged, not new.
+A file is created under another name and renamed when it is complete, so an existing empty file is damaged, not new.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ from gpuyard.core.domain.values import Value
 from gpuyard.system.files import no_space_left, replacing
 
 _OURS = 0x47594152
-"""SQLite's application id: "GYAR", so that another program's database is not taken for ours."""
+"""SQLite's application id, "GYAR": the database of another program is not mistaken for ours."""
 
 
 class StoreError(GpuyardError):
@@ -45,23 +45,23 @@ class StoreFull(StoreError):
 
 
 class DatabaseLayout(Value, frozen=True):
-    """What a file holds and how it is kept."""
+    """The contents of a file and how it is stored."""
 
     what: str
-    """In words, for sentences: "users and tokens"."""
+    """Name of the contents for messages: "users and tokens"."""
     version: int
-    """Of the tables; a file of a higher version is not touched."""
+    """Version of the tables; a file with a higher version is not touched."""
     tables: str
     durable: bool
-    """A commit survives a power loss. Otherwise only a killed process: for what can be made again."""
+    """A commit survives a power loss; otherwise only a killed process, for data that can be derived again."""
     exclusive: bool
-    """Nobody else may open it meanwhile, because what it holds is also kept in memory. Such a file is small: it is checked whole."""
+    """No other process may open it, because memory holds its contents too. It is small, so it is checked completely."""
     upgrades: tuple[str, ...] = ()
-    """Scripts that bring a file of version 1, 2 and so on to the next version."""
+    """Scripts that upgrade a file from version 1, 2 and so on to the next version."""
 
 
 def open_database(path: Path, layout: DatabaseLayout) -> sqlite3.Connection:
-    """Open a file, or make it where there is none."""
+    """Open a file, or create it if there is none."""
     with as_store_errors(path, layout.what):
         if not path.exists():
             _make(path, layout)
@@ -77,7 +77,7 @@ def open_database(path: Path, layout: DatabaseLayout) -> sqlite3.Connection:
             database.execute("PRAGMA journal_mode = WAL")
             database.execute(f"PRAGMA synchronous = {'FULL' if layout.durable else 'NORMAL'}")
             database.execute("PRAGMA foreign_keys = ON")
-            database.execute("BEGIN IMMEDIATE")  # shows now whether it can be written
+            database.execute("BEGIN IMMEDIATE")  # fails now if it cannot be written
             database.execute("ROLLBACK")
         except BaseException:
             database.close()
@@ -86,7 +86,7 @@ def open_database(path: Path, layout: DatabaseLayout) -> sqlite3.Connection:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """One more connection to a file that is there. Whoever uses it from several threads takes turns."""
+    """Open another connection to an existing file. Threads that share it must take turns."""
     return sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, check_same_thread=False, timeout=2.0
     )
@@ -94,7 +94,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing."""
+    """Commit the statements of the block, or roll all of them back."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -107,7 +107,7 @@ def transaction(database: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def as_store_errors(path: Path, what: str) -> Iterator[None]:
-    """Turn what SQLite and the file system say into sentences."""
+    """Convert errors of SQLite and the file system to `StoreError` with a message."""
     try:
         yield
     except sqlite3.Error as error:
@@ -159,7 +159,7 @@ def _check_header(database: sqlite3.Connection, path: Path, layout: DatabaseLayo
 
 
 def _upgrade(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -> None:
-    """Bring an older file to the present version, one step at a time, each of them whole or not at all."""
+    """Upgrade an older file to the current version, one step at a time, each in one transaction."""
     (version,) = database.execute("PRAGMA user_version").fetchone()
     for number in range(version, layout.version):
         if number > len(layout.upgrades) or number < 1:

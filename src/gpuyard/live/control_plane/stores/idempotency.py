@@ -1,13 +1,13 @@
-"""Requests with an Idempotency-Key: one that is sent again gets the tasks it got the first time.
+"""Idempotency keys: a repeated request gets the tasks of the first one.
 
-    under way         the second asker waits for the same answer as the first
-    accepted          the facts name key and digest; they are kept here until the archive has them
+    in progress       the repeated request waits for the answer of the first
+    accepted          the facts hold key and digest; they are kept here until the archive holds them
     in the archive    for a day
 
-Nearly every key is a new one. A filter in memory says so without a search in the archive, which would take a thread.
+Nearly every key is new. A filter in memory detects this without a search in the archive, which would need a thread.
 
-What is compared is a digest of the body. It is made with a secret of the yard, so that what the journal says of a
-request tells nothing of the secrets in it.
+Bodies are compared by a digest made with a secret of the cluster, so that the journal reveals nothing about the secrets
+in a request.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Accepted:
 
 
 def keys_of(accepted: Mapping[RequestKey, _Accepted]) -> list[SubmitKey]:
-    """As the archive keeps them."""
+    """Convert accepted requests to rows of the archive."""
     return [
         SubmitKey(tenant, key, bytes.fromhex(each.digest), tuple(each.tasks), each.at)
         for (tenant, key), each in accepted.items()
@@ -56,9 +56,9 @@ def _used_before(name: RequestKey) -> WrongRequest:
 
 
 class KeyFilter:
-    """Which keys the archive may have: a Bloom filter, so one that it does not know is certainly not there.
+    """The keys that the archive may hold: a Bloom filter, so a key that it does not know is certainly not there.
 
-    With half a million keys it errs for 2 in 1,000 new ones, with two million for 1 in 7: those are searched for.
+    False positives, which cost a search, are 2 in 1,000 new keys with half a million keys, and 1 in 7 with two million.
     """
 
     SIZE = 1 << 20
@@ -67,7 +67,7 @@ class KeyFilter:
         self._bits = bytearray(self.SIZE)
 
     def add(self, name: RequestKey) -> None:
-        """The archive has it."""
+        """Add a key of the archive."""
         for place in self._places(name):
             self._bits[place >> 3] |= 1 << (place & 7)
 
@@ -75,7 +75,7 @@ class KeyFilter:
         return all(self._bits[place >> 3] & 1 << (place & 7) for place in self._places(name))
 
     def update(self, other: "KeyFilter") -> None:
-        """Add all that another one knows."""
+        """Add all keys of another filter."""
         both = int.from_bytes(self._bits, "big") | int.from_bytes(other._bits, "big")
         self._bits = bytearray(both.to_bytes(self.SIZE, "big"))
 
@@ -85,7 +85,7 @@ class KeyFilter:
 
 
 class IdempotentRequests:
-    """Those that can be sent again."""
+    """Requests with an idempotency key."""
 
     def __init__(self, archive: Archive, secret: bytes) -> None:
         self._archive, self._secret = archive, secret
@@ -95,10 +95,10 @@ class IdempotentRequests:
         self._accepted: dict[RequestKey, _Accepted] = {}
         self._filter = KeyFilter()
         self._filter_is_whole = False
-        """It knows also what was in the archive before."""
+        """Whether the filter holds all keys that were in the archive at the start."""
 
     async def fill_filter(self) -> None:
-        """Learn which keys the archive has; until then, or if it can not be read, it is searched for every key."""
+        """Load the archive's keys. Until then, or if it cannot be read, the archive is searched for every key."""
         try:
             self._filter.update(await asyncio.to_thread(self._read_keys))
         except StoreError as error:
@@ -113,17 +113,17 @@ class IdempotentRequests:
         return read
 
     def digest(self, body: bytes) -> str:
-        """What a body is recognised by."""
+        """Return the digest that identifies a body."""
         return hmac.digest(self._secret, body, "sha256").hex()
 
     async def known(self, name: RequestKey, digest: str, answer: SubmitResult) -> SubmitResult | None:
-        """What the first of these requests gets or got; none: this is the first, and others wait for its `answer`."""
+        """Return the answer of the first request with this key. None: this is the first; others wait for `answer`."""
         before = self._open.get(name)
         if before is not None:
             if before[0] != digest:
                 raise _used_before(name)
             return before[1]
-        self._open[name] = (digest, answer)  # before the search: the same request may come again meanwhile
+        self._open[name] = (digest, answer)  # before the search: the request may be repeated meanwhile
         if self._filter_is_whole and name not in self._filter:
             return None
         kept = await self._search(name)
@@ -136,7 +136,7 @@ class IdempotentRequests:
         return answer
 
     async def _search(self, name: RequestKey) -> SubmitKey | None:
-        """Look into the archive, in a thread, for all requests that came together; a damaged archive knows none."""
+        """Search the archive in a thread, together with concurrent requests; a damaged archive holds no keys."""
         found: asyncio.Future[SubmitKey | None] = asyncio.get_running_loop().create_future()
         self._sought[name] = found
         if self._searching is None:
@@ -162,15 +162,15 @@ class IdempotentRequests:
             return {}
 
     def is_first(self, name: RequestKey, answer: SubmitResult) -> bool:
-        """Whether others wait for this answer."""
+        """Whether this is the answer that other requests wait for."""
         return name in self._open and self._open[name][1] is answer
 
     def fail(self, name: RequestKey) -> None:
-        """It came to nothing, and may be sent again as a new one."""
+        """Forget a failed request, which may be sent again as a new one."""
         self._open.pop(name, None)
 
     def note(self, event: fact.TaskSubmitted, at: float) -> None:
-        """One of its tasks was accepted."""
+        """Note that a task of the request was accepted."""
         name = (event.spec.tenant, event.key)
         before = self._accepted.get(name)
         if before is None:
@@ -179,16 +179,16 @@ class IdempotentRequests:
             before.tasks.append(event.task)
 
     def take_accepted(self) -> dict[RequestKey, "_Accepted"]:
-        """Those that the archive has not got; it gets them now."""
+        """Return the accepted requests that the archive does not hold, to be archived now."""
         accepted, self._accepted = self._accepted, {}
         return accepted
 
     def put_back(self, accepted: dict[RequestKey, "_Accepted"]) -> None:
-        """The archive did not get them after all."""
+        """Keep these requests after all, because archiving them failed."""
         self._accepted = {**accepted, **self._accepted}
 
     def archived(self, accepted: dict[RequestKey, "_Accepted"]) -> None:
-        """The archive has them."""
+        """Forget requests that the archive now holds."""
         for name in accepted:
             self._filter.add(name)
             self._open.pop(name, None)

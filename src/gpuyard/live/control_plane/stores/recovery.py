@@ -1,4 +1,4 @@
-"""How a scheduler comes back: the newest snapshot, and the facts since."""
+"""Recover a scheduler: load the newest snapshot and apply the facts since."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 def open_journal(folder: Path) -> SqliteJournal:
-    """The journal of a data folder; what was noticed about it goes to the log."""
+    """Open the journal of a data folder; problems that were found are logged."""
     journal = SqliteJournal.open(folder)
     if journal.cut is not None:
         log.warning("journal_tail_cut", message=str(journal.cut))
@@ -33,7 +33,7 @@ def open_journal(folder: Path) -> SqliteJournal:
 
 
 def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
-    """Engine and views as they were at the last committed fact. The views' ended tasks go to the archive from there."""
+    """Return engine and views as of the last committed fact. Ended tasks in the views must then be archived."""
     state, views, after = _from_snapshots(journal)
     for record in journal.read(after):
         apply(state, record.fact, record.at)
@@ -42,7 +42,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
 
 
 def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
-    """State and views as a snapshot has them, and the number of its last fact; empty ones without a snapshot."""
+    """Return the state and views of a snapshot and the number of its last fact; empty ones without a snapshot."""
     state, views, after = State(), Views(), 0
     if snapshot is not None:
         state = engine_snapshot.load(snapshot.state["engine"])
@@ -52,16 +52,16 @@ def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
 
 
 def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
-    """What the newest snapshot says that can be loaded, and the fact it goes up to.
+    """Load the newest snapshot that can be loaded; return its state, views and last fact.
 
-    One that is whole and can not be loaded, because of a bug or because another version wrote it, is followed by the
-    older one, and that by all facts, if they are there.
+    If an intact snapshot cannot be loaded, because of a bug or because another version wrote it, the older one is used,
+    then all facts if they are still there.
     """
     failed: Exception | None = None
     for snapshot in journal.usable_snapshots():
         try:
             return restored(snapshot)
-        except Exception as error:  # whatever it is, the next one may do
+        except Exception as error:  # whatever the cause, an older snapshot may load
             log.error("snapshot_not_loaded", seq=snapshot.position.seq, exc_info=error)
             failed = failed or error
     try:
@@ -74,7 +74,7 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
 
 
 def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) -> None:
-    """Give a new yard its name."""
+    """Give a new cluster its name."""
     if engine.state.yard:
         return
     facts = engine.handle(FoundYard(uuid4().hex[:12]), now)
@@ -86,10 +86,10 @@ def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) ->
 
 
 def take_snapshot(journal: Journal, engine: Engine, views: Views) -> Snapshot:
-    """What is so now, for a snapshot. Engine, journal and views must agree."""
+    """Return a snapshot of the current state. Engine, journal and views must be at the same fact."""
     return Snapshot(journal.head, snapshot_content(engine.state, views))
 
 
 def snapshot_content(state: State, views: Views) -> dict[str, Any]:
-    """What a snapshot holds."""
+    """Return the contents of a snapshot."""
     return {"engine": engine_snapshot.dump(state), "tasks": views.dump()}

@@ -1,9 +1,9 @@
-"""Values that only a task may know, from its submission to its end: outside journal, snapshots, answers and logs.
+"""Secrets of tasks, from submission to end: kept out of journal, snapshots, answers and logs.
 
-`put` is durable when it returns, so it comes before the submit is answered; `drop` comes when the task has ended, and
-what is left of tasks that nobody knows (a submit that was never committed, an end that was not dropped) goes with
-`sweep` at the next start. What is dropped is overwritten in the file; in the write-ahead log it stays until that is
-written anew, at the latest at the next start or stop.
+`put` is durable when it returns, so it comes before the answer to the submission; `drop` comes when the task has ended.
+Secrets of unknown tasks (a submission that was never committed, an end that was not dropped) are deleted by `sweep` at
+the next start. Deleted values are overwritten in the file; in the write-ahead log they remain until it is rewritten, at
+the latest at the next start or stop.
 """
 
 import sqlite3
@@ -29,18 +29,18 @@ _LAYOUT = DatabaseLayout(
 
 
 class SecretStore:
-    """The secrets of the tasks that have not ended. Made by `open`. May be called from any thread."""
+    """The secrets of tasks that have not ended. Create it with `open`. May be called from any thread."""
 
     def __init__(self, path: Path, database: sqlite3.Connection) -> None:
         self._path = path
         self._database = database
         self._turn = Lock()
         self._tasks: set[TaskId] = {TaskId(task) for (task,) in database.execute("SELECT task FROM secrets")}
-        """Which tasks have any: most have none, and are not asked for on disk."""
+        """Tasks that have secrets. Most have none and need no read from disk."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the file, or begin one."""
+        """Open the file, or create it."""
         database = open_database(path, _LAYOUT)
         try:
             with as_store_errors(path, _WHAT):
@@ -51,11 +51,11 @@ class SecretStore:
             raise
 
     def close(self) -> None:
-        """Leave one plain file."""
+        """Close it, leaving a single file without a write-ahead log."""
         self._database.close()
 
     def put(self, by_task: Mapping[TaskId, Mapping[str, str]]) -> None:
-        """Keep the values of each task, all with one write to disk."""
+        """Store the values of each task, all with one write to disk."""
         rows = [(task, msgspec.json.encode(dict(values))) for task, values in by_task.items() if values]
         if not rows:
             return
@@ -64,7 +64,7 @@ class SecretStore:
         self._tasks.update(task for task, _ in rows)
 
     def get(self, task: TaskId) -> dict[str, str]:
-        """The values of a task, by name."""
+        """Return the values of a task, by name."""
         if task not in self._tasks:
             return {}
         with self._turn, as_store_errors(self._path, _WHAT):
@@ -72,7 +72,7 @@ class SecretStore:
         return msgspec.json.decode(found[0], type=dict[str, str]) if found else {}
 
     def drop(self, tasks: Iterable[TaskId]) -> None:
-        """Forget the values of tasks that have ended. Costs nothing for those that had none."""
+        """Delete the values of ended tasks. Costs nothing for tasks without secrets."""
         ended = self._tasks.intersection(tasks)
         if not ended:
             return
@@ -81,7 +81,7 @@ class SecretStore:
         self._tasks.difference_update(ended)
 
     def sweep(self, open_tasks: Collection[TaskId]) -> int:
-        """At start: forget the values of all tasks but these; says of how many."""
+        """At start, delete the values of all tasks except these; return the number of tasks affected."""
         left_over = self._tasks.difference(open_tasks)
         self.drop(left_over)
         with self._turn, as_store_errors(self._path, _WHAT):

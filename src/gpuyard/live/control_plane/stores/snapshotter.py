@@ -1,10 +1,10 @@
-"""Writes a snapshot of a large yard, in a process of its own.
+"""Write a snapshot of a large cluster, in a separate process.
 
     python -m gpuyard.live.control_plane.stores.snapshotter JOURNAL SEQ HASH ARCHIVED FOLDER
 
-It does what a restart does: it loads the newest snapshot, folds the committed facts up to SEQ, and writes the result
-into FOLDER. The scheduler puts the file into its place. The scheduler itself spends no time on it, however many tasks
-wait, and what is written is by construction what a restart would read.
+It does the same as a restart: it loads the newest snapshot, applies the committed facts up to SEQ, and writes the
+result to FOLDER. The scheduler then moves the file into place. The scheduler itself spends no time on it, however many
+tasks wait, and the snapshot is by construction what a restart would recover.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.live.control_plane.stores.recovery import restored, snapshot_content
 
 NICE = 10
-"""It gives way to everything else: there is no hurry."""
+"""Low priority, because a snapshot is not urgent."""
 PATIENCE_SECONDS = 600.0
 
 
 async def write_in_process(journal: Path, position: Position, archived: int, folder: Path) -> None:
-    """Have a process write the snapshot at this position into a folder. `archived`: as in `write`."""
+    """Have a process write the snapshot at this position to a folder. `archived`: as in `write`."""
     command = (
         sys.executable,
         "-m",
@@ -39,7 +39,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
         str(archived),
         str(folder),
     )
-    process = subprocess.Popen(  # noqa: S603 - this very module
+    process = subprocess.Popen(  # noqa: S603 - runs this module
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
@@ -54,7 +54,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
 
 
 def write(journal: Path, position: Position, archived: int, folder: Path) -> None:
-    """Write the snapshot at this position. The archive has every task that ended by a fact up to `archived`."""
+    """Write the snapshot at this position. The archive holds every task that ended by a fact up to `archived`."""
     found = (each for each in readable_snapshots(journal, notes=[]) if each.position.seq <= position.seq)
     newest = next(found, None)
     state, views, after = restored(newest)
@@ -72,7 +72,7 @@ def write(journal: Path, position: Position, archived: int, folder: Path) -> Non
 
 
 def main() -> None:
-    """As the scheduler starts it."""
+    """Run as the process that the scheduler starts."""
     journal, seq, digest, archived, folder = sys.argv[1:]
     os.nice(NICE)
     write(Path(journal), Position(int(seq), digest), int(archived), Path(folder))

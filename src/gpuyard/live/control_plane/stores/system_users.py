@@ -1,4 +1,4 @@
-"""Which system account the tasks of a user run as: a small file beside the users, read once and replaced as a whole."""
+"""The system accounts of users' tasks: a small file next to the users, read once and replaced as a whole."""
 
 import pwd
 from pathlib import Path
@@ -10,14 +10,14 @@ from gpuyard.system.files import replace_file
 
 
 def refuse_own_account(setting: str, account: str, uid: int) -> str:
-    """Why tasks must not run as this account, if it is the one under whose uid the scheduler runs; empty: it is not.
+    """Return why tasks must not run as this account, if the scheduler runs under its uid; empty otherwise.
 
-    A node can still map tasks to it in its own file: there executor.shared_user is the consent.
+    A node can still map tasks to it in its own file: there, executor.shared_user is the consent.
     """
     try:
         if not account or pwd.getpwnam(account).pw_uid != uid:
             return ""
-    except KeyError:  # an account of the nodes only
+    except KeyError:  # the account exists on nodes only
         return ""
     return (
         f"{setting} is {account}, the system user who runs the scheduler: on this machine such a task could read the "
@@ -27,7 +27,7 @@ def refuse_own_account(setting: str, account: str, uid: int) -> str:
 
 
 class SystemUsers:
-    """System accounts by user name. Without a path nothing is kept."""
+    """System accounts by username. Without a path nothing is stored."""
 
     def __init__(self, path: Path | None = None, known: dict[str, str] | None = None) -> None:
         self._path = path
@@ -42,7 +42,7 @@ class SystemUsers:
             return cls(path)
 
     def of(self, username: str) -> str:
-        """The account of a user; empty: none."""
+        """Return the account of a user; empty: none."""
         return self._known.get(username, "")
 
     def set(self, username: str, account: str) -> None:

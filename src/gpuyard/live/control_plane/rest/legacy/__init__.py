@@ -1,1 +1,1 @@
-"""The legacy API below /api, for clients of an older single-machine GPU scheduler: the same tasks in that API's words."""
+"""The legacy API below /api, for clients of an older single-machine GPU scheduler: the same tasks with its names."""

@@ -13,7 +13,7 @@ def is_legacy(path: str) -> bool:
 
 
 def legacy_error(response: Response) -> Response:
-    """Rewrite an error response: the message becomes `error`; code and field stand beside it."""
+    """Rewrite an error response: the message becomes `error`; code and field are added next to it."""
     told = msgspec.json.decode(response.body, type=ErrorAnswer).error
     response.body = encode(LegacyError(told.message, told.code, told.field))
     response.headers["content-length"] = str(len(response.body))

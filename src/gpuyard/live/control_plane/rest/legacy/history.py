@@ -1,7 +1,7 @@
-"""What the monitor saw: samples of the whole yard, kept for a while, in memory, as many as fit into a fixed room.
+"""The history of the monitor: samples of the whole cluster, kept in memory for a while, within a fixed size.
 
-A sample of a large yard takes more room than one of a small yard, so there are fewer of them: the room is counted in
-GPUs, not in samples. It is forgotten at a restart.
+A sample of a large cluster takes more memory than one of a small cluster. The size is therefore limited in GPUs, not in
+samples, and a large cluster keeps fewer samples. The history is lost at a restart.
 """
 
 from collections import deque
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from gpuyard.live.control_plane.rest.legacy.messages import SystemMetrics
 
 MOST_SAMPLES = 86_400
-"""A day, one every second."""
+"""One day at one sample per second."""
 KEEP_SECONDS = 86_400.0
 MOST_GPU_SAMPLES = 50_000
 """About 20 MB."""
 
 
 class History:
-    """A ring of samples, the oldest first."""
+    """A ring buffer of samples, oldest first."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class History:
         self._most_gpu_samples = most_gpu_samples
 
     def add(self, sample: SystemMetrics, at: float) -> None:
-        """One more, taken at this second of any steady clock; the oldest make room."""
+        """Add a sample taken at `at` seconds of any monotonic clock; drop the oldest ones if there is no room."""
         self._samples.append((at, sample))
         self._gpu_samples += len(sample.device_metrics)
         while len(self._samples) > 1 and (
@@ -43,6 +43,6 @@ class History:
             self._gpu_samples -= len(self._samples.popleft()[1].device_metrics)
 
     def newest(self, limit: int) -> Iterator[SystemMetrics]:
-        """At most so many, in the order of time."""
+        """Return the newest samples, at most `limit`, in chronological order."""
         first = max(0, len(self._samples) - limit)
         return (sample for _, sample in list(self._samples)[first:])

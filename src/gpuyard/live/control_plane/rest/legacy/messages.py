@@ -1,12 +1,12 @@
-"""Requests and answers of the legacy API: the same tasks in its words, shapes and numbers, so that its clients work unchanged.
+"""Requests and answers of the legacy API, with its names, shapes and units, so that its clients work unchanged.
 
-Its clients decode strictly: seconds, percentages and degrees are whole numbers, lists are plain lists, an error is a text.
-Further fields are allowed beside its own. A task that timed out has failed there, and a suspended task is pending.
+Its clients decode strictly: seconds, percentages and degrees are whole numbers, lists are plain lists, an error is a
+text. Additional fields are allowed. A task that timed out counts as failed there, and a suspended task as pending.
 
-A legacy task has no command: it is a lease, GPUs held until it is cancelled or times out. `command` is accepted beside
-the legacy fields. `memory_mb` is GPU memory, needed on each GPU. The legacy API knows one machine and numbers its devices
-from 0; gpuyard numbers all GPUs, node after node in the order of node names, which is the same on one machine
-(`device_numbers`).
+A legacy task has no command: it is a lease, GPUs held until it is cancelled or times out. `command` is accepted in
+addition to the legacy fields. `memory_mb` is GPU memory, needed on each GPU. The legacy API knows one machine and
+numbers its devices from 0; gpuyard numbers all GPUs, node after node in the order of node names, which is the same on
+one machine (`device_numbers`).
 """
 
 from collections.abc import Iterable
@@ -47,10 +47,10 @@ STATUS_WORDS: dict[TaskStatus, LegacyStatus] = {
     TaskStatus.TIMEOUT: "failed",
     TaskStatus.CANCELLED: "cancelled",
 }
-"""The legacy word for each status."""
+"""The legacy name of each status."""
 
 ROLE_WORDS = {"member": "user", "viewer": "guest"}
-"""The legacy word for a role, where it has another one."""
+"""The legacy names of roles that have a different name."""
 PERMISSIONS: dict[str, tuple[str, ...]] = {
     "admin": (
         "view_tasks",
@@ -76,7 +76,7 @@ PERMISSIONS: dict[str, tuple[str, ...]] = {
     "member": ("view_tasks", "create_tasks", "cancel_tasks", "view_statistics"),
     "viewer": ("view_tasks", "view_statistics"),
 }
-"""What each role may do, in the legacy API's words."""
+"""The permissions of each role, with legacy names."""
 
 
 class LegacyTask(Struct, frozen=True, kw_only=True):
@@ -228,7 +228,7 @@ read_legacy_task = Strict(LegacyTaskRequest).json
 
 
 def task_request_of(legacy: LegacyTaskRequest) -> TaskRequest:
-    """Translate a legacy request into the one that /api/v1 takes."""
+    """Convert a legacy request to the request of /api/v1."""
     return TaskRequest(
         tenant_id=legacy.tenant_id or None,
         name=legacy.name,
@@ -242,7 +242,7 @@ def task_request_of(legacy: LegacyTaskRequest) -> TaskRequest:
 
 
 def in_legacy_words(wrong: WrongRequest) -> WrongRequest:
-    """Name the field as the legacy API does."""
+    """Rename the field of an error to its legacy name."""
     if wrong.field != "gpu_memory_mb":
         return wrong
     message = str(wrong).replace("gpu_memory_mb", "memory_mb")
@@ -250,7 +250,7 @@ def in_legacy_words(wrong: WrongRequest) -> WrongRequest:
 
 
 def device_numbers(nodes: Iterable[NodeSpec]) -> dict[NodeId, int]:
-    """The number of each node's first GPU when all GPUs of the yard are numbered through."""
+    """Return the number of each node's first GPU when all GPUs of the cluster are numbered consecutively."""
     numbers, first = {}, 0
     for node in sorted(nodes, key=lambda node: node.id):
         numbers[node.id] = first

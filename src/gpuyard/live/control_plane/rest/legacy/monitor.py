@@ -1,4 +1,4 @@
-"""The monitor of the legacy API: what the GPUs do now, and what they did recently."""
+"""The monitor of the legacy API: current and recent use of the GPUs."""
 
 import asyncio
 import time
@@ -23,20 +23,20 @@ from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import format_task_id
 
 USUAL_SAMPLES = 720
-"""An hour, one every five seconds."""
+"""One hour at one sample per five seconds."""
 SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, MOST_SAMPLES)
 _SILENT = pb.GpuUse()
 
 
 async def keep_history(context: AppContext) -> None:
-    """Take a sample every while, for ever; none if the monitor is off."""
+    """Take samples periodically, forever; take none if the monitor is off."""
     while context.settings.monitor.enabled:
         context.history.add(await metrics_of(context.yard), time.monotonic())
         await asyncio.sleep(float(context.settings.monitor.interval))
 
 
 async def get_metrics(context: AppContext, request: Request) -> Response:
-    """Everything, now."""
+    """Return the current metrics of all devices."""
     _check_served(context)
     metrics = await metrics_of(context.yard)
     devices = await encoded(_seen_device(device, request.principal) for device in metrics.device_metrics)
@@ -51,7 +51,7 @@ async def get_metrics(context: AppContext, request: Request) -> Response:
 
 
 async def get_device(context: AppContext, request: Request) -> Response:
-    """One device, now."""
+    """Return the current metrics of one device."""
     _check_served(context)
     number = _number(request)
     device = _device(context.yard, number)
@@ -61,7 +61,7 @@ async def get_device(context: AppContext, request: Request) -> Response:
 
 
 async def get_history(context: AppContext, request: Request) -> Response:
-    """All devices, for a while: the samples of each by its number, the oldest first."""
+    """Return recent samples of all devices by device number, oldest first."""
     _check_served(context)
     found, turns = defaultdict[int, list[bytes]](list), TimeSlicer()
     for sample in context.history.newest(request.query.get("limit", USUAL_SAMPLES)):
@@ -78,7 +78,7 @@ async def get_history(context: AppContext, request: Request) -> Response:
 
 
 async def get_device_history(context: AppContext, request: Request) -> Response:
-    """One device, for a while, the oldest sample first."""
+    """Return recent samples of one device, oldest first."""
     _check_served(context)
     number = _number(request)
     found, turns = list[bytes](), TimeSlicer()
@@ -115,14 +115,14 @@ def _no_device(request: Request) -> WrongRequest:
 
 
 def _seen_device(device: DeviceMetrics, principal: Principal) -> DeviceMetrics:
-    """What somebody may know: which tenant holds a device only if they see that tenant."""
+    """Hide the tenant that holds a device unless the caller may see that tenant."""
     if may(principal, Action.SEE, TenantId(device.tenant_id)):
         return device
     return replace(device, tenant_id="", task_id="")
 
 
 def _device(yard: Scheduler, number: int) -> DeviceMetrics | None:
-    """One device as it is now; none: there is no such number."""
+    """Return the current metrics of a device; None if there is no such number."""
     nodes = yard.views.nodes
     for name, first in device_numbers(view.spec for view in nodes.values()).items():
         if first <= number < first + len(nodes[name].spec.gpus):
@@ -131,14 +131,14 @@ def _device(yard: Scheduler, number: int) -> DeviceMetrics | None:
 
 
 async def metrics_of(yard: Scheduler) -> SystemMetrics:
-    """A sample of the yard as it is, taken in slices: with thousands of nodes the event loop goes on meanwhile."""
+    """Take a sample of the cluster, in slices: with thousands of nodes the event loop must continue meanwhile."""
     at = instant_of(time.time())
     numbers = device_numbers(view.spec for view in yard.views.nodes.values())
     devices, sums, turns = list[DeviceMetrics](), _Sums(), TimeSlicer()
     for name in sorted(yard.views.nodes):
         node = yard.views.nodes.get(name)
         if node is None:
-            continue  # it was removed meanwhile
+            continue  # the node was removed meanwhile
         found = _devices(yard, node, numbers[name], at)
         devices += found
         sums.add(found)
@@ -163,16 +163,16 @@ async def metrics_of(yard: Scheduler) -> SystemMetrics:
 
 
 class _Sums:
-    """What the averages of a sample are made of, added up node by node."""
+    """The sums from which the averages of a sample are computed, added node by node."""
 
     def __init__(self) -> None:
         self.allocated = 0
         self.utilization = self.memory = self.temperature = self.power = 0.0
         self.busy: dict[str, tuple[float, int]] = {}
-        """Of the devices that each tenant holds: the sum of their utilization, and how many they are."""
+        """Per tenant: total utilization and number of the devices it holds."""
 
     def add(self, devices: list[DeviceMetrics]) -> None:
-        """Those of one node."""
+        """Add the devices of one node."""
         for device in devices:
             self.allocated += device.allocated
             self.utilization += device.gpu_utilization

@@ -46,12 +46,12 @@ async def post_task(context: AppContext, request: Request) -> Response:
 
 
 async def list_tasks(context: AppContext, request: Request) -> Response:
-    """A page of them, as a plain list; how many there are, and the next page, stand in headers."""
+    """List a page of tasks as a plain list; the total and the next page are in headers."""
     return _list(context, await find_page(context, request))
 
 
 async def list_tasks_of_tenant(context: AppContext, request: Request) -> Response:
-    """A tenant's tasks that are not over, unless the query asks for others."""
+    """List a tenant's tasks that have not ended, unless the query asks for others."""
     tenant = TenantId(request.path_params["id"])
     if not may(request.principal, Action.SEE, tenant):
         raise WrongRequest("UnknownTenant", f"There is no tenant {tenant[:64]}.", "tenant_id", status=404)
@@ -68,7 +68,7 @@ def _list(context: AppContext, page: TaskPage) -> Response:
 
 
 async def get_task(context: AppContext, request: Request) -> Response:
-    """One of them."""
+    """Return one task."""
     _, answer = await find_answer(context, request)
     return json_response(_told(read_answer(answer), _numbers(context)))
 
@@ -80,7 +80,7 @@ async def cancel_task(context: AppContext, request: Request) -> Response:
 
 
 async def current_tenant(context: AppContext, request: Request) -> Response:
-    """The tenant whose limits count for what one submits."""
+    """Return the tenant whose limits apply to the caller's submissions."""
     name = request.principal.tenant or DEFAULT_TENANT
     entry = context.settings.tenant_entry(name)
     try:
@@ -107,7 +107,7 @@ async def current_tenant(context: AppContext, request: Request) -> Response:
 
 
 def _untouched(name: str, max_gpus: int | None) -> TenantAnswer:
-    """A tenant that has done nothing yet."""
+    """Return the answer for a tenant without any activity."""
     return TenantAnswer(
         id=name,
         max_gpus=max_gpus,
@@ -124,7 +124,7 @@ def _untouched(name: str, max_gpus: int | None) -> TenantAnswer:
 
 
 async def get_stats(context: AppContext, request: Request) -> Response:
-    """How many tasks there are, by tenant."""
+    """Return the number of tasks by tenant."""
     seen = [tenant for tenant in await tenants_of(context) if may(request.principal, Action.SEE, TenantId(tenant.id))]
     tenants = {tenant.id: _stats(context, tenant) for tenant in seen}
     pending = sum(tenant.pending_tasks for tenant in seen)
@@ -152,7 +152,7 @@ def _numbers(context: AppContext) -> dict[NodeId, int]:
 
 
 def _told(task: TaskAnswer, numbers: Mapping[NodeId, int]) -> LegacyTask:
-    """Translate the answer of /api/v1."""
+    """Convert the answer of /api/v1."""
     devices = []
     placed = task.status is not TaskStatus.PENDING  # legacy clients expect no device before the start
     for gpu in task.allocated_gpus if placed else ():

@@ -25,7 +25,7 @@ async def login(context: AppContext, request: Request) -> Response:
 
 
 async def current_user(context: AppContext, request: Request) -> Response:
-    """Who one is."""
+    """Return the user of the request."""
     principal = request.principal
     user = None if principal.via is Via.LOCAL else context.access.user(principal.username)
     logins = (
