@@ -284,6 +284,7 @@ class AgentLink:
             elif held.phase is messages.ProcessPhase.RUNNING and known is None:
                 line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
+            # A launch that is not confirmed yet may be missing in the list without being lost.
             if not self._processes.awaits(key):
                 lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                 line.report(key, self._clock.boot(), ended=lost)
@@ -658,6 +659,7 @@ class AgentLink:
         if key in self._later:
             self._later[key].append(asked)
             return
+        # A lookup of the user may take seconds. Later commands for the same attempt wait behind it, to keep their order.
         begins = asked.WhichOneof("what") == "launch" and key not in self.held
         looking = self._launch_builder.look_up(asked.launch) if begins else None
         if looking is None:
@@ -713,6 +715,7 @@ class AgentLink:
             self._refused[key] = made
             line.report(key, self._clock.boot(), ended=self._refusal(made))
             return
+        # Without a lease the scheduler may already have started a fenced attempt on another node.
         if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
             late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
             line.report(key, self._clock.boot(), ended=late)

@@ -228,6 +228,7 @@ class AgentNode:
             if (occupant := self.launch_builder.occupants.get(key)) is not None
             and held.phase is not messages.ProcessPhase.ENDED
         ]
+        # A driver can hang, so real GPUs are read in a thread, and the heartbeat does not wait for long.
         if all(card.virtual for card in self._cards):
             return self._noted(self._measure(occupants))
         if self._measuring is None:

@@ -177,6 +177,7 @@ class SupervisorClient:
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
+        # Queued commands with a key are among the unanswered ones, which are all repeated in their order.
         self._queue = [command for command in self._queue if not isinstance(command, KeyedCommand)]
         if not self._closed:
             self._queue += [command for commands in self._unanswered.values() for command in commands]

@@ -210,6 +210,7 @@ def _add_environment(
         except WrongSettings as wrong:
             complaints.append(str(wrong))
             continue
+        # The variable replaces the whole value, so lines of the file below this key no longer apply.
         for known in [known for known in places if known[: len(keys)] == keys]:
             del places[known]
         for length in range(1, len(keys)):

@@ -53,7 +53,7 @@ def shared_user_label(uid: int) -> tuple[str, str]:
 
 
 class LoopbackConnection:
-    """One TCP connection, from our side. Create it on accept and keep it as long; the kernel is asked once.
+    """One TCP connection, from our side. Create it on accept and keep it until it closes; the kernel is asked once.
 
     It must not be looked up by its addresses later: a closed port may belong to another process next.
     """

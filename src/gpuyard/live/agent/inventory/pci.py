@@ -1,4 +1,4 @@
-"""Reads what the kernel knows about a GPU at a PCI address."""
+"""PCI addresses of GPUs, and the kernel's data about them."""
 
 from pathlib import Path
 

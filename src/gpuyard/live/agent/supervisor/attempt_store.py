@@ -137,7 +137,7 @@ class AttemptStore:
         self._pending = []
 
     def compact(self, held: dict[AttemptKey, Attempt]) -> None:
-        """Rewrite the file if it has doubled since the last time, because the held attempts alone may be large."""
+        """Rewrite the file once it exceeds 8 MiB and has doubled since the last rewrite: what is held may be large."""
         if self._size > self._compact_at:
             self._write_anew(held)
             self._compact_at = max(COMPACT_BYTES, 2 * self._size)

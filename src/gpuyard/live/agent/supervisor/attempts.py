@@ -835,6 +835,7 @@ class AttemptHolder:
 
     def _finish(self, attempt: Attempt, ending: AttemptEnding) -> None:
         slot = self._slots.pop(attempt.key, None)
+        # The watcher may have killed it. A success still counts, because the command had ended by itself before.
         if slot is not None and self._table.take(slot) and ending is not AttemptEnding.SUCCEEDED:
             ending = AttemptEnding.FENCED
         for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):

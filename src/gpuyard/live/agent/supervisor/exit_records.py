@@ -56,7 +56,7 @@ class ExitRecords:
             self._written_bytes += os.write(self._descriptor, line)
 
     def noted(self, at_least_bytes: int = KEEP_BYTES) -> None:
-        """Truncate the supervisor's file, because the log of attempts now contains its records."""
+        """Truncate the supervisor's file if it is longer than this. The log of attempts contains its records by now."""
         if self._written_bytes > at_least_bytes:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)

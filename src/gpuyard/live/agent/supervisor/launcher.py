@@ -1,4 +1,4 @@
-"""The launcher: a process of its own in which everything happens that a dead file system can block.
+"""The launcher: a separate process for everything that a file system that does not answer can block.
 
 Changing to a work dir, opening an output file, looking for a program and executing it block for as long as a network
 file system does not answer. The supervisor has one thread and never does any of this itself. It keeps one *launcher*,
@@ -11,7 +11,7 @@ can kill a starter that takes too long: a process with SIGKILL pending executes 
     supervisor ── order ───────────────────────────────────────────────►│ open, setgroups, setgid, setuid, chdir
     supervisor ◄── "g", closed (it runs); or what failed ───────────────┘ execve
 
-A fork costs in proportion to the memory of a process. So the launcher is an interpreter without anything loaded, run
+The cost of a fork grows with the memory of the process. So the launcher is an interpreter without anything loaded, run
 from this file by its path (`python -I -S`), and this file imports only what is compiled into the interpreter, `os` and
 `ctypes`.
 """

@@ -65,7 +65,7 @@ class Launch(SupervisorMessage, frozen=True):
     grace_seconds: float = DEFAULT_GRACE_SECONDS
     """Time between TERM and KILL, at a time-out and for processes the command left behind."""
     fence: bool = False
-    """End it when the lease of `Renew` has run out. Send `Renew` first: without a lease it is ended at once."""
+    """End it when the lease of `Renew` has run out. Send `Renew` first: without a lease it is not started."""
     wait: bool = False
     """Only prepare it (a member of a gang), and run it at `Start`."""
     lease: bool = False

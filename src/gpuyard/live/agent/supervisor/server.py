@@ -251,6 +251,7 @@ class SupervisorServer:
             if not isinstance(command, messages.ListAttempts | messages.Subscribe | messages.Replace):
                 commands.append(command)
                 continue
+            # The list must include the commands before it, and events of before it must be sent first.
             self._holder.handle(commands)
             self._tell(self._holder.end_turn())
             commands = []
@@ -262,6 +263,7 @@ class SupervisorServer:
         self._holder.handle(commands)
 
     def _tell(self, events: list[messages.SupervisorEvent]) -> None:
+        # Starts alone wait for a moment; any other event is sent at once, together with the starts before it.
         if all(isinstance(event, messages.Launched) for event in events):
             if events and not self._starts:
                 self._tell_starts_at = now() + START_SECONDS

@@ -291,7 +291,7 @@ def _fork() -> Starter:
     return Starter(pid, (before, proc.tick()), ours)
 
 
-# --- orders and what became of them -----------------------------------------------------------------------------------
+# --- orders and their results -----------------------------------------------------------------------------------------
 
 
 def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
