@@ -141,8 +141,9 @@ class Identities:
         *guarded: Path,
         system_users: Mapping[str, str] | None = None,
     ) -> None:
-        """`users` maps tenants to system users, `system_users` maps single users; the owners of the `guarded` paths
-        run a scheduler on this machine.
+        """Map tenants by `users` and single users by `system_users`, both to system users.
+
+        The owners of the `guarded` paths run a scheduler on this machine.
         """
         self._users = users
         self._system_users = system_users or {}

@@ -659,7 +659,7 @@ class AgentLink:
         if key in self._later:
             self._later[key].append(asked)
             return
-        # A lookup of the user may take seconds. Later commands for the same attempt wait behind it, to keep their order.
+        # A lookup of the user may take seconds. Later commands for the same attempt wait for it, to keep their order.
         begins = asked.WhichOneof("what") == "launch" and key not in self.held
         looking = self._launch_builder.look_up(asked.launch) if begins else None
         if looking is None:

@@ -427,8 +427,7 @@ class Client:
         wait_seconds: float | None = None,
         **fields: Unpack[LeaseFields],
     ) -> Iterator[Lease]:
-        """Hold GPUs for this program until the end of the `with`, but at most `timeout` seconds after they were
-        granted.
+        """Hold GPUs for this program until the end of the `with`, at most `timeout` seconds from the grant.
 
         with cluster.lease(gpus=1) as lease:
             subprocess.run(["python", "look.py"], env=os.environ | lease.env)
