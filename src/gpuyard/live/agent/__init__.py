@@ -1,1 +1,1 @@
-"""ON THE NODE: what it has, what runs on it, and the line to the scheduler."""
+"""ON THE NODE: its GPUs, the tasks that run on it, and the connection to the scheduler."""

@@ -1,8 +1,8 @@
-"""What attempts took of their GPUs: the most memory they were seen to have, how busy they kept them, and whether it ran out.
+"""Measures the GPU use of attempts: peak memory, mean utilization, and whether GPU memory ran out.
 
-Memory is what the driver says of the attempt's own processes, whenever the cards are looked at; a program that takes
-memory and gives it back in between is not seen with it. Frameworks keep what they once took, so this is rare. A virtual
-card has no memory of its own: what a task says it would take (`VIRTUAL_GPU_MEMORY_MIB` in its environment) stands for it.
+Memory is what the driver reports for the attempt's own processes at each reading of the GPUs; memory that is allocated
+and freed between two readings is missed. Frameworks keep what they once allocated, so this is rare. A virtual GPU has
+no memory: the amount that a task declares (`VIRTUAL_GPU_MEMORY_MIB` in its environment) is used instead.
 """
 
 import re
@@ -17,17 +17,17 @@ from gpuyard.live.agent.telemetry import GpuReading, Occupant
 
 SAID = "VIRTUAL_GPU_MEMORY_MIB"
 LAST_BYTES = 32 * 1024
-"""Of an attempt's output that are searched: a traceback stands at the end, or a launcher's summary behind it."""
+"""Bytes searched at the end of the output, where a traceback or a launcher's summary is."""
 OUT_OF_MEMORY = re.compile(
     rb"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
     rb"|cudaMalloc failed: out of memory|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: Out of memory"
 )
-"""What PyTorch, CUDA, cuBLAS and XLA say when a GPU has no memory left."""
+"""Out-of-memory messages of PyTorch, CUDA, cuBLAS and XLA."""
 
 
 @dataclass
 class UsageSamples:
-    """What was seen of one attempt so far."""
+    """The readings of one attempt so far."""
 
     peak_mib: int | None = None
     busy_sum: float = 0.0
@@ -35,19 +35,19 @@ class UsageSamples:
 
 
 class Actuals:
-    """Of all attempts that are held here."""
+    """The measured use of all attempts held on this node."""
 
     def __init__(self) -> None:
         self._seen: dict[AttemptKey, UsageSamples] = {}
 
     def said(self, key: AttemptKey, env: Mapping[str, str]) -> None:
-        """An attempt on virtual cards begins, and may say what it would take."""
+        """Record the memory that an attempt on virtual GPUs declares in its environment, if it does."""
         said = env.get(SAID, "")
         if re.fullmatch("[0-9]{1,9}", said):
             self._seen[key] = UsageSamples(peak_mib=int(said))
 
     def look(self, gpus: Iterable[GpuReading], occupants: Iterable[Occupant]) -> None:
-        """The cards were looked at."""
+        """Record a reading of the GPUs."""
         holders = list(occupants)
         for gpu in gpus:
             by_key: dict[AttemptKey, int] = {}
@@ -66,7 +66,7 @@ class Actuals:
                     seen.busy_count += 1
 
     def of(self, key: AttemptKey) -> Actual | None:
-        """What an attempt took, as far as it was seen."""
+        """Return the measured use of an attempt; None if nothing was measured."""
         seen = self._seen.get(key)
         if seen is None:
             return None
@@ -74,11 +74,11 @@ class Actuals:
         return Actual(seen.peak_mib, busy)
 
     def forget(self, key: AttemptKey) -> None:
-        """The attempt is over, and everybody knows what it took."""
+        """Forget an attempt whose end is reported and acknowledged."""
         self._seen.pop(key, None)
 
 
 def ran_out_of_memory(output: Path) -> bool:
-    """Whether an attempt that failed said at its end that a GPU had no memory left."""
+    """Return whether the output of a failed attempt ends with an out-of-memory message of a GPU."""
     piece = outputs.read(output, -LAST_BYTES, LAST_BYTES)
     return piece is not None and OUT_OF_MEMORY.search(piece.data) is not None

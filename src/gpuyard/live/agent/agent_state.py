@@ -1,4 +1,4 @@
-"""What an agent remembers about its yard, so that a wrong or an old scheduler is noticed."""
+"""Remembers the cluster and scheduler an agent belongs to, so that a wrong or outdated scheduler is detected."""
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from hashlib import sha256
@@ -14,40 +14,40 @@ log = structlog.get_logger()
 
 
 class AgentState(msgspec.Struct):
-    """Kept in the work folder."""
+    """The state that is kept in the work folder."""
 
     instance: str
-    """Drawn once for this folder: two agents with one id differ in it."""
+    """Drawn once for this folder; it tells apart two agents with the same node id."""
     yard: str = ""
     seq: int = 0
-    """The highest sequence number any scheduler has told: a witness of how far the journal went."""
+    """The highest sequence number any scheduler has sent. It shows how far the journal went."""
     hash: str = ""
-    """Of the journal at that number."""
+    """Hash of the journal at that number."""
     epoch: int = 0
     origin: int = 0
-    """Drawn by the scheduler of that epoch: another one with the same epoch is not obeyed."""
+    """Drawn by the scheduler of that epoch; a different scheduler with the same epoch is not obeyed."""
     epoch_proof: str = ""
-    """What that scheduler gave us to show for its epoch, in hexadecimal."""
+    """That scheduler's proof of its epoch, in hexadecimal."""
     offline_after_seconds: float = 0.0
-    """After how long without a word that scheduler counts this node as lost."""
+    """Seconds without a message after which that scheduler counts this node as lost."""
     scheduler_uid: int | None = None
-    """Who owned the scheduler's socket when it was on this machine."""
+    """The uid that owned the scheduler's socket when it was on this machine."""
     task: int = 0
-    """The highest task it was ever told of."""
+    """The highest task id this agent was ever sent."""
 
 
 class AgentStateFile:
-    """The memory, on disk."""
+    """The agent's state on disk."""
 
     def __init__(self, folder: Path, machine_start: str = "", writer: Executor | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._path = folder / "agent.json"
         found = folder.stat()
         self.boot = sha256(f"{machine_start}/{found.st_dev}/{found.st_ino}".encode()).hexdigest()[:32]
-        """Which start of which machine, and which folder there: a copy of the folder has another one."""
+        """Identifies the machine, its boot and the folder; a copy of the folder has a different value."""
         try:
             self.memory = msgspec.json.decode(self._path.read_bytes(), type=AgentState)
-        except (OSError, msgspec.MsgspecError):  # new, or cut in half by a crash: then it is a new agent
+        except (OSError, msgspec.MsgspecError):  # new, or truncated by a crash: start as a new agent
             self.memory = AgentState(token_hex(16))
         self._saved = b""
         self._identity = ""
@@ -56,17 +56,20 @@ class AgentStateFile:
         self.save()
 
     def belong_to(self, yard: str) -> None:
-        """The node moves to another yard, because its administrator says so. What it remembers of the old one is void."""
+        """Move the node to another cluster at its administrator's request.
+
+        The state of the old cluster is discarded.
+        """
         if self.memory.yard != yard:
             self.memory = AgentState(self.memory.instance, yard)
             self.save()
 
     def save(self) -> None:
-        """Write it if something changed, so that it survives a power loss.
+        """Write the state to disk, with fsync, if it has changed.
 
-        Another identity, yard or epoch is on the disk when this returns. How far the journal went changes with every
-        heartbeat and is written beside the loop: the heartbeat must not wait for a slow disk. On a full disk it is only
-        remembered, and written when it is saved again.
+        A change of instance, cluster or epoch is on disk when this returns. The position in the journal changes with
+        every heartbeat and is written by a separate thread, because the heartbeat must not wait for a slow disk. If the
+        disk is full, the state stays in memory and the next `save` writes it.
         """
         content = msgspec.json.encode(self.memory)
         if content == self._saved:
@@ -80,7 +83,7 @@ class AgentStateFile:
                 self._saved, self._identity = content, identity
         elif self._writing is None or self._writing.done():
             if self._writing is not None and not self._writing.result():
-                self._identity = ""  # the next one says again whether it worked
+                self._identity = ""  # makes the next save synchronous, so that its result is known
             self._saved = content
             self._writing = self._writer.submit(self._write, content)
 

@@ -1,4 +1,4 @@
-"""gRPC's failures in plain sentences. Its own text is for its developers and changes between versions."""
+"""Turns gRPC failures into plain sentences. gRPC's own text is for its developers and changes between versions."""
 
 import grpc
 import grpc.aio
@@ -9,7 +9,10 @@ _SILENT = ("keepalive", "ping timeout", "timed out", "timeout occurred", "deadli
 
 
 def sentence(error: BaseException, address: str, *, stood: bool = False) -> str:
-    """Why there is no connection to this address; `stood`: there was one, and the scheduler had let this node in."""
+    """Explain why the connection to an address failed.
+
+    `stood`: there was a connection that the scheduler had accepted.
+    """
     if isinstance(error, TimeoutError):
         return f"No answer from {address} came in time."
     if not isinstance(error, grpc.aio.AioRpcError):
@@ -21,11 +24,11 @@ def sentence(error: BaseException, address: str, *, stood: bool = False) -> str:
         return f"What listens at {address} is not a gpuyard scheduler of this version."
     if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED}:
         return _of_transport(details.lower(), address, stood) or details or code.name
-    return details or code.name  # a sentence of the scheduler's own
+    return details or code.name  # a message of the scheduler itself
 
 
 def _of_transport(text: str, address: str, stood: bool) -> str:
-    """A sentence for what gRPC says of a connection; empty: it is not known."""
+    """Explain gRPC's text about a connection; empty if the text is unknown."""
     if "connection refused" in text:
         return f"Nothing listens at {address}."
     if any(part in text for part in _NO_WAY):
@@ -42,7 +45,7 @@ def _of_transport(text: str, address: str, stood: bool) -> str:
 
 
 def raw(error: BaseException) -> str:
-    """The same as the library has it."""
+    """Return the error as gRPC words it, for the log."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name}: {error.details()}"
     return str(error) or type(error).__name__

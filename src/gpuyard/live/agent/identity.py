@@ -1,10 +1,11 @@
-"""Who a task is on its node: which system user it runs as, and what stands in its environment.
+"""Selects the system user that a task runs as, and builds its environment.
 
-An agent that is root runs tasks as the system user that their user or else their tenant is mapped to. The agent's own user
-runs only what the owner of the scheduler submitted without a login. Any other task under that uid could read the join
-token, connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it could also
-read the journal and the secrets, and be an admin over loopback while login is off. `executor.shared_user` allows it
-knowingly. The same holds for a task that is mapped to the user who runs the scheduler on this machine.
+An agent that is root runs tasks as the system user that their user, or else their tenant, is mapped to. The agent's own
+user runs only tasks that the owner of the scheduler submitted without a login. Any other task with that uid could read
+the join token, connect to the supervisor and read the output of other tenants; where the scheduler has the same uid, it
+could also read the journal and the secrets, and act as an admin over loopback while login is off.
+`executor.shared_user` allows this explicitly. The same holds for a task that is mapped to the user that runs the
+scheduler on this machine.
 """
 
 import asyncio
@@ -32,40 +33,40 @@ _NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID",
 
 
 KEEP_SECONDS = 60.0
-"""How long a system user that was looked up is not looked up again."""
+"""How long the result of a successful lookup is kept."""
 LOOK_AGAIN_SECONDS = 5.0
-"""The same for one that does not exist, or could not be looked up."""
+"""How long the result is kept for a user that does not exist or could not be looked up."""
 LOOK_UP_SECONDS = 5.0
 """How long a directory service (LDAP, SSSD) may take."""
 
 
 class UserRecord(NamedTuple):
-    """What the system knows of a user."""
+    """A user's passwd entry and groups."""
 
     entry: pwd.struct_passwd
     groups: tuple[int, ...]
 
 
 class UserDirectory:
-    """System users, looked up in threads: a directory service that does not answer must not stop the agent."""
+    """Looks up system users in threads, so that a directory service that does not answer cannot block the agent."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, UserRecord | str | None]] = {}
-        """Until when it counts, and the user; none: there is none; a sentence: it could not be looked up."""
+        """Expiry and user. None: no such user; a string: why the lookup failed."""
         self._asked: dict[str, asyncio.Future[None]] = {}
 
     def get(self, name: str) -> UserRecord | str | None:
-        """A user. One that was not looked up before is looked up now, which may block."""
+        """Return a user. Block if the user is not cached."""
         if not self.knows(name):
             self._keep(name, _look_up(name))
         return self._found[name][1]
 
     def knows(self, name: str) -> bool:
-        """Whether `get` answers at once."""
+        """Return whether `get` answers without blocking."""
         return name in self._found and self._found[name][0] > time.monotonic()
 
     async def look_up(self, name: str) -> None:
-        """See to it that `get` answers at once: with the user, with what was known, or with a sentence."""
+        """Look up a user, so that `get` then answers at once: with the user, the last known result, or a sentence."""
         if name not in self._asked:
             loop = asyncio.get_running_loop()
             self._asked[name] = loop.create_future()
@@ -97,7 +98,7 @@ class UserDirectory:
 
 
 def _look_up(name: str) -> UserRecord | None:
-    """A user; without a name the agent's own, which is kept elsewhere."""
+    """Look up a user. An empty name is the agent's own user, which is cached by `own_account` instead."""
     if not name:
         own_account()
         return None
@@ -109,19 +110,19 @@ def _look_up(name: str) -> UserRecord | None:
 
 
 class Account(Value, frozen=True):
-    """A system user, as a task needs it."""
+    """The properties of a system user that a task needs."""
 
     user: str
     home: str
     shell: str
     uid: int | None = None
-    """None: the agent's own, nothing is to be changed."""
+    """None: the agent's own uid; nothing is changed."""
     gid: int | None = None
     groups: tuple[int, ...] = ()
 
 
 class Rendezvous(Value, frozen=True):
-    """Where the parts of a gang meet, and which part this is."""
+    """Where the members of a gang meet, and the rank of this one."""
 
     master_addr: str
     master_port: int
@@ -131,7 +132,7 @@ class Rendezvous(Value, frozen=True):
 
 
 class Identities:
-    """Which account a task gets."""
+    """Decides which account a task gets."""
 
     def __init__(
         self,
@@ -140,29 +141,30 @@ class Identities:
         *guarded: Path,
         system_users: Mapping[str, str] | None = None,
     ) -> None:
-        """`users` maps tenants to system users, `system_users` single users; the owners of the `guarded` paths run a
-        scheduler on this machine.
+        """Map tenants by `users` and single users by `system_users`, both to system users.
+
+        The owners of the `guarded` paths run a scheduler on this machine.
         """
         self._users = users
         self._system_users = system_users or {}
         self._shared_user = shared_user
         self._guarded = guarded
         self.scheduler_uid: Callable[[], int | None] = lambda: None
-        """Who runs the scheduler on this machine, as the kernel has said when this node joined."""
+        """The uid that runs the scheduler on this machine, as reported by the kernel when this node joined."""
         self._system = UserDirectory()
-        _without_own_environment(os.environ.get("PATH", PATH))  # now, and not in the way of a launch
+        _without_own_environment(os.environ.get("PATH", PATH))  # fill the cache now, not during a launch
 
     def _name(self, tenant: str, by_owner: bool, run_as: str, user: str) -> str:
         own = "" if by_owner else self._system_users.get(user, "")
         return own or self._users.get(tenant) or run_as
 
     def look_up(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Awaitable[None] | None:
-        """What is to be awaited before `account`, so that it does not block; none: it does not."""
+        """Return an awaitable to await before `account` so that it does not block; None if it does not block anyway."""
         name = self._name(tenant, by_owner, run_as, user)
         return None if self._system.knows(name) else self._system.look_up(name)
 
     def labels(self) -> dict[str, str]:
-        """What tells the scheduler whose tasks this node can run; where it runs everybody's, under which uid."""
+        """Return labels that tell the scheduler whose tasks this node can run, and the uid if all share one."""
         if self._shared_user:
             return dict([shared_user_label(os.geteuid())])
         if os.geteuid() != 0:
@@ -173,7 +175,10 @@ class Identities:
         return dict([MAPPED_ONLY, *mapped])
 
     def account(self, tenant: str, by_owner: bool, run_as: str = "", user: str = "") -> Account | str:
-        """The account, or a sentence why this tenant gets none here. `run_as` is the scheduler's word; this node's goes first."""
+        """Return the account, or a sentence that says why this tenant has none here.
+
+        `run_as` is the scheduler's mapping; this node's own settings take precedence.
+        """
         name = self._name(tenant, by_owner, run_as, user)
         may_share = by_owner or self._shared_user
         if name:
@@ -221,7 +226,7 @@ class Identities:
         return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
 
     def _scheduler_uids(self) -> set[int]:
-        """The owners of a scheduler's data on this machine, as far as the agent knows where that is."""
+        """Return the uids that run a scheduler on this machine, as far as the agent can tell."""
         found = set()
         for path in self._guarded:
             with suppress(OSError):
@@ -233,11 +238,11 @@ class Identities:
 
 @cache
 def own_account() -> Account:
-    """The agent's own user."""
+    """Return the agent's own user."""
     uid = os.geteuid()
     try:
         entry = pwd.getpwuid(uid)
-    except KeyError:  # a container may run under a number that has no name
+    except KeyError:  # a container may run with a uid that has no name
         return Account(str(uid), os.environ.get("HOME", "/"), "/bin/sh")
     return Account(entry.pw_name, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
@@ -251,7 +256,7 @@ def environment(
     secrets: Mapping[str, str],
     array_index: int | None = None,
 ) -> dict[str, str]:
-    """The whole environment of a task: a clean base, its own variables, and on top what nobody can override."""
+    """Build the environment of a task: a clean base, its own variables, and on top the ones a task cannot override."""
     return (
         _base(account)
         | {name: value for name, value in {**env, **secrets}.items() if name not in _NEVER_THE_TASKS_OWN}
@@ -262,17 +267,17 @@ def environment(
 
 
 def visible_devices(cards: Sequence[GpuDevice]) -> dict[str, str]:
-    """What makes exactly these GPUs visible: real ones by UUID, virtual ones by index, and none where there are none."""
+    """Return variables that make exactly these GPUs visible: real ones by UUID, virtual ones by index."""
     names = ",".join(str(card.index) if card.virtual else card.uuid for card in cards)
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": names,
-        "NVIDIA_VISIBLE_DEVICES": names or "void",  # the container toolkit's word for none
+        "NVIDIA_VISIBLE_DEVICES": names or "void",  # "none" for the container toolkit
     }
 
 
 def rendezvous(gang: Rendezvous) -> dict[str, str]:
-    """What a part of a gang finds in its environment. A node runs one part, so its local rank is 0."""
+    """Return the rendezvous variables of a gang member. A node runs one member, so its local rank is 0."""
     return {
         "MASTER_ADDR": gang.master_addr,
         "MASTER_PORT": str(gang.master_port),
@@ -284,9 +289,9 @@ def rendezvous(gang: Rendezvous) -> dict[str, str]:
 
 
 def _base(account: Account) -> dict[str, str]:
-    """What any command expects. The agent's own user finds the same programs as the agent, but not gpuyard's own Python.
+    """Return the base environment. The agent's own user gets the agent's PATH, but without gpuyard's own Python.
 
-    Python's output is not buffered, so that it can be followed and is not lost when the task is ended.
+    Python's output is unbuffered, so that it can be followed and is not lost when the task is ended.
     """
     path = _without_own_environment(os.environ.get("PATH", PATH)) if account.uid is None else PATH
     return {
@@ -303,7 +308,10 @@ def _base(account: Account) -> dict[str, str]:
 
 @cache
 def _without_own_environment(path: str) -> str:
-    """A search path without the virtual environment that gpuyard itself runs in. Its folders are looked at once."""
+    """Remove the virtual environment of gpuyard from a search path.
+
+    Cached, because it resolves every folder on disk.
+    """
     if sys.prefix == sys.base_prefix:
         return path
     own = os.path.realpath(f"{sys.prefix}/bin")

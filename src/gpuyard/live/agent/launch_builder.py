@@ -1,4 +1,4 @@
-"""How a launch of the scheduler becomes one of this node: whose it is, what it finds in its environment, where its output goes."""
+"""Turns a launch from the scheduler into one for the supervisor: system user, environment, output file."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -33,7 +33,7 @@ class LaunchBuilder:
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
     ) -> None:
         self.occupants: dict[messages.AttemptKey, Occupant] = {}
-        """Who holds which GPUs here; without the process ids, which the supervisor knows."""
+        """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
@@ -43,32 +43,32 @@ class LaunchBuilder:
         self._output_limit_bytes = output_limit_bytes
         self._control_groups = control_groups
         self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
-        """What MPS reads; without its daemon it has no effect."""
+        """Read by MPS; no effect without the MPS daemon."""
         self._launch_seconds = launch_seconds
         self.grace_seconds = grace_seconds
-        """Between asking an attempt to end and ending it."""
+        """Seconds between SIGTERM and SIGKILL of an attempt."""
 
     def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
-        """What is to be awaited before `launch`, so that it does not block; none: it does not."""
+        """Return an awaitable to await before `launch`, which would block otherwise; None if it would not."""
         if asked.lease:
-            return None  # it runs as no user
+            return None  # it does not run as any user
         return self._identities.look_up(asked.tenant, asked.by_owner, asked.run_as, asked.user)
 
     def remember(self, key: messages.AttemptKey, asked: pb.Launch) -> None:
-        """What an attempt was given, of one that runs already: whatever the settings say by now, it goes on."""
+        """Record the GPUs of an attempt that already runs. It continues even if the settings have changed since."""
         gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._cards))
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
         if gpus and all(self._cards[gpu].virtual for gpu in gpus):
             self.actuals.said(key, asked.env)
 
     def launch(self, key: messages.AttemptKey, asked: pb.Launch) -> messages.Launch | str:
-        """The launch, or a sentence why not."""
+        """Build the launch, or return a sentence that says why it is refused."""
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
             return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
         account: Account | str
         if asked.lease:
-            account = own_account()  # it starts no process, so it runs as no user
+            account = own_account()  # it starts no process, so the user does not matter
         else:
             account = self._identities.account(asked.tenant, asked.by_owner, asked.run_as, asked.user)
         if isinstance(account, str):
@@ -98,18 +98,22 @@ class LaunchBuilder:
         )
 
     def _wants_control_group(self, cards: list[GpuDevice]) -> bool:
-        """A group costs about as long as starting a process does: worth it where a left-over would sit on a real GPU."""
+        """Decide on a control group.
+
+        It costs about as much time as starting a process, so "auto" uses it for real GPUs only, where a leftover
+        process would occupy the GPU.
+        """
         if self._control_groups == "auto":
             return any(not card.virtual for card in cards)
         return self._control_groups == "always"
 
     def start(self, key: messages.AttemptKey, asked: pb.Start) -> messages.Start:
-        """The start of a part of a gang."""
+        """Build the start of one member of a gang."""
         where = Rendezvous(asked.master_addr, asked.master_port, asked.node_rank, asked.rank, asked.world_size)
         return messages.Start(key, rendezvous(where))
 
     def why_not_suspend(self, key: messages.AttemptKey) -> str:
-        """Empty, or a sentence why an attempt can not be moved out of the way here."""
+        """Return why an attempt cannot be suspended here; empty if it can."""
         occupant = self.occupants.get(key)
         if occupant is None:
             return ""
@@ -118,12 +122,15 @@ class LaunchBuilder:
         return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
 
     def has_share(self, key: messages.AttemptKey) -> bool:
-        """Whether an attempt was given only a part of its GPU."""
+        """Return whether an attempt was given only a part of its GPU."""
         occupant = self.occupants.get(key)
         return occupant is not None and not occupant.whole
 
     def gpus_of(self, key: messages.AttemptKey, pid: int) -> list[int]:
-        """The GPUs an attempt was given. Of one that an earlier agent launched, its own environment tells."""
+        """Return the GPU indices of an attempt.
+
+        For one launched by an earlier agent they are read from its environment.
+        """
         occupant = self.occupants.get(key)
         if occupant is not None:
             return list(occupant.gpus)
@@ -136,19 +143,22 @@ class LaunchBuilder:
         return [card.index for card in self._cards if (str(card.index) if card.virtual else card.uuid) in given]
 
     def forget(self, key: messages.AttemptKey) -> None:
-        """The attempt is over."""
+        """Forget an attempt that has ended."""
         self.occupants.pop(key, None)
         self.actuals.forget(key)
 
     def ran_out_of_memory(self, key: messages.AttemptKey) -> bool:
-        """Whether an attempt that failed on GPUs says so at the end of its output. Without GPUs there is none to run out of."""
+        """Return whether the output of a failed attempt ends with an out-of-memory error of a GPU.
+
+        False if it had no GPUs.
+        """
         occupant = self.occupants.get(key)
         if occupant is not None and not occupant.gpus:
             return False
         return ran_out_of_memory(outputs.path_of(self._output_folder, key))
 
     async def output(self, key: messages.AttemptKey, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
-        """An attempt's output, from an offset on, to a limit, to where it ends now, or for as long as it grows."""
+        """Stream an attempt's output from an offset to a limit, to its current end, or until the attempt ends."""
         path = outputs.path_of(self._output_folder, key)
         first = outputs.read(path, asked.offset, 0)
         if first is None and self.is_over(key):

@@ -1,16 +1,16 @@
-"""The agent's line to the scheduler: found among its addresses, kept up, and told everything it may not have heard.
+"""The agent's connection to the scheduler: finds it, reconnects, and repeats every report it may have missed.
 
-What runs is the supervisor's to know; the agent only carries. What the supervisor says becomes a report, what the
-scheduler says becomes a command to the supervisor. An end is forgotten only when the scheduler has it durably, so it does
-not matter who of the three is killed when:
+The supervisor holds the tasks; the agent only forwards. It turns events of the supervisor into reports, and commands of
+the scheduler into commands to the supervisor. The supervisor forgets an end only after the scheduler has stored it
+durably, so any of the three can be killed at any time:
 
     scheduler gone    ends wait with the supervisor and are reported at the next registration
-    agent gone        the next agent asks the supervisor what there is, and registers with that
+    agent gone        the next agent asks the supervisor which attempts it holds, and registers with those
     supervisor gone   the next supervisor reads its log, adopts what still runs, and reports the rest as lost
 
-Whoever answers at the scheduler's address is nobody until it has proven that it knows the join token (wire/proof.py),
-runs the yard this node belongs to, and speaks for no older epoch than the one obeyed last. On this machine the kernel is
-asked as well who owns the other end.
+The agent obeys a scheduler only if it proves that it knows the join token (wire/proof.py), runs the cluster this node
+belongs to, and has an epoch that is not older than the last one obeyed. If the address is on this machine, the agent
+also asks the kernel which user owns the listening socket.
 """
 
 import asyncio
@@ -40,20 +40,20 @@ from gpuyard.system.backoff import Backoff
 from gpuyard.version import __version__
 
 FENCE_PART = 0.8
-"""A fenced attempt goes on for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
+"""A fenced attempt may run for this part of the time after which the scheduler counts the node as lost: 12 s of 15."""
 LOOK_FOR_TLS_SECONDS = 30.0
-"""How long what was found out about the TLS of an address counts."""
+"""How long the result of a TLS check of an address stays valid."""
 TRIES_IN_TIME = 3
-"""Pauses and attempts to connect each take at most this part of the time after which the scheduler gives the node up."""
+"""A pause or connection attempt takes at most 1/3 of the time after which the scheduler counts the node as lost."""
 GOODBYE_SECONDS = 3.0
-"""How long an agent that stops waits for the scheduler to have heard of it."""
+"""How long a stopping agent waits until the scheduler acknowledges its goodbye."""
 GOODBYE_MARGIN_SECONDS = 5.0
 FORGET_SECONDS = 0.1
-"""How long the supervisor keeps an end that the scheduler has: many are forgotten at a time."""
+"""How long to collect acknowledged ends before the supervisor is told to forget them in one message."""
 MOST_IN_A_MESSAGE = 500
 REMEMBERED = 10_000
 SILENT_SECONDS = 10.0
-"""A supervisor that has not answered for so long is reported, and its node gets no more tasks until it does."""
+"""A supervisor that has not answered for this long is reported, and its node gets no more tasks until it answers."""
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -88,27 +88,27 @@ class NotWelcome(GpuyardError):
 
 @dataclass
 class SchedulerLine:
-    """One connection: what is to be said, and what of it the scheduler has."""
+    """One connection: the messages to send, and which of them the scheduler has received."""
 
     stub: AgentsStub
     metadata: tuple[tuple[str, str], ...]
     heard_at: float
-    """When the last word left that the scheduler is known to have heard, on the boot clock, which never jumps or sleeps."""
+    """When the last message known to have arrived was sent, on the boot clock, which never jumps or stops."""
     queue: list[tuple[pb.Report, float]] = field(default_factory=list)
-    """Reports, and when what they tell happened, on the boot clock."""
+    """Reports, each with the time of what it reports, on the boot clock."""
     goodbye: pb.Goodbye | None = None
     said_goodbye: asyncio.Event = field(default_factory=asyncio.Event)
-    """The scheduler knows that this agent stops on purpose."""
+    """Set when the scheduler has acknowledged that this agent stops on purpose."""
     heartbeat: pb.Heartbeat | None = None
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     number: int = 0
     ends: dict[int, messages.AttemptKey] = field(default_factory=dict)
-    """Reports of ends, by number, until the scheduler has them."""
+    """Reports of ends by number, until the scheduler acknowledges them."""
     sent: dict[float, float] = field(default_factory=dict)
-    """Heartbeats under way: what they say the time is, and when they left on the boot clock."""
+    """Heartbeats in flight: their timestamp, and when they were sent on the boot clock."""
 
     def report(self, key: messages.AttemptKey, at: float, **what: Any) -> None:
-        """Say something about an attempt that happened then, on the boot clock."""
+        """Queue a report about an attempt. `at` is when it happened, on the boot clock."""
         self.number += 1
         self.queue.append(
             (pb.Report(number=self.number, task=key.task, attempt=key.attempt, origin=key.origin, **what), at)
@@ -119,7 +119,7 @@ class SchedulerLine:
 
 
 class AgentLink:
-    """Carries words between a scheduler and a supervisor."""
+    """Forwards messages between a scheduler and a supervisor."""
 
     def __init__(
         self,
@@ -146,9 +146,9 @@ class AgentLink:
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
     ) -> None:
         self.held: dict[messages.AttemptKey, messages.HeldAttempt] = {}
-        """What the supervisor has, as far as it has said."""
+        """The attempts the supervisor holds, as last reported by it."""
         self.listed = asyncio.Event()
-        """It has said what there is."""
+        """Set when the supervisor has listed its attempts."""
         self._node = node
         self._address = address
         self._addresses = addresses
@@ -168,7 +168,7 @@ class AgentLink:
         self._look_for_tls_at: dict[str, float] = {}
         self._wrong_tls: dict[str, str] = {}
         self._accept_yard = accept_yard
-        """The yard that the administrator lets this node move to, once its scheduler has proven itself."""
+        """The cluster that the administrator lets this node move to, once its scheduler has proven itself."""
         self._clock = clock
         self._uniform = uniform
         self._open_channel = open_channel or self._grpc_channel
@@ -176,14 +176,14 @@ class AgentLink:
         self._rounds: dict[messages.AttemptKey, int] = {}
         self._strays: dict[messages.AttemptKey, None] = {}
         self._refused: dict[messages.AttemptKey, str] = {}
-        """Attempts this node would not start, until the scheduler has heard of it."""
+        """Attempts this node refused to start, until the scheduler acknowledges it."""
         self._done: dict[messages.AttemptKey, None] = {}
-        """Attempts that are over and that the scheduler knows to be."""
+        """Attempts that have ended and whose end the scheduler has acknowledged."""
         self._forgotten: list[messages.AttemptKey] = []
-        """Ends the scheduler has, of which the supervisor was not told yet."""
+        """Acknowledged ends that the supervisor has not been told to forget yet."""
         self._streams: set[asyncio.Task[None]] = set()
         self._later: dict[messages.AttemptKey, list[pb.Command]] = {}
-        """Launches whose user is being looked up, and what was said about the same attempts since."""
+        """Launches whose user is being looked up, each followed by later commands for the same attempt."""
         self._lease_until = 0.0
         self._fence_seconds = 0.0
         self._replaced = False
@@ -192,7 +192,7 @@ class AgentLink:
         self._is_silent = False
 
     async def run(self) -> None:
-        """For ever. Without a supervisor there is nothing to carry: its error ends us, and its sentence is ours."""
+        """Run forever. An error of the supervisor ends the agent and is raised as it is, with its own message."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._listen_to_supervisor())
@@ -201,7 +201,7 @@ class AgentLink:
             raise failed.exceptions[0] from None
 
     async def say_goodbye(self) -> None:
-        """Tell the scheduler that this agent stops on purpose and will be back, so that nobody misses it meanwhile."""
+        """Tell the scheduler that this agent stops on purpose and will be back, so it is not counted as lost."""
         line = self._line
         if line is None or self._away_seconds <= 0:
             return
@@ -262,12 +262,15 @@ class AgentLink:
                 log.warning("supervisor_not_replaced", message=message)
 
     def _list(self, event: messages.Holding) -> None:
-        """Everything the supervisor has: at the beginning, and whenever the line to it was broken."""
+        """Take over the supervisor's list of attempts.
+
+        It comes at the start and after each reconnection to the supervisor.
+        """
         if event.version != __version__ and not self._replaced:
-            self._replaced = True  # once: should the new one not start, the old one is as good as it was
+            self._replaced = True  # once: if the new one does not start, the old one continues to work
             log.info("supervisor_replaced", old=event.version, new=__version__)
             self._processes.send(messages.Replace())
-        # An end that was told is so until the scheduler has it, whatever the supervisor knows of it now.
+        # A reported end stays valid until the scheduler has it, even if the supervisor no longer knows the attempt.
         ends = {key: held for key, held in self.held.items() if held.end is not None}
         before, self.held = self.held, {held.key: held for held in event.attempts} | ends
         self.listed.set()
@@ -281,16 +284,17 @@ class AgentLink:
             elif held.phase is messages.ProcessPhase.RUNNING and known is None:
                 line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
+            # A launch that is not confirmed yet may be missing in the list without being lost.
             if not self._processes.awaits(key):
                 lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                 line.report(key, self._clock.boot(), ended=lost)
 
     def _boot_of(self, at: float) -> float:
-        """An instant of the wall clock, on the boot clock: right as long as the one has not jumped since."""
+        """Convert a wall-clock time to the boot clock. Correct only if the wall clock has not jumped since."""
         return self._clock.boot() - max(0.0, self._clock.wall() - at)
 
     def _ended(self, event: messages.ProcessEnded | messages.NotLaunched) -> pb.Ended:
-        """How an attempt ended, with what was measured of it."""
+        """Describe how an attempt ended, including its measured GPU use."""
         if isinstance(event, messages.NotLaunched):
             return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=event.at, message=event.message)
         full = event.ending is messages.AttemptEnding.FAILED and self._launch_builder.ran_out_of_memory(event.key)
@@ -330,15 +334,18 @@ class AgentLink:
                     message = await self._why(error, address)
                     log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
             if self._was_welcome:
-                backoff.reset()  # it was there: look for it soon
+                backoff.reset()  # it was reachable: retry soon
                 self._was_welcome = False
             place += 1
             if place % len(self._addresses) == 0:
                 pause = self._in_time(backoff.next())
-                await asyncio.sleep(pause * self._uniform(0.5, 1.0))  # so that nodes do not come all at once
+                await asyncio.sleep(pause * self._uniform(0.5, 1.0))  # jitter: nodes must not reconnect all at once
 
     async def _why(self, error: BaseException, address: str) -> str:
-        """Why there is no line. gRPC does not say when it is TLS, so that is looked for now and then."""
+        """Explain why the connection failed.
+
+        gRPC does not report TLS problems, so TLS is checked separately, every `LOOK_FOR_TLS_SECONDS`.
+        """
         now = self._clock.boot()
         if not isinstance(error, grpc.aio.AioRpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
             return failures.sentence(error, address)
@@ -348,7 +355,10 @@ class AgentLink:
         return self._wrong_tls[address] or failures.sentence(error, address)
 
     async def _listener(self, address: str) -> int | None:
-        """The user who listens there, if that is on this machine. Nobody else than before is spoken to."""
+        """Return the uid that listens at a loopback address; None for other addresses.
+
+        Refuse a uid other than the known one.
+        """
         if not is_loopback_address(address):
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
@@ -357,12 +367,12 @@ class AgentLink:
         return uid
 
     def _in_time(self, seconds: float, tries: int = 1) -> float:
-        """Not longer than leaves time to come back before the scheduler gives this node up, whatever is set here."""
+        """Limit a wait, whatever the settings say, so that the node is back before it counts as lost."""
         told = self._state_file.memory.offline_after_seconds
         return min(seconds, told / TRIES_IN_TIME / tries) if told > 0 else seconds
 
     async def _connect(self, address: str) -> None:
-        """Register at one address and stay until the line breaks."""
+        """Register at one address and stay connected until the connection breaks."""
         uid = await self._listener(address)
         async with self._open_channel(address) as channel:
             stub = AgentsStub(channel)
@@ -374,7 +384,7 @@ class AgentLink:
             self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
             self._extend_lease(left + self._fence_seconds)
             line = self._line = SchedulerLine(stub, ((SESSION, welcome.session),), left)
-            self._done.clear()  # what was said in earlier sessions can not come any more
+            self._done.clear()  # commands of earlier sessions cannot arrive any more
             for key, held in self.held.items():
                 if held.end is not None:
                     line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
@@ -420,7 +430,8 @@ class AgentLink:
                 raise NotWelcome(error.details() or "") from error
             raise
         memory = self._state_file.memory
-        _check_epoch(memory, welcome.epoch, welcome.origin)  # one that is shown a later epoch stops, or goes above it
+        # A scheduler that is shown a later epoch than its own either stops or takes a higher one.
+        _check_epoch(memory, welcome.epoch, welcome.origin)
         memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
@@ -429,9 +440,10 @@ class AgentLink:
         return welcome
 
     async def _end_absence(self, seconds: float) -> None:
-        """From the registration on the scheduler counts again how long it has not heard of this node.
+        """Shorten the lease before registering: from then on the scheduler counts the node's silence again.
 
-        What an earlier agent was allowed when it said good-bye ends with that, and before: the supervisor has to know of it.
+        An earlier agent may have extended the lease when it said goodbye. That extension ends now, and the supervisor
+        must know this before the scheduler does.
         """
         if self._is_back:
             return
@@ -443,7 +455,10 @@ class AgentLink:
         self._is_back = True
 
     def _check_scheduler(self, answer: pb.ChallengeAnswer, nonce: bytes, address: str) -> None:
-        """Whether whoever answered is the scheduler of this node's yard. Nothing is said to anybody else."""
+        """Check that the answer comes from the scheduler of this node's cluster.
+
+        Nothing more is sent to any other peer.
+        """
         memory = self._state_file.memory
         if not self._join_token:
             raise NotWelcome(
@@ -499,7 +514,7 @@ class AgentLink:
         )
 
     def _launching(self, key: messages.AttemptKey) -> pb.Attempt:
-        """An attempt that the supervisor was told of and has not answered for yet."""
+        """Describe an attempt that was sent to the supervisor and is not confirmed yet."""
         return pb.Attempt(
             task=key.task,
             attempt=key.attempt,
@@ -532,7 +547,7 @@ class AgentLink:
             call.cancel()
 
     async def _speak(self, line: SchedulerLine, call: Any) -> None:
-        """Send what there is, as much as there is at a time."""
+        """Send everything queued, in messages of at most `MOST_IN_A_MESSAGE` reports."""
         while True:
             await line.woken.wait()
             line.woken.clear()
@@ -552,7 +567,7 @@ class AgentLink:
         while True:
             try:
                 beat = await self._heartbeat()
-            except Exception:  # whatever is wrong with what it measures, the node is there
+            except Exception:  # a failed measurement must not stop heartbeats: the node is up
                 log.exception("not_measured")
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
@@ -566,7 +581,7 @@ class AgentLink:
             await asyncio.sleep(seconds)
 
     def _say_how_the_supervisor_is(self, beat: pb.Heartbeat) -> None:
-        """Without its supervisor the node starts and ends nothing, so nothing is to be placed there meanwhile."""
+        """Report an unresponsive supervisor. Its GPUs go offline, because the node cannot start or end tasks."""
         silent_seconds = self._processes.silent_seconds
         if silent_seconds >= SILENT_SECONDS:
             if not self._is_silent:
@@ -579,7 +594,7 @@ class AgentLink:
         self._processes.ping()
 
     def _keep_away(self, beat: pb.Heartbeat, key: messages.AttemptKey) -> None:
-        """The GPUs of an attempt nobody knows are not free, whatever the scheduler thinks."""
+        """Mark the GPUs of an attempt that the scheduler does not know as in use, so that they are not assigned."""
         for index in self._launch_builder.gpus_of(key, self.held[key].pid):
             for use in beat.gpus:
                 if use.index == index:
@@ -603,9 +618,10 @@ class AgentLink:
             self._do(line, asked)
 
     def _renew(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
-        """Fenced attempts may go on, counted from when the heartbeat left that the scheduler has heard.
+        """Extend the lease of fenced attempts from the send time of the last heartbeat the scheduler has received.
 
-        So does its patience count: when these words were said nobody knows, they may have lain on the line.
+        The scheduler counts its patience from the same time. The time at which this message was sent is unknown,
+        because it may have been delayed on the way.
         """
         left = line.sent.get(message.heard)
         if left is not None:
@@ -619,7 +635,7 @@ class AgentLink:
         self._processes.send(messages.Renew(max(0.0, until - self._clock.boot())))
 
     def _receive(self, line: SchedulerLine, number: int) -> None:
-        """The scheduler has these durably: they can be forgotten here."""
+        """Forget attempts whose ends the scheduler has stored durably."""
         keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
         for key in keys:
             self._done[key] = None
@@ -643,6 +659,7 @@ class AgentLink:
         if key in self._later:
             self._later[key].append(asked)
             return
+        # A lookup of the user may take seconds. Later commands for the same attempt wait for it, to keep their order.
         begins = asked.WhichOneof("what") == "launch" and key not in self.held
         looking = self._launch_builder.look_up(asked.launch) if begins else None
         if looking is None:
@@ -656,7 +673,7 @@ class AgentLink:
             await looking
         finally:
             commands = self._later.pop(key)
-            if self._line is line:  # otherwise the scheduler says it again
+            if self._line is line:  # otherwise the scheduler repeats the commands
                 for asked in commands:
                     self._carry_out(line, key, asked)
 
@@ -686,17 +703,19 @@ class AgentLink:
 
     def _launch(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Launch) -> None:
         if key in self._done:
-            return  # the scheduler has its end: this one was said before it knew
+            return  # the scheduler has its end: this launch was sent before that
         self._state_file.memory.task = max(self._state_file.memory.task, key.task)
         held = self.held.get(key)
         if held is not None and held.phase in {messages.ProcessPhase.RUNNING, messages.ProcessPhase.SUSPENDED}:
-            self._launch_builder.remember(key, asked)  # said again for an agent that may be a new one: it only goes on
+            # The scheduler repeats a launch because the agent may be new; the attempt itself just continues.
+            self._launch_builder.remember(key, asked)
             return
         made = self._launch_builder.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
             line.report(key, self._clock.boot(), ended=self._refusal(made))
             return
+        # Without a lease the scheduler may already have started a fenced attempt on another node.
         if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
             late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
             line.report(key, self._clock.boot(), ended=late)
@@ -724,7 +743,7 @@ class AgentLink:
 
 
 def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
-    """A scheduler that is older than the one obeyed last, or another one of the same epoch, has no say here."""
+    """Refuse a scheduler of an older epoch than the last one obeyed, and a different one of the same epoch."""
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return
     raise NotWelcome(

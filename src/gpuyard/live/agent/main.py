@@ -1,4 +1,4 @@
-"""An agent, put together: what the node has, the supervisor that holds its tasks, the line to the scheduler."""
+"""Assembles and runs an agent: the node's GPUs, the supervisor of its tasks, the connection to the scheduler."""
 
 import asyncio
 import gc
@@ -38,7 +38,7 @@ MIB = 1024 * 1024
 MEASURE_SECONDS = 1.0
 """How long a heartbeat waits for the driver."""
 HANGS_SECONDS = 20.0
-"""A driver that says nothing for so long is not one whose cards can be given out."""
+"""If the driver does not answer for this long, its GPUs are reported as offline."""
 PRUNE_SECONDS = 600.0
 KEEP_OUTPUT_BYTES = 20 * 1024 * MIB
 KEEP_OUTPUT_FILES = 200_000
@@ -53,7 +53,10 @@ class CanNotRun(GpuyardError):
 
 
 async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
-    """Run an agent until it is told to stop; its tasks go on under the supervisor. `accept_yard` moves it to a yard."""
+    """Run an agent until it is told to stop; its tasks continue under the supervisor.
+
+    `accept_yard` moves it to that cluster.
+    """
     folder = settings.work_dir
     try:
         if note := closed_folder(folder, "work folder", "executor.work_dir"):
@@ -70,7 +73,7 @@ async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
 
 
 def _note_settings(settings: AgentSettings) -> None:
-    """Say in the log what in the settings has no effect, or another one than may be meant."""
+    """Log settings that have no effect, or a different effect than probably intended."""
     given, executor = Path(settings.executor.work_dir), settings.executor
     if not given.is_absolute():
         message = (
@@ -115,14 +118,14 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
 
 
 def _ignored() -> None:
-    """A signal that would end the agent."""
+    """Log that SIGHUP is ignored. By default it would end the agent."""
     message = "Settings are read at the start; restart the agent to read them again, tasks go on."
     log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
 @contextmanager
 def _only_one(folder: Path) -> Iterator[None]:
-    """Be the one agent of a work folder."""
+    """Hold the lock that allows one agent per work folder."""
     try:
         lock = take_lock(folder / "agent.lock")
     except BlockingIOError:
@@ -134,7 +137,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 
 class AgentNode:
-    """What this node has."""
+    """The resources of this node and their measurements."""
 
     def __init__(self, settings: AgentSettings, folder: Path, accept_yard: str = "") -> None:
         self._settings = settings
@@ -162,17 +165,17 @@ class AgentNode:
         self._measured_at = float("-inf")
         self._gpus: list[pb.GpuUse] = []
         self._looked: tuple[list[telemetry.GpuReading], list[Occupant]] | None = None
-        """What the last look at the cards found, until it is noted."""
+        """The result of the last measurement of the GPUs, until it is recorded."""
         self._measuring: asyncio.Task[pb.Heartbeat] | None = None
         self._asked_at = 0.0
 
     def _busy(self) -> set[int]:
-        """On which cards of all that were found something runs."""
+        """Return the numbers, among all detected GPUs, of those that are in use."""
         numbers = self._inventory.numbers
         return {numbers[gpu] for occupant in self.launch_builder.occupants.values() for gpu in occupant.gpus}
 
     def agent(self, processes: SupervisorClient) -> AgentLink:
-        """The line to the scheduler, for this node."""
+        """Build the connection to the scheduler for this node."""
         settings = self._settings
         self._mark = mark_of(processes.folder)
         memory = psutil.virtual_memory()
@@ -225,6 +228,7 @@ class AgentNode:
             if (occupant := self.launch_builder.occupants.get(key)) is not None
             and held.phase is not messages.ProcessPhase.ENDED
         ]
+        # A driver can hang, so real GPUs are read in a thread, and the heartbeat does not wait for long.
         if all(card.virtual for card in self._cards):
             return self._noted(self._measure(occupants))
         if self._measuring is None:
@@ -237,14 +241,14 @@ class AgentNode:
         return self._noted(measured.result())
 
     def _noted(self, beat: pb.Heartbeat) -> pb.Heartbeat:
-        """What the cards told of attempts is kept for their ends."""
+        """Record the measured GPU use of attempts, which is reported with their ends."""
         if self._looked is not None:
             self.launch_builder.actuals.look(*self._looked)
             self._looked = None
         return beat
 
     def _not_measured_yet(self) -> pb.Heartbeat:
-        """The driver takes its time. The node is there all the same; its cards are not, when that takes too long."""
+        """Build a heartbeat without an answer of the driver: the last reading; offline after `HANGS_SECONDS`."""
         silent_seconds = time.monotonic() - self._asked_at
         if silent_seconds < HANGS_SECONDS:
             return pb.Heartbeat(at=time.time(), gpus=self._gpus)
@@ -273,7 +277,10 @@ class AgentNode:
         )
 
     async def keep_tidy(self, agent: AgentLink) -> None:
-        """Throw away old output, now and then; never that of what runs, so not before that is known."""
+        """Delete old output periodically.
+
+        It waits for the list of attempts first, so that output of running ones is kept.
+        """
         await agent.listed.wait()
         while True:
             held = [outputs.path_of(self._outputs, key) for key in agent.held]
@@ -284,7 +291,7 @@ class AgentNode:
 
 
 def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> SelectedGpus:
-    """The cards of this node that may be used."""
+    """Detect the GPUs that this node may use."""
     gpu = settings.gpu
     every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
     chosen = SelectedGpus(every, gpu.devices, gpu.max_memory_percent)
@@ -297,7 +304,10 @@ def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Selecte
 
 
 def join_token_of(settings: AgentSettings, folder: Path) -> str:
-    """From the settings, or the one a scheduler on this machine has drawn and keeps in its data folder."""
+    """Return the join token from the settings, else the one that a scheduler on this machine keeps in its data folder.
+
+    Empty if there is none.
+    """
     if settings.agent.join_token:
         return settings.agent.join_token
     here = all(address.is_loopback for address in settings.addresses)
@@ -311,13 +321,13 @@ def join_token_of(settings: AgentSettings, folder: Path) -> str:
 
 
 def data_folders() -> list[Path]:
-    """Where a scheduler on this machine keeps its data unless it is told otherwise: `gpuyard server`, then `gpuyard up`."""
+    """Return the default data folders of a scheduler on this machine: `gpuyard server`, then `gpuyard up`."""
     shared = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return [Path("/var/lib/gpuyard"), Path(shared) / "gpuyard"]
 
 
 def _scheduler_data(folder: Path) -> tuple[Path, ...]:
-    """Where a scheduler on this machine keeps its data, as far as an agent can know: around us, or in the usual places."""
+    """Return where a scheduler on this machine may keep its data: next to the work folder, or by default."""
     return (folder.parent / "join_token", folder.parent / "journal", *data_folders())
 
 
@@ -365,11 +375,11 @@ def _use(gpu: telemetry.GpuReading) -> pb.GpuUse:
 
 
 def _own_address(scheduler: str) -> str:
-    """The address of this machine on the way to the scheduler: other nodes reach it there, too."""
+    """Return this machine's address on the route to the scheduler; other nodes reach it there, too."""
     host, _, port = scheduler.rpartition(":")
     try:
         with socket.socket(socket.AF_INET6 if ":" in host.strip("[]") else socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((host.strip("[]"), int(port)))  # sends nothing: it only asks which way it would go
+            way.connect((host.strip("[]"), int(port)))  # sends nothing; it only selects the route
             return str(way.getsockname()[0])
     except OSError:
         return "127.0.0.1"

@@ -1,7 +1,7 @@
-"""Reads what attempts wrote, while they write and after, and throws away what is old.
+"""Reads the output of attempts, while they write it and afterwards, and deletes old output.
 
-The place of a byte in an output never changes: what was dropped from the front to keep within the limit is a hole in
-the file, which is passed over and counted.
+The offset of a byte in an output never changes: what was dropped from the front to keep within the limit is a hole in
+the file, which is skipped and counted.
 """
 
 import asyncio
@@ -15,28 +15,28 @@ from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 PIECE_BYTES = 256 * 1024
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 0.5
-"""How often a followed output is looked at: after something came, and after nothing came for a while."""
+"""How often a followed output is checked: after new data, and after a while without any."""
 
 
 class OutputPiece(Value, frozen=True):
     """A part of an output."""
 
     offset: int
-    """Of its first byte in the whole output."""
+    """The offset of its first byte in the whole output."""
     data: bytes
     dropped: int = 0
-    """So many bytes before it are gone."""
+    """Number of bytes before it that were dropped."""
 
 
 def path_of(folder: Path, key: AttemptKey) -> Path:
-    """Where the output of an attempt lies. A thousand tasks share a folder, so that no folder grows too long."""
+    """Return the path of an attempt's output. A thousand tasks share a folder, so that folders stay small."""
     return folder / f"{key.task // 1000}" / f"{key.task}.{key.attempt}.{key.origin:x}.log"
 
 
 def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> OutputPiece | None:
-    """What stands from an offset on, at most so much; below 0 it counts from the end. None: there is no such output.
+    """Read from an offset, at most `limit` bytes; a negative offset counts from the end. None if there is no output.
 
-    An empty piece means that nothing more is there now.
+    An empty piece means that there is no more data at the moment.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -46,11 +46,11 @@ def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> OutputPiece | Non
         size = os.fstat(descriptor).st_size
         if offset < 0:
             offset = max(0, size + offset)
-        elif offset > size:  # it was emptied, on a file system that can not make holes: begin anew
+        elif offset > size:  # it was truncated, on a file system without holes: start over
             offset = 0
         try:
             begin = os.lseek(descriptor, offset, os.SEEK_DATA)
-        except OSError:  # nothing but a hole, or nothing at all
+        except OSError:  # only a hole, or nothing at all
             return OutputPiece(max(offset, size), b"", max(0, size - offset))
         return OutputPiece(begin, os.pread(descriptor, limit, begin), begin - offset)
     finally:
@@ -58,7 +58,7 @@ def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> OutputPiece | Non
 
 
 def size_of(path: Path) -> int:
-    """Where an output ends now, counted with what was dropped."""
+    """Return the offset of the current end of an output, including what was dropped; 0 if there is none."""
     try:
         return path.lstat().st_size
     except OSError:
@@ -66,10 +66,10 @@ def size_of(path: Path) -> int:
 
 
 async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[OutputPiece]:
-    """All that comes, piece by piece, until the attempt is over and everything was read. It may begin later than we."""
+    """Yield new output until the attempt is over and everything was read. The file may not exist yet."""
     wait = QUICK_SECONDS
     while True:
-        was_over = is_over()  # asked before reading: what it wrote last is read after it is known to be over
+        was_over = is_over()  # checked before reading, so that the last output is not missed
         piece = await asyncio.to_thread(read, path, offset)
         if piece is not None and (piece.data or piece.dropped):
             yield piece
@@ -83,9 +83,11 @@ async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncI
 
 
 def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, keep: Collection[Path]) -> int:
-    """Remove outputs older than this, and then the oldest ones until the rest is within bytes and files. What it freed.
+    """Remove outputs older than `keep_seconds`, then the oldest until the rest is within the limits.
 
-    `keep` are those of attempts that are still held here. What can not be removed stays.
+    Return the bytes freed.
+
+    `keep` are the outputs of attempts that are still held here. Files that cannot be removed stay.
     """
     held = {str(path) for path in keep}
     found = []
@@ -109,5 +111,5 @@ def prune(folder: Path, keep_bytes: int, keep_files: int, keep_seconds: float, k
             freed += size
             path.parent.rmdir()
         except OSError:
-            continue  # it is none of ours; or others lie beside it
+            continue  # not removable, or the folder has other files
     return freed

@@ -1,8 +1,8 @@
-"""Who listens at the scheduler's address, if that is on this machine: the kernel knows.
+"""Asks the kernel which user listens at the scheduler's address, if that is on this machine.
 
-Any local user can bind the scheduler's port while it is away. The proof of the join token keeps them out; this is a
-second lock, which needs no secret: the process must belong to root, to the agent's own user, or to the user who ran the
-scheduler when this node joined.
+Any local user can bind the scheduler's port while the scheduler is down. The proof of the join token protects against
+that; this is a second check, which needs no secret: the process must belong to root, to the agent's own user, or to the
+user that ran the scheduler when this node joined.
 """
 
 import os
@@ -16,17 +16,17 @@ LOOK_SECONDS = 2.0
 
 
 def uid_of_listener(address: str) -> int | None:
-    """The user whose process accepts connections there; none: it is on another machine, or nobody can say."""
+    """Return the uid of the process that listens at an address; None if it is on another machine or unknown."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS) as line:
             return owner_of_server(line, LOOK_SECONDS) if is_on_this_machine(line) else None
-    except (OSError, ValueError):  # the connection that follows says what is wrong
+    except (OSError, ValueError):  # the connection that follows reports the error
         return None
 
 
 def refused(uid: int | None, address: str, memory: AgentState) -> str:
-    """A sentence why whoever listens there is not spoken to; empty: nothing is against it."""
+    """Return why the agent does not talk to this listener; empty if there is no objection."""
     known = memory.scheduler_uid
     if uid is None or uid in {0, os.geteuid()} or known is None or uid == known:
         return ""

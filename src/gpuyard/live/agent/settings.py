@@ -1,7 +1,7 @@
-"""What an agent is told before it starts: its file of settings. configs/agent.yaml shows every key.
+"""The settings of an agent, read from its file. configs/agent.yaml shows every key.
 
-The keys are 003's and ours. A key whose feature does not exist yet is refused when it is set to anything that would
-have an effect.
+The keys are those of 003 and our own. A key whose feature does not exist yet is refused if its value
+would have an effect.
 """
 
 import re
@@ -29,7 +29,7 @@ LEAST_SECONDS = {
     "executor.grace": 0.1,
     "executor.launch_timeout": 1.0,
 }
-"""Shorter ones would keep the agent busy with nothing else, or let nothing start."""
+"""Least values. Shorter ones would keep the agent busy with nothing else, or let nothing start."""
 DEFAULT_SCHEDULER = PeerAddress("127.0.0.1:9090")
 
 VirtualGpus: TypeAlias = Annotated[
@@ -42,34 +42,34 @@ VirtualGpus: TypeAlias = Annotated[
 
 
 class AgentSection(Section, frozen=True):
-    """Who this node is."""
+    """The identity of this node."""
 
     id: NodeNameOrNone = ""
     """Empty: the host's name."""
     heartbeat_interval: Seconds = Seconds(5)
     join_token: str = ""
-    """What the scheduler wants to see."""
+    """The scheduler's join token."""
     address: Annotated[str, Meta(max_length=253)] = ""
-    """Under which other nodes reach this one, for gangs; empty: found by itself."""
+    """The address at which other nodes reach this one, for gangs; empty: detected."""
     labels: Labels = {}
-    """Tasks can ask for nodes that carry them."""
+    """Tasks can request nodes with these labels."""
     away_timeout: SecondsOrNone = SecondsOrNone(300)
-    """How long the scheduler waits for this agent after it was stopped on purpose, before its tasks start elsewhere."""
+    """How long the scheduler waits for an agent that was stopped on purpose, before its tasks start elsewhere."""
 
 
 class SchedulerAddressSection(Section, frozen=True):
-    """Where the scheduler is, and how patiently it is looked for."""
+    """The addresses of the scheduler, and the time limits for connecting."""
 
     master_address: PeerAddress = DEFAULT_SCHEDULER
     standby_address: PeerAddress = PeerAddress("")
     addresses: list[PeerAddress] = []
-    """Further ones, tried in turn."""
+    """Further addresses, tried in turn."""
     connection_timeout: Seconds = Seconds(10)
     retry_interval: Seconds = Seconds(2)
     max_retry_interval: Seconds = Seconds(30)
-    """Waiting times double up to this one."""
+    """The wait between attempts doubles up to this."""
     plain: bool = False
-    """Connect without TLS to an address beyond loopback, knowingly."""
+    """Explicitly allow a connection without TLS to an address beyond loopback."""
 
 
 class GpuSection(Section, frozen=True):
@@ -77,49 +77,55 @@ class GpuSection(Section, frozen=True):
 
     detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
     health_check_interval: Seconds = Seconds(5)
-    """How often the cards are looked at; not more often than there are heartbeats."""
+    """How often the GPUs are read; at most once per heartbeat."""
     virtual: VirtualGpus = ""
-    """Pretended ones: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
+    """Simulated GPUs: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
     devices: GpuSelectors = []
-    """The cards that are used, by number or UUID; none: all that are found."""
+    """The GPUs to use, by number or UUID; empty: all that are found."""
     max_memory_percent: GpuPercent = 100
-    """The part of each card's memory that tasks can book."""
+    """The part of each GPU's memory that tasks can use."""
     max_compute_percent: GpuPercent = 100
-    """The part of each card's compute a process may use, where CUDA's MPS runs."""
+    """The part of each GPU's compute that a process may use; needs CUDA's MPS."""
 
 
 class DockerSection(Section, frozen=True):
-    """003's keys for running tasks in containers."""
+    """The keys of 003 for running tasks in containers."""
 
     socket: FilePath = "/var/run/docker.sock"
     default_image: Annotated[str, Meta(max_length=256)] = ""
 
 
 class ExecutorSection(Section, frozen=True):
-    """How tasks run here."""
+    """How tasks run on this node."""
 
     execution_method: Literal["process", "docker"] = "process"
     work_dir: FolderPath = "/var/lib/gpuyard-agent"
-    """Output, exit codes and the supervisor's memory. Not in the scheduler's data folder, whose owner may be another user."""
+    """Folder for output, exit codes and the supervisor's state.
+
+    Not in the scheduler's data folder, which may have another owner.
+    """
     shared_user: bool = False
-    """Let tasks of users who log in run as the agent's own user: they can read the join token and reach each other."""
+    """Let tasks of users that log in run as the agent's own user.
+
+    They can then read the join token and reach each other.
+    """
     users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
-    """Which system user a tenant's tasks run as; needs root."""
+    """System users by tenant; needs root."""
     system_users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
-    """The same by the name of the user who submits; goes before the tenant's."""
+    """System users by the name of the submitting user; takes precedence over `users`."""
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
-    """Output of one attempt kept on disk; the oldest goes first."""
+    """Limit on the output of one attempt on disk; the oldest part is dropped first."""
     grace: Seconds = Seconds(10)
-    """Between SIGTERM and SIGKILL."""
+    """Time between SIGTERM and SIGKILL."""
     launch_timeout: Seconds = Seconds(30)
     """How long work dir, output and command of a task may take to open; after that it is not launched."""
     control_groups: Literal["auto", "always", "never"] = "auto"
-    """Hold tasks in control groups of their own, which no process can leave; auto: those on real GPUs."""
+    """Run tasks in their own control groups, which no process can leave; auto: only tasks on real GPUs."""
     docker: DockerSection = DockerSection()
 
 
 class AgentLoggingSection(Section, frozen=True):
-    """What is logged, how and where."""
+    """What is logged, in which format and where."""
 
     level: Literal["debug", "info", "warn", "warning", "error"] = "info"
     format: Literal["json", "text"] = "json"
@@ -128,7 +134,7 @@ class AgentLoggingSection(Section, frozen=True):
 
 
 class AgentTlsSection(Section, frozen=True):
-    """Files in PEM form: whom to trust, and who this agent is to a scheduler that asks."""
+    """PEM files: the authority to trust, and this agent's certificate for a scheduler that asks for one."""
 
     ca: FilePath = ""
     cert: FilePath = ""
@@ -136,7 +142,7 @@ class AgentTlsSection(Section, frozen=True):
 
 
 class AgentSettings(Section, frozen=True):
-    """Everything an agent is told. The names are the file's; the properties are what they mean."""
+    """All settings of an agent. The fields are the sections of the file; the properties are derived values."""
 
     agent: AgentSection = AgentSection()
     scheduler: SchedulerAddressSection = SchedulerAddressSection()
@@ -147,19 +153,19 @@ class AgentSettings(Section, frozen=True):
 
     @property
     def node_id(self) -> str:
-        """The name of this node: the one given, or the host's with what no name may hold replaced."""
+        """The name of this node: as configured, or the host name with invalid characters replaced."""
         return self.agent.id or re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")[:128] or "node"
 
     @property
     def addresses(self) -> tuple[PeerAddress, ...]:
-        """All schedulers, in the order in which they are tried."""
+        """All addresses of schedulers, in the order in which they are tried."""
         scheduler = self.scheduler
         every = (scheduler.master_address, scheduler.standby_address, *scheduler.addresses)
         return tuple(dict.fromkeys(address for address in every if address))
 
     @property
     def work_dir(self) -> Path:
-        """The folder of this agent, as any process finds it: the supervisor stands in another one."""
+        """The work folder as an absolute path, because the supervisor has another current folder."""
         return Path(self.executor.work_dir).absolute()
 
     @property
@@ -169,7 +175,7 @@ class AgentSettings(Section, frozen=True):
 
 
 def load_agent_settings(path: Path | None, env: Mapping[str, str], *, not_ours: Collection[str] = ()) -> AgentSettings:
-    """Read and check. Whatever is wrong is one sentence (`WrongSettings`)."""
+    """Read and check the settings. Raise `WrongSettings` with one sentence if they are wrong."""
     return load(AgentSettings, path, env, check=_wrong_with, not_ours=not_ours)
 
 
@@ -185,7 +191,7 @@ def _wrong_users(executor: ExecutorSection) -> Iterator[Complaint]:
 
 
 def _wrong_tls(tls: AgentTlsSection) -> Iterator[Complaint]:
-    """Keys that need each other, and files that no connection can be made with."""
+    """Check keys that need each other, and files that no connection can be made with."""
     if bool(tls.cert) != bool(tls.key):
         yield "tls", "tls needs both cert and key; give the one that is missing."
     elif tls.cert and not tls.ca:

@@ -1,12 +1,12 @@
-"""The agent's line to its supervisor: found or started, kept up, and told anew what it may not have heard.
+"""The agent's connection to its supervisor: finds or starts it, reconnects, and repeats commands it may have missed.
 
     async with SupervisorClient(folder) as processes:
         processes.send(Launch(AttemptKey(7, 1), shell="make"))
         async for events in processes.events():
             ...
 
-The first event is a `Holding`, and another one comes whenever the line was broken: whoever reads compares it with what
-he knows. A command whose answer did not come before the break is sent again (every command is safe to repeat).
+The first event is a `Holding`, and another one comes after each reconnection: the reader compares it with its own
+state. A command that was not answered before the connection broke is sent again (every command is safe to repeat).
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.paths import socket_address
 
 START_SECONDS = 30.0
-"""How long a supervisor may take to listen, on a machine that is busy."""
+"""How long a supervisor may take to listen, on a busy machine."""
 
 MOST_IN_A_FRAME = 100
-"""A launch may be a megabyte long, and a frame must not become too long to be heard."""
+"""A launch may be a megabyte long, and a frame must stay below the length limit."""
 
 _SETTLED_BY: dict[type[messages.SupervisorMessage], tuple[type[messages.SupervisorMessage], ...]] = {
     messages.Launch: (messages.Launched, messages.Prepared, messages.NotLaunched, messages.ProcessEnded),
@@ -39,7 +39,7 @@ _SETTLED_BY: dict[type[messages.SupervisorMessage], tuple[type[messages.Supervis
     messages.Resume: (messages.ResumedNow, messages.NotLaunched, messages.ProcessEnded, messages.NotHeld),
     messages.Extend: (messages.Extended,),
 }
-"""Which events answer a command. What has no answer (renew, forget, list) is not repeated."""
+"""The events that answer each command. Commands without an answer (renew, forget, list) are not repeated."""
 
 _HANDED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "PATH", "TZ", "USER", "VIRTUAL_ENV")
 
@@ -69,7 +69,7 @@ class SupervisorClient:
         self._unanswered: dict[messages.AttemptKey, list[KeyedCommand]] = {}
         self._closed = False
         self._unanswered_since: float | None = None
-        """When the oldest ping left that was not answered, on the boot clock."""
+        """When the oldest unanswered ping was sent, on the boot clock."""
 
     async def __aenter__(self) -> Self:
         await self._connect()
@@ -81,13 +81,12 @@ class SupervisorClient:
         await self.close()
 
     def send(self, *commands: messages.SupervisorCommand) -> None:
-        """Hand commands over. They leave together at the end of this turn of the loop, or when there is a line again."""
+        """Queue commands. They are sent together at the end of this turn of the loop, or once reconnected."""
         for command in commands:
             if isinstance(command, KeyedCommand):
                 self._unanswered.setdefault(command.key, []).append(command)
-            elif isinstance(
-                command, messages.ForgetAttempts
-            ):  # a launch that is said again behind this would run again
+            elif isinstance(command, messages.ForgetAttempts):
+                # A launch that is repeated after its forget would run again, so it is not repeated any more.
                 for key in command.keys:
                     self._unanswered.pop(key, None)
         self._queue.extend(commands)
@@ -96,7 +95,7 @@ class SupervisorClient:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def launching(self) -> list[messages.AttemptKey]:
-        """Attempts that the supervisor was told to launch and has not answered for."""
+        """Return the attempts that were sent to the supervisor and are not confirmed yet."""
         return [
             key
             for key, commands in self._unanswered.items()
@@ -104,22 +103,25 @@ class SupervisorClient:
         ]
 
     def awaits(self, key: messages.AttemptKey) -> bool:
-        """Whether something was said about an attempt that was not answered yet."""
+        """Return whether a command about an attempt has not been answered yet."""
         return key in self._unanswered
 
     def ping(self) -> None:
-        """Ask the supervisor whether it is there; `silent_seconds` says what came of it."""
+        """Check whether the supervisor responds; `silent_seconds` tells the result."""
         if self._unanswered_since is None:
             self._unanswered_since = self._boot()
             self.send(messages.Ping())
 
     @property
     def silent_seconds(self) -> float:
-        """How long it has not answered; 0: it has answered all that it was asked."""
+        """How long the supervisor has not answered; 0 if there is no unanswered ping."""
         return 0.0 if self._unanswered_since is None else self._boot() - self._unanswered_since
 
     async def events(self) -> AsyncIterator[list[messages.SupervisorEvent]]:
-        """What the supervisor says, in batches, until `close`. A broken line is mended, if need be with a new supervisor."""
+        """Yield the supervisor's events in batches until `close`.
+
+        Reconnect if needed, and start a new supervisor if it is gone.
+        """
         frames = messages.Frames()
         while not self._closed:
             if self._reader is None:
@@ -141,12 +143,12 @@ class SupervisorClient:
                 yield batch
 
     async def close(self) -> None:
-        """Hang up. The supervisor and what it holds go on."""
+        """Close the connection. The supervisor and its tasks continue."""
         self._closed = True
         self._flush()
         writer = self._writer
         if writer is not None:
-            with suppress(OSError, TimeoutError):  # it is gone, or does not listen: there is nobody to say it to
+            with suppress(OSError, TimeoutError):  # it is gone or does not read: give up
                 await asyncio.wait_for(writer.drain(), 5.0)
         self._hang_up()
 
@@ -164,7 +166,7 @@ class SupervisorClient:
                     raise SupervisorDoesNotStart(
                         f"The supervisor in {self.folder} does not answer; see supervisor.out there."
                     ) from None
-                with suppress(SupervisorEnded):  # it was killed, for example; the next one may live
+                with suppress(SupervisorEnded):  # for example, it was killed; the next one may work
                     await asyncio.to_thread(start, self.folder)
             except OSError as error:
                 raise SupervisorDoesNotStart(f"The supervisor in {self.folder} can not be reached: {error}.") from error
@@ -175,6 +177,7 @@ class SupervisorClient:
         if self._writer is not None:
             self._writer.close()
         self._reader = self._writer = None
+        # Queued commands with a key are among the unanswered ones, which are all repeated in their order.
         self._queue = [command for command in self._queue if not isinstance(command, KeyedCommand)]
         if not self._closed:
             self._queue += [command for commands in self._unanswered.values() for command in commands]
@@ -201,7 +204,7 @@ class SupervisorClient:
 
 
 def start(folder: Path) -> None:
-    """Start the supervisor of this folder and wait until it listens. Where one listens already, nothing happens."""
+    """Start the supervisor of a folder and wait until it listens. Do nothing if one listens already."""
     env = {
         name: value for name, value in os.environ.items() if name in _HANDED_ON or name.startswith(("LC_", "PYTHON"))
     }

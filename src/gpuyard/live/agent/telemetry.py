@@ -1,7 +1,7 @@
-"""What a node measures: its host, its GPUs, and whether somebody outside the yard uses one of them.
+"""Measures a node: its host, its GPUs, and whether a process outside of gpuyard uses one of them.
 
-A GPU is external while a process computes on it that does not belong to an attempt holding that GPU. Whoever leased it
-may run anything there. A process that only draws (a desktop's) takes memory and nothing else. Virtual GPUs have no
+A GPU is external while a process computes on it that does not belong to an attempt holding that GPU. On a leased GPU
+any process may run. A process that only draws (a desktop's) takes memory and nothing else. Virtual GPUs have no
 processes, so they are never external.
 """
 
@@ -24,19 +24,19 @@ DISPLAY_PROGRAMS = frozenset({
     "kwin_wayland", "plasmashell", "ksmserver", "cinnamon", "xfwm4", "sway", "weston", "Hyprland", "gdm-x-session",
     "gdm-wayland-ses", "sddm", "sddm-greeter", "lightdm", "nxnode.bin", "compiz", "budgie-wm",
 })  # fmt: skip
-"""As the kernel names them, which is after at most 15 letters. Some desktops compute a little to draw."""
+"""Names as in the kernel, cut to 15 characters. Some desktops compute a little to draw."""
 
 
 class HostReading(Value, frozen=True):
-    """The machine."""
+    """The readings of the machine."""
 
     cpu_percent: float
     memory_used_mib: int
     memory_mib: int
     load: float
-    """Over the last minute."""
+    """The average of the last minute."""
     disk_free_mib: int
-    """Where tasks write their output."""
+    """Free space where tasks write their output."""
 
 
 class Occupant(Value, frozen=True):
@@ -44,36 +44,36 @@ class Occupant(Value, frozen=True):
 
     key: AttemptKey
     pid: int
-    """Of its command; 0: it has none (a lease)."""
+    """The pid of its command; 0: it has none (a lease)."""
     gpus: tuple[int, ...]
     lease: bool = False
     whole: bool = True
-    """It has all of each of them."""
+    """It holds its GPUs completely, not a share."""
 
 
 class GpuUser(Value, frozen=True):
-    """A process on a GPU, and whose it is."""
+    """A process on a GPU, and its owner."""
 
     pid: int
     memory_mib: int
     user: str
     display: bool
     key: AttemptKey | None
-    """The attempt it belongs to; none: no attempt of ours."""
+    """The attempt it belongs to; None: not an attempt of this node."""
 
 
 class GpuReading(Value, frozen=True):
-    """What is reported of one GPU."""
+    """The report about one GPU."""
 
     use: GpuUsage
     health: GpuHealth
     why: str
-    """One sentence, where the health is not ok."""
+    """One sentence if the health is not OK."""
     users: tuple[GpuUser, ...]
 
 
 def host(folder: Path) -> HostReading:
-    """The figures of the machine. The share of the processor is since the last call."""
+    """Measure the machine. The CPU percentage is since the last call."""
     memory = psutil.virtual_memory()
     free = os.statvfs(folder)
     return HostReading(
@@ -88,7 +88,7 @@ def host(folder: Path) -> HostReading:
 def gpus(
     cards: Iterable[GpuDevice], uses: Iterable[GpuUsage], occupants: Iterable[Occupant], folder_mark: str
 ) -> list[GpuReading]:
-    """Judge what was measured. The mark is that of the supervisor's folder (`place.mark_of`)."""
+    """Determine the health and the users of each GPU. The mark is that of the supervisor's folder (`paths.mark_of`)."""
     by_key = {occupant.key: occupant for occupant in occupants}
     return [_gpu(card, use, by_key, folder_mark) for card, use in zip(cards, uses, strict=True)]
 
@@ -98,7 +98,8 @@ def _gpu(card: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant
         return GpuReading(use, GpuHealth.OFFLINE, use.broken, ())
     if card.virtual:
         return GpuReading(use, GpuHealth.OK, "", ())
-    found = [(process, name) for process in use.processes if (name := _name_of(process.pid))]  # others have just ended
+    # Skip processes that have just ended.
+    found = [(process, name) for process in use.processes if (name := _name_of(process.pid))]
     users = tuple(
         GpuUser(
             process.pid,
@@ -120,21 +121,21 @@ def _gpu(card: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant
 
 
 def _why_external(card: GpuDevice, user: GpuUser, name: str, occupants: Mapping[AttemptKey, Occupant]) -> str:
-    """A sentence, where this process makes the GPU external."""
+    """Return a sentence if this process makes the GPU external; empty if it does not."""
     if user.display:
         return ""
     if user.key is None:
         who = f" of user {user.user}" if user.user else ""
         return f"Process {user.pid} ({name}){who} computes on it and was not started by gpuyard."
     occupant = occupants.get(user.key)
-    # One of ours that nobody told us of yet has just begun, or has just ended.
+    # An attempt that is not in the list has just begun or has just ended.
     if occupant is None or card.index in occupant.gpus:
         return ""
     return f"Process {user.pid} of task {user.key.task} computes on it and was given other GPUs."
 
 
 def owner(process: GpuProcess, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> AttemptKey | None:
-    """The attempt that a process belongs to: by its mark, its control group, its session, or an ancestor."""
+    """Return the attempt that a process belongs to, by its mark, control group, session or ancestors."""
     key = process_tag.owner(folder_mark, process.pid) or cgroup.owner_of(process.pid, cgroup.name_of(folder_mark))
     if key is not None:
         return key

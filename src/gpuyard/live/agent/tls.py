@@ -1,4 +1,4 @@
-"""Why the connection to a scheduler fails, where the reason is TLS: gRPC only says that nobody is there."""
+"""Explains why the connection to a scheduler fails because of TLS. gRPC only reports that the server is unavailable."""
 
 import socket
 import ssl
@@ -14,7 +14,7 @@ EXPIRED, NOT_YET_VALID = 10, 9
 
 
 def what_is_wrong(tls: AgentTlsSection, address: str) -> str:
-    """A sentence with what to change, after a connection to this address has failed; empty: it is not TLS."""
+    """Return what to change after a connection to an address failed; empty if the cause is not TLS."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if not tls.ca:
@@ -26,7 +26,7 @@ def what_is_wrong(tls: AgentTlsSection, address: str) -> str:
         )
     try:
         return _try(tls, host, int(port), address)
-    except (OSError, ValueError):  # nobody listens there, or a file can not be read: that is said elsewhere
+    except (OSError, ValueError):  # nothing listens there, or a file is unreadable: reported elsewhere
         return ""
 
 
@@ -52,7 +52,10 @@ def _try(tls: AgentTlsSection, host: str, port: int, address: str) -> str:
 
 
 def _wants_certificate(line: ssl.SSLSocket, tls: AgentTlsSection, address: str) -> str:
-    """With TLS 1.3 a server refuses a client's certificate only after the handshake. One that accepts it speaks first."""
+    """Return why the server rejects the client's certificate; empty if it does not.
+
+    With TLS 1.3 it does so only after the handshake. A server that accepts the certificate sends first.
+    """
     line.settimeout(LOOK_SECONDS)
     try:
         accepted = bool(line.recv(1))

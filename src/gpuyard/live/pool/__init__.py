@@ -1,1 +1,1 @@
-"""Who runs it: what stands behind nodes that come and go. Today, who boots them."""
+"""The elastic pool: providers that boot nodes and take them back."""

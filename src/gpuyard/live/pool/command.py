@@ -1,10 +1,10 @@
-"""A provider that runs an administrator's commands: one boots a node, one lets it go. No cloud is needed.
+"""A provider that runs an administrator's commands: one boots a node, one releases it. No cloud is needed.
 
-Both are shell lines in which {node} and {kind} are replaced; what they print goes to a file for each node. The first
-ends with 0 when the node is up, or on its way up; one that still runs is ended before the second is run. The second ends
-with 0 when the node is down; until it does, it is run again. What was asked for stands in a file, so a scheduler
-that starts again goes on where it stopped; of a command that ran meanwhile nobody knows the end: a boot counts as done,
-and a release is run once more.
+Both are shell lines in which {node} and {kind} are replaced; their output goes to a file for each node. The boot
+command exits with 0 when the node is up, or on its way up; if it still runs at a release, it is ended first. The
+release command exits with 0 when the node is down; until it does, it is run again. The requested nodes are kept in a
+file, so a restarted scheduler continues where it stopped. The result of a command that ran during the restart is
+unknown: a boot counts as done, and a release is run once more.
 """
 
 import os
@@ -31,7 +31,7 @@ class PoolDamaged(GpuyardError):
 
 
 class CommandProvider:
-    """See gpuyard.live.pool.provider.Provider."""
+    """Implements `gpuyard.live.pool.provider.Provider`."""
 
     def __init__(
         self, folder: Path, kind: str, boot_command: str, release_command: str, clock: Callable[[], float] = time.time
@@ -47,7 +47,7 @@ class CommandProvider:
         self._hired = {hired.node: hired for hired in self._read()}
 
     def boot(self, nodes: Sequence[NodeId]) -> None:
-        """Written down first, so that no node is up that nobody knows of."""
+        """Boot nodes. The request is saved before the commands run, so that no node is up without a record."""
         new = [node for node in nodes if node not in self._hired]
         for node in new:
             self._hired[node] = PoolNode(node, PoolNodeState.BOOTING, self._clock())
@@ -57,7 +57,7 @@ class CommandProvider:
             self._run(node, self._boot_command)
 
     def nodes(self) -> Sequence[PoolNode]:
-        """After a look at what the commands did."""
+        """Return all nodes, after checking the commands."""
         before = dict(self._hired)
         for node, hired in before.items():
             if hired.state in {PoolNodeState.BOOTING, PoolNodeState.LEAVING}:
@@ -67,7 +67,7 @@ class CommandProvider:
         return list(self._hired.values())
 
     def release(self, nodes: Sequence[NodeId]) -> None:
-        """One command for each node."""
+        """Run the release command for each node, and forget nodes that are gone."""
         for node in nodes:
             hired = self._hired.get(node)
             if hired is None or hired.state is PoolNodeState.LEAVING:
@@ -109,7 +109,7 @@ class CommandProvider:
             self._run(node, self._release_command)
 
     def _end(self, node: NodeId) -> None:
-        """End a boot that still runs, with all it started."""
+        """End a boot command that still runs, with all its processes."""
         process = self._running.pop(node, None)
         if process is not None and process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):

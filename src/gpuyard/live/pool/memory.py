@@ -1,6 +1,6 @@
-"""A provider whose nodes exist in memory only: the twin for tests, and the one a simulation hires from.
+"""A provider whose nodes exist in memory only, for tests and simulations.
 
-Time and chance are handed in: `clock` says what time it is, `fails` is asked once for each boot.
+Time and randomness are passed in: `clock` returns the time, `fails` is called once for each boot.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from gpuyard.core.domain.values import NodeId
 
 
 class MemoryProvider:
-    """See gpuyard.live.pool.provider.Provider."""
+    """Implements `gpuyard.live.pool.provider.Provider`."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class MemoryProvider:
         self._hired = {node: PoolNode(node, PoolNodeState.READY, now) for node in ready}
 
     def boot(self, nodes: Sequence[NodeId]) -> None:
-        """Each is ready, or has failed, when the time to boot is over."""
+        """Boot nodes. Each is ready, or has failed, after `boot_seconds`."""
         up_at = self._clock() + self._boot_seconds
         for node in nodes:
             if node not in self._hired:
@@ -35,7 +35,7 @@ class MemoryProvider:
                 )
 
     def nodes(self) -> Sequence[PoolNode]:
-        """As of now."""
+        """Return all nodes in their current state."""
         now = self._clock()
         return [
             hired
@@ -45,7 +45,7 @@ class MemoryProvider:
         ]
 
     def release(self, nodes: Sequence[NodeId]) -> None:
-        """At once."""
+        """Release nodes at once; forget those that are gone."""
         now = self._clock()
         for node in nodes:
             hired = self._hired.pop(node, None)
@@ -53,6 +53,6 @@ class MemoryProvider:
                 self._hired[node] = PoolNode(node, PoolNodeState.GONE, now)
 
     def next_change(self) -> float | None:
-        """When the next node is up or has failed."""
+        """Return when the next node is ready or has failed; None if none is booting."""
         now = self._clock()
         return min((hired.since for hired in self._hired.values() if hired.since > now), default=None)

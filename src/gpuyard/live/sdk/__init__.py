@@ -1,12 +1,12 @@
-"""FOR PROGRAMS: the yard from Python.
+"""FOR PROGRAMS: the Python client of a cluster.
 
-    yard = gpuyard.connect()                          GPUYARD_SERVER, GPUYARD_TOKEN
-    task = yard.submit(["python", "train.py"], gpu_count=2, timeout=3600)
-    for line in yard.logs(task, follow=True): ...
-    yard.wait(task, check=True)                       TaskFailed unless it succeeded
+    cluster = gpuyard.connect()                       GPUYARD_SERVER, GPUYARD_TOKEN
+    task = cluster.submit(["python", "train.py"], gpu_count=2, timeout=3600)
+    for line in cluster.logs(task, follow=True): ...
+    cluster.wait(task, check=True)                    TaskFailed unless it succeeded
 
-`client` is what programs call, `connection` speaks HTTP, `waiting` hears of what happens, `values` is what comes back,
-`errors` what goes wrong. Python and msgspec are all it needs.
+`client` has the methods that programs call, `connection` the HTTP, `waiting` listens for events, `values` are the
+results, `errors` the errors. It needs only Python and msgspec.
 """
 
 from gpuyard.live.sdk.client import Client, TaskFields, connect

@@ -1,8 +1,8 @@
-"""The yard, as a program sees it: one method for each thing one can ask of it.
+"""The client of a cluster: one method for each request.
 
-A client may be used by many threads. It keeps nothing but connections: what a method returns is what was true when the
-scheduler answered. A method that is given a `Task` or a lease, and not only an id, never acts on another task that has
-the same number, as in a scheduler that was restored from an older copy: that is a `NotFound` whose code is `AnotherTask`.
+A client may be used by many threads. It keeps no state except connections: a result is what was true when the scheduler
+answered. A method that is given a `Task` or a lease, and not only an id, never acts on another task with the same
+number, as in a scheduler that was restored from an older copy: it raises `NotFound` with code `AnotherTask`.
 """
 
 import os
@@ -46,14 +46,14 @@ from gpuyard.live.wire.tasks import PLACE
 T = TypeVar("T")
 DEFAULT_SERVER = "http://127.0.0.1:8080"
 IN_ONE_CALL = 5000
-"""Tasks that go together in a batch; each such part is accepted as a whole."""
+"""Number of tasks sent in one batch; each batch is accepted as a whole or not at all."""
 LOOKED_AT_ONE_BY_ONE = 100
 _ONE = {"count": 1}
 EMPTY = "The name or id is empty; is a variable not set?"
 
 
 class TaskFields(TypedDict, total=False):
-    """What can be said of a task beside its command. The names and meanings are the API's."""
+    """The fields of a task besides its command. Names and meanings are those of the API."""
 
     priority: Literal["high", "low"] | int | None
     gpu_count: int | None
@@ -65,7 +65,7 @@ class TaskFields(TypedDict, total=False):
     tenant_id: str | None
     project: str | None
     task_class: TaskClass | Literal["online", "batch"] | None
-    """The API's `class`, which is a word of Python's own."""
+    """The API's `class`, which is a keyword in Python."""
     cpu_count: int | None
     memory_mb: int | None
     gpu_memory_mb: int | None
@@ -77,7 +77,7 @@ class TaskFields(TypedDict, total=False):
     depends_on: Sequence[TaskRef] | None
     after_any: Sequence[TaskRef] | None
     array: int | None
-    """How many copies; each finds its number in GPUYARD_ARRAY_INDEX."""
+    """Number of copies; each finds its number in GPUYARD_ARRAY_INDEX."""
     work_dir: str | os.PathLike[str] | None
     secrets: Mapping[str, str] | None
     preemption: Preemption | Literal["never", "suspend", "checkpoint", "requeue"] | None
@@ -85,7 +85,7 @@ class TaskFields(TypedDict, total=False):
     estimated_seconds: float | None
     model: str | None
     work: Mapping[str, Any] | None
-    """What it computes, such as {"model": "resnet50", "batch": 64, "steps": 1000}."""
+    """What the task computes, such as {"model": "resnet50", "batch": 64, "steps": 1000}."""
     link: Link | Literal["any", "numa", "nvlink"] | None
     require_fit: bool | None
 
@@ -97,7 +97,7 @@ class NewTaskFields(TaskFields, total=False):
 
 
 class TaskFilters(TypedDict, total=False):
-    """Which tasks of a list are wanted."""
+    """Filters for a list of tasks."""
 
     status: str | Iterable[str] | None
     tenant: str | None
@@ -109,7 +109,7 @@ class TaskFilters(TypedDict, total=False):
 
 
 class LeaseFields(TypedDict, total=False):
-    """What can be said of a lease beside the number of GPUs and how long."""
+    """The fields of a lease besides the number of GPUs and the time limit."""
 
     gpu_model: str | Sequence[str] | None
     gpu_memory_mb: int | None
@@ -125,7 +125,7 @@ class LeaseFields(TypedDict, total=False):
 
 
 class TenantLimits(TypedDict, total=False):
-    """Limits of a tenant. What is left out is not limited."""
+    """Limits of a tenant. A field that is left out is not limited."""
 
     max_gpus: int | None
     max_gpus_by_model: Mapping[str, int] | None
@@ -146,12 +146,12 @@ def connect(
     wait_for_scheduler: float = 0.0,
     on_wait: Callable[[ClusterError, float], None] | None = None,
 ) -> "Client":
-    """A client for a yard. What is not given is read from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
+    """Return a client. Defaults come from GPUYARD_SERVER, GPUYARD_TOKEN, GPUYARD_CA and GPUYARD_SERVER_USER.
 
-    Without a token, the one `gpuyard login` kept for this server is used, if any. Nothing is sent yet. On this machine
-    the server must be run by this user, root or `server_user`. A request to an address where nothing listens fails at
-    once, or is tried again for `wait_for_scheduler` seconds, over a restart of the scheduler; `on_wait` is told once,
-    after a second, why it waits and for how many seconds at most.
+    Without a token, the one that `gpuyard login` stored for this server is used, if any. Nothing is sent yet. A server
+    on this machine must be run by this user, root or `server_user`. A request to an address where nothing listens fails
+    at once, or is retried for `wait_for_scheduler` seconds, to bridge a restart of the scheduler; `on_wait` is called
+    once, after a second, with the reason and the most seconds it waits.
     """
     server = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if token is None:
@@ -172,7 +172,7 @@ def connect(
 
 
 class Client:
-    """One yard. Make it with `gpuyard.connect()`."""
+    """One cluster. Create it with `gpuyard.connect()`."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -184,11 +184,11 @@ class Client:
         self.close()
 
     def without_waiting(self) -> "Client":
-        """The same yard and connections; a request fails at once where nothing listens."""
+        """Return a client with the same connections whose requests fail at once if nothing listens."""
         return Client(self.connection.without_waiting())
 
     def close(self) -> None:
-        """Hang up the connection of this thread; the next request opens another one."""
+        """Close the connection of this thread; the next request opens another one."""
         self.connection.close()
 
     # --- submitting ---------------------------------------------------------------------------------------------------
@@ -196,17 +196,17 @@ class Client:
     def submit(
         self, command: str | Sequence[str], *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]
     ) -> Task:
-        """Submit a task: a line for the shell, or a list of arguments. Of an array, the first is returned.
+        """Submit a task: a shell command line, or a list of arguments. For an array, return its first task.
 
-        Sent with a key, so that a connection that breaks can never make two tasks of one. Give the key yourself to be
-        safe over restarts of your own program too.
+        It is sent with an idempotency key, so that a broken connection never leads to two tasks. Pass your own key to
+        be safe across restarts of your program, too.
         """
         return self.submit_all(command, idempotency_key=idempotency_key, **fields)[0]
 
     def submit_all(
         self, command: str | Sequence[str], *, idempotency_key: str | None = None, **fields: Unpack[TaskFields]
     ) -> list[Task]:
-        """Submit a task and return all of its array."""
+        """Submit a task and return all tasks of its array."""
         body = _request(fields, command=command)
         key = idempotency_key or new_key()
         if "array" in body:
@@ -214,10 +214,12 @@ class Client:
         return [self.connection.ask("POST", "/api/v1/tasks", Task, body=body, key=key)]
 
     def submit_many(self, tasks: Iterable[NewTaskFields], *, idempotency_key: str | None = None) -> list[Task]:
-        """Submit many tasks, all of an array in its place. Every 5,000 of a tenant are accepted together or not at all.
+        """Submit many tasks; return them in order, arrays expanded.
 
-        They may wait for each other by their places: `"tasks[2]"` is the third. Whoever goes in a later part can not be
-        waited for. With a key of your own, sent again is not submitted again.
+        Each 5,000 of a tenant are accepted as a whole or not at all.
+
+        They may depend on each other by position: `"tasks[2]"` is the third. A task in a later batch cannot be a
+        dependency. With your own key, sending them again does not submit them again.
         """
         bodies = [_request(task) for task in tasks]
         by_tenant: dict[str | None, list[int]] = {}
@@ -229,7 +231,7 @@ class Client:
                 part = places[begin : begin + IN_ONE_CALL]
                 within = {place: number for number, place in enumerate(part)}
                 key = idempotency_key or new_key()
-                if idempotency_key and part[0]:  # later parts have their own
+                if idempotency_key and part[0]:  # later batches have their own key
                     key = f"{idempotency_key}-{part[0]}"
                 answers = iter(self._batch([_in_part(bodies[place], within, made) for place in part], key))
                 for place in part:
@@ -242,11 +244,11 @@ class Client:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def task(self, task: TaskRef) -> Task:
-        """A task as it is now."""
+        """Return the current state of a task."""
         return self.connection.ask("GET", _of_task(task), Task, query=_same(task))
 
     def tasks(self, **filters: Unpack[TaskFilters]) -> Iterator[Task]:
-        """All tasks that match, newest first."""
+        """Return all tasks that match, newest first."""
         cursor: str | None = None
         while True:
             page = self.page(limit=1000, cursor=cursor, **filters)
@@ -256,12 +258,12 @@ class Client:
                 return
 
     def page(self, *, limit: int = 100, cursor: str | None = None, **filters: Unpack[TaskFilters]) -> Page:
-        """One page of the list."""
+        """Return one page of the list."""
         query = {**filters, "limit": limit, "cursor": cursor}
         return self.connection.ask("GET", "/api/v1/tasks", Page, query=query)
 
     def explain(self, task: TaskRef) -> ExplainAnswer:
-        """Why it waits, how many are ahead, when it is likely to start."""
+        """Return why it waits, how many tasks are ahead of it, and when it is likely to start."""
         return self.connection.ask("GET", f"{_of_task(task)}/explain", ExplainAnswer, query=_same(task))
 
     def logs(
@@ -274,7 +276,7 @@ class Client:
         node: str | None = None,
         offset: int | None = None,
     ) -> Iterator[bytes]:
-        """What a task wrote, in pieces as they come; with `follow`, until it ends. `tail` is in bytes."""
+        """Yield the output of a task in pieces as they arrive; with `follow`, until it ends. `tail` is in bytes."""
         query: dict[str, object] = {
             "follow": follow or None,
             "tail": tail,
@@ -287,7 +289,7 @@ class Client:
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
-    @overload  # a text is a task's id, although it is also a sequence of texts
+    @overload  # a string is a task id, although it is also a sequence of strings
     def wait(self, tasks: TaskRef, *, timeout: float | None = None, check: bool = False) -> Task: ...  # type: ignore[overload-overlap]
     @overload
     def wait(self, tasks: Iterable[TaskRef], *, timeout: float | None = None, check: bool = False) -> list[Task]: ...
@@ -295,7 +297,10 @@ class Client:
     def wait(
         self, tasks: TaskRef | Iterable[TaskRef], *, timeout: float | None = None, check: bool = False
     ) -> Task | list[Task]:
-        """Wait until a task, or all of some, ended. With `check`, one that did not succeed is a `TaskFailed`."""
+        """Wait until a task, or all of several, have ended.
+
+        With `check`, raise `TaskFailed` for one that did not succeed.
+        """
         if isinstance(tasks, Task | LeaseAnswer | Lease | str | int):
             return self._wait([tasks], timeout, check)[0]
         return self._wait(list(tasks), timeout, check)
@@ -311,9 +316,9 @@ class Client:
     def ends(
         self, tasks: Iterable[TaskRef], *, timeout: float | None = None, on_outage: OutageWatch | None = None
     ) -> Iterator[Task]:
-        """Tasks in the order in which they end. `TookTooLong` when some are left and the time is over.
+        """Yield tasks in the order in which they end. Raise `TookTooLong` if some are left after `timeout`.
 
-        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it.
+        If the scheduler goes away meanwhile, wait for it for two minutes; `on_outage` is called.
         """
         waiting = {self._number(task): created_at_of(task) for task in tasks}
         cluster = self.without_waiting()
@@ -339,10 +344,10 @@ class Client:
     def changes(
         self, task: TaskRef, *, idle_seconds: float = 5.0, on_outage: OutageWatch | None = None
     ) -> Iterator[Task]:
-        """A task whenever something happened to it, and every `idle_seconds`; the last time when it ended.
+        """Yield a task after each change and every `idle_seconds`, the last time when it has ended.
 
-        A scheduler that goes away meanwhile is waited for, for two minutes; `on_outage` is told of it. One that has
-        another task under this number when it is back is a `NotFound`.
+        If the scheduler goes away meanwhile, wait for it for two minutes; `on_outage` is called. If it returns with
+        another task under this number, raise `NotFound`.
         """
         number = self._number(task)
         cluster = self.without_waiting()
@@ -359,7 +364,7 @@ class Client:
                 return
 
     def _look(self, waiting: Mapping[int, str | None]) -> list[Task]:
-        """These tasks as they are now: few one by one, many from the list, which is newest first."""
+        """Return the current state of tasks: a few one by one, many from the list, which is newest first."""
         wanted = dict(waiting)
         found = []
         if len(wanted) > LOOKED_AT_ONE_BY_ONE:
@@ -370,11 +375,11 @@ class Client:
                 if task.number in wanted and wanted[task.number] in {None, task.created_at}:
                     del wanted[task.number]
                     found.append(task)
-        # What the list lacks, or has as another task, gets the sentence that says so.
+        # For a task that the list lacks, or has as a different task, a single request raises the proper error.
         return found + [self._look_at(number, created_at) for number, created_at in sorted(wanted.items())]
 
     def _look_at(self, number: int, created_at: str | None) -> Task:
-        """One task as it is now; with `created_at` that one and no other."""
+        """Return the current state of one task; with `created_at`, exactly the task created then."""
         return self.connection.ask("GET", _of_task(number), Task, query={"created_at": created_at})
 
     def _number(self, task: TaskRef) -> int:
@@ -384,15 +389,15 @@ class Client:
     # --- changing -----------------------------------------------------------------------------------------------------
 
     def cancel(self, task: TaskRef) -> CancelAnswer:
-        """Stop a task, or take it out of the queue. One that ended stays as it was."""
+        """Stop a task, or take it out of the queue. A task that has ended stays as it is."""
         return self.connection.ask("DELETE", _of_task(task), CancelAnswer, query=_same(task))
 
     def suspend(self, task: TaskRef) -> Task:
-        """Let a running task stand still and give its GPUs to others."""
+        """Suspend a running task and give its GPUs to others."""
         return self._do(task, "suspend")
 
     def resume(self, task: TaskRef) -> Task:
-        """Let a suspended task go on."""
+        """Resume a suspended task."""
         return self._do(task, "resume")
 
     def hold(self, task: TaskRef) -> Task:
@@ -407,7 +412,7 @@ class Client:
         return self.connection.ask("POST", f"{_of_task(task)}/{verb}", Task, query=_same(task))
 
     def set_priority(self, task: TaskRef, priority: int) -> Task:
-        """Another place in the queue of its class, 0 to 100."""
+        """Set the priority within its class, 0 to 100."""
         body = {"priority": priority}
         return self.connection.ask("PATCH", _of_task(task), Task, body=body, query=_same(task))
 
@@ -422,9 +427,9 @@ class Client:
         wait_seconds: float | None = None,
         **fields: Unpack[LeaseFields],
     ) -> Iterator[Lease]:
-        """GPUs for this program, given back at the end of the `with`; `timeout` seconds after they were given at the latest.
+        """Hold GPUs for this program until the end of the `with`, at most `timeout` seconds from the grant.
 
-        with yard.lease(gpus=1) as lease:
+        with cluster.lease(gpus=1) as lease:
             subprocess.run(["python", "look.py"], env=os.environ | lease.env)
         """
         lease = self.take_lease(gpus, timeout=timeout, wait_seconds=wait_seconds, **fields)
@@ -442,9 +447,11 @@ class Client:
         watch: Callable[[Task], None] | None = None,
         **fields: Unpack[LeaseFields],
     ) -> Lease:
-        """The same without a `with`: release it yourself. Given up when it is not granted within `wait_seconds`.
+        """Take a lease without a `with`; release it yourself.
 
-        `watch` is told of the lease now and then: why it waits, and that it runs.
+        It is given up if it is not granted within `wait_seconds`.
+
+        `watch` is called with the lease from time to time: why it waits, and that it runs.
         """
         asked = self.ask_for_lease(gpus, timeout=timeout, **fields)
         try:
@@ -461,7 +468,7 @@ class Client:
         idempotency_key: str | None = None,
         **fields: Unpack[LeaseFields],
     ) -> LeaseAnswer:
-        """Ask for GPUs and do not wait for them. With a key of your own, asked again is the same lease."""
+        """Request GPUs without waiting for them. With your own key, a repeated request returns the same lease."""
         body = _request(fields, gpu_count=gpus, timeout=timeout)
         key = idempotency_key or new_key()
         return self.connection.ask("POST", "/api/v1/leases", LeaseAnswer, body=body, key=key)
@@ -501,21 +508,21 @@ class Client:
         return Lease(known.id, known.gpus, known.node_id, env, known.expires_at, known.created_at)
 
     def release_lease(self, lease: TaskRef) -> None:
-        """Give the GPUs back. Done again it changes nothing."""
+        """Give the GPUs back. Repeating it has no effect."""
         self.connection.send("DELETE", f"/api/v1/leases/{_quoted(id_of(lease))}", query=_same(lease))
 
     def leases(self) -> LeaseList:
-        """All leases that are held or waited for."""
+        """Return all leases that are held or waited for."""
         return self.connection.ask("GET", "/api/v1/leases", LeaseList)
 
-    # --- the yard -----------------------------------------------------------------------------------------------------
+    # --- the cluster --------------------------------------------------------------------------------------------------
 
     def gpus(self) -> GpusAnswer:
-        """All GPUs and what they do."""
+        """Return all GPUs and their use."""
         return self.connection.ask("GET", "/api/v1/gpus", GpusAnswer)
 
     def nodes(self) -> NodeList:
-        """All nodes."""
+        """Return all nodes."""
         return self.connection.ask("GET", "/api/v1/nodes", NodeList)
 
     def cordon(self, node: str) -> NodeAnswer:
@@ -523,7 +530,7 @@ class Client:
         return self._do_to_node(node, "cordon")
 
     def drain(self, node: str, *, force: bool = False) -> NodeAnswer:
-        """Place nothing new on a node, and move away what allows it; with `force` what is suspended there, too."""
+        """Place nothing new on a node, and move away the tasks that allow it; with `force` suspended ones, too."""
         return self._do_to_node(node, "drain", {"force": force or None})
 
     def uncordon(self, node: str) -> NodeAnswer:
@@ -543,36 +550,36 @@ class Client:
         self.connection.send("DELETE", f"/api/v1/nodes/{_quoted(node)}")
 
     def predictions(self) -> PredictionsAnswer:
-        """How right predictions were over the tasks that ended last, and which model makes them."""
+        """Return the accuracy of predictions for the tasks that ended last, and the model that makes them."""
         return self.connection.ask("GET", "/api/v1/predictions", PredictionsAnswer)
 
     def quota(self) -> QuotaAnswer:
-        """How the yard is split between online and batch work."""
+        """Return how the cluster is split between online and batch work."""
         return self.connection.ask("GET", "/api/v1/quota", QuotaAnswer)
 
     def set_quota(self, online_percent: float, *, mode: QuotaMode | str | None = None) -> QuotaAnswer:
-        """Split it anew: 0.7 for 70 percent online work."""
+        """Change the split: 0.7 for 70 percent online work."""
         body = _request({}, online_percent=online_percent, mode=mode)
         return self.connection.ask("PUT", "/api/v1/quota", QuotaAnswer, body=body)
 
-    # --- who may ------------------------------------------------------------------------------------------------------
+    # --- access -------------------------------------------------------------------------------------------------------
 
     def tenants(self) -> TenantList:
-        """All tenants one may see."""
+        """Return all tenants you may see."""
         return self.connection.ask("GET", "/api/v1/tenants", TenantList)
 
     def set_tenant(self, tenant: str, **limits: Unpack[TenantLimits]) -> TenantAnswer:
-        """Limits for a tenant. What is left out is not limited."""
+        """Set the limits of a tenant. A field that is left out is not limited."""
         return self.connection.ask("PUT", f"/api/v1/tenants/{_quoted(tenant)}", TenantAnswer, body=_request(limits))
 
     def users(self) -> UserList:
-        """All users."""
+        """Return all users."""
         return self.connection.ask("GET", "/api/v1/users", UserList)
 
     def add_user(
         self, username: str, password: str, *, tenant_id: str, role: str = "member", system_user: str = ""
     ) -> UserAnswer:
-        """A new user; `system_user` is the account that the user's tasks run as where agents are root."""
+        """Add a user; `system_user` is the account that the user's tasks run as on nodes whose agent is root."""
         body = {"username": username, "password": password, "tenant_id": tenant_id, "role": role}
         if system_user:
             body["system_user"] = system_user
@@ -581,9 +588,9 @@ class Client:
     def set_password(
         self, username: str, password: str, *, old_password: str | None = None, revoke_tokens: bool = False
     ) -> UserAnswer:
-        """Another password, one's own (with the old one) or as an admin anybody's. Logins with the old one are over.
+        """Change a password: your own (with the old one), or as an admin any. Logins with the old password end.
 
-        Tokens stay unless they are to be revoked, too.
+        Tokens stay valid unless `revoke_tokens` is set.
         """
         body = _request({}, password=password, old_password=old_password, revoke_tokens=revoke_tokens or None)
         return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
@@ -591,17 +598,17 @@ class Client:
     def change_user(
         self, username: str, *, tenant_id: str | None = None, role: str | None = None, system_user: str | None = None
     ) -> UserAnswer:
-        """Another tenant, role or system account; what is not given stays as it is."""
+        """Change tenant, role or system account; arguments that are None change nothing."""
         asked = {"tenant_id": tenant_id, "role": role, "system_user": system_user}
         body = {name: value for name, value in asked.items() if value is not None}
         return self.connection.ask("PATCH", f"/api/v1/users/{_quoted(username)}", UserAnswer, body=body)
 
     def remove_user(self, username: str) -> None:
-        """Away with a user and all tokens of that user."""
+        """Remove a user and all tokens of that user."""
         self.connection.send("DELETE", f"/api/v1/users/{_quoted(username)}")
 
     def tokens(self) -> TokenList:
-        """All tokens one may see."""
+        """Return all tokens you may see."""
         return self.connection.ask("GET", "/api/v1/tokens", TokenList)
 
     def create_token(
@@ -612,19 +619,19 @@ class Client:
         lifetime_seconds: float | None = None,
         password: str | None = None,
     ) -> TokenCreated:
-        """A new token; what it is made of is shown this once.
+        """Create a token; its secret is shown only this once.
 
-        It does not outlive the login or token it is made with, unless one's password is given again.
+        It does not outlive the login or token it is made with, unless your password is given again.
         """
         body = _request({}, name=name, username=username, lifetime=lifetime_seconds, password=password)
         return self.connection.ask("POST", "/api/v1/tokens", TokenCreated, body=body)
 
     def revoke_token(self, token: str) -> None:
-        """Let nobody in with this token any more; it is named by its id."""
+        """Revoke a token, named by its id."""
         self.connection.send("DELETE", f"/api/v1/tokens/{_quoted(token)}")
 
     def login(self, username: str, password: str) -> LoginAnswer:
-        """Exchange a password for a token that runs out. This client goes on as it was; connect anew with the token."""
+        """Exchange a password for a token that expires. This client is not changed; connect again with the token."""
         body = {"username": username, "password": password}
         return self.connection.ask("POST", "/api/v1/login", LoginAnswer, body=body)
 
@@ -634,7 +641,7 @@ class _Tasks(msgspec.Struct):
 
 
 def new_key() -> str:
-    """A name for a request that nobody used before."""
+    """Return a new unique idempotency key."""
     return os.urandom(16).hex()
 
 
@@ -643,19 +650,19 @@ def _of_task(task: TaskRef) -> str:
 
 
 def _same(task: TaskRef) -> dict[str, object]:
-    """What keeps a request from another task under the same number."""
+    """Return the query that restricts a request to this task, and excludes another with the same number."""
     return {"created_at": created_at_of(task)}
 
 
 def _quoted(part: str) -> str:
-    """A name or id as a part of an address; an empty one would make another address of it."""
+    """Quote a name or id as part of a URL path; an empty one would result in a different URL."""
     if not part:
         raise NotFound(EMPTY, status=404, code="EmptyName")
     return quote(part, safe="")
 
 
 def _in_part(body: dict[str, Any], within: Mapping[int, int], made: Sequence[Sequence[Task]]) -> dict[str, Any]:
-    """A request whose references to places are those of its part, or ids where those were accepted before."""
+    """Return a request whose positions refer to its batch, or are ids for tasks accepted before."""
     waits: dict[str, Any] = {name: body[name] for name in ("depends_on", "after_any") if name in body}
     for name, refs in waits.items():
         found: list[str] = []
@@ -674,7 +681,7 @@ def _in_part(body: dict[str, Any], within: Mapping[int, int], made: Sequence[Seq
 
 
 def _request(fields: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """A request as the API wants it: what is None is left out, Python's words become the API's."""
+    """Build the body of a request: leave out None, and rename fields that differ from the API's."""
     body: dict[str, Any] = {}
     for name, value in {**fields, **more}.items():
         if value is None:

@@ -1,8 +1,8 @@
-"""HTTP to one scheduler: a connection for each thread, kept open; a request that broke off is sent again where that is safe.
+"""HTTP to one scheduler: a persistent connection per thread; broken requests are repeated if that is safe.
 
-A request is safe to repeat when doing it twice is doing it once: reading, putting, deleting, and submitting with a key.
-Once such a request may have arrived, its answer is sought for `PATIENCE_SECONDS`, over a scheduler's restart if need be:
-otherwise nobody would know whether the task exists. A connection that is refused in the first place raises
+A request is safe to repeat if doing it twice has the same effect as once: GET, PUT, DELETE, and submitting with a key.
+Once such a request may have arrived, it is repeated for `PATIENCE_SECONDS`, across a restart of the scheduler if
+necessary: otherwise it would be unknown whether the task exists. A connection that is refused in the first place raises
 `Unreachable` at once, or after `wait_seconds` if the caller asked to wait for a scheduler that is being restarted.
 """
 
@@ -45,13 +45,13 @@ PATIENCE_SECONDS = 15.0
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 NOTICE_SECONDS = 1.0
-"""A request that is held up for longer than this is reported to `on_wait`, once."""
+"""A request that is delayed for longer than this is reported to `on_wait`, once."""
 LOOK_FOR_TLS_SECONDS = 2.0
 OTHER_NAME = frozenset({62, 64})
 """OpenSSL's codes for a certificate of another host name or address."""
 EXPIRED, NOT_YET_VALID = 10, 9
 STARTING = "NotReady"
-"""A scheduler that starts or stops obeys nothing, so that anything may be sent again; it is there in a moment."""
+"""A scheduler that starts or stops carries out nothing, so any request may be repeated; it is ready in a moment."""
 ANY_USER = "any"
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
@@ -61,21 +61,21 @@ class _Broken(Exception):
 
 
 class _Plain(HTTPConnection):
-    """A connection that hangs up when nobody holds it any more: threads end, and clients are dropped without a word."""
+    """A connection that closes itself when it is no longer referenced, because threads end and clients are dropped."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class _Secret(HTTPSConnection):
-    """The same over TLS."""
+    """`_Plain` over TLS."""
 
     def __del__(self) -> None:
         self.close()
 
 
 class Connection:
-    """One scheduler, as an address, a token and what was opened so far."""
+    """One scheduler: its address, a token and the open connections."""
 
     def __init__(
         self,
@@ -88,10 +88,10 @@ class Connection:
         wait_seconds: float = 0.0,
         on_wait: Callable[[ClusterError, float], None] | None = None,
     ) -> None:
-        """`server_user` may run the scheduler on this machine, besides ourselves and root; `any`: do not check.
+        """`server_user` may run the scheduler on this machine, besides this user and root; `any`: do not check.
 
-        A request waits up to `wait_seconds` for a scheduler that does not listen. `on_wait` is told once for each
-        request that waits for more than a second: why, and for how many seconds it waits at most.
+        A request waits up to `wait_seconds` for a scheduler that does not listen. `on_wait` is called once for each
+        request that waits for more than a second, with the reason and the most seconds it waits.
         """
         self._server_user = server_user
         self._wait_seconds = wait_seconds
@@ -116,7 +116,7 @@ class Connection:
         self._tls = _trust(ca) if parts.scheme == "https" else None
         self._here = threading.local()
         self._has_answered = False
-        """It speaks what we speak, so one that breaks off has another reason."""
+        """The server has answered before, so a broken connection is not due to a wrong protocol."""
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class Connection:
         body: object = None,
         key: str | None = None,
     ) -> T:
-        """Send a request and read its answer as this type. `key` makes repeating a submission safe."""
+        """Send a request and decode its answer as this type. `key` makes it safe to repeat a submission."""
         content = self.send(method, path, query=query, body=body, key=key)
         try:
             answer = msgspec.json.decode(content, type=type_)
@@ -151,7 +151,7 @@ class Connection:
         body: object = None,
         key: str | None = None,
     ) -> bytes:
-        """Send a request; the answer's body."""
+        """Send a request and return the body of the answer."""
         headers = {**self._headers, "X-Request-ID": token_hex(8)}
         content = None
         if body is not None:
@@ -180,7 +180,7 @@ class Connection:
         *,
         may_repeat: bool,
     ) -> bytes:
-        """As often as it is safe and the time allows."""
+        """Repeat a request as often as it is safe and time allows."""
         while True:
             try:
                 return self._exchange(method, target, content, headers)
@@ -205,10 +205,10 @@ class Connection:
                 waiting.pause_or_raise(refusal)
 
     def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
-        """One request on this thread's connection."""
+        """Send one request on this thread's connection."""
         line = self._line()
         try:
-            # A server that refuses a long body answers before it was sent whole: the answer may be there all the same.
+            # A server that refuses a long body answers before all of it was sent, so the answer may still be readable.
             with suppress(BrokenPipeError, ConnectionResetError):
                 line.request(method, target, body=content, headers=dict(headers))
             response = line.getresponse()
@@ -223,7 +223,7 @@ class Connection:
             if _is_no_http(error):
                 raise NotAYard(self._no_http()) from None
             raise _Broken(str(error) or type(error).__name__) from None
-        except BaseException:  # interrupted half-way: what comes next on this connection would answer another question
+        except BaseException:  # interrupted: the next answer on this connection would belong to this request
             line.close()
             raise
         if response.status >= 300:
@@ -234,17 +234,17 @@ class Connection:
 
     @property
     def last_answer(self) -> bytes:
-        """The body of the last answer to this thread, for whoever shows it as it came."""
+        """The body of the last answer to this thread, to show it unchanged."""
         answer: bytes = getattr(self._here, "answer", b"")
         return answer
 
     def _line(self) -> HTTPConnection:
-        """This thread's connection, opened if need be."""
+        """Return this thread's connection; open it if necessary."""
         line: HTTPConnection | None = getattr(self._here, "line", None)
         if line is None:
             line = self._here.line = self._new_line(self._timeout)
         if line.sock is not None and select([line.sock], [], [], 0)[0]:
-            line.close()  # nothing was asked, so this can only be the other side's good-bye
+            line.close()  # no request is open, so the server has closed the connection
         if line.sock is None:
             self._open(line)
         return line
@@ -252,7 +252,7 @@ class Connection:
     # --- listening ----------------------------------------------------------------------------------------------------
 
     def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "ResponseStream":
-        """An answer that comes bit by bit, on a connection of its own."""
+        """Send a request and return its answer as a stream, on a separate connection."""
         line = self._new_line(self._timeout)
         self._open_in_time(line)
         try:
@@ -277,17 +277,17 @@ class Connection:
 
     @property
     def has_answered(self) -> bool:
-        """Whether a scheduler has answered here before, so that a stranger at its address is an outage."""
+        """Whether a scheduler has answered here before, so that another process at its address counts as an outage."""
         return self._answered.is_set()
 
     def without_waiting(self) -> Self:
-        """The same connections, for callers that deal with a scheduler that is away themselves."""
+        """Return a copy with the same connections for callers that handle an absent scheduler themselves."""
         same = copy(self)
         same._wait_seconds, same._on_wait = 0.0, None
         return same
 
     def close(self) -> None:
-        """Hang up this thread's connection."""
+        """Close this thread's connection."""
         line: HTTPConnection | None = getattr(self._here, "line", None)
         if line is not None:
             line.close()
@@ -317,7 +317,7 @@ class Connection:
             line.close()
             raise Unreachable(self._no_answer(error), nothing_listens=isinstance(error, ConnectionError)) from None
         line.sock.settimeout(self._timeout)
-        if self._tls is None:  # a certificate says who the server is
+        if self._tls is None:  # a certificate identifies the server
             try:
                 self._check_owner(line.sock)
             except BaseException:
@@ -325,7 +325,10 @@ class Connection:
                 raise
 
     def _check_owner(self, line: socket.socket) -> None:
-        """On this machine any user can listen where the scheduler is not: say nothing before it is known who does."""
+        """Check who runs the server, before anything is sent.
+
+        Any user of this machine can listen at the address while the scheduler is down.
+        """
         if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(line):
             return
         try:
@@ -382,7 +385,10 @@ class Connection:
         )
 
     def _hint_at_tls(self, error: Exception) -> None:
-        """A port that speaks TLS breaks off a plain request, or answers it with bytes that are no HTTP."""
+        """Raise an error that names TLS if that is the cause.
+
+        A TLS port closes a plain request, or answers it with bytes that are not HTTP.
+        """
         if self._tls is not None or self._has_answered or not isinstance(error, ConnectionError | BadStatusLine):
             return
         if speaks_tls(self._host, self._port or 80, LOOK_FOR_TLS_SECONDS):
@@ -414,14 +420,14 @@ class Connection:
 
 
 def _request_id_note(response: HTTPResponse, message: str) -> str:
-    """Name the request where the server failed, so that its log can be searched. 503 only asks to try again later."""
+    """Return a note with the request id if the server failed, to find it in its log. A 503 only asks to retry later."""
     request_id = response.getheader("X-Request-ID", "")
     failed = response.status >= 500 and response.status != 503
     return f" (request id {request_id})" if failed and request_id and request_id not in message else ""
 
 
 class _Waiting:
-    """How long one request is tried again; the first allowance counts, from when it was given."""
+    """How long one request is retried. The first allowance counts, from when it was given."""
 
     def __init__(self, on_wait: Callable[[ClusterError, float], None] | None) -> None:
         self._began = time.monotonic()
@@ -430,7 +436,7 @@ class _Waiting:
         self._on_wait = on_wait
         self._pause = 0.0
         self.broke = False
-        """Whether a connection broke off after the request was sent, so that it may have arrived."""
+        """Whether a connection broke after the request was sent, so that it may have arrived."""
 
     def allow(self, seconds: float) -> None:
         if self._give_up_at is None and seconds > 0:
@@ -449,7 +455,7 @@ class _Waiting:
 
 
 class ResponseStream:
-    """An answer that comes bit by bit, for one thread to read to its end. Any thread may hang up."""
+    """An answer that arrives in parts, for one thread to read to its end. Any thread may hang up."""
 
     def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:
         self._server = server
@@ -459,7 +465,7 @@ class ResponseStream:
         self._is_over = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Bytes as they come. A quiet stream may last for days; one whose other side is gone is noticed by the system."""
+        """Yield bytes as they arrive. A stream may be silent for days; TCP keep-alive detects a dead peer."""
         _keep_alive(self._socket)
         try:
             while part := self._response.read1(65536):
@@ -472,9 +478,9 @@ class ResponseStream:
             self._line.close()
 
     def hang_up(self) -> None:
-        """Let whoever reads come to an end."""
+        """Shut down the connection, so that the reader ends."""
         self._is_over = True
-        with suppress(OSError):  # the other side was faster
+        with suppress(OSError):  # the server has closed it already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def __del__(self) -> None:
@@ -490,14 +496,14 @@ def _name_of(uid: int) -> str:
 
 
 def _is_no_http(error: Exception) -> bool:
-    """Whether something else than an answer came; one that was cut off begins as one does."""
+    """Return whether the answer is not HTTP. A truncated one still begins with a prefix of `HTTP/`."""
     if isinstance(error, RemoteDisconnected) or not isinstance(error, BadStatusLine):
         return False
     return not "HTTP/".startswith(str(error.args[0])[:5])
 
 
 def _socket_of(response: HTTPResponse) -> socket.socket:
-    """A connection that ends with its answer hands its socket to the answer."""
+    """Return the socket of a response. A connection that ends with its answer hands its socket over to it."""
     raw: Any = response.fp
     found: socket.socket = raw.raw._sock
     return found
@@ -522,7 +528,7 @@ def _trust(ca: str | None) -> "ssl.SSLContext":
 
 
 def _spoken(value: object) -> str:
-    """As the query string wants it."""
+    """Format a value for the query string."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple | set | frozenset):

@@ -1,19 +1,19 @@
-"""What can go wrong between a program and a yard.
+"""The errors of the client.
 
     GpuyardError
     └── ClusterError
-        ├── WrongAddress    caller: this is no address of a scheduler
-        ├── Unreachable     outside: nobody answers there; trying again may help
+        ├── WrongAddress    caller: not the address of a scheduler
+        ├── Unreachable     outside: no answer at this address; retrying may help
         ├── UntrustedServer outside: another user of this machine answers; nothing was sent
-        ├── NotAYard        outside: somebody answers, who is no gpuyard scheduler
-        ├── Refused         caller: the yard understood and said no; its code and sentence are the yard's own
+        ├── NotAYard        outside: the server that answers is not a gpuyard scheduler
+        ├── Refused         caller: the scheduler refused the request; code and message are the scheduler's
         │   ├── NotAllowed  caller: not with this token, or not without one
-        │   ├── NotFound    caller: there is no such thing, or not for you
+        │   ├── NotFound    caller: it does not exist, or you may not see it
         │   └── NotNow      outside: it starts, stops, or has no space left; the same request may be sent again
-        ├── TaskFailed      the task ended otherwise than well; `task` tells how
-        └── TookTooLong     what was waited for did not happen in the time given; it may still happen
+        ├── TaskFailed      the task did not succeed; `task` has the details
+        └── TookTooLong     the time limit of a wait was reached; it may still happen
 
-The message is one sentence for people, and says what to do.
+The message is one sentence for the user, and says what to do.
 """
 
 from gpuyard.core.domain.errors import GpuyardError
@@ -24,7 +24,7 @@ class ClusterError(GpuyardError):
     """The yard could not do what it was asked for."""
 
     may_have_arrived = False
-    """Whether a scheduler may have got the request and obeyed it all the same."""
+    """Whether a scheduler may nevertheless have received the request and carried it out."""
 
 
 class WrongAddress(ClusterError):
@@ -37,7 +37,7 @@ class Unreachable(ClusterError):
     def __init__(self, message: str = "", *, may_have_arrived: bool = False, nothing_listens: bool = False) -> None:
         super().__init__(message)
         self.nothing_listens = nothing_listens
-        """Whether the address is right but no process accepts connections there, as while a scheduler is restarted."""
+        """Whether no process accepts connections at this address, as during a restart of the scheduler."""
         self.may_have_arrived = may_have_arrived
 
 
@@ -56,14 +56,14 @@ class Refused(ClusterError):
         super().__init__(message)
         self.message = message
         self.status = status
-        """HTTP's word for it."""
+        """The HTTP status."""
         self.field = field
-        """Which part of the request it is about."""
+        """The field of the request that was refused; None if it is not about one."""
         self._code = code
 
     @property
     def code(self) -> str:
-        """The stable name on the API."""
+        """The stable name of the error in the API."""
         return self._code
 
 
@@ -95,5 +95,5 @@ _BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: N
 
 
 def refused(status: int, code: str, message: str, field: str | None) -> Refused:
-    """The error for a refusal of the yard."""
+    """Build the error for a refusal of the scheduler."""
     return _BY_STATUS.get(status, Refused)(message, status=status, code=code, field=field)

@@ -1,6 +1,6 @@
-"""What `gpuyard login` keeps for each server: the token, and the system user who may run it on this machine.
+"""What `gpuyard login` stores for each server: the token, and the system user that may run it on this machine.
 
-A token is never sent to a server it is not of.
+A token is never sent to a different server.
 """
 
 import os
@@ -12,28 +12,28 @@ from gpuyard.system.files import replace_file
 
 
 def tokens_file() -> Path:
-    """Where they are: `gpuyard/tokens` in the folder of one's settings."""
+    """Return the path: `gpuyard/tokens` in the user's configuration folder."""
     folder = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(folder) / "gpuyard" / "tokens"
 
 
 def stored_token(server: str) -> str | None:
-    """The token kept for this server, if any. A file that can not be read counts as none: it is a convenience."""
+    """Return the token stored for a server, or None. An unreadable file counts as empty: it is only a convenience."""
     return _read(tokens_file()).get(_named(server))
 
 
 def store_token(server: str, token: str | None) -> Path:
-    """Keep a token, readable by its owner only; none: forget it."""
+    """Store a token, readable by its owner only; None removes it."""
     return _keep(tokens_file(), server, token)
 
 
 def stored_server_user(server: str) -> str | None:
-    """The system user who was accepted for this server."""
+    """Return the system user that was accepted for a server, or None."""
     return _read(_server_users_file()).get(_named(server))
 
 
 def store_server_user(server: str, user: str | None) -> Path:
-    """Accept that this system user runs the server, besides ourselves and root; none: forget it."""
+    """Accept that this system user runs the server, besides this user and root; None removes it."""
     return _keep(_server_users_file(), server, user)
 
 

@@ -1,4 +1,4 @@
-"""What comes back from a yard. Values: a task of yesterday says what was true yesterday; ask the client for a new one."""
+"""The results of requests. They are snapshots and do not change; ask the client for the current state."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -11,26 +11,26 @@ from gpuyard.live.wire.task_answers import TaskAnswer
 
 
 class Task(TaskAnswer, frozen=True, kw_only=True):
-    """A task as the yard told of it."""
+    """A task at the time of the answer."""
 
     @property
     def number(self) -> int:
-        """7 for task-7: the younger, the higher."""
+        """7 for task-7. Newer tasks have higher numbers."""
         return int(self.id.removeprefix("task-"))
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen to it."""
+        """Whether it is in a final state."""
         return self.status in ENDED
 
     @property
     def succeeded(self) -> bool:
-        """Whether it ended well."""
+        """Whether it ended with success."""
         return self.status is TaskStatus.SUCCESS
 
 
 class Page(Struct, frozen=True):
-    """Some tasks of a list, newest first. `next_cursor` asks for the next ones; none: these were the last."""
+    """Some tasks of a list, newest first. `next_cursor` requests the next page; None: this is the last one."""
 
     tasks: list[Task]
     total: int
@@ -38,38 +38,38 @@ class Page(Struct, frozen=True):
 
 
 class Lease(Struct, frozen=True):
-    """GPUs that were given to this program."""
+    """GPUs that were granted to this program."""
 
     id: str
     gpus: list[str]
     """As NODE/INDEX."""
     node_id: str | None
     env: dict[str, str]
-    """What a process needs in its environment to use these GPUs and no others."""
+    """The environment variables with which a process uses exactly these GPUs."""
     expires_at: str | None
     created_at: str
-    """When it was asked for."""
+    """When it was requested."""
 
 
 TaskRef: TypeAlias = Task | LeaseAnswer | Lease | str | int
-"""A task, its id (`task-7`) or its number. A task or lease stands for itself only, see `created_at_of`."""
+"""A task, its id (`task-7`) or its number. A task or lease means exactly that one, see `created_at_of`."""
 
 
 def id_of(task: TaskRef) -> str:
-    """`task-7`, however it was said."""
+    """Return the id, such as `task-7`."""
     if isinstance(task, str):
         return task
     return f"task-{task}" if isinstance(task, int) else task.id
 
 
 def number_of(task: TaskRef) -> int | None:
-    """7 for task-7; none for what can not be a task's id."""
+    """Return 7 for task-7; None if it cannot be a task id."""
     digits = id_of(task).removeprefix("task-")
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
 def created_at_of(task: TaskRef) -> str | None:
-    """When a task was submitted, which tells it from another one under its number; none: only the number is known.
+    """Return when a task was submitted, which identifies it besides its number; None if only the number is known.
 
     Numbers repeat if a scheduler is replaced by one with another data folder, or with an older copy of it.
     """
@@ -77,7 +77,7 @@ def created_at_of(task: TaskRef) -> str | None:
 
 
 def visible_devices(gpus: Iterable[str], known: Iterable[GpuAnswer]) -> str:
-    """CUDA_VISIBLE_DEVICES for these GPUs: UUIDs where cards have them, indices of those that are pretended."""
+    """Return CUDA_VISIBLE_DEVICES for these GPUs: UUIDs of real ones, indices of virtual ones."""
     by_id = {gpu.id: gpu for gpu in known}
     names = []
     for gpu in gpus:

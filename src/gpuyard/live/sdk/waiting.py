@@ -1,9 +1,9 @@
-"""Hearing of what happens to tasks.
+"""Waits for changes of tasks.
 
-The scheduler tells facts as they happen (`/api/v1/events`); a fact about a task one waits for is the sign to ask for
-that task. Where events can not be had, or the connection breaks, one looks again by oneself, less and less often. A
-scheduler that is being restarted is waited for: tasks go on without it. So is one whose address is taken by another
-process meanwhile, once it has answered there.
+The scheduler streams facts as they happen (`/api/v1/events`); after a fact about a task, that task is requested.
+Without events, or if the connection breaks, tasks are polled, less and less often. A scheduler that is being restarted
+is waited for, because tasks continue without it. The same holds if another process takes its address meanwhile,
+provided the scheduler has answered there before.
 """
 
 import threading
@@ -18,23 +18,23 @@ from gpuyard.live.sdk.errors import ClusterError, NotAYard, NotNow, Refused, Unr
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
-"""How long a scheduler may be away before whoever waits is told."""
+"""How long a scheduler may be away before the error is raised."""
 FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
 AWAY = (Unreachable, NotNow, UntrustedServer, NotAYard)
-"""What a request can meet while a scheduler that was there is away."""
+"""The errors of a request while a scheduler is away."""
 OutageWatch = Callable[[ClusterError], None]
-"""Told of an outage that lasts longer than a second: once for each kind of error that is met."""
+"""Called for an outage that lasts longer than a second: once for each type of error."""
 
 
 class _Said(msgspec.Struct):
-    """As much of an event as is needed here."""
+    """The part of an event that is needed here."""
 
     task_id: str = ""
 
 
 class EventListener:
-    """Listens for facts in a thread of its own, so that whoever waits can also look at the clock."""
+    """Listens for facts in a separate thread, so that the waiting thread can also watch the time."""
 
     def __init__(self, connection: Connection, tasks: Collection[int]) -> None:
         self._connection = connection
@@ -67,18 +67,18 @@ class EventListener:
         try:
             said = msgspec.json.decode(data, type=_Said)
         except msgspec.MsgspecError:
-            return  # a newer scheduler says something else here; looking now and then has to do
+            return  # a newer scheduler sends something else; polling still works
         number = said.task_id.removeprefix("task-")
         if number.isdigit():
             self._heard.put(int(number))
 
     @property
     def listens(self) -> bool:
-        """Whether facts are heard; otherwise one has to look by oneself."""
+        """Whether the event stream is open; otherwise tasks must be polled."""
         return self._stream is not None
 
     def next(self, seconds: float) -> int | None:
-        """The number of a task something was said of; none: nothing was said so long, or the connection broke."""
+        """Return the number of a task with a new fact; None after `seconds` without one, or if the connection broke."""
         if not self.listens:
             time.sleep(seconds)
             self._open()
@@ -100,10 +100,10 @@ class EventListener:
 def changed_tasks(
     connection: Connection, tasks: Collection[int], *, timeout: float | None, idle_seconds: float = 15.0
 ) -> Iterator[int | None]:
-    """Numbers of tasks something happened to; none: look at all of them yourself. It ends when the time is over.
+    """Yield the numbers of tasks that changed; None: check all of them. End after `timeout`.
 
-    The first is always none, and comes when it is certain that nothing will be missed from then on. With nothing heard,
-    none comes every `idle_seconds`; without events, every moment.
+    The first is always None, and comes once no later fact can be missed. If no fact arrives, None comes every
+    `idle_seconds`; without events, at short intervals.
     """
     over_at = None if timeout is None else time.monotonic() + timeout
     listener = EventListener(connection, tasks)
@@ -124,7 +124,7 @@ def changed_tasks(
 
 
 class OutageTolerance:
-    """Lets a scheduler be away for a while."""
+    """Tolerates the absence of a scheduler for a while."""
 
     def __init__(self, connection: Connection, watch: OutageWatch | None = None) -> None:
         self._connection = connection
@@ -133,7 +133,10 @@ class OutageTolerance:
         self._told: set[type[ClusterError]] = set()
 
     def tolerate(self, error: ClusterError) -> None:
-        """Go on, or say that it has been away for too long. A stranger where no scheduler ever answered is no outage."""
+        """Return if the outage is still tolerable, else raise the error.
+
+        A foreign server where no scheduler has ever answered is not an outage and is raised at once.
+        """
         if isinstance(error, UntrustedServer | NotAYard) and not self._connection.has_answered:
             raise error
         now = time.monotonic()
@@ -147,6 +150,6 @@ class OutageTolerance:
             self._watch(error)
 
     def answered(self) -> None:
-        """It is there."""
+        """Record that the scheduler has answered."""
         self._away_since = None
         self._told.clear()

@@ -1,1 +1,1 @@
-"""ON THE LINE: what is said over REST and gRPC, and how it becomes what we talk about inside."""
+"""ON THE LINE: the messages of REST and gRPC, and their conversion to and from internal values."""

@@ -1,4 +1,4 @@
-"""Whether the files named in `tls` settings can be used, checked before a port is opened or a connection is made.
+"""Checks the files named in `tls` settings, before a port is opened or a connection is made.
 
 gRPC does not say what is wrong with a file: a server only fails to bind, and a client only fails to connect.
 """
@@ -17,7 +17,7 @@ class _HasPassphrase(Exception):
 
 
 def wrong_authority(setting: str, path: str) -> Iterator[Complaint]:
-    """What is wrong with a file of certificates that are trusted; nothing where none is named."""
+    """Yield what is wrong with a file of trusted certificates; nothing if none is named."""
     import ssl
 
     if not path:
@@ -32,7 +32,7 @@ def wrong_authority(setting: str, path: str) -> Iterator[Complaint]:
 
 
 def wrong_pair(cert_setting: str, cert: str, key_setting: str, key: str) -> Iterator[Complaint]:
-    """What is wrong with a certificate and its key; nothing where one of them is not named."""
+    """Yield what is wrong with a certificate and its key; nothing if one of them is not named."""
     import ssl
 
     if not cert or not key:
@@ -69,7 +69,7 @@ def _refuse_passphrase() -> str:
 
 
 def _unreadable(setting: str, path: str, what: str) -> str:
-    """Why a file can not be read; empty: it can."""
+    """Return why a file cannot be read; empty if it can."""
     try:
         if not Path(path).is_file():
             state = "is not a file" if Path(path).exists() else "does not exist"
@@ -96,5 +96,5 @@ def _reason(error: Exception) -> str:
 
 
 def _shown(path: str) -> Path:
-    """Absolute: a relative path depends on the folder in which the process is started."""
+    """Return the absolute path, because a relative one depends on the folder in which the process is started."""
     return Path(path).absolute()

@@ -1,4 +1,4 @@
-"""The clocks of a machine, as a port: a scheduler and an agent read time only here, so a test can hand in another one.
+"""The clocks of a machine behind an interface: scheduler and agent read time only here, so a test can replace it.
 
 Timers (`asyncio.sleep`, `call_later`) belong to the event loop and are not part of it.
 """
@@ -11,22 +11,25 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
-    """What time it is, in seconds."""
+    """The current time, in seconds."""
 
     def wall(self) -> float:
-        """Since 1970, for people and for facts. It can jump both ways."""
+        """Since 1970, for display and for facts. It can jump both ways."""
         ...
 
     def monotonic(self) -> float:
-        """Since some instant of this process; it never jumps, and may stand still while the machine sleeps."""
+        """Since some point in this process. It never jumps, and may stop while the machine sleeps."""
         ...
 
     def boot(self) -> float:
-        """Since the machine started: it never jumps, runs while the machine sleeps, and is the same in every process."""
+        """Since the machine started.
+
+        It never jumps, runs while the machine sleeps, and is the same in every process.
+        """
         ...
 
     def machine_start(self) -> str:
-        """Which start of which machine this is: the boot clock counts from there."""
+        """Identifies this boot of this machine, from which the boot clock counts."""
         ...
 
 
@@ -38,7 +41,7 @@ class SystemClock:
         return time.time()
 
     def monotonic(self) -> float:
-        """Since some instant of this process, as precise as there is."""
+        """Since some point in this process, with the highest precision."""
         return time.perf_counter()
 
     def boot(self) -> float:
@@ -46,7 +49,7 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def machine_start(self) -> str:
-        """The kernel draws it anew at every start; where it does not tell, the instant of the start stands in."""
+        """The kernel's boot id, drawn at every start; if it is not readable, the time of the start instead."""
         try:
             return _BOOT_ID.read_text(encoding="ascii").strip()
         except OSError:

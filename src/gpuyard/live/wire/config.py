@@ -1,10 +1,11 @@
 """Settings from a YAML file and the environment, read strictly.
 
 A setting `key` of a section `section` is `section: {key: value}` in the file and `GPUYARD_SECTION__KEY=value` in the
-environment, which wins. Lists and maps are written in the environment as YAML too (`GPUYARD_USERS='[{username: a}]'`).
-Variables without a double underscore, such as GPUYARD_SERVER, belong to clients and tasks and are left alone.
+environment, which takes precedence. Lists and maps are written as YAML in the environment, too
+(`GPUYARD_USERS='[{username: a}]'`). Variables without a double underscore, such as GPUYARD_SERVER, belong to clients
+and tasks and are ignored.
 
-Whatever is wrong is said in one sentence that begins with the file and line, or with the variable, it stands in.
+Each error is one sentence that begins with the file and line, or with the variable, that it is about.
 """
 
 import re
@@ -29,7 +30,7 @@ Complaint: TypeAlias = tuple[str, str]
 PREFIX = "GPUYARD_"
 LARGEST_FILE_BYTES = 4 * 1024 * 1024
 MOST_VALUES = 100_000
-"""A file of settings holds no more; references to references can stand for billions."""
+"""Limit on the values of a file, because YAML aliases of aliases can expand to billions."""
 
 
 class WrongSettings(WrongInput):
@@ -37,7 +38,7 @@ class WrongSettings(WrongInput):
 
     @classmethod
     def of(cls, complaints: Iterable[str]) -> Self:
-        """Everything that is wrong, in the order of the file, what stands elsewhere last."""
+        """Combine all complaints, in the order of the file; those without a line come last."""
         return cls("\n".join(sorted(dict.fromkeys(complaints), key=_line_of)))
 
 
@@ -61,11 +62,11 @@ def load(
     not_ours: Collection[str] = (),
     other_names: Iterable[tuple[str, str]] = (),
 ) -> T:
-    """The settings of a file, or none, and the environment.
+    """Load settings from a file, if one is given, and the environment. Raise `WrongSettings` if anything is wrong.
 
-    `check` says what only several settings together can get wrong. `not_ours` are variables that another part, started
-    from the same environment, reads (`variables` names them). `other_names` are pairs of keys that say the same thing: what
-    the environment says under one of them takes out what the file says under the other.
+    `check` finds errors that involve several settings. `not_ours` are variables that another part, started from the
+    same environment, reads (`variables` names them). `other_names` are pairs of keys with the same meaning: a value in
+    the environment under one of them removes the value in the file under the other.
     """
     places: dict[Keys, str] = {}
     complaints: list[str] = []
@@ -80,7 +81,7 @@ def load(
     complaints += [_placed(fault.path, str(fault), path, places) for fault in faults]
     try:
         settings = strict.plain(_without(raw, [fault.path for fault in faults]) if faults else raw)
-    except WrongRequest as wrong:  # without what is wrong something else is missing: say what is known so far
+    except WrongRequest as wrong:  # without the wrong values something else is missing: report what is known so far
         raise WrongSettings.of(complaints or [_placed(wrong.path, str(wrong), path, places)]) from None
     for key, sentence in check(settings):
         complaints.append(_placed(tuple(key.split(".")), sentence, path, places))
@@ -90,7 +91,7 @@ def load(
 
 
 def _without(raw: Any, paths: Iterable[Keys]) -> Any:
-    """A copy that leaves out what is wrong, of a list the whole entry, so that everything else can be checked together."""
+    """Return a copy without the wrong values, for a list without the whole entry, so that the rest can be checked."""
     wrong = set(paths)
 
     def copy(value: Any, here: Keys) -> Any:
@@ -109,7 +110,7 @@ def _without(raw: Any, paths: Iterable[Keys]) -> Any:
 
 
 def _placed(keys: Keys, sentence: str, path: Path | None, places: Mapping[Keys, str]) -> str:
-    """The complaint, with the nearest place that is known for it."""
+    """Prefix a complaint with the nearest known place."""
     for length in range(len(keys), 0, -1):
         if place := places.get(keys[:length]):
             return f"{place}: {sentence}"
@@ -117,12 +118,12 @@ def _placed(keys: Keys, sentence: str, path: Path | None, places: Mapping[Keys, 
 
 
 def variables(type_: type) -> frozenset[str]:
-    """Every environment variable that says one of the type's settings."""
+    """Return every environment variable that sets one of the type's settings."""
     return frozenset(PREFIX + "__".join(keys).upper() for keys in keys_of(type_))
 
 
 def keys_of(type_: type) -> list[tuple[str, ...]]:
-    """Every key of the type's sections, in order. A list or a map, whose own keys are the user's, is one key."""
+    """Return every key of the type's sections, in order. A list or a map, whose keys are the user's, is one key."""
     return _keys(inspect.type_info(type_))
 
 
@@ -135,7 +136,7 @@ def _keys(info: inspect.Type) -> list[tuple[str, ...]]:
 
 
 def _bare(info: inspect.Type) -> inspect.Type:
-    """Without what is written around it: bounds, or the possibility of none."""
+    """Return the type without bounds and without the alternative None."""
     if isinstance(info, inspect.Metadata):
         return _bare(info.type)
     if isinstance(info, inspect.UnionType):
@@ -194,7 +195,7 @@ def _add_environment(
     places: dict[Keys, str],
     complaints: list[str],
 ) -> set[Keys]:
-    """Put what the variables say into `raw`; the keys that were set."""
+    """Put the values of the variables into `raw`, and return the keys that were set."""
     done: set[Keys] = set()
     whole = {field.encode_name for field in _fields(info) if not _fields(field.type)}
     for name in sorted(env):
@@ -209,6 +210,7 @@ def _add_environment(
         except WrongSettings as wrong:
             complaints.append(str(wrong))
             continue
+        # The variable replaces the whole value, so lines of the file below this key no longer apply.
         for known in [known for known in places if known[: len(keys)] == keys]:
             del places[known]
         for length in range(1, len(keys)):
@@ -236,7 +238,10 @@ def _type_at(info: inspect.Type, keys: Keys) -> inspect.Type | None:
 
 
 def _environment_value(text: str, info: inspect.Type | None, place: str, complaints: list[str]) -> object:
-    """Text stays text where text is wanted: a token of digits is not a number, [::]:8080 is not a list."""
+    """Parse a value, but keep text if the setting is text.
+
+    A token of digits is not a number, [::]:8080 is not a list.
+    """
     if isinstance(info, inspect.StrType) or (isinstance(info, inspect.CustomType) and issubclass(info.cls, str)):
         return text
     return _parsed(text.encode(errors="surrogateescape"), place, complaints).value
@@ -259,7 +264,10 @@ LONGEST_SECONDS = 1e9
 
 
 def _duration(raw: object, unit_seconds: float) -> float:
-    """A number in the unit of its setting, or text with units: 5s, 500ms, 1h30m."""
+    """Convert a number in the unit of its setting, or text with units: 5s, 500ms, 1h30m.
+
+    Raise `ValueError` if invalid.
+    """
     if isinstance(raw, int | float) and not isinstance(raw, bool):
         seconds = raw * unit_seconds
     elif isinstance(raw, str) and re.fullmatch(f"(?:{_PART.pattern})+", raw.strip()):
@@ -272,9 +280,9 @@ def _duration(raw: object, unit_seconds: float) -> float:
 
 
 def keep_plain_floats(section: Struct) -> None:
-    """A duration is read by a type of its own; the section keeps a plain float.
+    """Convert the durations of a section to plain floats. For `__post_init__` of a section.
 
-    Values of settings end up in events, and the journal writes plain values only. For `__post_init__` of a section.
+    A duration is read by its own type, but settings end up in events, and the journal writes plain values only.
     """
     for name in section.__struct_fields__:
         value = getattr(section, name)
@@ -283,7 +291,7 @@ def keep_plain_floats(section: Struct) -> None:
 
 
 def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complaint]:
-    """Durations below their least value, by their keys (`monitor.interval`). 0 and none, where allowed, mean there is none."""
+    """Yield durations below their least value, by key (`monitor.interval`). 0 and None mean "none" and are skipped."""
     for key, seconds in least.items():
         value: Any = settings
         for name in key.split("."):
@@ -293,15 +301,15 @@ def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complain
 
 
 class Seconds(float):
-    """A duration above zero. A plain number is seconds. It says how to read one; a section keeps a plain float."""
+    """A duration above zero. A plain number is seconds. It defines how to read one; a section keeps a plain float."""
 
     words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
     unit_seconds: ClassVar[float] = 1.0
-    """What a plain number counts."""
+    """The unit of a plain number, in seconds."""
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """Read it."""
+        """Parse the raw value. Raise `ValueError` if it is invalid."""
         seconds = _duration(raw, cls.unit_seconds)
         if not seconds:
             raise ValueError
@@ -309,13 +317,13 @@ class Seconds(float):
 
 
 class SecondsOrNone(float):
-    """A duration; 0: none at all."""
+    """A duration; 0 means none."""
 
     words: ClassVar[str] = "a duration such as 5, 5s, 500ms or 2m, or 0 for none"
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """Read it."""
+        """Parse the raw value. Raise `ValueError` if it is invalid."""
         return cls(_duration(raw, 1))
 
 
@@ -344,7 +352,7 @@ class Address(str):
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """Read it."""
+        """Parse the raw value. Raise `ValueError` if it is invalid."""
         if not isinstance(raw, str):
             raise ValueError
         if "//" in raw:
@@ -363,7 +371,7 @@ class Address(str):
 
     @property
     def host(self) -> str:
-        """Without brackets; 0.0.0.0 where none is given."""
+        """The host without brackets; 0.0.0.0 if none is given."""
         return self.rpartition(":")[0].strip("[]") or "0.0.0.0"  # noqa: S104 - what `:8080` means everywhere
 
     @property
@@ -381,14 +389,14 @@ class Address(str):
 
 
 class PeerAddress(Address):
-    """Where somebody else listens; empty: nobody."""
+    """The address of another machine or process; empty: none."""
 
     words: ClassVar[str] = "an address as HOST:PORT, such as scheduler-1:9090, or empty for none"
     __slots__ = ()
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """Read it."""
+        """Parse the raw value. Raise `ValueError` if it is invalid."""
         if raw == "":
             return cls("")
         address = super().read(raw)

@@ -1,6 +1,6 @@
-"""Facts in the words of the API, for the stream of events: `task-7`, the field names and statuses that tasks have there.
+"""Converts facts to the terms of the API for the event stream: `task-7`, and the field names and statuses of tasks.
 
-One table says how each field of a fact is told. A field that only the engine needs is told nowhere.
+One table defines the conversion of each field of a fact. Fields that only the engine needs are left out.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ STATUSES: dict[type[fact.Event], TaskStatus] = {
     fact.AttemptRecovered: TaskStatus.RUNNING,
     fact.AttemptSuspended: TaskStatus.SUSPENDED,
 }
-"""Which status a task has from a fact on; `TaskEnded` says its own."""
+"""The status of a task after a fact; `TaskEnded` has its own."""
 
 
 def event_answer(event: fact.Event, at: float, by: str) -> Fields:
-    """What a fact says, as the API would say it."""
+    """Return a fact as the API represents it."""
     told: Fields = {"type": type(event).__name__}
     if isinstance(event, fact.TaskSubmitted):
         return told | {"task_id": format_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
@@ -88,7 +88,7 @@ def _cause(cause: Cause) -> Fields:
 
 
 def _because(cause: Cause | None) -> Fields:
-    """Why it was decided; older events do not say."""
+    """Return why it was decided; empty for older events, which do not record it."""
     return {} if cause is None else _cause(cause)
 
 
@@ -114,7 +114,7 @@ def _tenant(tenant: Tenant) -> Fields:
 
 
 def _remains(remains: tuple[Any, ...]) -> Fields:
-    """Of an attempt that is over: nodes that may still run it; of a node that is back: what it may still run."""
+    """Return what may still run: for an ended attempt the nodes, for a node that is back the tasks."""
     return {"remains": [format_task_id(one[0]) if isinstance(one, tuple) else one for one in remains]}
 
 

@@ -1,7 +1,7 @@
-"""How long, how many, and written how: the types of single fields that several requests share.
+"""Types with bounds for single fields that several requests share.
 
-Their bounds stand in the OpenAPI document and are checked while decoding; a description here is also the end of the
-sentence a user reads when a value does not fit ("name is …; it must be <description>").
+The bounds appear in the OpenAPI document and are checked while decoding; a description here also ends the sentence that
+a user reads if a value does not fit ("name is …; it must be <description>").
 """
 
 from datetime import UTC, datetime
@@ -60,7 +60,7 @@ Password: TypeAlias = Annotated[
         description=f"{SHORTEST_PASSWORD} to {LONGEST_PASSWORD:,} characters",
     ),
 ]
-"""A new one, wherever it is set."""
+"""A new password, wherever it is set."""
 LabelKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=128, pattern=_PLAIN)]
 LabelValue: TypeAlias = Annotated[str, Meta(max_length=256, pattern=_PLAIN)]
 SystemUser: TypeAlias = Annotated[
@@ -90,7 +90,7 @@ GpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=100_000)]
 NodeCount: TypeAlias = Annotated[int, Meta(ge=1, le=100_000)]
 CpuCount: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000)]
 Mebibytes: TypeAlias = Annotated[int, Meta(ge=0, le=1_000_000_000_000)]
-"""Fields in `_mb` mean MiB: what cards and tools print as MB is MiB."""
+"""Fields in `_mb` are in MiB, because what GPUs and tools print as MB is MiB."""
 Priority: TypeAlias = Annotated[int, Meta(ge=0, le=100)]
 PositiveSeconds: TypeAlias = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Weight: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
@@ -103,16 +103,16 @@ Percent: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part from 
 Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, UTC, with microseconds and a Z."""
 LAST_SECOND = 253_402_300_799.0
-"""Of the year 9999."""
+"""The last second of the year 9999."""
 
 
 def instant_of(seconds: float) -> Instant:
-    """Seconds since 1970 as the API writes them. What lies outside the calendar is moved to its edge."""
+    """Format seconds since 1970 as the API does. Values outside the calendar are clamped."""
     microseconds = round(min(max(seconds, 0.0), LAST_SECOND) * 1_000_000)
     return f"{_second(microseconds // 1_000_000)}.{microseconds % 1_000_000:06d}Z"
 
 
 @lru_cache(maxsize=4096)
 def _second(seconds: int) -> str:
-    """Kept, since what is asked for together mostly happened together."""
+    """Format a whole second. Cached, because values that are requested together are mostly close in time."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

@@ -1,16 +1,16 @@
-"""Who is at the other end of a connection on loopback: the kernel knows, and tells it in /proc/net/tcp.
+"""Finds the user at the other end of a loopback connection in the kernel's /proc/net/tcp.
 
-Both ends of such a connection are sockets of this machine, and the table has a row for each. The row whose local address is
-the peer's belongs to the peer, and names the user who owns the socket.
+Both ends of such a connection are sockets of this machine, and the table has a row for each. The row whose local
+address is the peer's belongs to the peer, and has the uid of the socket's owner.
 
     sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
      3: 0100007F:DD0C 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 90426 …
         the peer      us            established                                uid           whose socket it is
 
-Only an established row with an inode counts: the kernel shows 0, which is root, for sockets that nobody owns any more
-(closed by the client, waiting for the rest of their time). An IPv4 client is in `tcp`; an IPv6 socket that speaks to an
-IPv4 address is in `tcp6`, as ::ffff:127.0.0.1. Where the kernel answers for single sockets (sock_diag.py), it is asked
-that way first: the same rules, and a hundred times faster.
+Only an established row with an inode counts: the kernel shows 0, which is root, for sockets without an owner (closed by
+the client, in TIME_WAIT). An IPv4 client is in `tcp`; an IPv6 socket connected to an IPv4 address is in `tcp6`, as
+::ffff:127.0.0.1. If the kernel answers for single sockets (sock_diag.py), that is tried first: the same rules, and a
+hundred times faster.
 """
 
 import os
@@ -29,7 +29,7 @@ from gpuyard.live.wire.clock import SYSTEM_CLOCK
 from gpuyard.system.backoff import Backoff
 
 SocketAddress = tuple[str, int]
-"""A host as numbers, and a port."""
+"""A numeric host, and a port."""
 _Ip = IPv4Address | IPv6Address
 
 _TABLES = Path("/proc/net")
@@ -39,23 +39,23 @@ _ROW_SECONDS = 0.5
 
 
 def trusted_uids() -> frozenset[int]:
-    """Who needs no login: whoever owns this process, and root, who could read its memory anyway."""
+    """Return the uids that need no login: the owner of this process, and root, which could read its memory anyway."""
     return frozenset({0, os.getuid()})
 
 
 def shared_user_label(uid: int) -> tuple[str, str]:
-    """The label of a node of this machine whose agent runs tasks of users who log in under its own uid.
+    """Return the label of a node on this machine whose agent runs tasks of all users under its own uid.
 
-    A uid says nothing on another machine, so a hash of this start of this machine is part of it.
+    A uid is meaningless on another machine, so the label includes a hash of this boot of this machine.
     """
     machine = sha256(SYSTEM_CLOCK.machine_start().encode()).hexdigest()[:16]
     return ("gpuyard/shared_user", f"{uid}@{machine}")
 
 
 class LoopbackConnection:
-    """One TCP connection, from our side. Make one when it is accepted and keep it as long: the kernel is asked once.
+    """One TCP connection, from our side. Create it on accept and keep it until it closes; the kernel is asked once.
 
-    It must not be found again by its addresses later: a port that was closed may be somebody else's next.
+    It must not be looked up by its addresses later: a closed port may belong to another process next.
     """
 
     def __init__(self, peer: SocketAddress, ours: SocketAddress) -> None:
@@ -64,12 +64,12 @@ class LoopbackConnection:
 
     @cached_property
     def peer_uid(self) -> int | None:
-        """The user at the other end, if that is on loopback and still there."""
+        """The uid at the other end; None if it is not on loopback or gone."""
         return uid_of_peer(self.peer, self.ours)
 
 
 def uid_of_peer(peer: SocketAddress, ours: SocketAddress) -> int | None:
-    """The user who owns the other end of a connection; none: it is not on loopback, or gone."""
+    """Return the uid that owns the other end of a connection; None if it is not on loopback or gone."""
     ends = _ends(peer, ours)
     if ends is None:
         return None
@@ -78,10 +78,10 @@ def uid_of_peer(peer: SocketAddress, ours: SocketAddress) -> int | None:
 
 
 def owner_of_server(line: socket.socket, seconds: float) -> int | None:
-    """The user who accepted a connection that we have opened to this machine, as soon as it is accepted.
+    """Return the uid of the process that accepts a connection we have opened to this machine, once it is accepted.
 
-    None: the kernel does not say, or the server is in another network namespace. Raises `TimeoutError` if nobody
-    accepts it in that time, `ConnectionError` if it was closed before.
+    None: the kernel does not say, or the server is in another network namespace. Raises `TimeoutError` if the
+    connection is not accepted in that time, `ConnectionError` if it was closed before.
     """
     peer, ours = line.getpeername()[:2], line.getsockname()[:2]
     ends = ConnectionEnds(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
@@ -98,13 +98,12 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
             return None
         if waited > seconds:
             raise TimeoutError
-        time.sleep(
-            backoff.next()
-        )  # the connection is established before the server has accepted it; until then nobody owns it
+        # The connection is established before the server has accepted it; until then its socket has no owner.
+        time.sleep(backoff.next())
 
 
 def is_on_this_machine(line: socket.socket) -> bool:
-    """Whether both ends of a TCP connection are on this machine: on loopback, or at one of its own addresses."""
+    """Return whether both ends of a TCP connection are on this machine: on loopback, or at one of its own addresses."""
     peer, ours = line.getpeername()[0], line.getsockname()[0]
     return is_loopback(peer) or _plain(peer) == _plain(ours)
 
@@ -119,30 +118,30 @@ class ConnectionEnds(NamedTuple):
 
 
 def uid_by_sock_diag(ends: ConnectionEnds) -> int | None:
-    """Ask for the one socket."""
+    """Ask the kernel for the one socket."""
     found = sock_diag.find(*ends)
     return found.uid if found and found.state == _ESTABLISHED and found.inode else None
 
 
 def uid_by_proc_tables(ends: ConnectionEnds) -> int | None:
-    """Read through all sockets."""
+    """Search the tables of all sockets."""
     uid = _uid_in("tcp", ends)
     return _uid_in("tcp6", ends) if uid is None else uid
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this is an address of loopback, written as numbers."""
+    """Return whether a numeric address is on loopback."""
     return _loopback(host) is not None
 
 
 def is_loopback_address(address: str) -> bool:
-    """Whether HOST:PORT is on loopback. Of all names only localhost is taken for loopback: the others can change."""
+    """Return whether HOST:PORT is on loopback. Of all names only localhost counts: the others can change."""
     host = address.rpartition(":")[0].removeprefix("[").removesuffix("]").lower()
     return host == "localhost" or is_loopback(host)
 
 
 def _loopback(host: str) -> _Ip | None:
-    """An address, if it is one of loopback."""
+    """Return an address if it is on loopback, else None."""
     try:
         address = _plain(host)
     except ValueError:
@@ -151,7 +150,7 @@ def _loopback(host: str) -> _Ip | None:
 
 
 def _plain(host: str) -> _Ip:
-    """An address; one of IPv4 in the clothes of IPv6 is one of IPv4."""
+    """Parse an address; an IPv4-mapped IPv6 address becomes IPv4."""
     address = ip_address(host)
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         return address.ipv4_mapped
@@ -159,7 +158,7 @@ def _plain(host: str) -> _Ip:
 
 
 def _is_there(ends: ConnectionEnds) -> bool:
-    """Whether the kernel knows the peer's socket, accepted or not."""
+    """Return whether the kernel knows the peer's socket, accepted or not."""
     return sock_diag.find(*ends) is not None or any(_row_in(table, ends) is not None for table in ("tcp", "tcp6"))
 
 
@@ -179,7 +178,7 @@ def _uid_in(table: str, ends: ConnectionEnds) -> int | None:
 
 
 def _row_in(table: str, ends: ConnectionEnds) -> bytes | None:
-    """What the table says behind the two addresses."""
+    """Return the part of the table's row after the two addresses; None if there is no such row."""
     width = 4 if table == "tcp" else 16
     if len(ends.peer.packed) > width:
         return None
@@ -194,7 +193,7 @@ def _row_in(table: str, ends: ConnectionEnds) -> bytes | None:
 
 
 def _written(address: _Ip, width: int) -> str:
-    """An address as the table writes it: words of 32 bits as this machine keeps them."""
+    """Format an address as in the table: 32-bit words in the byte order of this machine."""
     packed = address.packed
     if len(packed) < width:
         packed = bytes(10) + b"\xff\xff" + packed

@@ -1,6 +1,6 @@
-"""The gRPC service of proto/gpuyard/v1/agents.proto, and its messages as the values we talk about.
+"""The gRPC service of proto/gpuyard/v1/agents.proto, and the conversion of its messages to internal values.
 
-The service is written by hand: it is four methods, and a generated one would tie every release to the version of a
+The service is written by hand: it has four methods, and a generated one would tie every release to the version of a
 generator. The messages are generated (agents_pb2).
 """
 
@@ -24,13 +24,13 @@ REGISTER = f"/{SERVICE}/Register"
 CONNECT = f"/{SERVICE}/Connect"
 SEND_LOG = f"/{SERVICE}/SendLog"
 SESSION = "session"
-"""The metadata key that carries the welcome's session on `Connect` and `SendLog`."""
+"""The metadata key that carries the session of `Welcome` on `Connect` and `SendLog`."""
 
 MOST_GPUS_IN_A_NODE = 1024
 MOST_MIB = 1 << 40
 MOST_PERCENT = 1000.0
 MOST_SECONDS = 1e11
-"""Since 1970: a time of day beyond this can not be written."""
+"""Since 1970: later times cannot be represented."""
 _MEASURED = (
     "utilization_percent",
     "memory_used_mib",
@@ -43,12 +43,12 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class AgentsServicer(Protocol):
-    """Who answers agents."""
+    """The server side of the service."""
 
     async def challenge(
         self, request: pb.ChallengeRequest, context: "grpc.aio.ServicerContext[pb.ChallengeRequest, pb.ChallengeAnswer]"
     ) -> pb.ChallengeAnswer:
-        """Prove to whoever asks that this is the scheduler of its yard."""
+        """Prove that this is the scheduler of its cluster."""
         ...
 
     async def register(
@@ -62,18 +62,18 @@ class AgentsServicer(Protocol):
         messages: AsyncIterator[pb.AgentMessage],
         context: "grpc.aio.ServicerContext[pb.AgentMessage, pb.SchedulerMessage]",
     ) -> AsyncIterable[pb.SchedulerMessage]:
-        """The one stream each way."""
+        """Exchange messages, with one stream in each direction."""
         ...
 
     async def send_log(
         self, chunks: AsyncIterator[pb.LogChunk], context: "grpc.aio.ServicerContext[pb.LogChunk, pb.LogReceipt]"
     ) -> pb.LogReceipt:
-        """Output of an attempt that somebody asked for."""
+        """Receive the output of an attempt that was requested."""
         ...
 
 
 def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any]":
-    """What a `grpc.aio` server is given to speak the service."""
+    """Return the handler of the service for a `grpc.aio` server."""
     handlers: dict[str, Any] = {
         "Challenge": grpc.unary_unary_rpc_method_handler(
             servicer.challenge, pb.ChallengeRequest.FromString, pb.ChallengeAnswer.SerializeToString
@@ -94,8 +94,9 @@ def agents_handler(servicer: AgentsServicer) -> "grpc.GenericRpcHandler[Any, Any
 class AgentsStub:
     """The agent's side of the service, on a `grpc.aio` channel.
 
-    `challenge` and `register` are awaited; `connect` gives a stream to `write` to and `read` from until `grpc.aio.EOF`; `send_log` takes
-    an iterator of chunks. The published types of grpc.aio do not know reading and writing, so these are plain callables.
+    `challenge` and `register` are awaited; `connect` returns a stream to `write` to and `read` from until
+    `grpc.aio.EOF`; `send_log` takes an iterator of chunks. The published types of grpc.aio lack reading and writing, so
+    these are plain callables.
     """
 
     def __init__(self, channel: "grpc.aio.Channel") -> None:
@@ -126,7 +127,7 @@ OUTCOMES: dict[int, Outcome] = {
     pb.Ended.FENCED: Outcome.LOST,
     pb.Ended.OUT_OF_MEMORY: Outcome.OUT_OF_MEMORY,
 }
-"""How an attempt ended. One that was fenced is lost as its node was: it did not fail and nobody stopped it."""
+"""How an attempt ended. A fenced one counts as lost, like its node: it did not fail and was not stopped."""
 
 HEALTHS: dict[int, GpuHealth] = {
     pb.GpuUse.OK: GpuHealth.OK,
@@ -136,17 +137,17 @@ HEALTHS: dict[int, GpuHealth] = {
 
 
 def attempt_of(said: pb.Attempt | pb.Report | pb.Command | pb.Stray) -> AttemptRef:
-    """Which attempt a message speaks of."""
+    """Return the attempt that a message is about."""
     return AttemptRef(TaskId(said.task), said.attempt, said.origin)
 
 
 def outcome_of(outcome: int) -> Outcome:
-    """An end a newer agent invented is an end we can not tell the kind of: lost."""
+    """Convert an outcome. One that only a newer agent knows counts as lost."""
     return OUTCOMES.get(outcome, Outcome.LOST)
 
 
 def actual_of(ended: pb.Ended) -> Actual | None:
-    """What a node has measured of an attempt; none: nothing. What can not have been measured is left out."""
+    """Return a node's measurements of an attempt; None if there are none. Impossible values are left out."""
     peak = ended.gpu_memory_peak_mib if ended.HasField("gpu_memory_peak_mib") else None
     busy = ended.gpu_utilization if ended.HasField("gpu_utilization") else None
     if peak is not None and peak > MOST_MIB:
@@ -157,12 +158,12 @@ def actual_of(ended: pb.Ended) -> Actual | None:
 
 
 def health_of(health: int) -> GpuHealth:
-    """A state a newer agent invented is not one in which we would give the GPU away."""
+    """Convert a health. One that only a newer agent knows counts as offline, so that the GPU is not assigned."""
     return HEALTHS.get(health, GpuHealth.OFFLINE)
 
 
 def node_spec_of(node: pb.Node) -> NodeSpec:
-    """What an agent says its node has; a sentence if that can not be."""
+    """Convert the description of a node. Raise `WrongRequest` if it is impossible."""
     if not _NODE_NAME.fullmatch(node.id):
         message = (
             f"The node id {node.id[:60]!r} can not be used; agent.id takes 1 to 128 letters, digits, dots, dashes and "
@@ -191,7 +192,7 @@ def node_spec_of(node: pb.Node) -> NodeSpec:
 
 
 def heartbeat_of(beat: pb.Heartbeat) -> pb.Heartbeat:
-    """A heartbeat with numbers that can be: whatever is not finite, or not of this world, is left out or 0."""
+    """Correct a heartbeat in place: numbers that are not finite or impossible are removed or set to 0."""
     if not 0.0 <= beat.at <= MOST_SECONDS:
         beat.at = 0.0
     host = beat.host

@@ -1,4 +1,4 @@
-"""What all sections of configuration files share."""
+"""The base of all sections of configuration files."""
 
 from typing import Annotated, TypeAlias
 

@@ -1,10 +1,10 @@
-"""Whether somebody speaks TLS, for sentences about connections that fail. Nothing is said to the other side but a hello."""
+"""Checks whether a server speaks TLS, to explain failed connections. Only a handshake is sent."""
 
 import socket
 
 
 def speaks_tls(host: str, port: int, seconds: float) -> bool:
-    """Whether a TLS handshake with this address succeeds, whoever it is."""
+    """Return whether a TLS handshake with this address succeeds, with any certificate."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -1,4 +1,4 @@
-"""Which GPUs a node has, and what they do. `port.py` says what a way of finding them promises; the others keep it."""
+"""Detects the GPUs of a node and reads their use. `port.py` defines the interface; the other files implement it."""
 
 from collections.abc import Callable, Collection
 
@@ -12,10 +12,10 @@ METHODS = ("auto", "nvml", "nvidia-smi", "virtual")
 
 
 def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Collection[int]] = lambda: ()) -> Inventory:
-    """The GPUs of this node, found in one of `METHODS`.
+    """Find the GPUs of this node with one of `METHODS`.
 
-    `auto` takes virtual ones where they are asked for, else what NVML finds, else what nvidia-smi finds; a node where
-    neither finds anything has no GPUs, which is no error. What was asked for by name and can not be had is one.
+    `auto` takes virtual GPUs if they are configured, else what NVML finds, else what nvidia-smi finds; a node on which
+    neither finds anything has no GPUs, which is not an error. A method chosen by name that fails is an error.
     """
     match method:
         case "nvml":

@@ -1,7 +1,7 @@
-"""Some of a node's cards: those that `gpu.devices` names, with the part of their memory that may be booked.
+"""A selection of a node's GPUs: those that `gpu.devices` names, with the part of their memory that may be used.
 
-The scheduler and the tasks of the node know only these. They are numbered from 0 on in the order of the PCI bus, as if the
-others were not there; real cards are given to tasks by UUID, so the numbers of the driver do not matter.
+The scheduler and the tasks of the node know only these. They are numbered from 0 in the order of the PCI bus, as if the
+others did not exist; real GPUs are given to tasks by UUID, so the driver's numbers do not matter.
 """
 
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, Inventory, No
 
 
 class SelectedGpus:
-    """An inventory that leaves cards out."""
+    """An inventory that leaves GPUs out."""
 
     def __init__(self, every: Inventory, devices: Sequence[int | str] = (), memory_percent: float = 100.0) -> None:
-        """`devices` are numbers or UUIDs; none: all cards. It is an error if none of those named is there."""
+        """`devices` are numbers or UUIDs; empty: all GPUs. Raise `NoSuchInventory` if none of those named exists."""
         cards = every.cards()
         self._every = every
         self.missing = [device for device in devices if not any(_is(card, device) for card in cards)]
-        """Cards that are named and not there."""
+        """Devices that are named and do not exist."""
         self.numbers = [card.index for card in cards if not devices or any(_is(card, device) for device in devices)]
-        """The number of each card among all that were found."""
+        """The number of each GPU among all that were found."""
         if devices and not self.numbers:
             named = ", ".join(map(str, devices))
             found = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
@@ -34,11 +34,11 @@ class SelectedGpus:
         )
 
     def cards(self) -> tuple[GpuDevice, ...]:
-        """Those that may be used, by index from 0 on."""
+        """Return the GPUs that may be used, by index from 0."""
         return self._cards
 
     def use(self) -> list[GpuUsage]:
-        """What they do now."""
+        """Return their current use."""
         uses = self._every.use()
         return [replace(uses[number], index=place) for place, number in enumerate(self.numbers)]
 

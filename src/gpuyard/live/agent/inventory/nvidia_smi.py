@@ -1,4 +1,4 @@
-"""GPUs by the command `nvidia-smi`: for nodes where its library can not be loaded. Each question starts a process."""
+"""Finds GPUs with the command `nvidia-smi`, for nodes where NVML cannot be loaded. Each query starts a process."""
 
 import csv
 import re
@@ -29,11 +29,11 @@ class NvidiaSmi:
         self._cards = self._find()
 
     def cards(self) -> tuple[GpuDevice, ...]:
-        """As found when we began."""
+        """Return the GPUs found at the start."""
         return self._cards
 
     def use(self) -> list[GpuUsage]:
-        """Two questions for all cards together. A card that is missing in the answer, or a command that fails, is broken."""
+        """Query all GPUs with two commands. A GPU missing in the answer is broken; if a command fails, all are."""
         try:
             rows = {int(row[0]): row for row in self._ask("gpu", _USE_FIELDS)}
             processes = self._processes()
@@ -59,7 +59,7 @@ class NvidiaSmi:
         return tuple(cards)
 
     def _processes(self) -> dict[str, tuple[GpuProcess, ...]]:
-        """Only those that compute: it does not list the ones that draw in this form."""
+        """Return the compute processes by GPU. nvidia-smi does not list graphics processes in this form."""
         found: dict[str, tuple[GpuProcess, ...]] = {}
         for uuid, pid, memory in self._ask("compute-apps", _PROCESS_FIELDS):
             if (number := _number(pid)) is not None:
@@ -67,7 +67,7 @@ class NvidiaSmi:
         return found
 
     def _links(self, count: int) -> set[tuple[int, int]]:
-        """Which cards the drawing of the topology joins with NVn. A driver that draws none has no such cards."""
+        """Return the pairs of GPUs that the topology matrix joins with NVn; empty if the driver prints none."""
         try:
             drawing = self._run("topo", "-m")
         except NoSuchInventory:
@@ -85,13 +85,13 @@ class NvidiaSmi:
         return linked
 
     def _ask(self, what: str, fields: tuple[str, ...]) -> list[list[str]]:
-        """The rows of an answer, each exactly as long as the question."""
+        """Return the rows of an answer, each with one cell per field."""
         answer = self._run(f"--query-{what}={','.join(fields)}", "--format=csv")
         rows = [row for row in csv.reader(answer.splitlines(), skipinitialspace=True) if row]
         rows = [[cell.strip() for cell in row] for row in rows]
         header = [cell.split(" [")[0] for cell in rows[0]] if rows else []
         if not rows or len(header) != len(fields) or header[0] != fields[0]:
-            if what != "gpu":  # some drivers answer with nothing at all, or a sentence, where nobody computes
+            if what != "gpu":  # without compute processes some drivers print nothing, or a sentence
                 return []
             began = next((line.strip()[:80] for line in answer.splitlines() if line.strip()), "nothing")
             raise NoSuchInventory(
@@ -131,7 +131,7 @@ def _use(index: int, row: list[str], processes: tuple[GpuProcess, ...]) -> GpuUs
 
 
 def _number(cell: str) -> float | None:
-    """A figure with or without its unit; none where the driver says that it has none."""
+    """Parse a figure with or without its unit; None if the driver reports that it has none."""
     if _SAYS_NOTHING.fullmatch(cell):
         return None
     match = _NUMBER.fullmatch(cell)

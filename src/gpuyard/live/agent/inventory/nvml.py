@@ -1,4 +1,4 @@
-"""GPUs by NVML, the library of NVIDIA's driver: exact, complete, and without a process for every question."""
+"""Finds GPUs with NVML, the library of NVIDIA's driver: exact, complete, and without a process for each query."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,18 +19,18 @@ class Nvml:
 
             self._nvml: Any = pynvml
             self._nvml.nvmlInit()
-        except Exception as error:  # the module says what is missing with errors of several kinds
+        except Exception as error:  # the module raises errors of several kinds if something is missing
             raise NoSuchInventory(
                 f"NVML can not be used on this node: {error}. Is NVIDIA's driver installed?"
             ) from error
         self._cards = self._find()
 
     def cards(self) -> tuple[GpuDevice, ...]:
-        """As found when the library was opened: NVML itself sees no card that comes later."""
+        """Return the GPUs found when the library was opened. NVML itself does not see GPUs added later."""
         return self._cards
 
     def use(self) -> list[GpuUsage]:
-        """Ask each card; one that fell off the bus is broken, and the others answer on."""
+        """Query each GPU. One that fell off the bus is reported as broken, and the others still answer."""
         return [self._use_of(card.index) for card in self._cards]
 
     def _find(self) -> tuple[GpuDevice, ...]:
@@ -74,12 +74,12 @@ class Nvml:
         )
 
     def _used_bytes(self, handle: Any) -> int:
-        """What is in use, without what the driver keeps for itself: only newer drivers tell the two apart."""
+        """Return the memory in use without the driver's reserve, which only newer drivers report separately."""
         memory = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle, self._nvml.nvmlMemory_v2)
         return int((memory or self._nvml.nvmlDeviceGetMemoryInfo(handle)).used)
 
     def _processes(self, handle: Any) -> tuple[GpuProcess, ...]:
-        """Who computes, and who only draws. One that does both computes."""
+        """Return the compute and graphics processes. One that does both counts as compute."""
         computing = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
         drawing = self._ask(self._nvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         found = {process.pid: (process, True) for process in drawing}
@@ -90,7 +90,7 @@ class Nvml:
         )
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """An answer, or none where this card or driver has none."""
+        """Return an answer; None if this GPU or driver does not support the query."""
         with suppress(self._nvml.NVMLError):
             return question(*arguments)
         return None

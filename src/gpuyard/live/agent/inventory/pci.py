@@ -1,4 +1,4 @@
-"""What the kernel knows about a card by its place on the PCI bus."""
+"""PCI addresses of GPUs, and the kernel's data about them."""
 
 from pathlib import Path
 
@@ -6,13 +6,16 @@ _DEVICES = Path("/sys/bus/pci/devices")
 
 
 def address(text: str) -> str:
-    """As the kernel writes it: `0000:3b:00.0`. Drivers write the domain with eight digits and in capitals."""
+    """Return a PCI address as the kernel writes it: `0000:3b:00.0`.
+
+    Drivers use eight digits for the domain, and capitals.
+    """
     domain, _, rest = text.strip().lower().partition(":")
     return f"{domain[-4:].zfill(4)}:{rest}" if rest.count(":") == 1 else text.strip().lower()
 
 
 def numa_of(pci: str) -> int:
-    """The NUMA domain of a card. A machine with only one says -1, which is 0."""
+    """Return the NUMA domain of a GPU. A machine with only one reports -1, which becomes 0."""
     try:
         return max(0, int((_DEVICES / pci / "numa_node").read_text()))
     except (OSError, ValueError):
@@ -20,7 +23,7 @@ def numa_of(pci: str) -> int:
 
 
 def groups(count: int, linked: set[tuple[int, int]]) -> list[int | None]:
-    """Number the groups of cards that are linked, also by way of others; none: it is linked to nobody."""
+    """Number the groups of GPUs that are linked, directly or through others; None for a GPU without links."""
     group: list[int | None] = [None] * count
     for first in range(count):
         if group[first] is None:

@@ -1,4 +1,4 @@
-"""What a way of finding GPUs promises. Every one passes tests/contract/test_inventory.py."""
+"""The interface for finding GPUs. Every implementation passes tests/contract/test_inventory.py."""
 
 from typing import Protocol
 
@@ -11,17 +11,17 @@ class NoSuchInventory(GpuyardError):
 
 
 class GpuDevice(Value, frozen=True):
-    """One GPU: what does not change while the machine runs."""
+    """The properties of a GPU that do not change while the machine runs."""
 
     index: int
-    """Its place, in the order of the PCI bus: what CUDA counts by with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """Its position in the order of the PCI bus, which CUDA uses with CUDA_DEVICE_ORDER=PCI_BUS_ID."""
     uuid: str
     model: str
     memory_mib: int
     pci: str = ""
     numa: int = 0
     nvlink: int | None = None
-    """Cards with the same number reach each other over NVLink; none: it has no such link."""
+    """GPUs with the same number reach each other over NVLink; None: it has no such link."""
     driver: str = ""
     virtual: bool = False
 
@@ -31,13 +31,13 @@ class GpuProcess(Value, frozen=True):
 
     pid: int
     memory_mib: int
-    """0: the driver does not say."""
+    """0: the driver does not report it."""
     display: bool
     """It draws, and does not compute."""
 
 
 class GpuUsage(Value, frozen=True):
-    """What a GPU does at the moment. None: the card or its driver does not say."""
+    """The current use of a GPU. None: the GPU or its driver does not report it."""
 
     index: int
     utilization_percent: float | None = None
@@ -48,16 +48,16 @@ class GpuUsage(Value, frozen=True):
     fan_percent: float | None = None
     processes: tuple[GpuProcess, ...] = ()
     broken: str = ""
-    """A sentence, where the card does not answer any more."""
+    """A sentence if the GPU does not answer any more; empty otherwise."""
 
 
 class Inventory(Protocol):
     """A way of finding GPUs."""
 
     def cards(self) -> tuple[GpuDevice, ...]:
-        """All of them, by index from 0 on."""
+        """Return all GPUs, by index from 0."""
         ...
 
     def use(self) -> list[GpuUsage]:
-        """What they do now, one for each card and in the same order. Broken cards are in it too."""
+        """Return the current use, one entry for each GPU in the same order, broken ones included."""
         ...

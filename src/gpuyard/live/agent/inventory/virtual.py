@@ -1,6 +1,6 @@
-"""GPUs that are not there: for trying out a yard, for tests, and for nodes that stand for others.
+"""Simulated GPUs: for trying out a cluster, for tests, and for nodes that represent others.
 
-Tasks run on them as real processes. What the cards measure follows from whether something runs on them.
+Tasks run on them as real processes. Their readings depend only on whether a task runs on them.
 """
 
 import re
@@ -17,10 +17,10 @@ _POWER_LIMIT_WATTS = 300.0
 
 
 class Virtual:
-    """So many cards of one model."""
+    """A number of simulated GPUs of one model."""
 
     def __init__(self, spec: str, node: str, busy: Callable[[], Collection[int]] = lambda: ()) -> None:
-        """The spec is `N`, `N:MODEL` or `N:MODEL:MEMORY_GB`; `busy` says on which cards something runs."""
+        """The spec is `N`, `N:MODEL` or `N:MODEL:MEMORY_GB`; `busy` returns the GPUs on which a task runs."""
         count, model, memory_gb = read_spec(spec)
         self._busy = busy
         self._cards = tuple(
@@ -35,11 +35,11 @@ class Virtual:
         )
 
     def cards(self) -> tuple[GpuDevice, ...]:
-        """The same ones, with the same names, whenever this node starts."""
+        """Return the GPUs. They have the same UUIDs at every start of this node."""
         return self._cards
 
     def use(self) -> list[GpuUsage]:
-        """All or nothing."""
+        """Return full use for a busy GPU, and idle values for the others."""
         busy = self._busy()
         return [
             GpuUsage(card.index, 100.0, card.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
@@ -50,7 +50,7 @@ class Virtual:
 
 
 def read_spec(spec: str) -> tuple[int, str, int]:
-    """Count, model and memory in GB; what is wrong with it is a sentence."""
+    """Parse count, model and memory in GB. Raise `NoSuchInventory` if the spec is wrong."""
     count, *rest = spec.split(":")
     if len(rest) > 2:
         raise NoSuchInventory(

@@ -1,5 +1,5 @@
 """Holds the node's tasks and outlives the agent: a small process that starts fast and imports nothing heavy.
 
-Start at `messages.py`, which says what it can be told; `holder.py` says what it does. The agent speaks to it through
+Start with `messages.py`, which defines its commands; `attempts.py` carries them out. The agent talks to it through
 `gpuyard.live.agent.supervisor_client`.
 """

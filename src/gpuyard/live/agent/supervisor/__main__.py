@@ -1,7 +1,8 @@
-"""`python -m gpuyard.live.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it listens.
+"""`python -m gpuyard.live.agent.supervisor --folder DIR`: starts the supervisor of a folder and returns when it
+listens.
 
-Nothing happens where one listens already. `--resume` takes over from the code before us, in the same process; `--check`
-does the same with a copy of what is handed over and in a folder of its own, to see whether this code can.
+If one listens already, it does nothing. `--resume` takes over from the previous code, in the same process; `--check`
+does the same with a copy of the state and in a temporary folder, to test whether this code can take over.
 """
 
 import gc
@@ -25,7 +26,7 @@ BACKLOG = 64
 
 
 def main(arguments: list[str]) -> int:
-    """The arguments are our own, so there is no parser to load."""
+    """Run one of the three modes. The arguments come from gpuyard itself, so no argument parser is loaded."""
     match arguments:
         case ["--check", descriptor]:
             return check(int(descriptor))
@@ -38,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def begin(folder: Path) -> int:
-    """Take the lock, leave the caller behind, listen."""
+    """Take the lock, detach from the caller and serve. Return 0 in the caller once the supervisor listens."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = take_lock(folder / paths.LOCK)
@@ -78,7 +79,7 @@ def begin(folder: Path) -> int:
 
 
 def resume(folder: Path, descriptor: int) -> int:
-    """Go on with what the code before us handed over."""
+    """Continue with the state that the previous code handed over."""
     try:
         with os.fdopen(descriptor, "rb") as memory:
             state = msgspec.msgpack.decode(memory.read(), type=Handover)
@@ -99,7 +100,7 @@ def resume(folder: Path, descriptor: int) -> int:
 
 
 def check(descriptor: int) -> int:
-    """Take over a copy of the state: nothing is signalled, waited for or written beside what we hold."""
+    """Take over a copy of the state. No process is signaled or waited for, and only a temporary folder is written."""
     with os.fdopen(descriptor, "rb") as memory:
         state = msgspec.msgpack.decode(memory.read(), type=Handover)
     with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
@@ -112,9 +113,9 @@ def check(descriptor: int) -> int:
 
 
 def _stand_on_our_own() -> None:
-    """Whatever the caller ignored or blocked must not reach the tasks. Supervisor and keeper have this in common."""
+    """Reset signals, umask and folder of the caller, which tasks would inherit. Supervisor and keeper share this."""
     os.chdir("/")
-    os.umask(0o022)  # of the tasks; our own files say themselves who may read them
+    os.umask(0o022)  # for the tasks; the supervisor's own files have explicit modes
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         if signal.getsignal(number) == signal.SIG_IGN and number not in {signal.SIGPIPE, signal.SIGXFSZ}:
@@ -124,7 +125,7 @@ def _stand_on_our_own() -> None:
 
 
 def _keeper(handed_over: int) -> int:
-    """Our parent, if it is a keeper: the one that was handed over, or by its name; 0: there is none."""
+    """Return the parent's pid if it is the keeper, by the pid handed over or by its name; 0 if there is none."""
     parent = os.getppid()
     if handed_over == parent:
         return parent

@@ -1,4 +1,4 @@
-"""What the supervisor remembers of one attempt, in memory and on disk."""
+"""The supervisor's record of one attempt, in memory and on disk."""
 
 import msgspec
 
@@ -18,25 +18,28 @@ from gpuyard.live.agent.supervisor.proc import UNBORN, ProcessStart
 class Attempt(msgspec.Struct, omit_defaults=True):
     """One attempt, from its launch until it is forgotten.
 
-    It carries no command and no environment: those may hold secrets, and this is written to disk. What waits for its
-    gang keeps its launch beside it, in memory.
+    It has no command and no environment, because those may contain secrets and this is written to disk. For an attempt
+    that waits for its gang, the launch is kept separately, in memory only.
     """
 
     key: AttemptKey
     at: float
-    """Since when it is held."""
+    """When it was launched, or when its command began."""
     phase: ProcessPhase = ProcessPhase.RUNNING
     pid: int = 0
     born: ProcessStart = UNBORN
     """When the process `pid` began."""
     ours: bool = True
-    """Its process is our child. One that was adopted is its keeper's, who says how it ends."""
+    """Its process is a child of this supervisor. An adopted one is a child of its keeper, which records how it ends."""
     begins_by: float | None = None
-    """Its starter has its order and must have become the command by then, on the boot clock; none: it has, or has none."""
+    """Until when its starter must have become the command, on the boot clock.
+
+    None: it has, or there is no order yet.
+    """
     may_not_have_begun: bool = False
-    """Its supervisor was killed before it wrote down that the command began, so its process may have been a starter."""
+    """Its supervisor was killed before it recorded the start of the command, so its process may have been a starter."""
     cgroup: bool = False
-    """It has a control group of its own."""
+    """It has its own control group."""
     lease: bool = False
     fence: bool = False
     uid: int | None = None
@@ -45,31 +48,31 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     output_limit_bytes: int = 0
     grace_seconds: float = messages.DEFAULT_GRACE_SECONDS
     times_out_at: float | None = None
-    """On the boot clock; none: never, or it is suspended."""
+    """On the boot clock; None: never, or it is suspended."""
     seconds_left: float | None = None
-    """Of its time-out, while it is suspended."""
+    """Seconds left of its time-out while the clock does not run: before it begins and while it is suspended."""
 
     # From here on: its end.
     stopping: AttemptEnding | None = None
-    """It is being ended, and this is why."""
+    """Why it is being ended; None if it is not."""
     kill_at: float | None = None
-    """When what is left of it gets KILL, on the boot clock."""
+    """When its remaining processes get KILL, on the boot clock."""
     command_ended: bool = False
-    """The command is over; what it left behind may not be."""
+    """The command is over; processes it left behind may not be."""
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
     end: ProcessEnded | NotLaunched | None = None
 
     def held(self) -> HeldAttempt:
-        """How it looks from outside."""
+        """Return the attempt as clients see it."""
         return HeldAttempt(
             self.key, self.phase, self.at, self.pid, self.lease, self.fence, self.port, self.output, self.end
         )  # fmt: skip
 
 
 def new_attempt(launch: Launch, at: float) -> Attempt:
-    """An attempt that is about to begin."""
+    """Return the record of an attempt that is about to begin."""
     return Attempt(
         key=launch.key, at=at, phase=ProcessPhase.WAITING if launch.wait else ProcessPhase.RUNNING, lease=launch.lease,
         fence=launch.fence, uid=launch.uid, output=launch.output, output_limit_bytes=launch.output_limit_bytes,

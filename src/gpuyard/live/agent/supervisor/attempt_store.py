@@ -1,11 +1,11 @@
-"""What is held, on disk: so that nothing is lost when the supervisor itself is killed.
+"""Keeps the attempts on disk, so that nothing is lost when the supervisor itself is killed.
 
-An append-only file, a JSON line for each thing that became so: a boot (which start of the machine the pids belong to),
-an attempt as it is from now on, a forgotten key. The last line about a key counts. A line that was torn by a kill can
-only be the last one; it is cut off. Now and then the file is written anew with what is still held.
+An append-only file with a JSON line for each change: a boot (the start of the machine that the pids belong to), the new
+state of an attempt, a forgotten key. The last line about a key counts. A line torn by a kill can only be the last one;
+it is ignored. From time to time the file is rewritten with the attempts that are still held.
 
-Nothing is forced to the platter: a machine that loses power loses its processes too, and the scheduler runs again
-what no node knows. A killed supervisor loses nothing the kernel was given.
+There is no fsync: a machine that loses power loses its processes too, and the scheduler runs tasks again that no node
+knows. A killed supervisor loses nothing that was written to the kernel.
 """
 
 import os
@@ -21,19 +21,19 @@ COMPACT_BYTES = 8 * 1024 * 1024
 
 
 class Boot(msgspec.Struct, tag=True):
-    """Pids below are of this start of the machine."""
+    """The boot of the machine that the pids in the following lines belong to."""
 
     id: str
 
 
 class AttemptNoted(msgspec.Struct, tag="Is", omit_defaults=True):
-    """An attempt, as it is from now on."""
+    """The state of an attempt from now on."""
 
     attempt: Attempt
 
 
 class Forgotten(msgspec.Struct, tag=True):
-    """Attempts that are held no more."""
+    """Attempts that are no longer held."""
 
     keys: tuple[AttemptKey, ...]
 
@@ -56,7 +56,7 @@ class AttemptStore:
         self._is_torn = False
 
     def read(self) -> tuple[dict[AttemptKey, Attempt], bool]:
-        """What the last supervisor held, and whether its pids mean anything: not after a restart of the machine."""
+        """Return the attempts of the last supervisor, and whether its pids are valid, that is, of the same boot."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
@@ -66,8 +66,8 @@ class AttemptStore:
         for raw in content.split(b"\n"):
             try:
                 line = _decode(raw)
-            except ValueError:  # msgspec's errors are such, and those of letters that are none
-                continue  # torn by a kill or a full disk; what it would have said was told to nobody
+            except ValueError:  # raised by msgspec, and for invalid UTF-8
+                continue  # torn by a kill or a full disk; no event was sent for it
             if isinstance(line, Boot):
                 boot = line.id
             elif isinstance(line, AttemptNoted):
@@ -78,9 +78,9 @@ class AttemptStore:
         return held, boot in {"", proc.boot_id()}
 
     def begin(self, held: dict[AttemptKey, Attempt]) -> None:
-        """Write the file anew with what is held, and go on behind it.
+        """Rewrite the file with the given attempts, and append to it from then on.
 
-        On a full disk go on behind what is there: what is held stays noted until there is space.
+        If the disk is full, append to the existing file instead; the attempts stay pending until there is space.
         """
         try:
             self._write_anew(held)
@@ -110,23 +110,23 @@ class AttemptStore:
         self._is_torn = False
 
     def note(self, attempt: Attempt) -> None:
-        """Remember an attempt as it is; on disk with the next `write`."""
+        """Record the state of an attempt; on disk with the next `write`."""
         self._pending.append(_encoder.encode(AttemptNoted(attempt)))
 
     def forget(self, keys: tuple[AttemptKey, ...]) -> None:
-        """Remember that these are gone; on disk with the next `write`."""
+        """Record that attempts are forgotten; on disk with the next `write`."""
         self._pending.append(_encoder.encode(Forgotten(keys)))
 
     @property
     def has_pending(self) -> bool:
-        """Something is not on disk yet."""
+        """Whether there are changes that are not on disk yet."""
         return bool(self._pending)
 
     def write(self) -> None:
-        """Hand everything noted to the kernel. An `OSError` (a full disk) means that none of it was; it stays noted."""
+        """Write all pending changes, without fsync. On an `OSError` (a full disk) all of them stay pending."""
         if not self._pending:
             return
-        # Behind a write that failed half way the next one begins a line of its own.
+        # After a write that failed half way, start on a new line.
         content = (b"\n" if self._is_torn else b"") + b"\n".join(self._pending) + b"\n"
         self._is_torn = True
         written = os.write(self._descriptor, content)
@@ -137,14 +137,14 @@ class AttemptStore:
         self._pending = []
 
     def compact(self, held: dict[AttemptKey, Attempt]) -> None:
-        """Begin anew where the file has grown long, and only as it grows again: what is held may be much itself."""
+        """Rewrite the file once it exceeds 8 MiB and has doubled since the last rewrite: what is held may be large."""
         if self._size > self._compact_at:
             self._write_anew(held)
             self._compact_at = max(COMPACT_BYTES, 2 * self._size)
 
 
 def _lines(held: dict[AttemptKey, Attempt]) -> list[bytes]:
-    """All there is to remember."""
+    """Encode the boot and all attempts."""
     return [
         _encoder.encode(line) for line in (Boot(proc.boot_id()), *(AttemptNoted(attempt) for attempt in held.values()))
     ]

@@ -1,14 +1,14 @@
-"""Holds attempts: what the supervisor does, without the line it hears it on.
+"""Holds attempts: the work of the supervisor, without its protocol and connections.
 
     Launch ──► pid on disk ──► order to starter ──► Launched ─────► command over ──► nothing left behind ──► Ended
        │                                       │  ▲                       ▲                  ▲
        └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
                                     Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
 
-The usual way is cheap: one order to a process that is ready (`spawn.py`), one wait, a look at the list of our children,
-and three lines of memory. Whose a process is, and what a command left behind, `kin.py` knows; `fence.py` sees to it that
-a lease holds also without us. Nothing here touches a file system of the tasks: one that does not answer costs the
-attempt that needs it, and nobody else.
+The common path is cheap: one order to a waiting process (`spawn.py`), one wait, one read of the list of children, and
+three lines in the log. `process_tree.py` knows which attempt a process belongs to and what a command left behind;
+`fence.py` enforces a lease even if the supervisor is killed. Nothing here touches a file system of the tasks, so one
+that does not answer affects only the attempt that needs it.
 """
 
 import os
@@ -52,7 +52,7 @@ SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
 LOOK_FOR_EXIT_SECONDS = 0.02
 MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
-"""Descriptors spent on adopted commands; the others are for clients and outputs."""
+"""Limit on the descriptors used for adopted commands; the rest are for clients and outputs."""
 
 LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
@@ -62,7 +62,7 @@ LOST_MACHINE = "Its machine was restarted."
 
 
 class Starting(NamedTuple):
-    """An attempt whose starter has its order and has not answered."""
+    """An attempt whose starter has received its order and has not answered yet."""
 
     attempt: Attempt
     launch: Launch
@@ -79,7 +79,7 @@ class AttemptHolder:
         self._mark = paths.mark_of(folder)
         self._cgroups = Cgroups(self._mark)
         self.selector = selectors.DefaultSelector()
-        """What our loop listens to."""
+        """The selector of the server's loop."""
         self._process_tree = ProcessTree(self._mark, self._cgroups)
         self._starters = Starters(self._mark, self.selector, self._process_tree.helpers, self._starters_made)
         self._process_tree.hear_launcher = self._starters.receive
@@ -87,47 +87,47 @@ class AttemptHolder:
         self._queue: dict[AttemptKey, Launch] = {}
         """Launches that wait for a starter."""
         self._queued_until: dict[AttemptKey, float] = {}
-        """Of those that never had one: when they are given up on, on the boot clock."""
+        """When to give up launches in `_queue`, on the boot clock, unless a starter becomes ready."""
         self._starting: dict[AttemptKey, Starting] = {}
         self._lines: dict[int, AttemptKey] = {}
-        """Their sockets."""
+        """The attempts in `_starting` by the descriptor of their socket."""
         self._closed_lines = select.epoll()
         self.selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
         self._given_up: dict[int, AttemptKey] = {}
-        """Starters that failed or were killed and are not gone yet, by pid."""
+        """Starters that failed or were killed and have not been reaped yet, by pid."""
         self._suspend_later: set[AttemptKey] = set()
-        """To be suspended as soon as they run."""
+        """Attempts to suspend as soon as their command runs."""
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._open: set[AttemptKey] = set()
-        """Those that have not ended."""
+        """Attempts that have not ended."""
         self._waiting: dict[AttemptKey, Launch] = {}
         self._slots: dict[AttemptKey, int] = {}
         self._watcher: FenceWatcher | None = None
         self._fenced: dict[AttemptKey, Attempt] = {}
-        """Those that the end of the lease will end."""
+        """Attempts that end when the lease runs out."""
         self._timers = AttemptTimers()
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
         self.pidfds: dict[int, Attempt] = {}
-        """Descriptors that tell of the end of adopted commands, for the server's selector."""
+        """Descriptors that signal the end of adopted commands, for the server's selector."""
         self._exits = ExitRecords(folder)
         self._shortened_at = 0.0
-        """When the lease was cut last, on the boot clock."""
+        """When the lease was last shortened, on the boot clock."""
         self._unreported: dict[AttemptKey, float] = {}
-        """Adopted commands that are over and whose keeper has not said how; until when to wait for that."""
+        """Adopted commands that are over without an exit record yet, and until when to wait for it."""
         self._unwatched: list[Attempt] = []
-        """Adopted ones for which there was no descriptor left; they are looked at now and then."""
+        """Adopted commands for which no descriptor was left; they are polled."""
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take over what a supervisor that is gone held: adopt what runs, report what does not."""
+        """Take over the attempts of a supervisor that is gone: adopt what runs, report what does not."""
         ended_starters = end_old_launchers(self._mark)
         self._exits.begin()
         struck = self._find_slots()
         self._attempts, same_boot = self._memory.read()
         for key, found in self._process_tree.find_commands().items():
-            if key not in self._attempts:  # the notes were lost or damaged, and it runs all the same
+            if key not in self._attempts:  # the log was lost or damaged, but the command still runs
                 born, fence = (found.began, found.began), key in self._slots
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
         open_ones = [attempt for attempt in self._attempts.values() if attempt.end is None]
@@ -154,7 +154,7 @@ class AttemptHolder:
         starting: Iterable[tuple[Launch, int]] = (),
         helpers: Iterable[int] = (),
     ) -> None:
-        """Go on after `Replace`: the same process, so the children are still ours."""
+        """Continue after `Replace`. This is the same process, so the children are still its own."""
         self._process_tree.helpers.update(helpers)
         self._exits.begin()
         struck = self._find_slots()
@@ -177,7 +177,7 @@ class AttemptHolder:
         self._limit_wait(self._queue.values())
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
-        """Know what is held, and write it down. Nothing is done to any process, so this can be tried with a copy."""
+        """Load the attempts and write them to the log. No process is touched, so this can be tried with a copy."""
         self._waiting = {launch.key: launch for launch in waiting}
         self._queue = {launch.key: launch for launch in queued}
         for attempt in attempts:
@@ -201,7 +201,7 @@ class AttemptHolder:
             attempt.message = LOST_MACHINE
             self._finish(attempt, AttemptEnding.LOST)
             return
-        if never_began and attempt.may_not_have_begun:  # we ended its starter
+        if never_began and attempt.may_not_have_begun:  # `begin` killed its starter
             attempt.message = LOST_BEGINNING
             self._finish(attempt, AttemptEnding.LOST)
             return
@@ -222,14 +222,14 @@ class AttemptHolder:
             attempt.stopping = AttemptEnding.FENCED
         if attempt.pid and proc.is_alive(attempt.pid, attempt.born):
             attempt.message = LOST_CODE
-            attempt.may_not_have_begun = False  # all starters were ended
+            attempt.may_not_have_begun = False  # all starters were killed
             self._process_tree.commands[attempt.pid] = attempt
             self._start_clock(attempt)
             self._watch_adopted(attempt)
         elif attempt.pid:
             attempt.message = LOST_TRACE
             self._lose_adopted(attempt)
-        else:  # what it may have left is ended, also where it has hardly begun: nobody could tell how that went
+        else:  # end whatever it left: it is unknown how far it got
             attempt.message = LOST_BEGINNING
             attempt.command_ended = True
             self._process_tree.sweeping[attempt.key] = attempt
@@ -246,17 +246,17 @@ class AttemptHolder:
             self._lose_adopted(attempt)
 
     def _lose_adopted(self, attempt: Attempt) -> None:
-        """An adopted command is over. Its keeper says how, or is about to."""
-        if self._process_tree.commands.get(attempt.pid) is attempt:  # its pid may be another's by now
+        """Handle the end of an adopted command. Its keeper has recorded how it ended, or is about to."""
+        if self._process_tree.commands.get(attempt.pid) is attempt:  # another process may have its pid now
             del self._process_tree.commands[attempt.pid]
         found = self._exits.find(attempt.pid, attempt.born)
         if found is None and is_kept(attempt.pid, attempt.born, self._folder):
-            # Of one that we end ourselves it is known why it ended.
+            # If the supervisor itself ends the command, the reason is known, so a short wait is enough.
             patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
             give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
             if now() < give_up_at:
                 return
-        if found is None:  # reaped since we looked, or by somebody who says nothing
+        if found is None:  # reaped since the last look, or by a process that keeps no record
             found = self._exits.find(attempt.pid, attempt.born)
         self._unreported.pop(attempt.key, None)
         if found is not None and found.never_began and attempt.may_not_have_begun:
@@ -276,7 +276,7 @@ class AttemptHolder:
     # --- commands -----------------------------------------------------------------------------------------------------
 
     def handle(self, commands: Iterable[messages.SupervisorCommand]) -> None:
-        """Do what was said, in this order."""
+        """Carry out commands in the given order."""
         launches: list[Launch] = []
         for command in commands:
             if isinstance(command, Launch) and command.key not in self._attempts:
@@ -315,25 +315,25 @@ class AttemptHolder:
         self._shortened_at = min(command.made_at, now())
         self._table.lease_end = min(self._table.lease_end, self._shortened_at + command.seconds)
         if self._watcher is not None:
-            self._watcher.ring()  # it sleeps until the lease that was
+            self._watcher.ring()  # it sleeps until the end of the old lease
 
     def holding(self) -> messages.Holding:
-        """Everything that is held."""
+        """List all attempts held."""
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
         return messages.Holding(attempts, os.getpid(), __version__)
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
-        """What the next one needs for `continue_from`: all attempts, and those that wait, are queued and are starting."""
+        """Return the arguments of `continue_from`: all attempts, and those that wait, are queued and are starting."""
         starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
         return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
 
     @property
     def helpers(self) -> list[int]:
-        """Children that belong to no attempt; the next one waits for them."""
+        """Child processes that belong to no attempt. The next code waits for them."""
         return list(self._process_tree.helpers)
 
     def _tell(self, attempt: Attempt) -> None:
-        """Say again how it stands."""
+        """Repeat the event for the current state of an attempt."""
         if attempt.end is not None:
             self._events.append(attempt.end)
         elif attempt.phase is ProcessPhase.WAITING:
@@ -373,14 +373,14 @@ class AttemptHolder:
         self._limit_wait(launches)
 
     def _limit_wait(self, launches: Iterable[Launch]) -> None:
-        """Those of them that found no starter do not wait for one for ever."""
+        """Limit how long those of these launches that found no starter wait for one."""
         for launch in launches:
             if launch.key in self._queue:
                 self._queued_until[launch.key] = now() + launch.launch_seconds
                 self._set_timer(self._attempts[launch.key])
 
     def _is_to_begin(self, key: AttemptKey) -> bool:
-        """It is launched, and its command does not run yet."""
+        """Return whether an attempt was launched and its command does not run yet."""
         return key in self._starting or key in self._queue
 
     def _starters_made(self) -> None:
@@ -389,7 +389,7 @@ class AttemptHolder:
             self._sweep()
 
     def _order_queued(self) -> None:
-        """Give starters that are ready their orders. The pid of each is on disk before it can become a command."""
+        """Give orders to starters that are ready. The pid of each is on disk before it can become a command."""
         starting = []
         for launch in list(islice(self._queue.values(), len(self._starters))):
             attempt = self._attempts[launch.key]
@@ -437,7 +437,7 @@ class AttemptHolder:
     def _listen_to(self, it: Starting, mask: int) -> None:
         self._starting[it.attempt.key] = it
         self._lines[it.starter.line.fileno()] = it.attempt.key
-        self._closed_lines.register(it.starter.line, mask)  # that it is closed is told in any case
+        self._closed_lines.register(it.starter.line, mask)  # epoll reports a hang-up even with an empty mask
 
     def _hear_starters(self) -> None:
         for descriptor, _ in self._closed_lines.poll(0):
@@ -445,7 +445,7 @@ class AttemptHolder:
                 self._hear_starter(self._lines[descriptor])
 
     def _hear_starter(self, key: AttemptKey) -> None:
-        """See whether a starter has become its command."""
+        """Check whether a starter has become its command."""
         it = self._starting[key]
         attempt, launch, starter = it
         if not starter.send():
@@ -461,7 +461,7 @@ class AttemptHolder:
         self._forget_starter(attempt)
         if answer:
             self._not_launched(attempt, why(answer, launch))
-        elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: another one tries
+        elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: try another starter
             attempt.pid, attempt.born = 0, proc.UNBORN
             self._queue[key] = launch
             self._queued_until[key] = attempt.begins_by
@@ -490,7 +490,7 @@ class AttemptHolder:
             self._suspend(attempt.key)
 
     def _has_begun(self, attempt: Attempt) -> bool:
-        """Whether its command runs; where it does not, its starter is killed, so that it never will."""
+        """Return whether the command runs. If it does not, kill its starter, so that it never will."""
         if attempt.key in self._starting:
             self._hear_starter(attempt.key)
         it = self._starting.get(attempt.key)
@@ -502,7 +502,7 @@ class AttemptHolder:
         return False
 
     def _forget_starter(self, attempt: Attempt) -> None:
-        """It never becomes a command, and is gone soon, or when what it waits for answers."""
+        """Drop a starter that will not become a command. It ends soon, or when the file system it waits for answers."""
         self._process_tree.commands.pop(attempt.pid, None)
         if (slot := self._slots.pop(attempt.key, None)) is not None:
             self._table.take(slot)
@@ -510,7 +510,7 @@ class AttemptHolder:
         self._process_tree.helpers.add(attempt.pid)
 
     def _too_late(self, attempt: Attempt) -> None:
-        """The scheduler may have given it to another node already; that is nobody's failure."""
+        """End an attempt as fenced: the scheduler may have given it to another node already, so it is not a failure."""
         sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
         self._never_began(
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
@@ -520,7 +520,7 @@ class AttemptHolder:
         self._never_began(attempt, messages.NotLaunched(attempt.key, sentence, time.time()))
 
     def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
-        """Its node is at fault and not the task: it is reported as lost, which costs none of its retries."""
+        """End an attempt as lost: the node is at fault, not the task, so it costs no retry."""
         self._never_began(
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.LOST, None, None, time.time(), no_starter(launch))
         )
@@ -576,7 +576,7 @@ class AttemptHolder:
             self._suspend_later.add(key)
         elif attempt.phase is ProcessPhase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
-            for _ in range(SUSPEND_ROUNDS):  # one of them may have forked before it stood still
+            for _ in range(SUSPEND_ROUNDS):  # a process may have forked before it stopped
                 self._process_tree.invalidate()
                 new = self._process_tree.family(attempt) - stopped
                 if not new:
@@ -618,7 +618,7 @@ class AttemptHolder:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def seconds_to_next(self) -> float | None:
-        """When there is something to do although nothing happens; none: never."""
+        """Return the seconds until `tick` has something to do without any event; None if never."""
         instants = [instant] if (instant := self._timers.next()) is not None else []
         if self._process_tree.commands or self._memory.has_pending:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
@@ -633,7 +633,7 @@ class AttemptHolder:
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
-        """Do what is due."""
+        """Do everything that is due."""
         self._look_at_unreported()
         self._starters.tick(len(self._queue))
         if self._queue and len(self._starters):
@@ -678,13 +678,13 @@ class AttemptHolder:
             self._set_timer(attempt)
 
     def _set_timer(self, attempt: Attempt) -> None:
-        """See to it that we look at an attempt when something of it is due."""
+        """Schedule the next look at an attempt for the earliest of its deadlines."""
         every = (
             attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._queued_until.get(attempt.key),
         )  # fmt: skip
         instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
-            instants.append(now() + LOOK_AGAIN_SECONDS)  # nobody tells us when the rest of an adopted one ends
+            instants.append(now() + LOOK_AGAIN_SECONDS)  # no signal reports the end of an adopted command's leftovers
         if instants:
             self._timers.set(attempt.key, min(instants))
 
@@ -706,7 +706,7 @@ class AttemptHolder:
             self._process_tree.signal(self._process_tree.family(attempt), signal.SIGKILL)
             if attempt.cgroup:
                 self._cgroups.kill(attempt.key)
-            # Again after a while: one of them may have been forking, or can not be killed just now.
+            # Repeat after a while: a process may have been forking, or could not be killed at that moment.
             attempt.kill_at = at + LOOK_AGAIN_SECONDS
         if attempt.command_ended:
             self._sweep()
@@ -716,7 +716,7 @@ class AttemptHolder:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def _end(self, attempt: Attempt, reason: AttemptEnding, grace_seconds: float) -> None:
-        """Begin to end an attempt. The first reason counts; a shorter grace counts also later."""
+        """Begin to end an attempt. The first reason is kept; a later call can still shorten the grace."""
         if not self._has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
             if attempt.end is None:
                 self._finish(attempt, reason)
@@ -743,10 +743,11 @@ class AttemptHolder:
         self._set_timer(attempt)
 
     def reap(self) -> None:
-        """Wait for whatever has ended, and finish those attempts that left nothing behind."""
+        """Wait for all children that have ended, and finish the attempts that left nothing behind."""
         over = False
         while True:
             try:
+                # WNOWAIT leaves the child a zombie, so its exit status can be recorded before it is reaped.
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 break
@@ -759,7 +760,7 @@ class AttemptHolder:
             if known is not None and known.key in self._starting:
                 self._hear_starter(known.key)
                 known = self._process_tree.commands.get(pid)
-            if known is not None:  # should we be killed now, the next supervisor knows how it ended
+            if known is not None:  # if the supervisor is killed now, the next one knows how it ended
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
             attempt = self._process_tree.waited_for(pid)
@@ -777,7 +778,7 @@ class AttemptHolder:
             self._sweep()
 
     def _lose_helper(self, pid: int) -> None:
-        """A child is gone that ran no command."""
+        """Handle the end of a child that ran no command."""
         if (key := self._given_up.pop(pid, None)) is not None:
             self._process_tree.helpers.discard(pid)
             self._cgroups.close(key)
@@ -785,19 +786,19 @@ class AttemptHolder:
             self._order_queued()
 
     def adopted_ended(self, descriptor: int) -> None:
-        """An adopted command is over."""
+        """Handle the end of an adopted command."""
         self._lose_adopted(self.pidfds.pop(descriptor))
         os.close(descriptor)
-        self._process_tree.invalidate()  # where it ended after the table was read, it would count as left behind by itself
+        self._process_tree.invalidate()  # a table read before its end would list it as its own leftover
         self._sweep()
 
     def _clear_exits(self) -> None:
-        """What keepers have said is of no use once nothing is adopted."""
+        """Delete the keepers' exit records once no open attempt is adopted."""
         if all(self._attempts[key].ours for key in self._open):
             self._exits.clear()
 
     def _sweep(self) -> None:
-        """Finish those whose command is over and who left nothing behind; end what the others left."""
+        """Finish attempts whose command is over and left nothing behind; end the leftovers of the others."""
         if not self._process_tree.sweeping:
             return
         self._process_tree.look_for_leftovers()
@@ -834,6 +835,7 @@ class AttemptHolder:
 
     def _finish(self, attempt: Attempt, ending: AttemptEnding) -> None:
         slot = self._slots.pop(attempt.key, None)
+        # The watcher may have killed it. A success still counts, because the command had ended by itself before.
         if slot is not None and self._table.take(slot) and ending is not AttemptEnding.SUCCEEDED:
             ending = AttemptEnding.FENCED
         for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
@@ -856,7 +858,10 @@ class AttemptHolder:
     # --- the fence ----------------------------------------------------------------------------------------------------
 
     def _find_slots(self) -> set[AttemptKey]:
-        """Go on with the slots of the one before us, so that no fenced attempt is without one. Which ones were struck."""
+        """Take over the fence slots of the previous supervisor, so that no fenced attempt is without one.
+
+        Return the attempts that the watcher has killed.
+        """
         fenced = list(self._table.fenced())
         self._slots = {entry.key: entry.slot for entry in fenced}
         return {entry.key for entry in fenced if entry.struck}
@@ -866,7 +871,7 @@ class AttemptHolder:
             self._table.take(self._slots.pop(key))
 
     def _is_fenced_off(self, attempt: Attempt) -> bool:
-        """Whether it may not begin, since it is fenced and there is no lease or no room in the table; so it has ended."""
+        """Return whether a fenced attempt may not begin, for lack of a lease or of a slot. If so, it has been ended."""
         if not attempt.fence:
             return False
         if self._table.lease_end <= now():
@@ -886,7 +891,7 @@ class AttemptHolder:
         if attempt.key not in self._slots:
             self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
         if self._watcher is None:
-            self._table.generation += 1  # a watcher of an earlier supervisor may go
+            self._table.generation += 1  # tells a watcher of an earlier supervisor to end
             self._fork_watcher()
         elif was_empty:
             self._watcher.ring()
@@ -896,7 +901,7 @@ class AttemptHolder:
         self._process_tree.helpers.add(self._watcher.pid)
 
     def _lose_watcher(self) -> None:
-        """Somebody ended the watcher; fenced attempts need another one."""
+        """Handle the end of the watcher. Fenced attempts need a new one."""
         assert self._watcher is not None
         os.close(self._watcher.bell)
         self._process_tree.helpers.discard(self._watcher.pid)
@@ -907,9 +912,9 @@ class AttemptHolder:
     # --- the end of a turn --------------------------------------------------------------------------------------------
 
     def end_turn(self) -> list[messages.SupervisorEvent]:
-        """Put on disk what became so, and hand out what is to be told.
+        """Write pending changes to disk and return the events to send.
 
-        A full disk keeps nobody waiting: the ends are told, and written down when there is space again.
+        If the disk is full, events are still sent; the changes are written when there is space again.
         """
         self._process_tree.invalidate()
         try:
@@ -917,34 +922,34 @@ class AttemptHolder:
             self._exits.noted()
             self._memory.compact(self._attempts)
         except OSError:
-            self._checked_output_at = now()  # tried again within a second
+            self._checked_output_at = now()  # retried within a second
         events, self._events = self._events, []
         return events
 
     def close(self) -> None:
-        """Leave nothing of ours behind on the machine."""
+        """Remove the starters, sockets and control groups of this supervisor."""
         self._starters.close()
         self._closed_lines.close()
         self._cgroups.leave()
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is held, not even an end."""
+        """Whether nothing is held, not even an end."""
         return not self._attempts
 
     @property
     def runs_nothing(self) -> bool:
-        """All that is held has ended."""
+        """Whether all attempts have ended."""
         return not self._open
 
     @property
     def begins_nothing(self) -> bool:
-        """No attempt is on its way from its launch to its command."""
+        """Whether no attempt is between its launch and the start of its command."""
         return not self._starting and not self._queue
 
     @property
     def watcher_pid(self) -> int:
-        """Of the watcher; 0: there is none."""
+        """The pid of the watcher; 0 if there is none."""
         return self._watcher.pid if self._watcher else 0
 
 
@@ -958,7 +963,7 @@ def _with_env(launch: Launch, env: dict[str, str]) -> Launch:
 
 
 def _free_port() -> int:
-    """A TCP port nobody listens on just now."""
+    """Return a TCP port that is free at the moment."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

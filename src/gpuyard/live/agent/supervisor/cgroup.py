@@ -1,12 +1,12 @@
-"""A control group for each attempt, where the machine has them: no process can leave one, whatever it does.
+"""A control group for each attempt, if the machine supports it: no process can leave its group.
 
-A starter moves itself into the attempt's group before it becomes the command (`launcher.py`). The kernel takes its
-time over such moves, so it is done where it is asked for (`Launch.cgroup`).
+A starter moves itself into the attempt's group before it becomes the command (`launcher.py`). Such a move is slow in
+the kernel, so it is done only on request (`Launch.cgroup`).
 
-    <our own group>/gpuyard-<mark>/<task>.<attempt> one for each attempt, taken away with its end
+    <own group>/gpuyard-<mark>/<task>.<attempt>.<origin>    one for each attempt, removed when it ends
 
-Only the second version of control groups is used, and no limits are set. Where a group can not be made the mark and the
-session tell whose a process is, as always.
+Only version 2 of control groups is used, and no limits are set. If a group cannot be made, the mark and the session
+identify the processes of an attempt, as without groups.
 """
 
 import os
@@ -23,7 +23,7 @@ class Cgroups:
         self._base = base_of(mark)
 
     def open(self, key: AttemptKey) -> Path | None:
-        """Make a group for an attempt; none: this machine does not let us."""
+        """Make a group for an attempt; None if this machine does not allow it."""
         if self._base is None:
             return None
         try:
@@ -32,12 +32,12 @@ class Cgroups:
             if not os.access(folder / "cgroup.procs", os.W_OK):
                 raise PermissionError(folder)
         except OSError:
-            self._base = None  # it will not later either
+            self._base = None  # it will not work later either
             return None
         return folder
 
     def members(self, key: AttemptKey) -> set[int]:
-        """All processes of an attempt's group, and of groups that it made below."""
+        """Return all processes of an attempt's group, and of groups that it made below."""
         pids: set[int] = set()
         if self._base is None:
             return pids
@@ -47,24 +47,24 @@ class Cgroups:
         return pids - {0}  # processes of another pid namespace show as 0
 
     def kill(self, key: AttemptKey) -> None:
-        """End everything in it at once, also what is just being born."""
+        """Kill everything in the group at once, including processes that are just being forked."""
         if self._base is not None:
             with suppress(OSError):
                 _write(self._folder(key) / "cgroup.kill", "1")
 
     def close(self, key: AttemptKey) -> None:
-        """Take the group away."""
+        """Remove the group."""
         if self._base is not None:
             for path in (*reversed(self._below(key)), self._folder(key)):
                 with suppress(OSError):
                     path.rmdir()
 
     def owner(self, pid: int) -> AttemptKey | None:
-        """The attempt in whose group a process is."""
+        """Return the attempt whose group a process is in; None if it is in none."""
         return owner_of(pid, self._base.name) if self._base is not None and self._base.exists() else None
 
     def leave(self) -> None:
-        """Take away the folder of the groups, where it is empty."""
+        """Remove the folder of the groups if it is empty."""
         if self._base is not None:
             with suppress(OSError):
                 self._base.rmdir()
@@ -74,7 +74,7 @@ class Cgroups:
         return self._base / ".".join(map(str, key))
 
     def _below(self, key: AttemptKey) -> list[Path]:
-        """Groups that the attempt made itself, which hardly any does: the count of links says so without a search."""
+        """Return the groups the attempt made itself. These are rare, so the link count is checked before searching."""
         folder = self._folder(key)
         with suppress(OSError):
             if folder.stat().st_nlink > 2:
@@ -83,7 +83,7 @@ class Cgroups:
 
 
 def owner_of(pid: int, base: str) -> AttemptKey | None:
-    """The attempt in whose group a process is, of those below a folder of this name."""
+    """Return the attempt whose group, below a folder of this name, a process is in; None if it is in none."""
     with suppress(OSError):
         own = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").rpartition("0::")[2]
         _, found, rest = own.partition(f"/{base}/")
@@ -94,12 +94,12 @@ def owner_of(pid: int, base: str) -> AttemptKey | None:
 
 
 def name_of(mark: str) -> str:
-    """The folder of a supervisor's groups."""
+    """Return the name of the folder of a supervisor's groups."""
     return f"gpuyard-{mark}"
 
 
 def base_of(mark: str) -> Path | None:
-    """Where our groups lie; none: this machine has only the first version of them."""
+    """Return the folder for the groups; None if this machine has no usable control groups of version 2."""
     with suppress(OSError):
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()

@@ -1,16 +1,16 @@
-"""The keeper: the parent of a supervisor, which learns how its tasks end should the supervisor be killed.
+"""The keeper: the parent of a supervisor, which records how its tasks end if the supervisor is killed.
 
 A process whose parent is gone becomes the child of the nearest ancestor that is a child subreaper. For the tasks of a
-supervisor that is the keeper. It waits for its children, and writes down how each of them ended before it reaps it:
+supervisor that is the keeper. It waits for its children, and records how each of them ended before it reaps it:
 
     keeper (subreaper) ── supervisor (subreaper) ── task      the usual case: the supervisor reaps, the keeper sleeps
     keeper (subreaper) ── task                                the supervisor was killed: the keeper reaps
 
     pid, start of the process in ticks, 1 if it never became a command, exit code or -, signal or -
 
-Each supervisor has a keeper of its own. The next supervisor brings the next keeper; the old one stays until its last
-task has ended, and then ends as well. It does nothing else, holds no lock and forks nothing. It is run from this file by
-its path (`python -I -S`) and imports only what is compiled into the interpreter, and `os`.
+Each supervisor has its own keeper. The next supervisor brings the next keeper; the old one stays until its last task
+has ended, and then ends as well. It does nothing else, holds no lock and forks nothing. It is run from this file by its
+path (`python -I -S`) and imports only what is compiled into the interpreter, and `os`.
 """
 
 import _signal  # type: ignore[import-not-found]  # the compiled half of `signal`: without enums
@@ -22,13 +22,16 @@ import time
 NAME = "gpuyard-keeper"
 EXITS = "exits.log"
 STARTER, STARTER_CODE = "gpuyard-launch", 127
-"""`launcher.NAME`, and the exit code of a starter. One with this name that ends so, or by a signal, may never have become a
-command. A command can do the same, so the next supervisor believes it only where it is not written down that it began."""
+"""`launcher.NAME`, and the exit code of a starter.
+
+A process with this name that ends with this code, or by a signal, may never have become a command. A command can do the
+same, so the next supervisor trusts this only if the start of the command is not recorded.
+"""
 RETRY_SECONDS = 1.0
 
 
 def keep(folder: str, supervisor: int) -> None:
-    """Wait for all children, and write down how they ended; return when there are none."""
+    """Wait for all children and record how they ended. Return when there are none."""
     while True:
         try:
             found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -41,7 +44,7 @@ def keep(folder: str, supervisor: int) -> None:
 
 
 def _line(pid: int, exited: bool, status: int) -> bytes:
-    """About a process that has ended and was not reaped: its entry in the process table is still there."""
+    """Build the record of a process that has ended. It must not be reaped yet: its entry in /proc is read."""
     descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(descriptor, 4096)
@@ -55,7 +58,7 @@ def _line(pid: int, exited: bool, status: int) -> bytes:
 
 
 def _note(folder: str, line: bytes) -> None:
-    """Append a line. While there is no space the process stays as it is, and so does its exit code."""
+    """Append a record. While the disk is full, retry; the process is not reaped, so its exit code is kept."""
     while True:
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -63,18 +66,18 @@ def _note(folder: str, line: bytes) -> None:
             try:
                 if os.write(descriptor, line) == len(line):
                     return
-                os.write(descriptor, b"\n")  # half a line is passed over
+                os.write(descriptor, b"\n")  # incomplete lines are ignored
             finally:
                 os.close(descriptor)
         except OSError as error:
             if error.errno not in {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENFILE, errno.EMFILE, errno.ENOMEM}:
-                return  # the folder is gone: no supervisor will ask
+                return  # the folder is gone: no supervisor will read it
         time.sleep(RETRY_SECONDS)
 
 
 def main(folder: str, supervisor: int) -> None:
-    """Be the keeper of a supervisor that was started already."""
-    # Nothing but SIGKILL ends it before its children have; it forks nothing that would inherit this.
+    """Run as the keeper of a supervisor that has been started."""
+    # Only SIGKILL can end it before its children. It forks nothing, so nothing inherits the ignored signals.
     for number in (_signal.SIGTERM, _signal.SIGINT, _signal.SIGHUP, _signal.SIGPIPE):
         _signal.signal(number, _signal.SIG_IGN)
     with open("/proc/self/comm", "w", encoding="ascii") as file:  # noqa: PTH123

@@ -1,7 +1,7 @@
-"""How processes ended that were reaped by a keeper (`keeper.py`), or by a supervisor that was killed right after.
+"""Records of how processes ended that a keeper (`exit_keeper.py`) reaped, or a supervisor that was killed right after.
 
-A process is gone for good once it was reaped, so how it ended is written down before: by keepers in `exits.log`, by the
-supervisor in `reaped.log`. The next supervisor reads both.
+The exit status is lost once a process is reaped, so it is recorded before: by keepers in `exits.log`, by the supervisor
+in `reaped.log`. The next supervisor reads both.
 """
 
 import os
@@ -14,11 +14,11 @@ from gpuyard.live.agent.supervisor import exit_keeper, paths, proc
 from gpuyard.live.agent.supervisor.proc import ProcessStart
 
 PATIENCE_SECONDS = 60.0
-"""How long an end waits for a keeper that does not write it down: it may be stopped, or its disk may be full."""
+"""How long to wait for the record of a keeper, which may be stopped or have a full disk."""
 
 
 KEEP_BYTES = 64 * 1024
-"""The supervisor's own file is emptied when it is longer than this."""
+"""The supervisor's own file is truncated when it is longer than this."""
 
 
 class Exit(NamedTuple):
@@ -44,31 +44,31 @@ class ExitRecords:
         self._written_bytes = 0
 
     def begin(self) -> None:
-        """Read what the supervisor before us has reaped."""
+        """Read the records of the previous supervisor."""
         self._descriptor = os.open(self._own, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._written_bytes = os.fstat(self._descriptor).st_size
         self._take(os.pread(self._descriptor, self._written_bytes, 0))
 
     def note(self, pid: int, born: ProcessStart, exited: bool, status: int) -> None:
-        """A child of ours is about to be reaped."""
+        """Record the end of a child that is about to be reaped."""
         line = b"%d %d 0 %d -\n" % (pid, born[0], status) if exited else b"%d %d 0 - %d\n" % (pid, born[0], status)
-        with suppress(OSError):  # a full disk: it is in our memory, as ever
+        with suppress(OSError):  # disk full: it is still in memory
             self._written_bytes += os.write(self._descriptor, line)
 
     def noted(self, at_least_bytes: int = KEEP_BYTES) -> None:
-        """What was reaped is in the log of attempts by now."""
+        """Truncate the supervisor's file if it is longer than this. The log of attempts contains its records by now."""
         if self._written_bytes > at_least_bytes:
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
                 self._written_bytes = 0
 
     def find(self, pid: int, born: ProcessStart) -> Exit | None:
-        """How this very process ended; none: no keeper has said."""
+        """Return how exactly this process ended; None if there is no record."""
         self._read()
         return next((it for it in self._exits.get(pid, ()) if born[0] <= it.began <= born[1]), None)
 
     def clear(self) -> None:
-        """No end is waited for. What is written meanwhile is of processes that belong to no attempt."""
+        """Delete the keepers' records. Later ones are of processes that belong to no attempt."""
         if self._read_bytes or self._path.exists():
             self._path.unlink(missing_ok=True)
             self._read_bytes = 0
@@ -84,7 +84,7 @@ class ExitRecords:
         self._read_bytes += self._take(content)
 
     def _take(self, content: bytes) -> int:
-        """Understand all whole lines. How many bytes that were."""
+        """Parse all complete lines and return their length in bytes."""
         whole = content[: content.rfind(b"\n") + 1]
         for line in whole.splitlines():
             words = line.split()
@@ -96,24 +96,24 @@ class ExitRecords:
 
 
 def is_kept(pid: int, born: ProcessStart, folder: Path) -> bool:
-    """Whether a process is over and its keeper has not reaped it yet: then its end is about to be written down."""
+    """Return whether a process is over and not reaped by its keeper, so that its record is about to be written."""
     found = proc.process(pid)
     if found is None or found.parent <= 1 or not born[0] <= found.began <= born[1]:
         return False
     words = proc.command_line(found.parent).split(b"\0")
-    if words == [b""]:  # its supervisor, which is just being killed: the keeper is next
+    if words == [b""]:  # its supervisor is just being killed: the keeper is next
         return True
-    # A keeper that was just forked still has the words of its supervisor.
+    # A keeper that was just forked still has the command line of its supervisor.
     is_ours = os.fsencode(exit_keeper.__file__) in words or b"gpuyard.live.agent.supervisor" in words
     return is_ours and os.fsencode(folder) in words
 
 
 def can_start_keeper() -> bool:
-    """Whether the interpreter and the keeper's file are there: not in the midst of an upgrade."""
+    """Return whether the interpreter and the keeper's file exist. They may be missing during an upgrade."""
     return os.access(sys.executable, os.X_OK) and os.access(exit_keeper.__file__, os.R_OK)
 
 
 def start_keeper(folder: Path, supervisor: int) -> None:
-    """Become the keeper of a supervisor just forked. Only an error comes back."""
+    """Become the keeper of a supervisor that was just forked. Return only by raising an error."""
     words = (sys.executable, "-I", "-S", "-X", "utf8", exit_keeper.__file__, str(folder), str(supervisor))
     os.execve(words[0], words, {})  # noqa: S606 - our own file, by our own interpreter

@@ -1,13 +1,13 @@
-"""Fenced attempts end when their lease runs out, whatever happens to the supervisor.
+"""Ends fenced attempts when their lease runs out, whatever happens to the supervisor.
 
-"Never two at once" must hold on a node that nobody can reach, so it can not depend on one process being alive. The
-supervisor keeps a table of its fenced attempts and of the lease's end in a file that is mapped into its memory; a
-watcher, forked from it, has the same file mapped and does nothing but end what is in the table when the lease is over.
-A supervisor that was stopped or killed can not renew, so the watcher strikes. One that was killed and started anew
-finds the table, renews in it, and forks a watcher of its own; the old one sees by the generation that it may go.
+"Never two at once" must hold on an unreachable node, so it cannot depend on one process being alive. The supervisor
+keeps a table of its fenced attempts and the end of the lease in a file that is mapped into its memory; a watcher,
+forked from it, maps the same file and only kills what is in the table when the lease is over. A supervisor that was
+stopped or killed cannot renew, so the watcher strikes. A supervisor that starts after a kill finds the table, renews
+the lease in it, and forks its own watcher; the old watcher sees by the generation that it can end.
 
                      lease_end, generation          a slot for each fenced attempt: pid, born, task, attempt, struck
-    supervisor ──────────── writes ────────────► [ fence.table ] ◄──────────── reads, and marks what it struck ─ watcher
+    supervisor ──────────── writes ────────────► [ fences.table ] ◄─────────── reads, and marks what it struck ─ watcher
 """
 
 import gc
@@ -37,7 +37,7 @@ _STRUCK_IN_SLOT = 48
 
 
 class FencedAttempt(NamedTuple):
-    """One slot in use."""
+    """A slot in use."""
 
     slot: int
     pid: int
@@ -47,7 +47,7 @@ class FencedAttempt(NamedTuple):
 
 
 class FenceTable:
-    """The shared file. Every field is written by one side only: `struck` by the watcher, the rest by the supervisor."""
+    """The shared file. Each field is written by one side only: `struck` by the watcher, the rest by the supervisor."""
 
     def __init__(self, path: Path) -> None:
         size = _SLOTS_AT + SLOTS * _SLOT.size
@@ -58,9 +58,8 @@ class FenceTable:
         finally:
             os.close(descriptor)
         boot = bytes.fromhex(proc.boot_id().replace("-", ""))
-        if (
-            self._memory[_BOOT_AT : _BOOT_AT + 16] != boot
-        ):  # nothing in it means anything after a restart of the machine
+        # After a restart of the machine the content is meaningless.
+        if self._memory[_BOOT_AT : _BOOT_AT + 16] != boot:
             self._memory[:] = boot + bytes(size - 16)
         self._free = [slot for slot in reversed(range(SLOTS)) if not self._read(slot)[0]]
 
@@ -79,7 +78,7 @@ class FenceTable:
 
     @property
     def generation(self) -> int:
-        """Counts the supervisors; a watcher of an earlier one has nothing to do any more."""
+        """Counts the supervisors; a watcher of an earlier one ends."""
         (count,) = _NUMBER.unpack_from(self._memory, _GENERATION_AT)
         return int(count)
 
@@ -89,33 +88,33 @@ class FenceTable:
 
     @property
     def is_full(self) -> bool:
-        """No more can be fenced."""
+        """Whether no more attempts can be fenced."""
         return not self._free
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is fenced, as far as the supervisor knows."""
+        """Whether no attempt is fenced, as far as the supervisor knows."""
         return len(self._free) == SLOTS
 
     def put(self, key: AttemptKey, pid: int, born: proc.ProcessStart) -> int:
-        """Fence a process; the answer is its slot."""
+        """Fence a process and return its slot."""
         slot = self._free.pop()
         _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, pid, *born, *key, 0)
         return slot
 
     def take(self, slot: int) -> bool:
-        """Its process is gone. Whether the watcher had struck it."""
+        """Free the slot of a process that is gone. Return whether the watcher had struck it."""
         struck = self._read(slot)[6] != 0
         _SLOT.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size, 0, 0, 0, 0, 0, 0, 0)
         self._free.append(slot)
         return struck
 
     def strike(self, slot: int) -> None:
-        """Say, before it is done, that the watcher ended this one."""
+        """Record that the watcher kills this one. Called before the kill."""
         _NUMBER.pack_into(self._memory, _SLOTS_AT + slot * _SLOT.size + _STRUCK_IN_SLOT, 1)
 
     def fenced(self) -> Iterator[FencedAttempt]:
-        """The slots in use."""
+        """Return the slots in use."""
         for slot in range(SLOTS):
             pid, first, last, task, attempt, origin, struck = self._read(slot)
             if pid:
@@ -127,15 +126,15 @@ class FenceWatcher(NamedTuple):
 
     pid: int
     bell: int
-    """An eventfd that wakes it."""
+    """An eventfd that wakes the watcher."""
 
     def ring(self) -> None:
-        """There is something in the table now."""
+        """Wake the watcher, because the table or the lease has changed."""
         os.eventfd_write(self.bell, 1)
 
 
 def fork_watcher(table: FenceTable, mark: str) -> FenceWatcher:
-    """Start the watcher. It has the table mapped, and keeps nothing else of the supervisor open."""
+    """Start the watcher. It has the table mapped, and keeps no other descriptor of the supervisor open."""
     bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
     supervisor = os.pidfd_open(os.getpid())
     pid = os.fork()
@@ -166,7 +165,7 @@ def _be_the_watcher(table: FenceTable, mark: str, bell: int, supervisor: int) ->
 
 
 def watch(table: FenceTable, mark: str, bell: int, supervisor: int) -> None:
-    """End what is fenced when the lease is over; return when there is nothing left to watch for."""
+    """Kill what is fenced when the lease is over. Return when there is nothing left to watch."""
     generation = table.generation
     poll = select.poll()
     poll.register(bell, select.POLLIN)
@@ -177,7 +176,7 @@ def watch(table: FenceTable, mark: str, bell: int, supervisor: int) -> None:
         left_seconds = table.lease_end - now()
         if left_seconds <= 0:
             struck = _strike(table, mark, fenced)
-            # Look again: one of them may have been forking, or a supervisor that was stopped has not taken it out yet.
+            # Check again: a process may have been forking, or a stopped supervisor has not freed the slot yet.
             seconds = 0.1 if struck else 1.0
         else:
             struck = False
@@ -193,7 +192,7 @@ def watch(table: FenceTable, mark: str, bell: int, supervisor: int) -> None:
 
 
 def _strike(table: FenceTable, mark: str, fenced: list[FencedAttempt]) -> bool:
-    """End everything that is left of these. Whether there was anything."""
+    """Kill everything that is left of these attempts. Return whether there was anything."""
     processes, marked = _look(mark) if fenced else ({}, {})
     groups = Cgroups(mark)
     found = False
@@ -208,7 +207,7 @@ def _strike(table: FenceTable, mark: str, fenced: list[FencedAttempt]) -> bool:
 
 
 def _somebody_lives(mark: str, fenced: list[FencedAttempt]) -> bool:
-    """Whether anything is left of these; a command may be over and what it started may not be."""
+    """Return whether any process of these attempts is left. The command may be over while its descendants run."""
     if any(proc.is_alive(entry.pid, entry.born) for entry in fenced):
         return True
     processes, marked = _look(mark) if fenced else ({}, {})
@@ -216,6 +215,6 @@ def _somebody_lives(mark: str, fenced: list[FencedAttempt]) -> bool:
 
 
 def _look(mark: str) -> tuple[dict[int, proc.Process], dict[AttemptKey, list[int]]]:
-    """The process table, and who in it carries the mark of which attempt."""
+    """Return the process table, and the processes in it that carry the mark of each attempt."""
     processes = proc.all_processes()
     return processes, owners(mark, processes)

@@ -1,4 +1,4 @@
-"""The launcher: a process of its own in which everything happens that a dead file system can block.
+"""The launcher: a separate process for everything that a file system that does not answer can block.
 
 Changing to a work dir, opening an output file, looking for a program and executing it block for as long as a network
 file system does not answer. The supervisor has one thread and never does any of this itself. It keeps one *launcher*,
@@ -11,7 +11,7 @@ can kill a starter that takes too long: a process with SIGKILL pending executes 
     supervisor ── order ───────────────────────────────────────────────►│ open, setgroups, setgid, setuid, chdir
     supervisor ◄── "g", closed (it runs); or what failed ───────────────┘ execve
 
-A fork costs in proportion to the memory of a process. So the launcher is an interpreter without anything loaded, run
+The cost of a fork grows with the memory of the process. So the launcher is an interpreter without anything loaded, run
 from this file by its path (`python -I -S`), and this file imports only what is compiled into the interpreter, `os` and
 `ctypes`.
 """
@@ -26,39 +26,39 @@ import os
 import sys
 
 NAME = "gpuyard-launch"
-"""How launcher and starters show in `ps`; a command loses the name when it begins."""
+"""The name of launcher and starters in `ps`; a command loses it when it begins."""
 LENGTH_BYTES = 4
 WORK_DIR, OUTPUT, COMMAND, TEXT = "work dir", "output", "command", "text"
-"""What failed, in the answer of a starter."""
+"""The step that failed, in the answer of a starter."""
 
 NOW, LATER = b"n", b"l"
-"""What the supervisor asks for: a starter that has an order waiting, or one that will wait for an order."""
+"""What the supervisor requests: a starter that has an order waiting, or one that will wait for an order."""
 _EXAMPLE = marshal.dumps((("true",), {"PATH": "/dev", **{f"NAME_{number}": "value" * 6 for number in range(16)}}))
 
 ABOUT_TO_BEGIN = b"g"
-"""The last word of a starter; without it the command never began."""
+"""The last byte a starter sends before `execve`. Without it the command never began."""
 
 _PR_SET_NAME = 15
 _CLONE_PARENT = 0x8000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 _PAGE = 4096
-"""Starters share their launcher's memory until they write to it, so they use little: a page costs microseconds."""
+"""Size of reads. Small, because each shared page that a starter writes to is copied, which takes microseconds."""
 _SCORE = "/proc/self/oom_score_adj"
 
 LaunchOrder = tuple[
     tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str
 ]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group
 Failure = tuple[str, int, str]
-"""What failed, the error number and its text."""
+"""The step that failed, the error number and its text."""
 
 
 def can_clone() -> bool:
-    """Whether this machine is one whose system call for it is known here."""
+    """Return whether the number of the clone system call is known for this machine."""
     return os.uname().machine in _SYS_CLONE
 
 
 def serve(control: "_socket.socket") -> None:
-    """Fork a starter for each byte that comes, and hand out its pid and its socket; return when the supervisor is gone.
+    """Fork a starter for each byte received, and send back its pid and socket. Return when the supervisor is gone.
 
     The bytes are `NOW` or `LATER`.
     """
@@ -82,7 +82,7 @@ def serve(control: "_socket.socket") -> None:
 
 
 def start(line: "_socket.socket", *, rehearsed: bool = False) -> None:
-    """Be a starter: wait for the order, carry it out. It does not return."""
+    """Run as a starter: wait for the order and carry it out. Does not return."""
     try:
         os.setsid()
         if rehearsed:
@@ -96,7 +96,7 @@ def start(line: "_socket.socket", *, rehearsed: bool = False) -> None:
 
 
 def _read(line: "_socket.socket") -> LaunchOrder | None:
-    """The order; none: the supervisor is gone."""
+    """Read the order; None if the supervisor is gone."""
     content = b""
     while len(content) < LENGTH_BYTES or len(content) < LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "big"):
         more = line.recv(_PAGE)
@@ -108,9 +108,9 @@ def _read(line: "_socket.socket") -> LaunchOrder | None:
 
 
 def _rehearse() -> None:
-    """Do what an order will need, to no effect: memory that is shared with the launcher is copied when it is first used.
+    """Carry out a sample order without effect, so that memory shared with the launcher is copied before the real one.
 
-    It takes a while; an order that comes later is carried out in three quarters of the time.
+    This takes a while; an order that comes later is carried out in three quarters of the time.
     """
     argv, env, *_ = marshal.loads(_EXAMPLE)  # noqa: S302 - our own
     os.close(_open_output(os.devnull, None, -1))
@@ -121,7 +121,7 @@ def _rehearse() -> None:
 
 
 def _carry_out(order: LaunchOrder, line: "_socket.socket") -> Failure:
-    """Become the command; what comes back is why not."""
+    """Become the command. Return only if that fails, with the reason."""
     argv, env, folder, uid, gid, groups, output, group = order
     step = OUTPUT
     try:
@@ -132,7 +132,7 @@ def _carry_out(order: LaunchOrder, line: "_socket.socket") -> Failure:
             os.dup2(out, 1)
             os.dup2(out, 2)
         step = WORK_DIR
-        if uid is not None and os.geteuid() == 0:  # a home on NFS may be closed to root itself, so first this
+        if uid is not None and os.geteuid() == 0:  # a home on NFS may be closed to root, so change the user first
             os.setgroups(groups)
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
@@ -156,11 +156,11 @@ def _join(group: str) -> None:
         finally:
             os.close(descriptor)
     except OSError:
-        return  # its mark and its session tell whose its processes are
+        return  # the mark and the session still identify its processes
 
 
 def _open_output(path: str, uid: int | None, gid: int) -> int:
-    """The output file, owned by the user of the task. A symbolic link at its place is not followed."""
+    """Open the output file, owned by the user of the task. Do not follow a symbolic link."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         descriptor = os.open(path, flags, 0o600)
@@ -173,13 +173,13 @@ def _open_output(path: str, uid: int | None, gid: int) -> int:
 
 
 def find(command: str, env: dict[str, str]) -> str:
-    """The file that a command names, searched on the task's own PATH."""
+    """Return the file of a command, searched on the task's own PATH."""
     if "/" in command:
         return command
     found_any = False
     for folder in env.get("PATH", os.defpath).split(":"):
         path = f"{folder or '.'}/{command}"
-        if os.access(path, os.F_OK):  # first, because it raises nothing: an exception costs more than the rest
+        if os.access(path, os.F_OK):  # first, because it does not raise: an exception costs more than the rest
             if os.access(path, os.X_OK) and os.path.isfile(path):  # noqa: PTH113 - pathlib would double our memory
                 return path
             found_any |= os.path.isfile(path)  # noqa: PTH113
@@ -188,7 +188,7 @@ def find(command: str, env: dict[str, str]) -> str:
 
 
 def restore_oom_score() -> None:
-    """The supervisor's low score is not for tasks."""
+    """Reset the supervisor's low OOM score, which tasks must not inherit."""
     try:
         with open(_SCORE, "r+", encoding="ascii") as file:  # noqa: PTH123
             if int(file.read()) < 0:
@@ -199,7 +199,7 @@ def restore_oom_score() -> None:
 
 
 def be_silent() -> None:
-    """Nothing to read and nowhere to write: so it is for starters, too, without a step of their own."""
+    """Connect standard input and output to /dev/null. Starters inherit this without a step of their own."""
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
@@ -208,15 +208,16 @@ def be_silent() -> None:
 
 
 def main(descriptor: int) -> None:
-    """Be the launcher of the supervisor at the other end of this socket."""
+    """Run as the launcher of the supervisor at the other end of this socket."""
     be_silent()
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):  # what Python changes would reach the tasks
+    # Tasks would inherit the dispositions that Python sets.
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGINT):
         _signal.signal(number, _signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, NAME.encode(), 0, 0, 0)
     restore_oom_score()
     gc.collect()
     gc.freeze()
-    gc.disable()  # a collection in a starter would copy all our memory
+    gc.disable()  # a collection in a starter would copy all of its memory
     control = _socket.socket(fileno=descriptor)
     os.set_inheritable(descriptor, False)
     try:
@@ -226,6 +227,5 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        int(sys.argv[1])
-    )  # the second one is the mark of the supervisor's folder, for `ps` and for the next supervisor
+    # The second argument is the mark of the supervisor's folder, for `ps` and for the next supervisor.
+    main(int(sys.argv[1]))

@@ -1,10 +1,10 @@
-"""What an agent and its supervisor say to each other: commands one way, events the other.
+"""The protocol between an agent and its supervisor: commands one way, events the other.
 
 A frame on the socket is four bytes of length (big-endian) and a list of messages in msgpack, so a burst of a thousand
-launches is one write and one read. Fields are only ever added, with a default, and messages that one side does not know
-are passed over: an agent may be newer than the supervisor it finds, or older.
+launches is one write and one read. Fields are only ever added, with a default, and each side ignores messages it does
+not know: an agent may be newer or older than the supervisor it finds.
 
-Durations are seconds from now; instants (`at`) are seconds of the wall clock, for people.
+Durations are seconds from now; times (`at`) are seconds of the wall clock, for display.
 """
 
 import struct
@@ -23,7 +23,7 @@ DEFAULT_OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class AttemptKey(NamedTuple):
-    """Which attempt: two schedulers that use the same numbers have different origins."""
+    """Identifies an attempt. Two schedulers that use the same numbers have different origins."""
 
     task: int
     attempt: int
@@ -31,47 +31,47 @@ class AttemptKey(NamedTuple):
 
 
 class SupervisorMessage(msgspec.Struct, frozen=True, gc=False, tag=True, tag_field="type", omit_defaults=True):
-    """Base of everything that is said."""
+    """Base class of all messages."""
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
 class Launch(SupervisorMessage, frozen=True):
-    """Run an attempt. Safe to repeat: a key that is held already is not run again, only told of again.
+    """Run an attempt. Safe to repeat: an attempt that is already held is not run again, only reported again.
 
-    The supervisor adds the variables by which it knows its processes (`GPUYARD_TASK_ID`, `GPUYARD_ATTEMPT`,
-    `GPUYARD_MARK`); everything else of the environment is as given here.
+    The supervisor adds the variables by which it recognizes its processes (`GPUYARD_TASK_ID`, `GPUYARD_ATTEMPT`,
+    `GPUYARD_MARK`); the rest of the environment is as given here.
     """
 
     key: AttemptKey
     argv: tuple[str, ...] = ()
-    """The command and its arguments; empty: `shell` is meant."""
+    """The command and its arguments; empty: `shell` is used."""
     shell: str = ""
-    """A line for `/bin/sh -c`."""
+    """A command line for `/bin/sh -c`."""
     env: dict[str, str] = {}
-    """All of it: nothing of the supervisor's own environment is handed on."""
+    """The complete environment: nothing of the supervisor's own is inherited."""
     cwd: str = "/"
     uid: int | None = None
-    """Run as this user; none: as the supervisor's own."""
+    """The uid to run as; None: the supervisor's own."""
     gid: int | None = None
     groups: tuple[int, ...] = ()
     output: str = ""
-    """The file for stdout and stderr together; empty: nobody keeps it."""
+    """The file for stdout and stderr together; empty: output is discarded."""
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
-    """The file keeps about this much of its newest end. 0: all of it."""
+    """About how much of the end of the output the file keeps. 0: everything."""
     timeout_seconds: float = 0.0
-    """Of running, time in suspension not counted. 0: none."""
+    """Limit on the running time, without time in suspension. 0: none."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    """Between TERM and KILL, at a time-out and for what the command left behind."""
+    """Time between TERM and KILL, at a time-out and for processes the command left behind."""
     fence: bool = False
-    """End it when the lease of `Renew` has run out. Send that first: no lease is a lease that ran out."""
+    """End it when the lease of `Renew` has run out. Send `Renew` first: without a lease it is not started."""
     wait: bool = False
-    """Only prepare it (one part of a gang), and run it at `Start`."""
+    """Only prepare it (a member of a gang), and run it at `Start`."""
     lease: bool = False
-    """No process at all: it is held and listed, and `StopAttempt` or its time-out ends it."""
+    """Start no process: the attempt is held and listed, and `StopAttempt` or its time-out ends it."""
     cgroup: bool = False
-    """Put it into a control group of its own, where the machine lets us: nothing can hide there (`cgroup.py`)."""
+    """Put it into its own control group if the machine allows it; no process can hide from that (`cgroup.py`)."""
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS
     """How long its work dir, its output and its command may take to open; after that it is not launched."""
 
@@ -81,7 +81,7 @@ class Start(SupervisorMessage, frozen=True):
 
     key: AttemptKey
     env: dict[str, str] = {}
-    """Goes over what the launch said: who is the gang's master, and the like."""
+    """Variables that override those of the launch, such as the address of the gang's master."""
 
 
 class StopAttempt(SupervisorMessage, frozen=True, tag="Stop"):
@@ -92,32 +92,32 @@ class StopAttempt(SupervisorMessage, frozen=True, tag="Stop"):
 
 
 class Suspend(SupervisorMessage, frozen=True):
-    """Stop all processes of an attempt where they are."""
+    """Stop all processes of an attempt with SIGSTOP."""
 
     key: AttemptKey
 
 
 class Resume(SupervisorMessage, frozen=True):
-    """Let them go on."""
+    """Continue all processes of a suspended attempt."""
 
     key: AttemptKey
 
 
 class Extend(SupervisorMessage, frozen=True):
-    """An attempt has another time-out than it was launched with."""
+    """Replace the time-out of an attempt."""
 
     key: AttemptKey
     seconds_left: float
-    """From when this was made. 0: it has none any more."""
+    """Counted from `made_at`. 0: no time-out any more."""
     made_at: float = msgspec.field(default_factory=now)
-    """On the boot clock: it may be said again later."""
+    """On the boot clock, because the message may be repeated later."""
 
 
 class Renew(SupervisorMessage, frozen=True):
-    """The scheduler was heard of: all fenced attempts may go on for so long. A shorter lease never cuts a longer one.
+    """Extend the lease of all fenced attempts, after a message from the scheduler. It never shortens a lease.
 
-    It counts from when it was made, not from when it is read: a supervisor that was stopped for a minute finds old ones
-    on its line, and those must not let anything live on.
+    It counts from when it was made, not from when it is read: a supervisor that was stopped for a minute finds old
+    renewals on its socket, and those must not extend the lease.
     """
 
     seconds: float
@@ -126,10 +126,10 @@ class Renew(SupervisorMessage, frozen=True):
 
 
 class Shorten(SupervisorMessage, frozen=True):
-    """Fenced attempts go on for no longer than this, whatever they were allowed before it was made.
+    """Limit the lease of fenced attempts, whatever was allowed before this was made.
 
-    An agent that is stopped on purpose leaves a long lease behind. When the next one is back the scheduler counts again,
-    and nothing may outlive what it counts.
+    An agent that is stopped on purpose leaves a long lease behind. When the next agent is back, the scheduler counts
+    the node's silence again, and no fenced attempt may outlive that count.
     """
 
     seconds: float
@@ -138,13 +138,13 @@ class Shorten(SupervisorMessage, frozen=True):
 
 
 class ForgetAttempts(SupervisorMessage, frozen=True, tag="Forget"):
-    """The ends of these attempts are durable elsewhere. What has not ended is not forgotten."""
+    """Forget the ends of these attempts, which are durable elsewhere. Attempts that have not ended are kept."""
 
     keys: tuple[AttemptKey, ...]
 
 
 class ListAttempts(SupervisorMessage, frozen=True, tag="List"):
-    """Say once what is held; the answer is `Holding`."""
+    """List the attempts once; the answer is `Holding`."""
 
 
 class Subscribe(SupervisorMessage, frozen=True):
@@ -152,11 +152,11 @@ class Subscribe(SupervisorMessage, frozen=True):
 
 
 class Ping(SupervisorMessage, frozen=True):
-    """Say `Pong`: the supervisor is there and its loop turns."""
+    """Answer with `Pong`, which shows that the supervisor's loop runs."""
 
 
 class Replace(SupervisorMessage, frozen=True):
-    """Begin anew from the code that is installed now: same process, same children, nothing lost. The line closes."""
+    """Execute the code that is installed now: same process, same children, nothing lost. The connection closes."""
 
 
 SupervisorCommand = (
@@ -180,18 +180,18 @@ SupervisorCommand = (
 
 
 class AttemptEnding(StrEnum):
-    """How an attempt ended, as far as its node can know."""
+    """How an attempt ended, as far as its node knows."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """By itself, with a non-zero exit code or a signal."""
+    """The command ended by itself, with a non-zero exit code or a signal."""
     STOPPED = "stopped"
     """Because of a `StopAttempt`."""
     TIMED_OUT = "timed_out"
     FENCED = "fenced"
     """Its lease ran out."""
     LOST = "lost"
-    """It is gone and nobody knows how it ended."""
+    """It is gone, and how it ended is unknown."""
     NOT_LAUNCHED = "not_launched"
 
 
@@ -212,7 +212,7 @@ class Prepared(SupervisorMessage, frozen=True):
 
 
 class NotLaunched(SupervisorMessage, frozen=True):
-    """The attempt could not be started; held like an end until it is forgotten."""
+    """The attempt could not be started. Held like an end until it is forgotten."""
 
     key: AttemptKey
     message: str
@@ -220,45 +220,45 @@ class NotLaunched(SupervisorMessage, frozen=True):
 
 
 class ProcessEnded(SupervisorMessage, frozen=True, tag="Ended"):
-    """The attempt is over, and so is everything it left behind: its GPUs are free."""
+    """The attempt and everything it left behind are over: its GPUs are free."""
 
     key: AttemptKey
     ending: AttemptEnding
     exit_code: int | None
-    """Of the command, where it exited."""
+    """The exit code of the command, if it exited."""
     signal: int | None
-    """That ended the command, where one did."""
+    """The signal that ended the command, if one did."""
     at: float
     message: str = ""
-    """One sentence, where there is more to say."""
+    """One sentence of explanation; empty if there is nothing to add."""
 
 
 class SuspendedNow(SupervisorMessage, frozen=True):
-    """All its processes stand still."""
+    """All processes of the attempt are stopped."""
 
     key: AttemptKey
 
 
 class ResumedNow(SupervisorMessage, frozen=True):
-    """They go on."""
+    """All processes of the attempt run again."""
 
     key: AttemptKey
 
 
 class Extended(SupervisorMessage, frozen=True):
-    """Its other time-out was heard."""
+    """The new time-out of `Extend` was received."""
 
     key: AttemptKey
 
 
 class NotHeld(SupervisorMessage, frozen=True):
-    """A command spoke of an attempt that is not here: never launched, or forgotten."""
+    """A command named an attempt that is not held: never launched, or forgotten."""
 
     key: AttemptKey
 
 
 class NotReplaced(SupervisorMessage, frozen=True):
-    """The supervisor stays as it is, because the installed code does not start."""
+    """The supervisor continues as it is, because the installed code does not start."""
 
     message: str
 
@@ -268,10 +268,10 @@ class Pong(SupervisorMessage, frozen=True):
 
 
 class ProcessPhase(StrEnum):
-    """What an attempt does."""
+    """The phase of an attempt."""
 
     WAITING = "waiting"
-    """Prepared."""
+    """Prepared, before `Start`."""
     RUNNING = "running"
     SUSPENDED = "suspended"
     ENDED = "ended"
@@ -283,25 +283,25 @@ class HeldAttempt(SupervisorMessage, frozen=True, tag="Held"):
     key: AttemptKey
     phase: ProcessPhase
     at: float
-    """Since when it is held."""
+    """When it was launched, or when its command began."""
     pid: int = 0
-    """Of its command, which leads its session; 0: it has none."""
+    """The pid of its command, which leads its session; 0: it has none."""
     lease: bool = False
     fence: bool = False
     port: int = 0
-    """Of one that waits."""
+    """The rendezvous port of an attempt that waits."""
     output: str = ""
     end: ProcessEnded | NotLaunched | None = None
 
 
 class Holding(SupervisorMessage, frozen=True):
-    """Everything that is held, with the ends nobody has forgotten yet."""
+    """All attempts held, with the ends that have not been forgotten yet."""
 
     attempts: tuple[HeldAttempt, ...]
     pid: int
-    """Of the supervisor."""
+    """The pid of the supervisor."""
     version: str
-    """Of gpuyard, when the supervisor began."""
+    """The version of gpuyard when the supervisor began."""
 
 
 SupervisorEvent = (
@@ -330,7 +330,7 @@ _WORDS = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def decode_commands(body: bytes) -> list[SupervisorCommand]:
-    """The commands of a frame, without those that only a newer agent knows. A frame of rubbish is a `ValueError`."""
+    """Decode the commands of a frame, without those that only a newer agent knows. Raise `ValueError` for garbage."""
     try:
         return _COMMANDS.decode(body)
     except msgspec.ValidationError:
@@ -338,7 +338,10 @@ def decode_commands(body: bytes) -> list[SupervisorCommand]:
 
 
 def decode_events(body: bytes) -> list[SupervisorEvent]:
-    """The same for events, and a newer supervisor."""
+    """Decode the events of a frame, without those that only a newer supervisor knows.
+
+    Raise `ValueError` for garbage.
+    """
     try:
         return _EVENTS.decode(body)
     except msgspec.ValidationError:
@@ -354,19 +357,19 @@ def _what_is_known(decoder: "msgspec.msgpack.Decoder[list[T]]", body: bytes) -> 
 
 
 def frame(messages: Iterable[SupervisorMessage]) -> bytes:
-    """One write's worth of messages."""
+    """Encode messages as one frame."""
     body = _ENCODER.encode(list(messages))
     return _LENGTH.pack(len(body)) + body
 
 
 class Frames:
-    """Cuts what comes over the line into the bodies of frames."""
+    """Splits the received bytes into the bodies of frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are complete now. A length that can not be meant is a `ValueError`."""
+        """Return the frames that are complete now. Raise `ValueError` for an impossible length."""
         buffer = self._buffer
         buffer += data
         bodies = []

@@ -1,8 +1,8 @@
-"""Keeps an output file to its newest end while a task goes on writing to it.
+"""Limits an output file to its newest end while a task keeps writing to it.
 
-The beginning is punched out of the file: the bytes are given back to the disk, and the place of every later byte stays
-what it was, so whoever reads along is not disturbed. A file system that can not do that gets the file emptied, with a
-line that says so.
+A hole is punched at the beginning of the file: its blocks are freed, and the offset of every later byte stays the same,
+so concurrent readers are not disturbed. On a file system without hole punching the file is truncated, with a line that
+says so.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c
 
 
 def trim(path: str, limit_bytes: int) -> None:
-    """Cut the file to about its limit from the front. A file that is not there, or small enough, is left alone."""
+    """Cut the file from the front to about its limit. Ignore a file that is missing or small enough."""
     try:
         found = os.stat(path)  # noqa: PTH116 - done at every end: a path object would double its time
     except OSError:
@@ -37,6 +37,6 @@ def trim(path: str, limit_bytes: int) -> None:
             note = f"[gpuyard: {found.st_size} bytes of output were dropped here]\n"
             os.pwrite(descriptor, note.encode(), 0)
     except OSError:
-        return  # a disk that is full or broken is not made better by ending the task
+        return  # the disk is full or broken; ending the task would not help
     finally:
         os.close(descriptor)

@@ -1,11 +1,11 @@
-"""What lies in a supervisor's folder, and how its socket is reached.
+"""The files in a supervisor's folder, and the address of its socket.
 
-supervisor.lock      held by the one supervisor of this folder, as long as it lives
+supervisor.lock      held by the one supervisor of this folder while it runs
 supervisor.sock      where it listens; only its own user may connect
-supervisor.mark      drawn once: how processes of this folder are told from those of any other
-supervisor.place     which folder this is: in a copy of it stands another one's
-supervisor.out       what it had to say
-attempts.log         what it holds, so that the next one knows
+supervisor.mark      drawn once: distinguishes processes of this folder from those of any other
+supervisor.place     device and inode of the folder: in a copy it does not match
+supervisor.out       its standard output and error
+attempts.log         the attempts it holds, for the next supervisor
 exits.log            how tasks ended whose supervisor was killed, written by its keeper
 reaped.log           how tasks ended that the supervisor has just reaped
 fences.table         which attempts are fenced and until when, shared with the watcher
@@ -34,10 +34,10 @@ LONGEST_ADDRESS_BYTES = 107
 
 @contextmanager
 def socket_address(folder: Path) -> Iterator[str]:
-    """The address of the folder's socket, while in use.
+    """Yield the address of the folder's socket.
 
-    The kernel takes no address longer than 107 bytes. A longer one is said by way of a descriptor of the folder, so
-    the socket still lies where it belongs, behind the folder's own permissions.
+    The kernel accepts at most 107 bytes. A longer address goes through a descriptor of the folder, so the socket still
+    is in the folder and protected by its permissions.
     """
     address = str(folder / SOCKET)
     if len(os.fsencode(address)) <= LONGEST_ADDRESS_BYTES:
@@ -51,7 +51,7 @@ def socket_address(folder: Path) -> Iterator[str]:
 
 
 def claim(folder: Path) -> None:
-    """Put aside what was copied from another folder: the processes it speaks of are that one's, and are left alone."""
+    """Rename files that were copied from another folder, so that the processes recorded in them are left alone."""
     found = folder.stat()
     here, path = f"{found.st_dev}:{found.st_ino}", folder / PLACE
     said = path.read_text(encoding="ascii").strip() if path.exists() else ""
@@ -66,7 +66,7 @@ def claim(folder: Path) -> None:
 
 
 def mark_of(folder: Path) -> str:
-    """The folder's mark, drawn at the first call."""
+    """Return the folder's mark, drawn at the first call."""
     path = folder / MARK
     while True:
         try:
@@ -77,6 +77,7 @@ def mark_of(folder: Path) -> str:
         beside = path.with_name(f"{MARK}.{os.getpid()}")
         beside.write_text(secrets.token_hex(8) + "\n", encoding="ascii")
         try:
+            # A hard link is atomic: if several processes draw a mark at once, all of them end with the same one.
             os.link(beside, path)
         except FileExistsError:
             if not path.stat().st_size:

@@ -1,8 +1,8 @@
-"""What the kernel says about processes.
+"""Reads process information from the kernel.
 
-A pid is used again after its process is gone, so a process is named by its pid and the ticks since the machine started
-between which it began: we look at the clock before and after we start one, which is cheaper than to ask about each.
-Both are compared before anything is sent to a process we have not just heard of.
+A pid is reused after its process is gone, so a process is identified by its pid and the range of ticks since the start
+of the machine in which it began: the clock is read before and after starting one, which is cheaper than asking about
+each. Both are compared before a signal goes to a process that was not just looked up.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from gpuyard.live.agent.supervisor.clock import now
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
 OOM_SCORE = -900
-"""Of the supervisor and its keeper: the tasks go first."""
+"""The score of the supervisor and its keeper: the kernel kills tasks first."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -29,12 +29,12 @@ _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def tick() -> int:
-    """The present instant, as the process table writes it."""
+    """Return the current time in the unit of the process table."""
     return int(now() * _TICKS_A_SECOND)
 
 
 class Process(NamedTuple):
-    """One line of the process table."""
+    """One entry of the process table."""
 
     pid: int
     parent: int
@@ -45,7 +45,7 @@ class Process(NamedTuple):
 
 
 def process(pid: int) -> Process | None:
-    """A process, or nothing when there is none with this pid."""
+    """Return a process; None if no process has this pid."""
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -56,27 +56,27 @@ def process(pid: int) -> Process | None:
         return None
     finally:
         os.close(descriptor)
-    # The name may contain anything, spaces and brackets too; what follows its last bracket is plain.
+    # The name may contain anything, even spaces and brackets; the fields after its last bracket are plain.
     fields = line[line.rindex(b")") + 2 :].split()
-    # One whose first thread has ended shows as a zombie, and others of it still run: count them.
+    # A process whose first thread has ended shows as a zombie while other threads still run: count the threads.
     is_over = fields[0] in b"ZX" and int(fields[17]) <= 1
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]), is_over)
 
 
 def is_alive(pid: int, born: ProcessStart) -> bool:
-    """Whether this very process still does something."""
+    """Return whether exactly this process still runs."""
     found = process(pid)
     return found is not None and born[0] <= found.began <= born[1] and not found.is_over
 
 
 def all_processes() -> dict[int, Process]:
-    """The whole table. It costs some 10 µs a process, so nobody asks for it on the usual way."""
+    """Return the whole process table. It costs about 10 µs per process, so the common path does not use it."""
     names = os.listdir("/proc")  # noqa: PTH208 - a path object for each would double the time
     return {found.pid: found for name in names if name.isdigit() and (found := process(int(name)))}
 
 
 def children() -> list[int]:
-    """Our own children, also those that others left to us. Dead ones that nobody has waited for count."""
+    """Return the pids of all children, including those left behind by commands, and zombies."""
     me = os.getpid()
     try:
         descriptor = os.open(f"/proc/{me}/task/{me}/children", os.O_RDONLY | os.O_CLOEXEC)
@@ -92,7 +92,7 @@ def children() -> list[int]:
 
 
 def variable(pid: int, name: bytes) -> bytes:
-    """A variable that a process was started with; empty where it has none, or where we may not look."""
+    """Return a variable a process was started with; empty if it is not set or not readable."""
     try:
         environ = b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -102,7 +102,7 @@ def variable(pid: int, name: bytes) -> bytes:
 
 
 def command_line(pid: int) -> bytes:
-    """The words a process was started with."""
+    """Return the arguments a process was started with, separated by NUL bytes; empty if it is gone."""
     try:
         descriptor = os.open(f"/proc/{pid}/cmdline", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -119,9 +119,9 @@ def command_line(pid: int) -> bytes:
 
 
 def family(table: dict[int, Process], pid: int, born: ProcessStart, roots: Iterable[int]) -> set[int]:
-    """All live processes of an attempt: its command's session, what else is known to be its own, and all below.
+    """Return all live processes of an attempt: its command's session, the given roots, and all their descendants.
 
-    The command itself may be gone; its pid is not given to anybody else while its session has members.
+    The command itself may be gone; the kernel does not reuse its pid while its session has members.
     """
     leader = table.get(pid)
     origins = {root for root in roots if root in table}
@@ -131,7 +131,7 @@ def family(table: dict[int, Process], pid: int, born: ProcessStart, roots: Itera
 
 
 def descendants(table: dict[int, Process], roots: Iterable[int]) -> set[int]:
-    """The roots and everything below them."""
+    """Return the roots and all their descendants."""
     below: dict[int, list[int]] = {}
     for found in table.values():
         below.setdefault(found.parent, []).append(found.pid)
@@ -146,29 +146,32 @@ def descendants(table: dict[int, Process], roots: Iterable[int]) -> set[int]:
 
 
 def boot_id() -> str:
-    """Which start of the machine this is: pids and ticks mean something within one only."""
+    """Return the id of this boot of the machine. Pids and ticks are valid within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def become_subreaper() -> None:
-    """From now on, processes that our descendants leave behind become our children and not those of process 1."""
+    """Make processes that descendants leave behind children of this process instead of process 1."""
     if _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "this kernel has no PR_SET_CHILD_SUBREAPER")
 
 
 def lower_oom_score() -> None:
-    """Ask the out-of-memory killer to choose others first; without the right to ask for that, nothing changes."""
+    """Ask the out-of-memory killer to choose other processes first.
+
+    Without the permission to do so, nothing changes.
+    """
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE), encoding="ascii")
 
 
 def set_process_name(name: str) -> None:
-    """The name that `ps` and `top` show for this process."""
+    """Set the name that `ps` and `top` show for this process."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 def signal_all(pids: set[int], table: dict[int, Process], number: int) -> None:
-    """Send a signal to processes of a table just read. One that is gone, or is another user's by now, needs none."""
+    """Send a signal to processes of a table just read. Skip those that are gone or belong to another user by now."""
     for pid in pids:
         if not table[pid].is_over:
             try:

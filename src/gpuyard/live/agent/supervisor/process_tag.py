@@ -1,6 +1,6 @@
-"""How a process says whose it is: a variable that all descendants of a command inherit.
+"""Marks the processes of an attempt with an environment variable that all descendants of a command inherit.
 
-A session can be left with setsid, a parent by forking twice. The variable goes along wherever nobody clears it.
+A process can leave its session with setsid, and its parent by forking twice. It keeps the variable unless it clears it.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ NAME = "GPUYARD_MARK"
 
 
 def value(mark: str, key: AttemptKey) -> str:
-    """What the processes of an attempt carry. The folder's mark tells yards on one host apart."""
+    """Return the value for the processes of an attempt. The folder's mark distinguishes several agents on one host."""
     return f"{mark}/{key.task}/{key.attempt}/{key.origin}"
 
 
 def owner(mark: str, pid: int) -> AttemptKey | None:
-    """The attempt whose mark a process carries; none: it carries none of this folder."""
+    """Return the attempt whose mark a process carries; None if it has no mark of this folder."""
     folder, _, rest = proc.variable(pid, NAME.encode()).partition(b"/")
     numbers = rest.split(b"/")
     if folder != mark.encode() or len(numbers) != 3 or not all(number.isdigit() for number in numbers):
@@ -26,7 +26,7 @@ def owner(mark: str, pid: int) -> AttemptKey | None:
 
 
 def owners(mark: str, pids: Iterable[int]) -> dict[AttemptKey, list[int]]:
-    """Who of these carries the mark of which attempt."""
+    """Group processes by the attempt whose mark they carry."""
     found: dict[AttemptKey, list[int]] = {}
     for pid in pids:
         if (key := owner(mark, pid)) is not None:

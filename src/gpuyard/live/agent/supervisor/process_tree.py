@@ -1,17 +1,17 @@
-"""Whose is a process? All that belongs to an attempt, at the price of one short read where nothing was left behind.
+"""Finds all processes of an attempt, with one short read if nothing was left behind.
 
-Processes that a command leaves behind become our children (we are a subreaper), so as long as we have no children but
-commands, nobody left anything behind and the process table need not be read. Where there are others, they belong to the
-attempt whose session they are in or whose mark they carry. One that has left its session and cleared its mark belongs
-to nobody we could name: it is ended with the first attempt it could belong to, because a GPU must never be used by two.
-In a control group (`Launch.cgroup`) there is no such doubt.
+Processes that a command leaves behind become children of the supervisor (it is a subreaper). So while all its children
+are commands, nothing was left behind and the process table need not be read. Other children belong to the attempt whose
+session they are in or whose mark they carry. A process that has left its session and cleared its mark cannot be
+attributed: it is ended with the first attempt it could belong to, because two tasks must never use the same GPU. In a
+control group (`Launch.cgroup`) there is no such doubt.
 
-An attempt that was adopted from a killed supervisor is no child of ours: what it leaves behind is looked for in the
+An attempt that was adopted from a killed supervisor is not a child of this one: its leftovers are searched for in the
 whole process table.
 
-Our own helpers are known by their pids. Only a starter that its launcher has made and not announced yet is a child we do
-not know. What looks like one is not judged at once, since a name or a command line proves nothing: until the launcher has
-told of it, or it is gone, no attempt that could have left it behind is over.
+The supervisor's helpers are known by their pids. The only unknown child is a starter that its launcher has made and not
+announced yet. A child that looks like one is not judged at once, since a name or a command line proves nothing: until
+the launcher has announced it, or it is gone, no attempt that could have left it behind is over.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,53 +23,53 @@ from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 
 class ProcessTree:
-    """Who belongs to whom."""
+    """Which process belongs to which attempt."""
 
     def __init__(self, folder_mark: str, cgroups: Cgroups) -> None:
         self._mark = folder_mark
         self._cgroups = cgroups
         self._leftovers: dict[int, AttemptKey | None] = {}
-        """Children that others left to us, and whose they are; none: they hide it."""
+        """Children left behind by commands, and their attempt; None if it cannot be determined."""
         self._unclear: list[int] = []
-        """Of each child that looks like a starter that was not announced yet: when it began, in ticks."""
+        """For each child that looks like a starter not announced yet: when it began, in ticks."""
         self._table: dict[int, proc.Process] | None = None
         self._marked: dict[AttemptKey, list[int]] | None = None
         self.commands: dict[int, Attempt] = {}
-        """By pid: commands that were not waited for yet, ours and adopted ones."""
+        """Commands that have not been waited for yet, own and adopted, by pid."""
         self.sweeping: dict[AttemptKey, Attempt] = {}
-        """Their command is over, something of them may not be."""
+        """Attempts whose command is over and of which other processes may be left."""
         self.helpers: set[int] = set()
-        """Children of ours that belong to no attempt: the watcher, launchers, and starters without an attempt."""
+        """Children that belong to no attempt: the watcher, launchers, and starters without an attempt."""
         self.hear_launcher: Callable[[], None] = lambda: None
-        """Learn of starters that were made."""
+        """Receives the announcements of new starters."""
         self.began_as_starter: Callable[[int], int | None] = lambda _: None
-        """When a child of which nothing is known began, if it looks like a starter."""
+        """Returns when an unknown child began, if it looks like a starter."""
 
-    # --- what is known
+    # --- state
 
     def table(self) -> dict[int, proc.Process]:
-        """The process table, read at most once between two calls of `invalidate`."""
+        """Return the process table, read at most once between two calls of `invalidate`."""
         if self._table is None:
             self._table = proc.all_processes()
         return self._table
 
     def invalidate(self) -> None:
-        """What was read is old."""
+        """Discard the process table and the marks that were read."""
         self._table = self._marked = None
 
     def _carry_mark_of(self, attempt: Attempt) -> list[int]:
-        """Who carries the mark of an attempt; all marks are read at once, as the table is."""
+        """Return the processes that carry the mark of an attempt. All marks are read at once, like the table."""
         if self._marked is None:
             self._marked = process_tag.owners(self._mark, self.table())
         return self._marked.get(attempt.key, [])
 
     def waited_for(self, pid: int) -> Attempt | None:
-        """A child is gone; the attempt whose command it was."""
+        """Remove a child that was waited for. Return the attempt whose command it was; None if it was not a command."""
         self._leftovers.pop(pid, None)
         return self.commands.pop(pid, None)
 
     def look_for_leftovers(self) -> None:
-        """Find out whose the children are that are no commands."""
+        """Determine the attempts of the children that are not commands."""
         known = self.commands.keys() | self._leftovers.keys() | self.helpers
         strangers = [pid for pid in proc.children() if pid not in known]
         self._unclear.clear()
@@ -83,14 +83,20 @@ class ProcessTree:
             else:
                 self._leftovers[pid] = self._owner(pid)
 
-    # --- questions
+    # --- queries
 
     def left_nothing(self, attempt: Attempt) -> bool:
-        """Whether it is certain, without the process table, that nothing is left of an attempt whose command is over."""
+        """Return whether certainly nothing is left of an attempt whose command is over.
+
+        Does not read the process table.
+        """
         return attempt.ours and not self._left_something(attempt) and not self.may_have_left_unclear(attempt)
 
     def is_unclear(self, attempt: Attempt) -> bool:
-        """Whether all that it could have left behind looks like a starter: look again, that is clear soon."""
+        """Return whether everything it could have left behind looks like a starter.
+
+        Ask again: that is resolved soon.
+        """
         return self.may_have_left_unclear(attempt) and not self._left_something(attempt)
 
     @property
@@ -102,33 +108,33 @@ class ProcessTree:
         return bool(self._roots(attempt) or (attempt.cgroup and self._cgroups.members(attempt.key)))
 
     def may_have_left_unclear(self, attempt: Attempt) -> bool:
-        """Whether it could have left something behind that looks like a starter."""
+        """Return whether it could have left a process behind that looks like a starter."""
         return attempt.ours and any(began >= attempt.born[0] for began in self._unclear)
 
     def family(self, attempt: Attempt) -> set[int]:
-        """Every process of an attempt that runs."""
+        """Return all live processes of an attempt."""
         if not attempt.pid and attempt.ours:
             return set()
         self.look_for_leftovers()
         table = self.table()
-        if not attempt.pid:  # adopted, without a note of its start
+        if not attempt.pid:  # adopted, without a record of its start
             return {pid for pid in proc.descendants(table, self._carry_mark_of(attempt)) if not table[pid].is_over}
         if not attempt.ours:
             roots = self._carry_mark_of(attempt)
         elif attempt.command_ended:
             roots = self._roots(attempt)
-        else:  # what hides its owner is left alone until something it may belong to is over
+        else:  # a leftover of unknown owner is left alone until an attempt it may belong to is over
             roots = [pid for pid, key in self._leftovers.items() if key == attempt.key]
         if attempt.cgroup:
             roots = [*roots, *self._cgroups.members(attempt.key)]
         return proc.family(table, attempt.pid, attempt.born, roots)
 
     def signal(self, pids: Iterable[int], number: int) -> None:
-        """Send a signal to members of a family just asked for."""
+        """Send a signal to processes that `family` has just returned."""
         proc.signal_all(set(pids), self.table(), number)
 
     def find_commands(self) -> dict[AttemptKey, proc.Process]:
-        """Of each attempt that runs, noted or not, whoever leads a session and carries its mark: the oldest one."""
+        """Return the command of each running attempt: the oldest session leader that carries its mark."""
         leaders = [found for found in self.table().values() if found.pid == found.session and not found.is_over]
         leaders.sort(key=lambda found: (found.began, found.pid))
         marked = process_tag.owners(self._mark, (leader.pid for leader in leaders))
@@ -147,7 +153,7 @@ class ProcessTree:
         return None
 
     def _roots(self, attempt: Attempt) -> list[int]:
-        """Children of ours that this attempt left behind, or could have."""
+        """Return the children that this attempt left behind, or could have."""
         roots = []
         for pid, key in self._leftovers.items():
             if key == attempt.key:

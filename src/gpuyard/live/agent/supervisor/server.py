@@ -1,10 +1,10 @@
-"""The supervisor's one loop: hears commands and signals, lets the holder act, tells everyone who subscribed.
+"""The supervisor's event loop: reads commands and signals, runs the holder, and sends events to all subscribers.
 
-It sleeps until something happens: a command, a child that ended, a timer. With nothing running there is no timer, so
-it uses no processor at all.
+It sleeps until a command arrives, a child ends or a timer is due. With nothing running there is no timer, so it uses no
+CPU time.
 
-A supervisor whose keeper was killed becomes the keeper of its tasks itself (the same process, so they stay its children),
-and its agent starts the next supervisor, as after a kill. It does so only while an agent is connected.
+A supervisor whose keeper was killed becomes the keeper of its tasks itself (the same process, so they stay its
+children), and its agent starts the next supervisor, as after a kill. It does so only while an agent is connected.
 """
 
 import os
@@ -27,23 +27,23 @@ from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.exit_records import can_start_keeper, start_keeper
 
 COMMANDS_A_TURN = 16
-"""So that ends and renewals are not kept waiting behind a thousand launches."""
+"""Limit on the commands per turn, so that ends and renewals do not wait behind a thousand launches."""
 LONELY_SECONDS = 5.0
-"""How long a supervisor that holds nothing waits for somebody to come."""
+"""How long a supervisor that holds nothing waits for a client before it ends."""
 START_SECONDS = 0.01
-"""How long the news of a start waits for what comes next: the end of a short task goes with it."""
+"""How long to hold back the event of a start, so that the end of a short task can go in the same message."""
 TRIAL_SECONDS = 20.0
 """How long the installed code may take to show that it can take over."""
 DRAIN_SECONDS = 5.0
 """How long a supervisor without a keeper waits for attempts that are about to begin, before it becomes one."""
 LOOK_FOR_KEEPER_SECONDS = 1.0
-"""How often a supervisor without a keeper looks whether it can become one, while the interpreter is away."""
+"""How often a supervisor without a keeper checks whether it can become one, while the interpreter is missing."""
 MOST_UNREAD_BYTES = 64 * 1024 * 1024
-"""A client that does not read is dropped; when it comes back it is told everything that is held."""
+"""A client that lets this much pile up is dropped; when it reconnects it gets the full list of attempts."""
 
 
 class Handover(msgspec.Struct):
-    """What goes from the old code to the new one at `Replace`, in memory that has no name on any disk."""
+    """State passed from the old code to the new one at `Replace`, in anonymous memory and never on disk."""
 
     lock: int
     listener: int
@@ -52,15 +52,15 @@ class Handover(msgspec.Struct):
     waiting: list[messages.Launch]
     queued: list[messages.Launch] = []
     starting: list[tuple[messages.Launch, int]] = []
-    """With the sockets of their starters."""
+    """Attempts with the sockets of their starters."""
     keeper: int = 0
-    """Its pid; 0: handed over by code that did not say."""
+    """The pid of the keeper; 0 if it is gone or the old code did not pass it."""
     helpers: list[int] = []
     """Children that belong to no attempt."""
 
 
 class SupervisorConnection:
-    """One connection."""
+    """One client connection."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
@@ -68,11 +68,11 @@ class SupervisorConnection:
         self.unsent = bytearray()
         self.is_subscribed = False
         self.is_agent = False
-        """It pings. Only agents do, and an agent starts the next supervisor when this one hangs up."""
+        """Set when the client pings. Only agents do, and an agent starts the next supervisor when this one hangs up."""
 
 
 class SupervisorServer:
-    """Serves one folder until nobody needs it."""
+    """Serves one folder until it is no longer needed."""
 
     def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: AttemptHolder, keeper: int) -> None:
         self._folder = folder
@@ -82,21 +82,21 @@ class SupervisorServer:
         self._keeper = keeper
         self._keeper_descriptor = -1
         self._drain_until: float | None = None
-        """The keeper is gone: from now on no command is obeyed, and until then what begins is waited for."""
+        """Set when the keeper is gone: until then starting attempts may begin. No commands are taken meanwhile."""
         self._look_for_keeper_at: float | None = None
-        """The keeper is gone and none can be started: when to look again. Until then everything goes on."""
+        """When to check again, if the keeper is gone and none can be started. Until then work continues."""
         self._selector = holder.selector
         self._clients: set[SupervisorConnection] = set()
         self._commands: deque[tuple[SupervisorConnection, messages.SupervisorCommand]] = deque()
         self._starts: list[messages.SupervisorEvent] = []
-        """News of starts that nobody was told yet."""
+        """Events of starts that have not been sent yet."""
         self._tell_starts_at = 0.0
         self._lonely_since = now()
         self._is_over = False
         self._wakeup, self._bell = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
-        """Serve."""
+        """Serve until the supervisor is no longer needed or receives SIGTERM."""
         self._listen_to_signals()
         self._listener.setblocking(False)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -127,7 +127,7 @@ class SupervisorServer:
     # --- the keeper ---------------------------------------------------------------------------------------------------
 
     def _watch_keeper(self) -> None:
-        """Be told when the parent ends."""
+        """Watch for the end of the keeper, which is the parent process."""
         with suppress(OSError):  # it is gone already
             self._keeper_descriptor = os.pidfd_open(self._keeper) if self._keeper > 1 else -1
         if self._keeper_descriptor >= 0:
@@ -139,7 +139,7 @@ class SupervisorServer:
         self._keeper_descriptor = -1
 
     def _must_become_keeper(self) -> bool:
-        """Whether the keeper is gone, an agent is there to start the next supervisor, and nothing is about to begin."""
+        """Return whether the keeper is gone, an agent can start the next supervisor, and nothing is starting."""
         if self._keeper_descriptor >= 0 or not any(client.is_agent for client in self._clients):
             self._drain_until = self._look_for_keeper_at = None
             return False
@@ -157,15 +157,15 @@ class SupervisorServer:
     # --- waking up ----------------------------------------------------------------------------------------------------
 
     def _listen_to_signals(self) -> None:
-        # Handlers, not "ignore": what is ignored would be ignored in every task too.
+        # Handlers instead of SIG_IGN: tasks would inherit an ignored signal.
         signal.set_wakeup_fd(self._bell, warn_on_full_buffer=False)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, lambda *_: None)
-        os.write(self._bell, bytes([signal.SIGCHLD]))  # of a child that ended before anybody listened
+        os.write(self._bell, bytes([signal.SIGCHLD]))  # for a child that ended before the handler was set
 
     def _heed_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
-        if signal.SIGTERM in numbers:  # what runs goes on, and the next supervisor adopts it
+        if signal.SIGTERM in numbers:  # tasks continue, and the next supervisor adopts them
             self._is_over = True
         self._holder.reap()
 
@@ -190,7 +190,7 @@ class SupervisorServer:
         return LONELY_SECONDS if seconds is None else min(seconds, LONELY_SECONDS)
 
     def _nobody_needs_us(self) -> bool:
-        """Nothing is held and nobody came for a while; or the folder is gone, so that nobody can ever come."""
+        """Return whether it holds nothing and had no client for a while, or its folder is gone."""
         if self._clients or not self._holder.runs_nothing:
             self._lonely_since = now()
             return False
@@ -211,7 +211,7 @@ class SupervisorServer:
         try:
             line, _ = self._listener.accept()
         except OSError:
-            return  # it went away again
+            return  # the client has disconnected again
         line.setblocking(False)
         client = SupervisorConnection(line)
         self._clients.add(client)
@@ -251,6 +251,7 @@ class SupervisorServer:
             if not isinstance(command, messages.ListAttempts | messages.Subscribe | messages.Replace):
                 commands.append(command)
                 continue
+            # The list must include the commands before it, and events of before it must be sent first.
             self._holder.handle(commands)
             self._tell(self._holder.end_turn())
             commands = []
@@ -262,6 +263,7 @@ class SupervisorServer:
         self._holder.handle(commands)
 
     def _tell(self, events: list[messages.SupervisorEvent]) -> None:
+        # Starts alone wait for a moment; any other event is sent at once, together with the starts before it.
         if all(isinstance(event, messages.Launched) for event in events):
             if events and not self._starts:
                 self._tell_starts_at = now() + START_SECONDS
@@ -300,7 +302,7 @@ class SupervisorServer:
     # --- replacing ----------------------------------------------------------------------------------------------------
 
     def _replace(self, client: SupervisorConnection) -> None:
-        """Become the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
+        """Execute the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
         program = [sys.executable, "-m", "gpuyard.live.agent.supervisor"]
         attempts, waiting, queued, starting = self._holder.handover()
         state = Handover(
@@ -322,7 +324,7 @@ class SupervisorServer:
 
 
 def _try(words: list[str], memory: int) -> str:
-    """Let the installed code take over a copy of what it would get. What is wrong; empty: nothing."""
+    """Let the installed code take over a copy of the state. Return the error; empty if it succeeds."""
     os.lseek(memory, 0, os.SEEK_SET)
     try:
         trial = subprocess.run(  # noqa: S603 - our own module, by our own interpreter
@@ -340,6 +342,6 @@ def _say(sentence: str) -> None:
 
 
 def say_what_broke() -> None:
-    """The trace of an error nobody expected, for the file supervisor.out."""
+    """Print the traceback of an unexpected error, for the file supervisor.out."""
     traceback.print_exc(file=sys.stderr)
     sys.stderr.flush()

@@ -1,7 +1,8 @@
-"""Starts the command of an attempt, without ever waiting for a file system: `launcher.py` says how.
+"""Starts the commands of attempts without ever waiting for a file system. `launcher.py` explains how.
 
-A starter is there before it is needed, so its pid can be noted before it is told what to run. It answers by closing its
-socket (it has become the command) or with what failed; the supervisor's loop listens to that as to everything else.
+A starter exists before it is needed, so its pid can be written to disk before it is told what to run. It answers by
+closing its socket (it has become the command) or with the error; the supervisor's loop listens to that as to any
+socket.
 """
 
 import array
@@ -23,16 +24,16 @@ from gpuyard.live.agent.supervisor.messages import Launch
 from gpuyard.live.agent.supervisor.process_tag import owner
 
 MOST_LETTERS = 200
-"""Of a command, in a sentence about it."""
+"""Limit on the characters of a command that are quoted in a message."""
 SPARE = 4
-"""Starters that are kept ready while nothing happens."""
+"""Starters kept ready while idle."""
 MOST_READY = 16
-"""Starters that are kept ready while launches wait for them."""
+"""Limit on the starters kept ready while launches wait for them."""
 ANSWER_SECONDS = 5.0
-"""How long a launcher may take to make a starter before it is replaced; twice as long for each one after that."""
+"""How long a launcher may take to make a starter before it is replaced. Doubled for each replacement in a row."""
 MOST_ANSWER_SECONDS = 40.0
 PAUSE_SECONDS = 1.0
-"""From the start of a launcher to the start of the next one, so that one that always fails costs little."""
+"""Least time between the starts of two launchers, so that one that always fails costs little."""
 
 
 class CanNotSpawn(Exception):
@@ -50,12 +51,15 @@ class Starter:
         line.setblocking(False)
 
     def order(self, content: bytes) -> bool:
-        """Tell it what to run. Whether all of it is said already."""
+        """Send the order. Return whether all of it has been sent."""
         self._unsent = len(content).to_bytes(launcher.LENGTH_BYTES, "big") + content
         return self.send()
 
     def send(self) -> bool:
-        """Send what is left of the order. Whether that was all; a starter that is gone needs none."""
+        """Send the rest of the order.
+
+        Return whether nothing is left to send, which is also so if the starter is gone.
+        """
         if not self._unsent:
             return True
         try:
@@ -67,7 +71,7 @@ class Starter:
         return not self._unsent
 
     def answer(self) -> bytes | None:
-        """What it said before it closed its line: that it begins, or what failed. None: it is still at it."""
+        """Return what it sent before it closed its socket: that it begins, or what failed. None if it is still open."""
         try:
             while more := self.line.recv(1 << 16):
                 self._heard += more
@@ -78,11 +82,11 @@ class Starter:
         return self._heard
 
     def close(self) -> None:
-        """Its answer came, or does not matter."""
+        """Close the socket. The answer has arrived, or is not needed."""
         self.line.close()
 
     def kill(self) -> None:
-        """It executes nothing from here on, whatever it waits for."""
+        """Kill the starter, whatever it waits for, so that it never executes anything."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
@@ -93,32 +97,32 @@ class Starters:
     def __init__(
         self, mark: str, selector: selectors.BaseSelector, helpers: set[int], made: Callable[[], None]
     ) -> None:
-        """`helpers` are children that belong to no attempt; `made` is called when there are more starters than before."""
+        """`helpers` are children that belong to no attempt; `made` is called when there are new starters."""
         self._mark = mark
         self._helpers = helpers
         self._selector = selector
         self._made = made
         self._ready: deque[Starter] = deque()
         self._asked: deque[int] = deque()
-        """For each starter that was asked for: when, in ticks."""
+        """For each starter requested: when, in ticks."""
         self._forks = not launcher.can_clone()
         self._control: socket.socket | None = None
-        """The line to the launcher."""
+        """The socket to the launcher."""
         self._launcher_pid = 0
         self._begin_at = 0.0
-        """No launcher is started before this instant, on the boot clock."""
+        """No launcher is started before this time, on the boot clock."""
         self._answer_seconds = ANSWER_SECONDS
         self._answer_by = 0.0
-        """When the launcher is given up on, if starters were asked for."""
+        """When the launcher is replaced if requested starters are missing."""
 
     def __len__(self) -> int:
         return len(self._ready)
 
     def prepare(self, wanted: int) -> None:
-        """See to it that there will be so many, or a few."""
+        """Request starters until `wanted` are ready, or a few spare ones."""
         there = len(self._ready) + len(self._asked)
         if there > max(wanted, SPARE // 2):
-            return  # several at a time: a fork beside every launch would slow it down
+            return  # requested in batches: a fork next to every launch would slow it down
         missing = min(max(wanted, SPARE), MOST_READY) - there
         if missing <= 0 or (self._control is None and now() < self._begin_at):
             return
@@ -134,18 +138,18 @@ class Starters:
                 self._answer_by = now() + self._answer_seconds
             self._asked.extend([proc.tick()] * missing)  # before they can exist
             self._control.send((launcher.NOW if wanted else launcher.LATER) * missing)
-        except OSError:  # tried again after a pause, as long as launches wait
+        except OSError:  # retried after a pause, while launches wait
             self._begin_at = now() + PAUSE_SECONDS
             self.lose_launcher()
 
     def due_at(self, wanted: int) -> float | None:
-        """When to call `tick`; none: there is nothing to wait for."""
+        """Return when to call `tick`; None if there is nothing to wait for."""
         if self._asked:
             return self._answer_by
         return self._begin_at if wanted and not self._ready else None
 
     def tick(self, wanted: int) -> None:
-        """Replace a launcher that does not answer, and ask again for starters that launches wait for."""
+        """Replace a launcher that does not answer, and request starters again if launches wait for them."""
         if self._asked and now() >= self._answer_by:
             self.receive()
             if self._asked and now() >= self._answer_by:
@@ -159,7 +163,7 @@ class Starters:
         self._made()
 
     def receive(self) -> None:
-        """Take over what the launcher has made."""
+        """Take over the starters that the launcher has made."""
         while self._control is not None:
             try:
                 word, ancillary, _, _ = self._control.recvmsg(8, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC)
@@ -180,10 +184,10 @@ class Starters:
             self._ready.append(Starter(pid, (before, proc.tick()), socket.socket(fileno=descriptor)))
 
     def began_unannounced(self, pid: int) -> int | None:
-        """When a child of which nothing is known began, in ticks, if it looks like a starter; none: it does not.
+        """Return when an unknown child began, in ticks, if it looks like a starter; None if it does not.
 
-        Any process can look like one. Where no launcher will tell of it any more it is killed: it is a starter that nobody
-        can give an order, or not what it seems.
+        Any process can look like one. If no launcher will announce it any more, it is killed: either it is a starter
+        that cannot get an order, or it is not a starter.
         """
         found = proc.process(pid) if _looks_like_one(pid, self._mark) else None
         if found is None:
@@ -194,18 +198,18 @@ class Starters:
         return found.began
 
     def take(self) -> Starter:
-        """One that is ready."""
+        """Take a starter that is ready."""
         starter = self._ready.popleft()
         self._helpers.discard(starter.pid)
         return starter
 
     def give_back(self, starter: Starter) -> None:
-        """It got no order."""
+        """Return a starter that got no order."""
         self._helpers.add(starter.pid)
         self._ready.appendleft(starter)
 
     def lose(self, pid: int) -> bool:
-        """A child is gone. Whether it was one of these."""
+        """Handle the end of a child. Return whether it was the launcher or a ready starter."""
         self._helpers.discard(pid)
         if pid == self._launcher_pid:
             self._launcher_pid = 0
@@ -220,18 +224,18 @@ class Starters:
         return False
 
     def lose_launcher(self) -> None:
-        """It is of no use any more; another one is started when it is needed. It stays a helper until it was waited for."""
+        """Kill the launcher; another one is started when needed. It stays a helper until it has been waited for."""
         if self._control is not None:
             self._selector.unregister(self._control)
             self._control.close()
         self._control = None
         if self._launcher_pid:
-            os.kill(self._launcher_pid, signal.SIGKILL)  # it may stand still, and would not see that we hung up
+            os.kill(self._launcher_pid, signal.SIGKILL)  # it may hang, and would not notice the closed socket
         self._launcher_pid = 0
         self._asked.clear()
 
     def close(self) -> None:
-        """Launcher and starters see that nobody needs them, and end."""
+        """Close all sockets. The launcher is killed, and the starters end."""
         self.lose_launcher()
         while self._ready:
             self.take().close()
@@ -250,7 +254,7 @@ class Starters:
 
 
 def end_old_launchers(mark: str) -> set[int]:
-    """End launchers and starters of a supervisor that is gone: none of them may begin anything now. Their pids."""
+    """Kill launchers and starters of a supervisor that is gone, so that they begin nothing. Return their pids."""
     pids = set()
     for pid in proc.all_processes():
         if _looks_like_one(pid, mark):
@@ -261,14 +265,14 @@ def end_old_launchers(mark: str) -> set[int]:
 
 
 def _looks_like_one(pid: int, folder_mark: str) -> bool:
-    """Whether a process has the command line of a launcher and belongs to no attempt. Starters share their launcher's."""
+    """Return whether a process has a launcher's command line and belongs to no attempt. Starters have the same one."""
     words = proc.command_line(pid).split(b"\0")
     is_one = os.fsencode(launcher.__file__) in words and folder_mark.encode() in words
     return is_one and owner(folder_mark, pid) is None
 
 
 def _fork() -> Starter:
-    """Where there is no launcher: the same, at the price of a fork of the supervisor itself."""
+    """Make a starter without a launcher, at the cost of a fork of the supervisor itself."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     before = proc.tick()
     pid = os.fork()
@@ -287,11 +291,11 @@ def _fork() -> Starter:
     return Starter(pid, (before, proc.tick()), ours)
 
 
-# --- orders and what became of them -----------------------------------------------------------------------------------
+# --- orders and their results -----------------------------------------------------------------------------------------
 
 
 def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
-    """What a starter is told; a reason not to is a `CanNotSpawn`."""
+    """Encode the order for a starter. Raise `CanNotSpawn` if the launch cannot be carried out."""
     if launch.uid is not None:
         _check_user(launch.uid)
     gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
@@ -303,7 +307,7 @@ def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
 
 
 def why(answer: bytes, launch: Launch) -> str:
-    """The sentence for what a starter answered."""
+    """Return the message for a starter's answer."""
     failure: launcher.Failure = marshal.loads(answer.removeprefix(launcher.ABOUT_TO_BEGIN))  # noqa: S302 - from our own starter
     step, number, text = failure
     if step == launcher.TEXT:
@@ -314,7 +318,7 @@ def why(answer: bytes, launch: Launch) -> str:
 
 
 def too_slow(launch: Launch) -> str:
-    """The sentence for a starter that did not answer in time."""
+    """Return the message for a starter that did not answer in time."""
     return (
         f"It could not be started within {launch.launch_seconds:g} s: the file system of its work dir {launch.cwd} or of its "
         "command does not answer on this node. Check the mounts there, or name another work dir."
@@ -322,7 +326,7 @@ def too_slow(launch: Launch) -> str:
 
 
 def no_starter(launch: Launch) -> str:
-    """The sentence for a launch for which there was no starter in time."""
+    """Return the message for a launch that got no starter in time."""
     return (
         f"It could not be started within {launch.launch_seconds:g} s: the supervisor of its node could not get a process to "
         f"start it in. Check on that node that {sys.executable} runs, and that processes can be forked."
@@ -337,9 +341,9 @@ def _check_user(uid: int) -> None:
 
 
 def _sentence(step: str, number: int, text: str, launch: Launch) -> str:
-    """What was wrong, and what to do about it."""
+    """Return the message: what failed, and what to do about it."""
     command = (launch.argv or ("/bin/sh",))[0][:MOST_LETTERS]
-    # The name comes with the launch: a look-up could wait for a directory service.
+    # The name comes with the launch: a lookup could wait for a directory service.
     user = launch.env.get("USER")
     who = "the agent's user" if launch.uid is None else f"user {user}" if user else f"uid {launch.uid}"
     if step == launcher.WORK_DIR:

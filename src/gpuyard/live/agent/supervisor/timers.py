@@ -1,4 +1,4 @@
-"""One timer for each attempt: when to look at it although nothing happens."""
+"""One timer for each attempt: when to look at it if no event comes first."""
 
 import heapq
 
@@ -6,14 +6,14 @@ from gpuyard.live.agent.supervisor.messages import AttemptKey
 
 
 class AttemptTimers:
-    """The instants, the next one first. Setting a timer again replaces it; the old entry stays in the heap for a while."""
+    """A heap of times. Setting a timer again replaces it; the old entry stays in the heap until it is skipped."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, AttemptKey]] = []
         self._instants: dict[AttemptKey, float] = {}
 
     def set(self, key: AttemptKey, instant: float) -> None:
-        """Look at this one then, and not when it was said before."""
+        """Set the timer of an attempt, replacing an earlier one."""
         if self._instants.get(key) == instant:
             return
         self._instants[key] = instant
@@ -23,17 +23,17 @@ class AttemptTimers:
             heapq.heapify(self._heap)
 
     def drop(self, key: AttemptKey) -> None:
-        """There is nothing more to look at."""
+        """Remove the timer of an attempt."""
         self._instants.pop(key, None)
 
     def next(self) -> float | None:
-        """The next instant; none: there is none."""
+        """Return the earliest time; None if no timer is set."""
         while self._heap and self._instants.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, at: float) -> list[AttemptKey]:
-        """Take out those whose instant has come."""
+        """Remove and return the attempts whose time has come."""
         keys = []
         while (instant := self.next()) is not None and instant <= at:
             _, key = heapq.heappop(self._heap)
