@@ -52,7 +52,6 @@ class TenantUsage:
     """Current and past usage, limits and guarantee of one tenant; GPUs in thousandths."""
 
     __slots__ = (
-        "awaited",
         "decayed_gpu_seconds",
         "given",
         "guarantee",
@@ -79,8 +78,6 @@ class TenantUsage:
         self.spent_gpu_seconds = 0.0
         """GPU-seconds used in the current budget period, up to `since`."""
         self.period_began = at
-        self.awaited = 0.0
-        """Beginning of a budget period that a task already waits for."""
         self.since = at
         self.set(tenant)
 

@@ -22,6 +22,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
+from msgspec.structs import replace
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.errors import GpuyardError
@@ -312,7 +313,7 @@ class AgentLink:
     def _set_phase(self, key: messages.AttemptKey, phase: messages.ProcessPhase) -> None:
         held = self.held.get(key)
         if held is not None:
-            self.held[key] = messages.HeldAttempt(key, phase, held.at, held.pid, lease=held.lease, fence=held.fence)
+            self.held[key] = replace(held, phase=phase)
 
     # --- the scheduler -----------------------------------------------------------------------------------------------
 

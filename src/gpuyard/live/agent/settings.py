@@ -1,6 +1,6 @@
 """The settings of an agent, read from its file. configs/agent.yaml shows every key.
 
-The keys are those of 003 and our own. A key whose feature does not exist yet is refused if its value
+Some keys come from an earlier design and keep their names. A key whose feature does not exist yet is refused if its value
 would have an effect.
 """
 
@@ -89,7 +89,7 @@ class GpuSection(Section, frozen=True):
 
 
 class DockerSection(Section, frozen=True):
-    """The keys of 003 for running tasks in containers."""
+    """Keys for running tasks in containers."""
 
     socket: FilePath = "/var/run/docker.sock"
     default_image: Annotated[str, Meta(max_length=256)] = ""

@@ -1,6 +1,6 @@
 """The settings file of a scheduler, its checks, and its conversion to internal settings.
 
-The keys are those of two older schedulers (002, the legacy single-machine one, and 003) and of gpuyard itself, each in
+The keys are those of two earlier designs (the legacy API has one of them) and of gpuyard itself, each in
 its own section; configs/scheduler.yaml shows all of them. Some keys are synonyms (`system.port` and
 `server.http_address`, `scheduler.interval` and `scheduler.schedule_interval`): give one of them, or the same value for
 both. A key of a feature that does not exist yet is refused if its value would have an effect, because a silently
@@ -76,7 +76,7 @@ ALGORITHMS: dict[str, Settings] = {
     "least_used": Settings(policy="priority", score="spread"),
     **{name: Settings(policy=name) for name in POLICIES},
 }
-"""The meaning of `scheduler.algorithm`. 002's `round_robin` serves tenants in turn, as fair share does by usage; its
+"""The meaning of `scheduler.algorithm`. The legacy `round_robin` serves tenants in turn, as fair share does by usage; its
 `least_used` takes the emptiest device first, which is a choice of nodes (`spread`), in the order of priority.
 """
 
@@ -144,7 +144,7 @@ class ServerSection(Section, frozen=True):
 
 
 class SystemSection(Section, frozen=True):
-    """002's keys for the address and the log."""
+    """Legacy keys for the address and the log."""
 
     host: Annotated[str, Meta(max_length=253)] | None = None
     port: Annotated[int, Meta(ge=0, le=65535)] | None = None
@@ -160,7 +160,7 @@ class SchedulerSection(Section, frozen=True):
     schedule_interval: Seconds | None = None
     """Only a safety sweep: decisions are made on events."""
     interval: SecondsGivenInMilliseconds | None = None
-    """002's key for `schedule_interval`, in milliseconds."""
+    """Legacy key for `schedule_interval`, in milliseconds."""
     snapshot_interval: Seconds = Seconds(30)
     algorithm: str = "default"
     policy_model: FilePath = ""
@@ -283,7 +283,7 @@ class UserEntry(Section, frozen=True):
     """In plain text, or as a hash that begins with $argon2."""
     tenant_id: TenantName = DEFAULT_TENANT
     role: Literal["admin", "operator", "member", "viewer", "user"] = "member"
-    """002's `user` is a member."""
+    """The legacy role `user` is a member."""
     system_user: SystemUser = ""
     """The system account that the user's tasks run as; empty: that of the tenant."""
 
@@ -308,7 +308,7 @@ class TenantEntry(Section, frozen=True):
 
 
 class ServerGpuSection(Section, frozen=True):
-    """002's keys for the GPUs of its one machine, for the agent of `gpuyard up`. Other agents have their own files."""
+    """Legacy keys for the GPUs of this machine, for the agent of `gpuyard up`. Other agents have their own files."""
 
     enabled: bool = True
     devices: GpuSelectors = []

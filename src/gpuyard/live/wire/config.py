@@ -328,14 +328,14 @@ class SecondsOrNone(float):
 
 
 class SecondsGivenInMilliseconds(Seconds):
-    """A duration for a setting of 002 whose plain numbers are milliseconds."""
+    """A duration for a legacy setting whose plain numbers are milliseconds."""
 
     words: ClassVar[str] = "a number of milliseconds above zero, or a duration such as 5s or 500ms"
     unit_seconds: ClassVar[float] = 0.001
 
 
 class SecondsGivenInHours(Seconds):
-    """A duration for a setting of 002 whose plain numbers are hours."""
+    """A duration for a legacy setting whose plain numbers are hours."""
 
     words: ClassVar[str] = "a number of hours above zero, or a duration such as 7d or 12h"
     unit_seconds: ClassVar[float] = 3600.0

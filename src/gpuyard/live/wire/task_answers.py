@@ -29,7 +29,7 @@ class ForecastAnswer(Struct, frozen=True, kw_only=True):
 
 
 class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
-    """A task as /api/v1 tells it. Some things have two names, because 003's documents and its code did."""
+    """A task as /api/v1 tells it. Some fields have two names: clients use both."""
 
     task_id: str
     id: str

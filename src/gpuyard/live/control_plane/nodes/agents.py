@@ -437,9 +437,10 @@ class AgentConnections:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session is over; register again.")
             return
         session.connected = True
-        await self._reconcile(session)
-        reader = asyncio.create_task(self._read(session, messages))
+        reader: asyncio.Task[None] | None = None
         try:
+            await self._reconcile(session)
+            reader = asyncio.create_task(self._read(session, messages))
             async for message in session.messages(
                 self._loop.engine.state.epoch, lambda: (self._loop.committed, self._loop.committed_hash)
             ):
@@ -447,7 +448,8 @@ class AgentConnections:
                     break
                 yield message
         finally:
-            reader.cancel()
+            if reader is not None:
+                reader.cancel()
             session.close()
             self._by_session.pop(session.id, None)
             if self.sessions.get(session.node) is session:
