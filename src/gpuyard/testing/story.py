@@ -45,7 +45,7 @@ class ClusterStory:
         if settings:
             self.decides_by(**settings)
 
-    # --- what is there -------------------------------------------------------------------------------------------
+    # --- setup --------------------------------------------------------------------------------------------------------
 
     def has_nodes(self, count: int, *, gpus_each: int = 8, **more: Any) -> list[str]:
         """Join identical nodes: node-1, node-2, …"""
@@ -77,7 +77,7 @@ class ClusterStory:
                 settings[field] = words(settings[field])
         self._tell(command.ChangeSettings(Settings(**{**known, **settings})))
 
-    # --- what happens --------------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------------
 
     def submits(self, *tasks: TaskBuilder) -> list[TaskId] | Refusal:
         """Submit tasks together; they may refer to each other with `after`."""
@@ -172,7 +172,7 @@ class ClusterStory:
         self.passes(0)
         return answer
 
-    # --- what is so ----------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -248,7 +248,7 @@ class ClusterStory:
         number = self.numbers[name]
         return [event for _, event in self.facts if getattr(event, "task", None) == number]
 
-    # --- behind the scenes ---------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _tell(self, asked: command.Command) -> None:
         answer = self.tells(asked)

@@ -91,7 +91,7 @@ class ExecutionState:
         self.estimates = Estimates(work)
         self._queued_s: dict[int, float] = {}
 
-    # --- queues ---------------------------------------------------------------------------------------------------------
+    # --- queues -------------------------------------------------------------------------------------------------------
 
     def allowed(self, model: int, first: int) -> bool:
         """Whether a group may be used for a model, now or when it is free."""
@@ -128,7 +128,7 @@ class ExecutionState:
         self.dequeue(call)
         self.unassigned[call] = None
 
-    # --- when -----------------------------------------------------------------------------------------------------------
+    # --- times --------------------------------------------------------------------------------------------------------
 
     def is_ready(self, call: int) -> bool:
         """Whether the call could start at once if it had its GPUs."""
@@ -207,7 +207,7 @@ class ExecutionState:
             total += self.seconds(call, self.home[call])
         return total
 
-    # --- models ---------------------------------------------------------------------------------------------------------
+    # --- models -------------------------------------------------------------------------------------------------------
 
     def in_the_way(self, gpu: int, model: int, first: int) -> int | None:
         """Return a model that must be unloaded before this one can be loaded here, or None."""

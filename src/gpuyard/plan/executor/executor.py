@@ -137,7 +137,7 @@ class Executor:
         """The duration of each call as assumed by the last planning."""
         self._follow(assignment)
 
-    # --- what can be asked ----------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
@@ -165,7 +165,7 @@ class Executor:
         arrival = self._work.earliest_s[self._arrivals[-1]] if self._arrivals else inf
         return min(arrival, *(state.leaves_s for state in self.execution.gpus if state.present), inf)
 
-    # --- what happens ---------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[ExecutorCommand]:
         """Start following the plan. Every GPU that is present must have a worker that is ready."""
@@ -330,7 +330,7 @@ class Executor:
             self.tally.planned_again += 1
             self._follow(assignment)
 
-    # --- what follows ---------------------------------------------------------------------------------------------------
+    # --- following the plan -------------------------------------------------------------------------------------------
 
     def _follow(self, assignment: Assignment) -> None:
         """Queue the waiting calls as the plan says; those it omits or cannot place any more stay unassigned."""
@@ -479,7 +479,7 @@ class Executor:
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
         self._restless.update(range(max(0, low), min(len(self.execution.gpus), high + 1)))
 
-    # --- what goes ------------------------------------------------------------------------------------------------------
+    # --- removal ------------------------------------------------------------------------------------------------------
 
     def _give_back(self, gpu: int) -> None:
         if self.execution.gpus[gpu].present:

@@ -66,7 +66,7 @@ class YardGpus:
         self._open = True
         self._looked = monotonic()
 
-    # --- the other ends -------------------------------------------------------------------------------------------------
+    # --- placeholder connections --------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         with suppress(OSError):  # the listener was closed
@@ -89,7 +89,7 @@ class YardGpus:
                     self._heard.put((gpu, "notice", line))
             self._heard.put((gpu, "gone", line))
 
-    # --- what `GpuSource` promises -----------------------------------------------------------------------------------------
+    # --- `GpuSource` --------------------------------------------------------------------------------------------------
 
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
         """Wait for the first GPU and then shortly for others, or until `ended` returns True."""

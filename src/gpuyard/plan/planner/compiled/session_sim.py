@@ -99,7 +99,7 @@ def room(sim: SessionSim) -> Any:
     return np.zeros((len(sim.now), 3), dtype=np.int32)
 
 
-# --- what numbers stand for ------------------------------------------------------------------------------------------
+# --- encoding of numbers ----------------------------------------------------------------------------------------------
 #
 # An entry of the stack is a session by its number, or below 0 a GPU, or below those a call. An event is a session by its
 # number, or below 0 a call, or from `cards` on the end of the wait of a session.
@@ -139,7 +139,7 @@ def _session_that_waited(cards: int, event: int) -> int:
     return event - cards
 
 
-# --- playing a list through ------------------------------------------------------------------------------------------
+# --- simulation -------------------------------------------------------------------------------------------------------
 
 
 @njit_noref

@@ -154,7 +154,7 @@ def _cooled(hot: float, steps: float, cold_steps: int = 64) -> float:
     return hot
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
+# --- lists ------------------------------------------------------------------------------------------------------------
 
 
 def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
@@ -213,7 +213,7 @@ def _between(source: Any) -> float:
     return (below(source, 2001) - 1000) / 1000.0
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
@@ -250,7 +250,7 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
             best.offer(Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu)))
 
 
-# --- moves -----------------------------------------------------------------------------------------------------------
+# --- moves ------------------------------------------------------------------------------------------------------------
 
 
 def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
