@@ -66,8 +66,10 @@ def steal(execution: ExecutionState, gpu: int, *, at_any_price: bool) -> tuple[i
     ]
     for end, victim in sorted(ends, key=lambda item: (-item[0], item[1]))[:VICTIMS]:
         best: tuple[float, int, int] | None = None
+        # From the tail of the queue back: `at` is the expected end of each call where it is queued.
         at = end
         for call in reversed(execution.gpus[victim].queue[-LOOKED_AT:]):
+            # No earlier call of this queue can gain more than it has left to wait.
             if at <= execution.now or (best is not None and at - execution.now <= best[0]):
                 break
             if execution.is_ready(call):

@@ -223,6 +223,7 @@ class Executor:
                 self._charge(operation)
             case OpKind.CALL:
                 for state in states:
+                    # Move the model to the end of `holds`: it is the most recently used one.
                     state.holds[operation.model] = state.holds.pop(operation.model)
                 self._ended(operation, event)
         for gpu in operation.gpus:
@@ -381,6 +382,7 @@ class Executor:
         call = own(execution, gpu)
         if call is not None and execution.is_ready(call):
             self._advance(call, execution.home[call])
+        # Steal before preparing for the own next call: once a load has started, the GPU is busy until it ends.
         if execution.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= execution.now:
             stolen = steal(execution, gpu, at_any_price=False)
             if stolen is not None:
@@ -419,6 +421,7 @@ class Executor:
         ):
             self._call(call, first)
             return
+        # Only GPUs whose next call is this one may unload for it: others still need what they hold.
         here = [gpu for gpu in group if execution.gpus[gpu].idle and execution.gpus[gpu].queue[0] == call]
         crowded = [gpu for gpu in here if self._make_room(gpu, model, first)]
         if crowded or len(here) < len(group):
@@ -476,6 +479,7 @@ class Executor:
     def _free(self, operation: Operation) -> None:
         for gpu in operation.gpus:
             self.execution.does(gpu, None)
+        # GPUs next to the freed ones may now form a wide group with them.
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
         self._restless.update(range(max(0, low), min(len(self.execution.gpus), high + 1)))
 
@@ -499,6 +503,7 @@ class Executor:
         state.present = False
         self._unassign_queue(gpu)
         self._wants_plan = True
+        # A wide model on this GPU is held by the worker of its group's first GPU, which must go, too.
         workers = {first for first in state.holds.values() if first != gpu}
         if state.doing is not None:
             workers |= {state.doing.gpus[0]} - {gpu}

@@ -278,6 +278,7 @@ def _at_once(windows: _Windows, makespan: float) -> float:
     some = windows.seconds > 0
     if (room[some] <= 0).any():
         return float("inf")
+    # The tolerance keeps rounding errors from adding a call: the bound must never be too large.
     counts = np.ceil(windows.seconds[some] / room[some] - 1e-9)
     return float(max(1.0, counts.max())) if len(counts) else 1.0
 

@@ -200,6 +200,7 @@ def _fall_apart(w: Any, first: Any, now: float) -> None:
 def _best_group(w: Any, b: Any, now: float) -> Any:
     """Return the group that could hold a wide model soonest, summed over its members; NOBODY if all are taken."""
     width = w.lines[b].width
+    # Steps of the width keep groups from overlapping; with room for one group only, any position will do.
     step = 1 if len(w.cards) < 2 * width else width
     best = np.inf
     first = NOBODY
@@ -369,6 +370,7 @@ def _run(w: Any, of: ListSettings) -> None:
     ended = 0
     _change(w, of, now)
     while ended < len(w.jobs):
+        # No event is pending although calls are left: no GPU wants to switch by itself, so one is made to.
         if w.tally[0].events == 0:
             w.tally[0].must = 1
             _change(w, of, now)

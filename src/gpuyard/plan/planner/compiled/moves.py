@@ -73,6 +73,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
             note_tails(whole, real, after, order, links, switch)
             since_tails = 0
         allowed = figures[WARM] * patience(source)
+        # A plan beyond this makespan is hardly ever accepted: timing and cheap checks stop there.
         limit = figures[SPAN] * (1.0 + 2.0 * allowed)
         moves = propose(
             whole, real, before, order, links, ends, switch, buffer.may_begin, todo, run, weights, limit, source
@@ -117,6 +118,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 )
         else:
             counts[CUT] += 1
+        # If the last GPU becomes longer by the fraction `allowed`, the mean of 32nd powers rises by about this much.
         if done and cost <= figures[CURRENT] + allowed * 32.0 / len(ends):
             counts[TAKEN] += 1
             since_tails += 1
@@ -134,6 +136,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
             continue
         if moves == SWAP_TAILS:
             swap_tails(whole, real, order, links, ends, group_speed, run, touched, todo[0])
+        # Undo in reverse order, and restore the times from the log instead of computing them.
         for i in range(moves - 1, -1, -1):
             relocate(
                 whole, real, before, after, order, links, ends, group_speed, touched, 0,
@@ -142,5 +145,6 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         for i in range(changed - 1, -1, -1):
             real[log[i], START] = log_real[i, 0]
             real[log[i], END] = log_real[i, 1]
+    # Accepted moves leave the order only nearly sorted by start.
     sort(whole, real, order)
     return new

@@ -204,6 +204,7 @@ def relocate(
     The calls whose start may have changed are appended to `touched`; returns their number.
     """
     old, at, width = whole[call, POS], whole[call, LANE], whole[call, WIDTH]
+    # Clamp the position between the predecessors and the successors; positions after `old` shift by one.
     for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
         place = max(place, whole[before[edge], POS] + (whole[before[edge], POS] < old))
     for edge in range(whole[call, AFTER], whole[call + 1, AFTER]):

@@ -271,7 +271,7 @@ def is_hopeless(
     else:
         prev = last_before(whole, order, ends, to, whole[call, POS] if how == STAY else mark)
         follows = after_on(whole, links, ends, to, prev)
-    if prev == call or follows == call:  # noqa: PLR1714 (numba knows no such in)
+    if prev == call or follows == call:  # noqa: PLR1714 (numba does not support `in` here)
         return False
     if prev != NOBODY:
         ready = real[prev, END] + switch[whole[prev, MODEL], model]

@@ -92,6 +92,7 @@ def retime(
         log_real[changed, 0] = real[call, START]
         log_real[changed, 1] = real[call, END]
         changed += 1
+        # Only a call that became later can make the plan too long; the marks left over are cleared.
         if end > real[call, END] and end + real[call, TAIL] > limit:
             real[call, START] = start
             real[call, END] = end

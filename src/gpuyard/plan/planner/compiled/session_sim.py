@@ -397,7 +397,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
         if active == 0:  # deadlock: the session that waited longest and has a next one ends; if there is none, all end
             who = _who_leaves(sessions, count, now, when, card)
             for s in range(count):
-                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba knows no such in)
+                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
                     now[s, STATE] = OPEN
                     pool += _into_the_pool(now, line, s, sessions[s, MODEL])
                     stack[pending] = s
@@ -433,6 +433,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
             s = _session_that_waited(cards, who)
             g, m = sessions[s, GPU], sessions[s, MODEL]
             place = card[g, BEGIN] + card[g, TURN] + 1
+            # Leaving pays only if the next session has calls to run; otherwise wait for another period.
             if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
                 now[s, STATE] = OPEN
                 pool += _into_the_pool(now, line, s, m)

@@ -101,6 +101,7 @@ def _efforts(budget: SearchBudget) -> Iterator[float]:
         effort *= 8 if budget.used else 2
         if budget.used:
             used = budget.used()
+            # The effort that fits into the remaining time, at the rate measured so far.
             left = (1 - used) * spent / max(used - began, 1e-9)
             effort = left if left < 2 * effort else effort
             if left < FIRST_EFFORT / 10:
