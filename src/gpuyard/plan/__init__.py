@@ -1,4 +1,4 @@
-"""Plans: offline workflows of model calls, planned, executed and served by workers. README.md is its map.
+"""Plans: offline workflows of model calls, planned, executed and served by workers. See README.md.
 
 from gpuyard import plan
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load the planner or the workers when they are used."""
+        """Import the planner or the workers on first use."""
         if name in {"Solution", "check", "compare", "read", "read_plan", "solve"}:
             return getattr(import_module("gpuyard.plan.planner.api"), name)
         if name == "run_plan":

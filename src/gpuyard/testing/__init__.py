@@ -1,4 +1,4 @@
-"""For everyone's tests: builders, stories, and virtual partners that obey the same contracts as the real ones.
+"""Public test helpers: builders, stories, and in-memory partners that obey the same contracts as the real ones.
 
     from gpuyard.testing import ClusterStory, task
 
@@ -8,7 +8,7 @@
         cluster.submits(task("train", gpus=4))
         assert cluster.is_running("train")
 
-A story checks every invariant after each step, so a test only says what it is about.
+A story checks every invariant after each step, so a test only states its own subject.
 """
 
 from gpuyard.core.journal.stores.memory import MemoryJournal

@@ -1,4 +1,4 @@
-"""Builders: the shortest way to say which task or node a test is about."""
+"""Builders: short functions that make the tasks and nodes of a test."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 
 @dataclass(frozen=True)
 class TaskBuilder:
-    """A task that has a name in the story, and perhaps a length."""
+    """A task with a name in the story, and optionally a run time."""
 
     name: str
     spec: TaskSpec
@@ -34,7 +34,7 @@ def task(
     online: bool = False,
     **more: Any,
 ) -> TaskBuilder:
-    """A task, one GPU on one node unless said otherwise; `more` are fields of Resources or TaskSpec."""
+    """Build a task, by default with one GPU on one node; `more` are fields of Resources or TaskSpec."""
     resources = {field: more.pop(field) for field in list(more) if field in _RESOURCES}
     if not gpus and not resources.get("share") and not resources.get("cpus"):
         gpus = 1
@@ -53,17 +53,17 @@ def task(
 
 
 def gang(name: str, *, members: int, gpus_each: int, **more: Any) -> TaskBuilder:
-    """A task over several nodes."""
+    """Build a task over several nodes."""
     return task(name, gpus=gpus_each, nodes=members, **more)
 
 
 def share(name: str, *, fraction: float = 0.0, memory_mib: int = 0, **more: Any) -> TaskBuilder:
-    """A task that needs part of a GPU."""
+    """Build a task that needs part of a GPU."""
     return task(name, share=Share(round(fraction * 1000), memory_mib), **more)
 
 
 def cpu_task(name: str, *, cpus: int, **more: Any) -> TaskBuilder:
-    """A task without GPUs."""
+    """Build a task without GPUs."""
     return task(name, cpus=cpus, **more)
 
 
@@ -77,7 +77,7 @@ def node(
     memory_mib: int = 512_000,
     **labels: str,
 ) -> NodeSpec:
-    """A node with equal cards: two NUMA domains, each with its own NVLink."""
+    """Build a node with identical GPUs: two NUMA domains, each with its own NVLink."""
     cards = tuple(
         Gpu(model, gpu_memory_mib, numa=place * 2 // max(gpus, 1), nvlink=place * 2 // max(gpus, 1))
         for place in range(gpus)

@@ -1,7 +1,7 @@
-"""Nodes that are only played: they speak the real protocol over real gRPC and start no processes.
+"""Fake nodes: they use the real protocol over real gRPC and start no processes.
 
-For tests of a scheduler, and for loads of hundreds of nodes in one process. What they do with an attempt is said by
-`runs_for`: after so many seconds they report that it succeeded; None: only when they are told to stop.
+They serve tests of a scheduler, and loads of hundreds of nodes in one process. `runs_for` determines what they do with
+an attempt: after this number of seconds they report that it succeeded; None: only when they are told to stop.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from gpuyard.version import __version__
 
 
 async def register_node(stub: AgentsStub, registration: pb.Registration, join_token: str) -> pb.Welcome:
-    """Register as an agent does: ask for the scheduler's proof, give one's own. The scheduler's is not looked at."""
+    """Register as an agent does: request the scheduler's proof (not verified here) and send one's own."""
     nonce = proof.new_nonce()
     answer = await stub.challenge(pb.ChallengeRequest(protocol=PROTOCOL, node=registration.node.id, nonce=nonce))
     body = registration.SerializeToString()
@@ -46,7 +46,7 @@ class FakeNode:
         self.attempts: dict[AttemptRef, int] = {}
         self.launched = 0
         self.ended = 0
-        """Ends that the scheduler has durably."""
+        """The number of ends that the scheduler has stored durably."""
         self._node = pb.Node(
             id=name,
             gpus=[pb.Gpu(model=model, memory_mib=24_576, uuid=f"{name}-{card}", virtual=True) for card in range(gpus)],
@@ -62,7 +62,7 @@ class FakeNode:
         self._woken = asyncio.Event()
 
     async def play(self, address: str, channel: "grpc.aio.Channel | None" = None) -> None:
-        """Register and stay until the line breaks."""
+        """Register and serve until the connection breaks."""
         own = channel is None
         line = grpc.aio.insecure_channel(address) if channel is None else channel
         try:
@@ -127,7 +127,7 @@ class FakeNode:
                 self._report(key, ended=pb.Ended(outcome=pb.Ended.LOST, at=time.time(), message=NOT_THERE))
 
     def end(self, key: AttemptRef, outcome: "pb.Ended.Outcome" = pb.Ended.SUCCEEDED) -> None:
-        """An attempt ends."""
+        """End an attempt."""
         if self.attempts.pop(key, None) is not None:
             self._report(key, ended=pb.Ended(outcome=outcome, exit_code=0, at=time.time()))
             self._ends.append(self._number)

@@ -1,4 +1,4 @@
-"""A journal on a disk that has no space left while a test says so."""
+"""A journal whose disk is full for as long as a test says so."""
 
 import errno
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 
 class FullJournal(SqliteJournal):
-    """A journal of files whose appends are refused while `full` is true: nothing is written, as on a real full disk.
+    """A file journal that refuses appends while `full` is true: nothing is written, as on a real full disk.
 
         journal = FullJournal.open(folder)
         journal.full = True
@@ -21,7 +21,7 @@ class FullJournal(SqliteJournal):
     refused: int = 0
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Append, or raise `StorageFull` as a disk without space does."""
+        """Append, or raise `StorageFull` as a full disk does."""
         if self.full:
             self.refused += 1
             raise StorageFull from OSError(errno.ENOSPC, "No space left on device")

@@ -1,8 +1,9 @@
-"""A world that obeys, under a virtual clock: what a plan comes to when calls take the times they are told to take.
+"""Simulates the workers of a plan under a virtual clock: calls take the durations that the test gives them.
 
-    outcome = rehearse(executor, seconds=lambda call, first: …, plan=again)
+    outcome = rehearse(executor, seconds=lambda call: …, plan=again)
 
-Property tests lose workers in it, benchmarks give calls other durations than planned; no process and no second passes.
+Property tests lose workers in it, benchmarks give calls other durations than planned. It starts no process and does not
+wait.
 """
 
 from collections.abc import Callable, Iterable
@@ -39,11 +40,11 @@ def rehearse(
     hears: Callable[[float, ExecutorEvent], ExecutorEvent] = lambda _now, event: event,
     restart_s: float = 1.0,
 ) -> float:
-    """Play until all is over or nothing more can happen; the instant of the last end is returned.
+    """Run until all calls are over or nothing more can happen; return the end of the last call.
 
-    `happens` are events from outside; `watch` sees each command and may answer it in the world's place (a failure); `hears`
-    sees each event on its way to the executor, and may put something into it (a result).
-    Workers that were stopped are back after `restart_s`.
+    `happens` are external events. `watch` is called with each command and may return the event that answers it (a
+    failure). `hears` is called with each event on its way to the executor and may replace it (to add a result). Stopped
+    workers are back after `restart_s`.
     """
     numbers = iter(range(10**12))
     heap: list[Happening] = [(at, next(numbers), event) for at, event in happens]

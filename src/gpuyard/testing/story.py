@@ -1,7 +1,8 @@
-"""A story of a cluster: say what happens, ask what is so. Every invariant is checked after every step.
+"""A story of a cluster: methods for what happens and for what is true then. Every invariant is checked after every
+step.
 
 At each step the facts are also folded a second time into a fresh state, and that state must equal the engine's, byte
-for byte: nothing the engine knows may come from anywhere but its facts.
+for byte: the engine may not know anything that is not in its facts.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ from gpuyard.testing.builders import TaskBuilder, node
 
 
 class ClusterStory:
-    """A virtual cluster that a test talks to by the names of its tasks and nodes."""
+    """A virtual cluster that a test controls by the names of its tasks and nodes."""
 
     def __init__(self, *, advisor: Advisor | None = None, **settings: Any) -> None:
         self.world = World(Engine(advisor=advisor))
@@ -44,10 +45,10 @@ class ClusterStory:
         if settings:
             self.decides_by(**settings)
 
-    # --- what is there -------------------------------------------------------------------------------------------
+    # --- setup --------------------------------------------------------------------------------------------------------
 
     def has_nodes(self, count: int, *, gpus_each: int = 8, **more: Any) -> list[str]:
-        """Equal nodes join: node-1, node-2, …"""
+        """Join identical nodes: node-1, node-2, …"""
         names = [f"node-{self._nodes + place + 1}" for place in range(count)]
         self._nodes += count
         for name in names:
@@ -55,31 +56,31 @@ class ClusterStory:
         return names
 
     def has_node(self, spec: NodeSpec) -> None:
-        """A node joins."""
+        """Join a node."""
         self._tell(command.JoinNode(spec))
 
     def has_tenant(self, name: str, **limits: Any) -> None:
-        """A tenant has these limits from now on."""
+        """Set the limits of a tenant."""
         self._limits_lowered = True
         self._tell(command.SetTenant(Tenant(TenantId(name), **limits)))
 
     def is_split(self, *, online: float, mode: QuotaMode = QuotaMode.STRICT) -> None:
-        """The yard is split so from now on."""
+        """Split the cluster between online and batch work."""
         self._limits_lowered = True
         self._tell(command.SetSplit(Split(online, 1 - online, mode)))
 
     def decides_by(self, **settings: Any) -> None:
-        """The engine decides so from now on."""
+        """Change settings of the engine."""
         known = {field: getattr(self.state.settings, field) for field in Settings.__struct_fields__}
         for field, words in (("backfill", Backfill), ("moves", Moves)):
             if field in settings:
                 settings[field] = words(settings[field])
         self._tell(command.ChangeSettings(Settings(**{**known, **settings})))
 
-    # --- what happens --------------------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------------------------------
 
     def submits(self, *tasks: TaskBuilder) -> list[TaskId] | Refusal:
-        """Tasks are submitted together; they may name each other with `after`."""
+        """Submit tasks together; they may refer to each other with `after`."""
         first = self.state.last_task + 1
         numbers = {builder.name: TaskId(first + place) for place, builder in enumerate(tasks)}
         known = {**self.numbers, **numbers}
@@ -102,76 +103,76 @@ class ClusterStory:
         return list(numbers.values())
 
     def submits_many(self, count: int, builder: TaskBuilder) -> list[TaskId] | Refusal:
-        """So many like this one: name-1, name-2, …"""
+        """Submit this number of copies of a task: name-1, name-2, …"""
         return self.submits(*(replace(builder, name=f"{builder.name}-{place + 1}") for place in range(count)))
 
     def passes(self, seconds: float) -> None:
-        """Time passes."""
+        """Let time pass."""
         self.world.advance(self.world.now + seconds)
         self._check()
 
     def runs_out(self) -> None:
-        """Time passes until nothing is due any more."""
+        """Let time pass until nothing more is due."""
         self.world.run_to_end()
         self._check()
 
     def finishes(self, *names: str) -> None:
-        """Tasks end well, now."""
+        """End tasks with success, now."""
         for name in names:
             self._ends(name, Outcome.SUCCEEDED, 0)
 
     def fails(self, name: str, exit_code: int = 1) -> None:
-        """A task ends with an error, now."""
+        """End a task with an error, now."""
         self._ends(name, Outcome.FAILED, exit_code)
 
     def fails_on(self, name: str, node_name: str, exit_code: int = 1) -> None:
-        """One part of a gang ends with an error, now."""
+        """End one part of a gang with an error, now."""
         number = self.numbers[name]
         attempt = self.state.tasks[number].attempts
         self._tell(command.ReportEnded(number, attempt, Outcome.FAILED, exit_code, NodeId(node_name)))
 
     def cancels(self, name: str) -> None:
-        """A task is cancelled."""
+        """Cancel a task."""
         self._tell(command.CancelTask(self.numbers[name]))
 
     def holds(self, name: str) -> None:
-        """A task is put on hold."""
+        """Put a task on hold."""
         self._tell(command.HoldTask(self.numbers[name]))
 
     def releases(self, name: str) -> None:
-        """A held task is released."""
+        """Release a held task."""
         self._tell(command.ReleaseTask(self.numbers[name]))
 
     def loses(self, node_name: str) -> None:
-        """A node is lost."""
+        """Lose a node."""
         self._limits_lowered = True
         self._tell(command.LoseNode(NodeId(node_name)))
 
     def gets_back(self, node_name: str, *still_has: str) -> None:
-        """A lost node returns, with the first attempts of these tasks."""
+        """Return a lost node that still runs the first attempts of these tasks."""
         attempts = tuple(AttemptRef(self.numbers[name], 1) for name in still_has)
         self._tell(command.ReturnNode(NodeId(node_name), attempts))
 
     def cordons(self, node_name: str, *, drain: bool = False, force: bool = False) -> None:
-        """A node is closed, or emptied."""
+        """Cordon a node; with `drain`, empty it, too."""
         self._tell(command.CordonNode(NodeId(node_name), drain, force))
 
     def uncordons(self, node_name: str) -> None:
-        """A node is open again."""
+        """Uncordon a node."""
         self._tell(command.UncordonNode(NodeId(node_name)))
 
     def gpu_becomes(self, node_name: str, gpu: int, health: GpuHealth) -> None:
-        """A card changes its health."""
+        """Change the health of a GPU."""
         self._limits_lowered = True
         self._tell(command.SetGpuHealth(NodeId(node_name), gpu, health))
 
     def tells(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
-        """Any command; the answer may be a refusal."""
+        """Give the engine any command; return its facts or its refusal."""
         answer = self.world.tell(asked)
         self.passes(0)
         return answer
 
-    # --- what is so ----------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -180,74 +181,74 @@ class ClusterStory:
 
     @property
     def now(self) -> float:
-        """The story's instant."""
+        """The current instant of the story."""
         return self.world.now
 
     def status(self, name: str) -> TaskStatus:
-        """What a user is told of a task."""
+        """Return the status of a task, as a user sees it."""
         number = self.numbers[name]
         return self.state.tasks[number].status if number in self.state.tasks else self.state.ended[number]
 
     def is_running(self, name: str) -> bool:
-        """Whether it runs at this instant."""
+        """Whether a task runs now."""
         number = self.numbers[name]
         return number in self.state.tasks and isinstance(self.state.tasks[number].phase, Running)
 
     def is_suspended(self, name: str) -> bool:
-        """Whether it is in host memory at this instant."""
+        """Whether a task is suspended to host memory now."""
         number = self.numbers[name]
         return number in self.state.tasks and isinstance(self.state.tasks[number].phase, Suspended)
 
     def running(self) -> list[str]:
-        """What runs, in order of submission."""
+        """Return the running tasks, in order of submission."""
         return [name for name in self.numbers if self.is_running(name)]
 
     def nodes_of(self, name: str) -> tuple[str, ...]:
-        """The nodes a task holds."""
+        """Return the nodes that a task holds."""
         phase = self.state.tasks[self.numbers[name]].phase
         assert isinstance(phase, HOLDING), f"{name} holds no node"
         return phase.placement.nodes
 
     def gpus_of(self, name: str) -> list[tuple[str, tuple[int, ...]]]:
-        """The cards a task holds, node by node."""
+        """Return the GPUs that a task holds, by node."""
         phase = self.state.tasks[self.numbers[name]].phase
         assert isinstance(phase, HOLDING), f"{name} holds no GPU"
         return [(part.node, part.gpus) for part in phase.placement.slices]
 
     def placements(self) -> list[str]:
-        """Which tasks were placed, in that order, repeats included."""
+        """Return the tasks in the order in which they were placed, repeats included."""
         return [
             self.names.get(event.task, str(event.task)) for _, event in self.facts if isinstance(event, fact.TaskPlaced)
         ]
 
     def started_at(self, name: str) -> float:
-        """When a task was first placed."""
+        """Return when a task was first placed."""
         number = self.numbers[name]
         return next(at for at, event in self.facts if isinstance(event, fact.TaskPlaced) and event.task == number)
 
     def reserved_for(self, name: str) -> tuple[tuple[str, ...], float | None] | None:
-        """The nodes promised to a waiting task, and from when on."""
+        """Return the nodes reserved for a waiting task and the start of the reservation; None: there is none."""
         hold = self.state.reservations.get(self.numbers[name])
         return None if hold is None else (hold.nodes, hold.starts_at)
 
     def explains(self, name: str) -> Explanation:
-        """What a user is told about a waiting task."""
+        """Return the explanation that a user gets for a waiting task."""
         return explain(self.state, self.numbers[name], self.now)
 
     def why(self, name: str) -> Refusal | None:
-        """Why a task waits."""
+        """Return why a task waits; None: it does not."""
         return self.explains(name).reason
 
     def gpus_in_use(self) -> float:
-        """GPUs given out at this instant."""
+        """Return the number of GPUs in use now."""
         return sum(usage.used for usage in self.state.classes) / MILLI
 
     def facts_of(self, name: str) -> list[fact.Event]:
-        """Everything that happened to a task."""
+        """Return all facts about a task."""
         number = self.numbers[name]
         return [event for _, event in self.facts if getattr(event, "task", None) == number]
 
-    # --- behind the scenes ---------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _tell(self, asked: command.Command) -> None:
         answer = self.tells(asked)
@@ -259,7 +260,7 @@ class ClusterStory:
         self._tell(command.ReportEnded(number, self.state.tasks[number].attempts, outcome, exit_code))
 
     def _check_quotas(self) -> None:
-        """Nobody is above a limit, except for a while after the limit was lowered under what ran."""
+        """Check that no quota is exceeded, except for a while after a limit was lowered below the current usage."""
         try:
             invariants.check_quota_in_force(self.state)
             self._limits_lowered = False

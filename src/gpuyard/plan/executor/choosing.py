@@ -1,11 +1,12 @@
-"""What a GPU that is free does next.
+"""Chooses what a free GPU does next.
 
-1. The first call of its queue, when that is ready.
-2. When it is not: another one of its queue that is, needs no other model, and is over before the first can begin. The
-   plan's order was best for the plan's durations; with others, something is often ready that was to come later.
-3. When there is none: a call of somebody else (*steal*), from the queue that is furthest behind: the one that would end
-   so much earlier here, loading included, and is over, with the own model back, before the first of the own queue can begin.
-4. Otherwise it prepares for the first of its queue: unloads, loads, waits.
+1. The first call of its queue, if that is ready.
+2. Otherwise another call of its queue that is ready, needs no other model and ends before the first can start. The
+   plan's order was best for the planned durations; with other durations a later call is often ready first.
+3. Otherwise a call of another GPU (*steal*), from the queue that is furthest behind: the call that ends earliest here
+   compared with there, loading included, and ends early enough to load the own model again before the first call of
+   the own queue can start.
+4. Otherwise it prepares for the first call of its queue: unloads, loads, waits.
 """
 
 from dataclasses import dataclass
@@ -14,15 +15,15 @@ from math import inf
 from gpuyard.plan.executor.execution_state import ExecutionState
 
 LOOKED_AT = 64
-"""So many calls of a queue are looked at, from its head for gaps, from its tail for steals."""
+"""The number of calls of a queue that are considered, from its head for gaps, from its tail for steals."""
 VICTIMS = 16
-"""So many queues are looked into for steals, those that are furthest behind."""
+"""The number of queues that are considered for steals, those that are furthest behind."""
 PATIENCE = 0.25
-"""A call that fills a gap may make the first one wait for this part of its own length."""
+"""A call that fills a gap may delay the first call by this fraction of its own duration."""
 
 
 def own(execution: ExecutionState, gpu: int) -> int | None:
-    """Which call of its own queue a free GPU takes up; it may not be ready yet."""
+    """Return the call of its own queue that a free GPU handles next, ready or not. None: the queue is empty."""
     queue = execution.gpus[gpu].queue
     if not queue:
         return None
@@ -48,9 +49,9 @@ def _fills(execution: ExecutionState, call: int, room_s: float) -> bool:
 
 
 def steal(execution: ExecutionState, gpu: int, *, at_any_price: bool) -> tuple[int, int] | None:
-    """A call that is better off with an idle GPU than where it is queued, and the first GPU of its group here.
+    """Return a call that ends sooner on this idle GPU than where it is queued, and the first GPU of its group here.
 
-    `at_any_price`: nothing is under way anywhere, so an unassigned call is taken whatever it delays.
+    `at_any_price`: nothing is under way anywhere, so an unassigned call is taken regardless of what it delays.
     """
     for call in execution.unassigned:
         if execution.is_ready(call):
@@ -65,8 +66,10 @@ def steal(execution: ExecutionState, gpu: int, *, at_any_price: bool) -> tuple[i
     ]
     for end, victim in sorted(ends, key=lambda item: (-item[0], item[1]))[:VICTIMS]:
         best: tuple[float, int, int] | None = None
+        # From the tail of the queue back: `at` is the expected end of each call where it is queued.
         at = end
         for call in reversed(execution.gpus[victim].queue[-LOOKED_AT:]):
+            # No earlier call of this queue can gain more than it has left to wait.
             if at <= execution.now or (best is not None and at - execution.now <= best[0]):
                 break
             if execution.is_ready(call):
@@ -86,7 +89,7 @@ def steal(execution: ExecutionState, gpu: int, *, at_any_price: bool) -> tuple[i
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What an idle GPU can do for calls of a model: which group, when it would have loaded, and by when it must be done."""
+    """A group of idle GPUs for a model: when it would have loaded the model, and when it must be free again."""
 
     first: int
     ready_s: float
@@ -94,7 +97,7 @@ class Offer:
 
 
 def _offer(execution: ExecutionState, model: int, gpu: int, *, at_any_price: bool) -> Offer | None:
-    """The group with this GPU in it, all idle, that would have a model soonest."""
+    """Return the group of idle GPUs, including this one, that would have the model loaded soonest."""
     work = execution.work
     best: Offer | None = None
     for first in range(max(0, gpu - work.width[model] + 1), gpu + 1):
@@ -114,7 +117,7 @@ def _next(execution: ExecutionState, gpu: int) -> float:
 
 
 def _way_back(execution: ExecutionState, gpu: int, model: int) -> float:
-    """What it takes to have the model of the own next call again, once another one was loaded."""
+    """Seconds to load the model of the GPU's own next call again after this model was loaded."""
     queue = execution.gpus[gpu].queue
     if not queue:
         return 0.0

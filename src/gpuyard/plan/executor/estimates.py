@@ -1,18 +1,19 @@
-"""How long calls will take, from what was planned and what such calls took.
+"""Estimates of call durations, from the planned durations and those of completed calls.
 
-Calls of one kind (one node of one workflow) are off together, and so, less so, are those of one model: the ratio of
-actual to planned seconds is taken over the kind, leaning on that of the model while few of the kind have ended, which
-in turn leans on 1. A lean counts as so many calls of average length.
+Calls of one kind (one node of one workflow) deviate together, and to a lesser degree so do those of one model. The
+ratio of actual to planned seconds is taken over the kind. It is smoothed toward the ratio of the model while few calls
+of the kind have ended; that ratio is in turn smoothed toward 1. `LEAN` is the weight of the prior, in calls of average
+length.
 """
 
 from gpuyard.plan.executor.work import Work
 
 LEAN = 3.0
-"""As if so many calls had taken what the wider group takes."""
+"""The weight of the wider group, as a number of calls of average length."""
 
 
 class Estimates:
-    """Ratios that follow what ends."""
+    """The ratios of actual to planned seconds, updated as calls end."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -28,7 +29,7 @@ class Estimates:
         self._lean_s = LEAN * sum(work.seconds) / max(1, len(work))
 
     def ended(self, call: int, seconds: float) -> None:
-        """A call took so long, on a GPU of speed 1."""
+        """Record that a call took this long, on a GPU of speed 1."""
         kind, model, planned = self._work.kind[call], self._work.model[call], self._work.seconds[call]
         self._planned[kind] += planned
         self._actual[kind] += seconds
@@ -42,5 +43,5 @@ class Estimates:
             self._ratio[one] = (self._actual[one] + lean * of_model) / (self._planned[one] + lean)
 
     def seconds(self, call: int) -> float:
-        """On a GPU of speed 1."""
+        """Return the estimated duration of a call on a GPU of speed 1."""
         return self._work.seconds[call] * self._ratio[self._work.kind[call]]

@@ -1,8 +1,9 @@
-"""What is known at an instant: what every GPU holds, does and has queued, and how far every call is.
+"""The state of an execution: what every GPU holds, does and has queued, and the progress of every call.
 
-A call stands in the queues of all GPUs of its group. All queues follow one order in which nothing comes before what it
-waits for (calls that were put first are ready), so the first of them can always go on: no two groups wait for each other.
-A call that no queue has is unassigned: its GPU is gone, or the plan knew no place for it. Who is idle takes it.
+A call is in the queues of all GPUs of its group. All queues follow one order in which no call comes before a call it
+waits for (calls put at the head are ready). The first call of that order can therefore always proceed: no two groups
+wait for each other. A call that is in no queue is unassigned: its GPU is gone, or the plan had no place for it. An idle
+GPU takes it.
 """
 
 from dataclasses import dataclass, field
@@ -14,11 +15,11 @@ from gpuyard.plan.executor.work import Work
 
 NOWHERE = -1
 DEPTH = 12
-"""So far back is asked when a call will be ready."""
+"""The recursion depth when estimating when a call will be ready."""
 
 
 class OpKind(Enum):
-    """What can be under way on a GPU."""
+    """The kinds of operation on a GPU."""
 
     LOAD = auto()
     UNLOAD = auto()
@@ -26,7 +27,7 @@ class OpKind(Enum):
 
 
 class CallStatus(Enum):
-    """How far a call is."""
+    """The progress of a call."""
 
     WAITS = auto()
     RUNS = auto()
@@ -36,7 +37,7 @@ class CallStatus(Enum):
 
 @dataclass(slots=True)
 class Operation:
-    """Something under way on a group of GPUs."""
+    """An operation under way on a group of GPUs."""
 
     number: int
     kind: OpKind
@@ -44,7 +45,7 @@ class Operation:
     gpus: range
     began_s: float
     ends_s: float
-    """As it is expected."""
+    """The expected end."""
     call: int = NOWHERE
 
 
@@ -54,20 +55,20 @@ class GpuState:
 
     present: bool = True
     leaves_s: float = inf
-    """Others need it: nothing new begins, and it goes at this instant at the latest."""
+    """When a reclaimed GPU must be given back at the latest; nothing new starts on it. `inf`: not reclaimed."""
     holds: dict[int, int] = field(default_factory=dict)
-    """Models and the first GPU of the group that each is held by; the least recently used one first."""
+    """The models on this GPU and the first GPU of the group that holds each; the least recently used model first."""
     doing: Operation | None = None
     queue: list[int] = field(default_factory=list)
 
     @property
     def usable(self) -> bool:
-        """Whether something new may begin here."""
+        """Whether something new may start here."""
         return self.present and self.leaves_s == inf
 
     @property
     def idle(self) -> bool:
-        """Whether something could begin here now."""
+        """Whether something can start here now."""
         return self.doing is None and self.present and self.leaves_s == inf
 
 
@@ -86,14 +87,14 @@ class ExecutionState:
         self.running_until: dict[int, float] = {}
         self.unassigned: dict[int, None] = dict.fromkeys(range(len(work)))
         self.banned: set[tuple[int, int]] = set()
-        """Models and groups that failed to load them too often."""
+        """Pairs of model and group where loading failed too often."""
         self.estimates = Estimates(work)
         self._queued_s: dict[int, float] = {}
 
-    # --- queues ---------------------------------------------------------------------------------------------------------
+    # --- queues -------------------------------------------------------------------------------------------------------
 
     def allowed(self, model: int, first: int) -> bool:
-        """Whether a group could be used for a model now or when it is free."""
+        """Whether a group may be used for a model, now or when it is free."""
         return (
             first in self.work.firsts[model]
             and (model, first) not in self.banned
@@ -110,7 +111,7 @@ class ExecutionState:
             self._queued_s.pop(gpu, None)
 
     def dequeue(self, call: int) -> None:
-        """Take a call out of all queues; it begins, or nobody has it."""
+        """Remove a call from all queues, because it starts or becomes unassigned."""
         first = self.home[call]
         self.unassigned.pop(call, None)
         if first == NOWHERE:
@@ -123,20 +124,20 @@ class ExecutionState:
         self.home[call] = NOWHERE
 
     def unassign(self, call: int) -> None:
-        """No queue has it."""
+        """Remove a call from all queues and mark it as unassigned."""
         self.dequeue(call)
         self.unassigned[call] = None
 
-    # --- when -----------------------------------------------------------------------------------------------------------
+    # --- times --------------------------------------------------------------------------------------------------------
 
     def is_ready(self, call: int) -> bool:
-        """Whether it could begin at once if it had its GPUs."""
+        """Whether the call could start at once if it had its GPUs."""
         return (
             self.missing[call] == 0 and self.work.earliest_s[call] <= self.now and self.status[call] is CallStatus.WAITS
         )
 
     def ready_at(self, call: int, depth: int = DEPTH) -> float:
-        """When what it waits for will be done; `inf` where nobody has that in a queue."""
+        """Return when the calls that this one waits for are expected to be done; `inf` if one of them is unassigned."""
         at = max(self.now, self.work.earliest_s[call])
         if not self.missing[call]:
             return at
@@ -153,7 +154,7 @@ class ExecutionState:
         return at
 
     def can_begin_at(self, call: int) -> float:
-        """When a queued call will be ready and all its GPUs free."""
+        """Return when a queued call is expected to be ready with all its GPUs free."""
         at = self.ready_at(call)
         model = self.work.model[call]
         for gpu in self.work.group(model, self.home[call]) if self.work.width[model] > 1 else ():
@@ -165,28 +166,28 @@ class ExecutionState:
         return at
 
     def seconds(self, call: int, first: int) -> float:
-        """How long it is expected to take on a group."""
+        """Return the expected duration of a call on a group."""
         return self.estimates.seconds(call) / self.work.pace(self.work.model[call], first)
 
     def does(self, gpu: int, operation: Operation | None) -> None:
-        """Something begins on a GPU, or is over."""
+        """Record that an operation starts on a GPU; None: the GPU is free again."""
         self.gpus[gpu].doing = operation
         self._queued_s.pop(gpu, None)
 
     def free_at(self, gpu: int) -> float:
-        """When what a GPU does now is expected to be over."""
+        """Return when the current operation of a GPU is expected to end."""
         doing = self.gpus[gpu].doing
         return self.now if doing is None else max(self.now, doing.ends_s)
 
     def queued_until(self, gpu: int) -> float:
-        """When a GPU is expected to have done all it has queued, if it never waits."""
+        """Return when a GPU is expected to have finished its queue, if it never waits."""
         queued = self._queued_s.get(gpu)
         if queued is None:
             queued = self._queued_s[gpu] = self._length(gpu)
         return self.free_at(gpu) + queued
 
     def will_hold(self, gpu: int) -> int:
-        """The model that a GPU will have used or loaded last when it is free; `NOWHERE` for none."""
+        """Return the model that a GPU will have used or loaded last when it is free; `NOWHERE` for none."""
         state = self.gpus[gpu]
         if state.doing is None:
             return next(reversed(state.holds), NOWHERE)
@@ -206,10 +207,10 @@ class ExecutionState:
             total += self.seconds(call, self.home[call])
         return total
 
-    # --- models ---------------------------------------------------------------------------------------------------------
+    # --- models -------------------------------------------------------------------------------------------------------
 
     def in_the_way(self, gpu: int, model: int, first: int) -> int | None:
-        """A model that has to go before this one can be loaded here, if any."""
+        """Return a model that must be unloaded before this one can be loaded here, or None."""
         holds = self.gpus[gpu].holds
         if model in holds:
             return model if holds[model] != first else None
@@ -221,7 +222,7 @@ class ExecutionState:
         return next(iter(holds))
 
     def switch_s(self, model: int, first: int) -> float:
-        """What it takes until a group that is free holds a model."""
+        """Return the seconds until a free group holds a model."""
         slowest = 0.0
         for gpu in self.work.group(model, first):
             state = self.gpus[gpu]

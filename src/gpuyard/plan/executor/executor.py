@@ -1,14 +1,14 @@
-"""The executor: what each event means, and what is to be done then.
+"""The executor: handles each event and returns the commands that follow.
 
-It follows the assignment and the order of a plan, not its times: a call begins when it is ready, its turn has come and
-its GPUs hold its model. A GPU whose next call needs another model unloads and loads at once, so that loading happens
-while the call still waits. What idle GPUs take from others is in `choosing`.
+It follows the assignment and the order of a plan, not its times: a call starts when it is ready, its turn has come and
+its GPUs hold its model. A GPU whose next call needs another model unloads and loads at once, so that loading overlaps
+with the wait of the call. `choosing` decides which calls idle GPUs take from others.
 
-What is left is planned again when GPUs go or come, and when calls take other times than planned; whoever drives the
-executor does that (`PlanAgain`, `Planned`), and the old plan is followed meanwhile.
+The remaining work is planned again when GPUs leave or return, and when calls deviate from their planned durations. The
+driver of the executor does that (`PlanAgain`, `Planned`); the old plan is followed in the meantime.
 
-A group of GPUs that holds a wide model lives and dies with each of its GPUs: one worker holds the model, so if one GPU
-is lost or given back, that worker is stopped, and what it did begins anew elsewhere.
+A group of GPUs that holds a wide model depends on each of its GPUs: one worker holds the model, so if one GPU is lost
+or given back, that worker is stopped and its calls start over elsewhere.
 """
 
 from dataclasses import dataclass
@@ -38,30 +38,30 @@ from gpuyard.plan.executor.messages import (
 from gpuyard.plan.executor.work import Assignment, RemainingWork, Work
 
 QUIET: Final = 0.25
-"""An idle GPU that found nothing to steal does not look again for this part of the mean call."""
+"""An idle GPU that found nothing to steal does not look again for this fraction of the mean call duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a plan is followed."""
+    """The rules for following a plan."""
 
     retries: int = 2
-    """A call that fails is run again so often."""
+    """The number of times a failed call is run again."""
     losses: int = 5
-    """A call whose worker is lost under it is run again so often: it may be what kills them."""
+    """The number of times a call is run again after its worker was lost: the call itself may be what kills workers."""
     load_failures: int = 3
-    """A group that failed to load a model so often is not asked for it any more."""
+    """After this number of failures to load a model, a group is not used for it any more."""
     steals: bool = True
     plans_again: bool = True
     drift: float = 0.03
-    """Calls took so much more or less than planned, on the mean, before what is left is planned again …"""
+    """The remaining work is planned again once calls deviate from their planned durations by this mean fraction …"""
     stretch: float = 0.15
-    """… and this part of what was left then has been done."""
+    """… and this fraction of the work that remained at the last planning is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A call that was run, where and when."""
+    """A completed call: where and when it ran."""
 
     call: int
     gpu: int
@@ -71,26 +71,26 @@ class Run:
 
 @dataclass(slots=True)
 class Tally:
-    """What happened, counted."""
+    """Counters of an execution."""
 
     switches: int = 0
     """Loads onto a GPU that held another model before."""
     switch_time_s: float = 0.0
-    """GPU-seconds of loading and unloading."""
+    """GPU-seconds spent loading and unloading."""
     stolen: int = 0
     planned_again: int = 0
     retries: int = 0
     moved: int = 0
-    """Calls that had begun on a GPU that was lost or taken, and began anew."""
+    """Calls that had started on a GPU that was lost or reclaimed, and started over."""
     lost: int = 0
     reclaimed: int = 0
     ignored: int = 0
-    """Answers that came too late."""
+    """Replies that came too late."""
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Since what is left was planned: how much that was, how much is done, how far it was off."""
+    """Since the last planning: the seconds of work that remained, that are done, and by which those were off."""
 
     left_s: float
     done_s: float = 0.0
@@ -98,7 +98,7 @@ class _Stretch:
 
 
 class Executor:
-    """Follows a plan. All instants are handed in and never go back."""
+    """Follows a plan. All instants are passed in and never decrease."""
 
     def __init__(self, work: Work, assignment: Assignment, rules: Rules | None = None) -> None:
         self.rules: Final = rules or Rules()
@@ -106,7 +106,7 @@ class Executor:
         self.tally = Tally()
         self.runs: list[Run] = []
         self.given_up: dict[int, str] = {}
-        """Calls that will not be done, and why."""
+        """Calls that will not be done, and the reason."""
         self._work = work
         self._results: dict[int, object] = {}
         self._operations: dict[int, Operation] = {}
@@ -116,7 +116,7 @@ class Executor:
         self._losses = [0] * len(work)
         self._load_failures: dict[tuple[int, int], int] = {}
         self._load_troubles: dict[int, str] = {}
-        """What was said last when a model could not be loaded."""
+        """The last error of each model that could not be loaded."""
         self._commands: list[ExecutorCommand] = []
         self._restless: set[int] = set()
         self._widest = max(work.width, default=1)
@@ -134,51 +134,51 @@ class Executor:
         self._open = len(work)
         self._stretch = _Stretch(sum(work.seconds))
         self._expected_s = list(work.seconds)
-        """What each call was to take when it was planned last."""
+        """The duration of each call as assumed by the last planning."""
         self._follow(assignment)
 
-    # --- what can be asked ----------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def is_over(self) -> bool:
-        """Every call is done or given up."""
+        """Whether every call is done or given up."""
         return self._open == 0
 
     @property
     def is_stuck(self) -> bool:
-        """Nothing is under way and nothing will be, unless GPUs come back."""
+        """Whether nothing is under way and nothing can start unless GPUs come back."""
         return not (self.is_over or self._operations or self._plan_pending or self.next_wakeup() < inf)
 
     @property
     def done(self) -> int:
-        """Calls that are done."""
+        """The number of calls that are done."""
         return len(self.runs)
 
     def why_not(self, call: int) -> str:
-        """Why a call was not done."""
+        """Return why a call was not done."""
         trouble = self._load_troubles.get(self._work.model[call])
         left = "no GPU that could run it was left" if trouble is None else f"its model could not be loaded: {trouble}"
         return self.given_up.get(call, left)
 
     def next_wakeup(self) -> float:
-        """When there is something to do although nothing happened; `inf` where there is no such instant."""
+        """Return the next instant at which something must be done even without an event; `inf` if there is none."""
         arrival = self._work.earliest_s[self._arrivals[-1]] if self._arrivals else inf
         return min(arrival, *(state.leaves_s for state in self.execution.gpus if state.present), inf)
 
-    # --- what happens ---------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def begin(self, now: float) -> list[ExecutorCommand]:
-        """All GPUs that are there have a worker that is ready."""
+        """Start following the plan. Every GPU that is present must have a worker that is ready."""
         self._restless.update(range(len(self.execution.gpus)))
         return self.handle(Tick(), now)
 
     def absent(self, gpu: int) -> None:
-        """Before the beginning: a GPU that is not there yet. `Back` says when it is."""
+        """Mark a GPU as not present yet; call it before `begin`. `Back` reports when it is."""
         self._remove(gpu)
         self._commands.clear()
 
     def handle(self, event: ExecutorEvent, now: float) -> list[ExecutorCommand]:
-        """What is to be done because of an event."""
+        """Handle an event and return the commands that follow."""
         self.execution.now = max(self.execution.now, now)
         match event:
             case Done():
@@ -223,6 +223,7 @@ class Executor:
                 self._charge(operation)
             case OpKind.CALL:
                 for state in states:
+                    # Move the model to the end of `holds`: it is the most recently used one.
                     state.holds[operation.model] = state.holds.pop(operation.model)
                 self._ended(operation, event)
         for gpu in operation.gpus:
@@ -300,7 +301,7 @@ class Executor:
         state = self.execution.gpus[gpu]
         if state.present and state.leaves_s == inf:
             return
-        if state.present:  # it was to be given back, and is not wanted elsewhere any more
+        if state.present:  # it was about to be given back, and is no longer reclaimed
             state.leaves_s = inf
         else:
             self.execution.gpus[gpu] = GpuState()
@@ -330,10 +331,10 @@ class Executor:
             self.tally.planned_again += 1
             self._follow(assignment)
 
-    # --- what follows ---------------------------------------------------------------------------------------------------
+    # --- following the plan -------------------------------------------------------------------------------------------
 
     def _follow(self, assignment: Assignment) -> None:
-        """Queue what waits as a plan says; what it does not say, or can not be any more, stays unassigned."""
+        """Queue the waiting calls as the plan says; those it omits or cannot place any more stay unassigned."""
         execution = self.execution
         for state in execution.gpus:
             for call in list(state.queue):
@@ -342,7 +343,7 @@ class Executor:
         for call, first, start_s, end_s in columns:
             waits = (
                 execution.status[call] is CallStatus.WAITS and execution.home[call] == NOWHERE
-            )  # it may be named twice
+            )  # a call may be named twice
             if waits and execution.allowed(self._work.model[call], first):
                 execution.enqueue(call, first)
                 execution.due_start[call], execution.due_end[call] = start_s, end_s
@@ -358,7 +359,7 @@ class Executor:
                 self._give_back(gpu)
 
     def _settle(self) -> None:
-        """Look at all GPUs that something happened to, until nothing more begins."""
+        """Visit all GPUs affected by an event, until nothing more starts."""
         while self._restless:
             gpu = min(self._restless)
             self._restless.remove(gpu)
@@ -381,6 +382,7 @@ class Executor:
         call = own(execution, gpu)
         if call is not None and execution.is_ready(call):
             self._advance(call, execution.home[call])
+        # Steal before preparing for the own next call: once a load has started, the GPU is busy until it ends.
         if execution.gpus[gpu].idle and self.rules.steals and self._look_again_s[gpu] <= execution.now:
             stolen = steal(execution, gpu, at_any_price=False)
             if stolen is not None:
@@ -391,7 +393,7 @@ class Executor:
             self._advance(call, execution.home[call])
 
     def _take_unassigned(self) -> None:
-        """Nothing is under way: somebody takes up what nobody has, whatever it delays."""
+        """Assign an unassigned call regardless of what it delays, because nothing is under way."""
         for gpu, state in enumerate(self.execution.gpus):
             if state.idle:
                 found = steal(self.execution, gpu, at_any_price=True)
@@ -400,7 +402,7 @@ class Executor:
                     return
 
     def _take(self, call: int, first: int) -> None:
-        """Put a call first in the queues of a group that is idle, and go on with it."""
+        """Put a call at the head of the queues of an idle group and advance it."""
         if self.execution.home[call] != NOWHERE:
             self.tally.stolen += 1
         self.execution.dequeue(call)
@@ -408,7 +410,7 @@ class Executor:
         self._advance(call, first)
 
     def _advance(self, call: int, first: int) -> None:
-        """Bring a queued call one step further: make room, load, call."""
+        """Advance a queued call by one step: make room, load, call."""
         execution, work = self.execution, self._work
         model = work.model[call]
         group = work.group(model, first)
@@ -419,6 +421,7 @@ class Executor:
         ):
             self._call(call, first)
             return
+        # Only GPUs whose next call is this one may unload for it: others still need what they hold.
         here = [gpu for gpu in group if execution.gpus[gpu].idle and execution.gpus[gpu].queue[0] == call]
         crowded = [gpu for gpu in here if self._make_room(gpu, model, first)]
         if crowded or len(here) < len(group):
@@ -429,12 +432,12 @@ class Executor:
             self._begin(OpKind.LOAD, model, group, work.load_s[model])
 
     def _make_room(self, gpu: int, model: int, first: int) -> bool:
-        """Unload what is in the way of a model, if anything is."""
+        """Unload a model that is in the way of this one, if any; return whether one was."""
         execution = self.execution
         dropped = execution.in_the_way(gpu, model, first)
         if dropped is None:
             return False
-        if execution.gpus[gpu].idle:  # it may have been freed together with a neighbour just now
+        if execution.gpus[gpu].idle:  # a neighbor may have freed it just now
             group = self._work.group(dropped, execution.gpus[gpu].holds[dropped])
             if all(execution.gpus[other].doing is None for other in group):
                 self._begin(OpKind.UNLOAD, dropped, group, self._work.unload_s[dropped])
@@ -476,10 +479,11 @@ class Executor:
     def _free(self, operation: Operation) -> None:
         for gpu in operation.gpus:
             self.execution.does(gpu, None)
+        # GPUs next to the freed ones may now form a wide group with them.
         low, high = operation.gpus[0] - self._widest, operation.gpus[-1] + self._widest
         self._restless.update(range(max(0, low), min(len(self.execution.gpus), high + 1)))
 
-    # --- what goes ------------------------------------------------------------------------------------------------------
+    # --- removal ------------------------------------------------------------------------------------------------------
 
     def _give_back(self, gpu: int) -> None:
         if self.execution.gpus[gpu].present:
@@ -487,18 +491,19 @@ class Executor:
             self._commands.append(GiveBack(gpu))
 
     def _stop(self, gpu: int) -> None:
-        """Give up a worker that can not be used any more."""
+        """Stop a worker that cannot be used any more."""
         if self.execution.gpus[gpu].present:
             self._remove(gpu)
             self._commands.append(Stop(gpu))
 
     def _remove(self, gpu: int) -> None:
-        """A GPU is not there any more, and neither is what its worker held and did."""
+        """Remove a GPU, with everything that its worker held and did."""
         execution = self.execution
         state = execution.gpus[gpu]
         state.present = False
         self._unassign_queue(gpu)
         self._wants_plan = True
+        # A wide model on this GPU is held by the worker of its group's first GPU, which must go, too.
         workers = {first for first in state.holds.values() if first != gpu}
         if state.doing is not None:
             workers |= {state.doing.gpus[0]} - {gpu}
@@ -539,7 +544,7 @@ class Executor:
             self.execution.unassign(call)
 
     def _give_up(self, call: int, why: str) -> None:
-        """A call will not be done, nor will any that waits for it."""
+        """Give up a call, and all calls that wait for it."""
         execution = self.execution
         waiting = [call]
         needed = set[int]()

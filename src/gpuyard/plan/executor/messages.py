@@ -1,6 +1,6 @@
-"""What is said between the executor and whoever drives it. Every operation has a number, and its answer carries it.
+"""The commands and events between the executor and its driver. Every operation has a number, and its reply carries it.
 
-An answer to an operation that is not under way any more (its worker was given up, its GPU taken) is ignored: so nothing
+A reply to an operation that is not under way any more (its worker was stopped, its GPU taken) is ignored, so nothing
 counts twice, however late it comes.
 """
 
@@ -18,7 +18,7 @@ class Load:
     model: int
     gpus: range
     seconds: float
-    """What it is expected to take."""
+    """The expected duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +43,33 @@ class Call:
     attempt: int
     """1 for the first run of this call."""
     results: Mapping[int, object]
-    """What the calls before it brought."""
+    """The results of the calls it depends on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the worker of a GPU, whatever it does, and begin a new one: `Back` says when it is there."""
+    """Kill the worker of a GPU, whatever it does, and start a new one: `Back` reports when that is ready."""
 
     gpu: int
 
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """End the worker of a GPU that is wanted elsewhere."""
+    """Stop the worker of a GPU that was reclaimed, and give the GPU back."""
 
     gpu: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlanAgain:
-    """Plan what is left; `Planned` brings the answer. Meanwhile the old plan is followed."""
+    """Plan the remaining work; `Planned` carries the answer. The old plan is followed in the meantime."""
 
     remaining: RemainingWork
 
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """All calls that waited for this one are done; its result, which may be one of the last, is in whoever drives' hands."""
+    """All calls that depend on this one are done. Its result, possibly a final one, is left to the driver."""
 
     call: int
     result: object
@@ -80,17 +80,17 @@ ExecutorCommand = Load | Unload | Call | Stop | GiveBack | PlanAgain | Forget
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An operation came to a good end."""
+    """An operation succeeded."""
 
     operation: int
     seconds: float
-    """What it took, as the worker measured it."""
+    """The duration, as the worker measured it."""
     result: object = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """An operation came to a bad end; the worker lives."""
+    """An operation failed; the worker is still alive."""
 
     operation: int
     why: str
@@ -98,7 +98,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The worker of a GPU is gone, and all it held and did."""
+    """The worker of a GPU is gone, with everything it held and did."""
 
     gpu: int
     why: str = ""
@@ -113,7 +113,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """Others need a GPU: it has to be given back until then."""
+    """A GPU is needed elsewhere and must be given back by then."""
 
     gpu: int
     deadline_s: float
@@ -121,7 +121,7 @@ class Reclaimed:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The answer to `PlanAgain`. None: what is queued is as good."""
+    """The answer to `PlanAgain`. None: the current queues are as good."""
 
     assignment: Assignment | None
 

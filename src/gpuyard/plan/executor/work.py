@@ -1,4 +1,4 @@
-"""What has to be done, in columns of plain Python: one entry a call, a model or a GPU. And what a plan says of it."""
+"""The work to be done, in columns of plain Python with one entry per call, model or GPU; and its assignment."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,25 +7,25 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Work:
-    """All calls, the models they need, the GPUs there are. Calls, models and GPUs are called by their number."""
+    """All calls, the models they need, and the GPUs. Calls, models and GPUs are identified by their number."""
 
     model: Sequence[int]
     seconds: Sequence[float]
-    """As planned, on a GPU of speed 1."""
+    """The planned duration on a GPU of speed 1."""
     earliest_s: Sequence[float]
     before: Sequence[Sequence[int]]
     after: Sequence[Sequence[int]]
     kind: Sequence[int]
-    """Calls of one kind (one node of one workflow) take longer, or less long, than planned together."""
+    """Calls of one kind (one node of one workflow) deviate from their planned duration together."""
     width: Sequence[int]
-    """GPUs of each model, with neighbouring numbers."""
+    """The number of GPUs of each model; they have adjacent numbers."""
     load_s: Sequence[float]
     unload_s: Sequence[float]
     memory_gb: Sequence[float]
     gpu_memory_gb: Sequence[float]
     speed: Sequence[float]
     host: Sequence[int]
-    """The machine of each GPU: no group spans two of them."""
+    """The machine of each GPU: no group spans two machines."""
     many_residents: bool = False
 
     def __len__(self) -> int:
@@ -33,7 +33,7 @@ class Work:
 
     @cached_property
     def firsts(self) -> list[frozenset[int]]:
-        """Of each model: the first GPUs of all groups that could ever hold it."""
+        """For each model, the first GPUs of all groups that could ever hold it."""
         gpus = range(len(self.speed))
         return [
             frozenset(
@@ -47,7 +47,7 @@ class Work:
 
     @cached_property
     def rank(self) -> list[int]:
-        """A number of each call, above those of the calls it waits for."""
+        """A number for each call that is above those of the calls it waits for."""
         missing = [len(before) for before in self.before]
         ready = [call for call, count in enumerate(missing) if not count]
         rank = [0] * len(self)
@@ -60,22 +60,22 @@ class Work:
         return rank
 
     def group(self, model: int, first: int) -> range:
-        """The GPUs of a model whose first is this one."""
+        """Return the GPUs of a model whose first GPU is this one."""
         return range(first, first + self.width[model])
 
     @cached_property
     def paces(self) -> list[list[float]]:
-        """`paces[m][g]`: how fast the group of model m that begins with GPU g is, which is as fast as its slowest GPU."""
+        """`paces[m][g]`: the speed of the group of model m that starts at GPU g; it is that of its slowest GPU."""
         return [[min(self.speed[g : g + width]) for g in range(len(self.speed))] for width in self.width]
 
     def pace(self, model: int, first: int) -> float:
-        """A group is as fast as its slowest GPU."""
+        """Return the speed of a group, which is that of its slowest GPU."""
         return self.paces[model][first]
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Calls in the order in which they are to begin, each with the first GPU of its group, and when that would be."""
+    """Calls in the order in which they start, each with the first GPU of its group and its planned times."""
 
     call: list[int] = field(default_factory=list)
     gpu: list[int] = field(default_factory=list)
@@ -85,21 +85,21 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """What is left to be planned at an instant: which calls, and the GPUs as they are."""
+    """The work left to be planned at an instant: the calls, and the state of the GPUs."""
 
     now_s: float
     call: list[int]
-    """Those that have not begun and could be run by the GPUs that are there, by number. The next columns go with it."""
+    """Calls that have not started and that the present GPUs can run, by number. The next columns match it."""
     seconds: list[float]
-    """As they are estimated now, on a GPU of speed 1."""
+    """The current estimates on a GPU of speed 1."""
     earliest_s: list[float]
-    """The request has come, and those that run at the moment are done."""
+    """When the request has arrived and the calls running now that it depends on are done."""
     gpu: list[int]
-    """The first GPU of the group that each is queued for, or -1."""
+    """The first GPU of the group that each call is queued for, or -1."""
     order: list[int]
     """Positions in `call`, in the order of the queues."""
     usable: list[bool]
-    """Of each GPU."""
+    """Whether each GPU can be used."""
     holds: list[int]
-    """The model that each GPU will hold when it is free, of several the one used last; or -1."""
+    """The model that each GPU will hold when it is free (of several, the one used last), or -1."""
     busy_until_s: list[float]

@@ -1,10 +1,10 @@
-"""WHAT WOULD BE BEST: offline AI workflows on GPUs that must load and unload models, planned for the shortest makespan.
+"""Planner: plans offline AI workflows on GPUs that must load and unload models, for the shortest makespan.
 
     file ─► problem_file ─► Problem ─► a strategy ─► Plan ─► checker (shares no code with the strategies)
-                               └─────► bounds: what no plan can beat          └─► measures, pictures, the executor
+                               └─────► lower bounds           └─► measures, pictures, the executor
 
-The functions of `api` are the way in: `read`, `solve`, `compare`, `check`. The rest is pure: the budget of a strategy (a
-seed, a number of rounds, `keep_going`) is handed in. Numba, OR-Tools and pymoo load only where they are used.
+The entry points are in `api`: `read`, `solve`, `compare`, `check`. The rest is pure: the budget of a strategy (a seed,
+a number of rounds, `keep_going`) is a parameter. Numba, OR-Tools and pymoo are imported only where they are used.
 """
 
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """The functions of `api`, loaded when they are asked for."""
+        """Import the functions of `api` on first use."""
         if name in {"Solution", "check", "compare", "read", "read_plan", "solve"}:
             from gpuyard.plan.planner import api
 

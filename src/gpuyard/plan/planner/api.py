@@ -6,7 +6,7 @@
     print(found.makespan_s, found.gap)
     found.write("plan.json")
 
-This file opens files and looks at the clock; the rest of the planner does neither.
+This module opens files and reads the clock; the rest of the planner does neither.
 """
 
 import gzip
@@ -40,16 +40,16 @@ AnyPath: TypeAlias = str | Path
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """What a caller hears while a strategy searches, and how the caller ends the search early."""
+    """Callbacks of a caller that follows a search or ends it early."""
 
     better: Callable[[Plan], None] = lambda _plan: None
-    """Told of each plan that is better than those before."""
+    """Called with each plan that is better than all before."""
     stopped: Callable[[], bool] = lambda: False
-    """Asked every few milliseconds; once it says yes, the best plan so far counts."""
+    """Called every few milliseconds; once it returns True, the search ends with the best plan so far."""
 
 
 Watching: TypeAlias = Callable[[str, float], AbstractContextManager[Watch]]
-"""From the name of a strategy and the lower bound to a watch, entered while that strategy searches."""
+"""Maps the name of a strategy and the lower bound to a `Watch`, which is entered while that strategy searches."""
 
 
 def _unwatched(_strategy: str, _lower_bound_s: float) -> AbstractContextManager[Watch]:
@@ -58,23 +58,23 @@ def _unwatched(_strategy: str, _lower_bound_s: float) -> AbstractContextManager[
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A plan, what it is worth, and how far it is at most from the best one."""
+    """A plan, its measures, and its largest possible distance from the optimum."""
 
     problem: Problem
     plan: Plan
     strategy: str
     lower_bound_s: float
-    """No plan is shorter."""
+    """No plan has a shorter makespan."""
     measures: Measures
     planning_s: float
     compiling_s: float
-    """What is compiled when it is first used was compiled before, on a small problem."""
+    """Seconds spent compiling on first use, with a small problem, before the search."""
     faults: tuple[str, ...]
-    """Rules that the plan breaks: none, or the strategy has a bug."""
+    """The rules that the plan breaks. Not empty only if the strategy has a bug."""
     late_requests: int | None
-    """None where no request has a deadline."""
+    """None if no request has a deadline."""
     energy_kwh: float | None
-    """None where the watts of the GPUs are not known."""
+    """None if the power draw of the GPUs is unknown."""
     watts_from: str | None
 
     @property
@@ -84,7 +84,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How far the makespan is above the lower bound: 0.02 is 2 %."""
+        """How far the makespan is above the lower bound, as a fraction: 0.02 is 2 %."""
         return self.makespan_s / self.lower_bound_s - 1 if self.lower_bound_s else 0.0
 
     @property
@@ -93,7 +93,7 @@ class Solution:
         return not self.faults
 
     def figures(self) -> dict[str, Any]:
-        """As `gpuyard plan solve --json` prints them; what is not known is left out."""
+        """The figures as `gpuyard plan solve --json` prints them; unknown ones are left out."""
         measures = asdict(self.measures)
         figures = {
             "makespan_s": measures.pop("makespan_s"),
@@ -111,7 +111,7 @@ class Solution:
         return {name: value for name, value in figures.items() if value is not None}
 
     def write(self, path: AnyPath) -> None:
-        """Write the plan to a file (`planner-plan/1`), packed where the name ends in .gz."""
+        """Write the plan to a file (`planner-plan/1`), compressed if the name ends in .gz."""
         write(path, write_plan(self.problem, self.plan, self.strategy, self.planning_s))
 
 
@@ -128,11 +128,11 @@ def solve(
     max_slowdown: float | None = None,
     watching: Watching = _unwatched,
 ) -> Solution:
-    """Plan a problem, or the one in a file, for the shortest makespan.
+    """Plan a problem, or the problem in a file, for the shortest makespan.
 
-    `seconds` is how long a strategy that searches may do so; with `rounds` it searches so many rounds instead, and the
-    same `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and take so much longer
-    for the least energy (0.05: 5 %).
+    `seconds` limits the time of a search. With `rounds` the search runs that number of rounds instead, and the same
+    `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and become longer by that
+    fraction to save energy (0.05: 5 %).
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
 
@@ -181,9 +181,10 @@ def compare(
     watching: Watching = _unwatched,
     left_out: Callable[[str, WrongInput], None] = lambda _strategy, _why: None,
 ) -> dict[str, Solution]:
-    """Plan a problem with one strategy after another; all solutions have the best lower bound that any of them proved.
+    """Plan a problem with several strategies; all solutions have the best lower bound that any of them proved.
 
-    Without `strategies` it is all of them, less those that do not plan a problem of this size: `left_out` is told of each.
+    Without `strategies` all are used except those that do not accept a problem of this size: `left_out` is called for
+    each.
     """
     problem = problem if isinstance(problem, Problem) else read(problem)
     for name in strategies or ():
@@ -201,9 +202,9 @@ def compare(
 
 
 def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_most: int = 10) -> list[str]:
-    """The rules that a plan breaks, a sentence each; empty where it keeps all of them.
+    """Return the rules that a plan breaks, one sentence each; empty if the plan is valid.
 
-    Both may be given as files. The checker shares no code with the strategies.
+    Both arguments may be files. The checker shares no code with the strategies.
     """
     problem = problem if isinstance(problem, Problem) else read(problem)
     if isinstance(plan, Plan):
@@ -217,7 +218,7 @@ def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_mos
 
 @cache
 def prepare(strategy: str) -> float:
-    """Let a strategy load and compile what it needs, on a problem of a few calls, once a process; the seconds it took."""
+    """Import and compile a strategy on a problem of a few calls, once per process; return the seconds it took."""
     solver = strategy_named(strategy)
     began = perf_counter()
     solver(problem_of(generate("agentic", 24, 2)), SearchBudget(rounds=1))
@@ -239,10 +240,10 @@ def _power_with_levels(problem: Problem) -> "Power":
 
 
 def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None = None) -> Problem:
-    """The problem in a file, plain or packed (.gz).
+    """Read the problem in a file, plain or compressed (.gz).
 
-    `gpus`: so many GPUs instead of those in the file. `many_residents`: whether a GPU may hold several models, whatever
-    the file says. A file without a name is called by the name of the file.
+    `gpus` replaces the GPUs in the file by that number of GPUs. `many_residents` overrides the file: whether a GPU may
+    hold several models. A problem without a name gets the name of the file.
     """
     path = Path(path)
     try:
@@ -254,7 +255,7 @@ def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None 
 
 
 def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> PlanFile:
-    """A plan for this problem from a file. `or_actual`: what became of a plan, as `plan run` writes it, is as welcome."""
+    """Read a plan for this problem. `or_actual`: also accept the record of a run, as `plan run` writes it."""
     try:
         found = plan_from_text(_content(Path(path)), problem)
         if found.is_actual and not or_actual:
@@ -268,7 +269,7 @@ def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> Pl
 
 
 def valid_plan(path: AnyPath, problem: Problem) -> Plan:
-    """The plan in a file, which must keep every rule."""
+    """Read a plan from a file; raise an error if it breaks a rule."""
     found = read_plan(path, problem)
     if faults := check(found, problem, at_most=1):
         raise WrongInput(f"{path}: {faults[0]}")
@@ -276,7 +277,7 @@ def valid_plan(path: AnyPath, problem: Problem) -> Plan:
 
 
 def write(path: AnyPath, content: bytes) -> None:
-    """Write a file, packed where the name says so."""
+    """Write a file, compressed if its name ends in .gz."""
     path = Path(path)
     try:
         path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)

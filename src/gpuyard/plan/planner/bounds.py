@@ -1,30 +1,30 @@
-"""What no plan can beat: lower bounds of the makespan, each a proof.
+"""Lower bounds of the makespan: no plan can be shorter. Each bound comes with its proof.
 
-Every call has a *head*, before which it can not begin (its request comes, its model is loaded, the calls before it have
-ended), and a *tail*, which has to follow its end. For a makespan T it runs within [head, T − tail].
+Every call has a *head*, before which it cannot start (its request arrives, its model is loaded, the calls before it
+end), and a *tail*, which must follow its end. For a makespan T it runs within [head, T − tail].
 
-path       The longest head + time + tail. Where a call and the next can not but share a GPU (their widths together are
-           more than the GPUs that could hold them) the change of the model stands between them.
+path       The longest head + time + tail. If a call and its successor must share a GPU (the sum of their widths exceeds
+           the number of GPUs that could hold them), the switch between their models is added.
 
-area       All the work, and all the loading that no plan can avoid, has to fit into G × T. How much loading is that?
-           Calls of model m with heads ≥ a and tails ≥ b have T − a − b seconds, so when they take k times as long or a
-           bit less, k of them run at some instant, on k groups that have nothing in common: m was loaded on k × width
-           GPUs. Each load but the last of a GPU is followed by an unload. Where all GPUs are empty and free at first, each
-           begins with a load and waits until its first model's first call can begin, and rests behind its last call while
-           others have to follow that; a GPU that is never used is idle for T, which is more. Where models are more than
-           GPUs, some are loaded again and again (`reloads`): each time m is on no GPU any more and comes back, on `width`
-           GPUs. The less T, the more loads: the least T at which everything fits is the bound, found by bisection. The
-           same for the models that only fit on some of the GPUs, on those GPUs.
+area       All the work and all unavoidable loading must fit into G × T. The unavoidable loading is counted as follows.
+           Calls of model m with heads ≥ a and tails ≥ b have T − a − b seconds. If their total duration exceeds k − 1
+           times that, k of them run at some instant, on k disjoint groups: m was loaded on k × width GPUs. Each load
+           but the last of a GPU is followed by an unload. If all GPUs are empty and free at first, each starts with a
+           load, waits until the first call of its first model can start, and idles after its last call during the tail
+           of that call; an unused GPU is idle for T, which is more. If there are more models than GPUs, some are
+           loaded repeatedly (`reloads`): each time m is on no GPU any more and comes back, on `width` GPUs. A smaller T
+           requires more loads: the bound is the least T at which everything fits, found by bisection. The same is
+           done for each set of GPUs with the models that only fit there.
 
-window     The work of all calls with heads ≥ a and tails ≥ b has to fit into G × (T − a − b).
+window     The work of all calls with heads ≥ a and tails ≥ b must fit into G × (T − a − b).
 
-one_gpu    Models that can not avoid a certain GPU (groups wider than half of all have the middle one in common, and with
-           one GPU there is only that) share it: their calls and loads are one after another.
+one_gpu    Models that cannot avoid a certain GPU (groups wider than half of all GPUs share the middle one, and a single
+           GPU is shared by all) run their calls and loads there one after another.
 
-wide       Of groups of w or more GPUs only so many run beside each other, fewer than G / w where GPUs are left over.
+wide       Only a limited number of groups of w or more GPUs run at once, fewer than G / w if GPUs are left over.
 
-All bounds count calls at the speed of the fastest group that may run them and loads at the slowest GPU's; with
-`many_residents` they count no unloads.
+All bounds assume for calls the speed of the fastest group that may run them, and for loads that of the slowest GPU;
+with `many_residents` they count no unloads.
 """
 
 from dataclasses import dataclass
@@ -36,26 +36,26 @@ from gpuyard.plan.planner.problem import EMPTY, Flags, Floats, Ints, Problem
 from gpuyard.plan.planner.reloads import reload_seconds
 
 CUTS = 12
-"""Windows are looked at for so many heads and as many tails."""
+"""The number of heads and of tails for which windows are computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class LowerBound:
-    """A makespan that no plan is below, and the reason."""
+    """A lower bound of the makespan, and which bound it is."""
 
     seconds: float
     reason: str
 
 
 def lower_bound(problem: Problem) -> LowerBound:
-    """The best of all."""
+    """Return the largest of all bounds."""
     found = bounds(problem)
     reason = max(found, key=lambda name: found[name])
     return LowerBound(found[reason], reason)
 
 
 def bounds(problem: Problem) -> dict[str, float]:
-    """Every bound by its name."""
+    """Return every bound by its name."""
     if not len(problem.calls):
         return {"path": 0.0}
     facts = _Facts(problem)
@@ -70,7 +70,7 @@ def bounds(problem: Problem) -> dict[str, float]:
 
 
 class _Facts:
-    """What all bounds rest on."""
+    """The quantities that all bounds use."""
 
     def __init__(self, problem: Problem) -> None:
         from gpuyard.plan.planner.compiled.paths import heads_and_tails
@@ -86,7 +86,7 @@ class _Facts:
         self.unload = np.zeros(self.models) if problem.many_residents else np.array([m.unload_s for m in problem.models])  # fmt: skip
         speed = np.where(may_begin, problem.group_speed, 0.0).max(axis=1)
         self.seconds: Floats = self.calls.seconds / np.where(speed > 0, speed, 1.0)[self.calls.model]
-        """At the best speed."""
+        """The durations at the best speed."""
         order = np.argsort(ranks(self.calls.before_at, self.calls.after_at, self.calls.after)).astype(np.int32)
         earliest = np.maximum(self.calls.earliest_s, self.ready[self.calls.model])
         self.head, self.tail = heads_and_tails(
@@ -95,7 +95,7 @@ class _Facts:
 
     @cached_property
     def ready(self) -> Floats:
-        """When each model can first be on a group of GPUs that may hold it."""
+        """When each model can first be loaded on a group of GPUs that may hold it."""
         problem = self.problem
         ready = np.zeros(self.models)
         held = problem.held_first
@@ -116,7 +116,7 @@ class _Facts:
         return held
 
     def _delays(self) -> Floats:
-        """Between calls of two models that can not but share a GPU: its change."""
+        """The switch time between calls of two models that must share a GPU, otherwise 0."""
         delay = np.zeros((self.models, self.models))
         if self.problem.many_residents:
             return delay
@@ -133,14 +133,14 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """GPUs, and the models that can run nowhere else."""
+    """A set of GPUs, and the models that can only run there."""
 
     gpus: Ints
     models: Ints
 
 
 def _places(facts: _Facts) -> list[_Place]:
-    """All GPUs with all models, and each set of GPUs that is all there is for some model."""
+    """Return all GPUs with all models, and each set of GPUs that is the only one for some model."""
     used = np.flatnonzero(facts.used)
     sets = {facts.may_hold[m].tobytes(): facts.may_hold[m] for m in used.tolist()}
     everywhere = np.ones(len(facts.problem.gpus), dtype=np.bool_)
@@ -155,7 +155,7 @@ def _places(facts: _Facts) -> list[_Place]:
 
 
 def _area(facts: _Facts, place: _Place, least: float) -> float:
-    """The least makespan at which work and loads of these models fit onto these GPUs."""
+    """Return the least makespan at which the work and the loads of these models fit onto these GPUs."""
     problem = facts.problem
     speed, free = problem.speed[place.gpus], problem.free_first[place.gpus]
     chosen = np.isin(facts.calls.model, place.models)
@@ -182,7 +182,7 @@ def _area(facts: _Facts, place: _Place, least: float) -> float:
 
 
 class _Sessions:
-    """How long GPUs load, unload and wait for their first call at least, for a makespan."""
+    """The least time that GPUs spend loading, unloading and idling around their calls, for a given makespan."""
 
     def __init__(self, facts: _Facts, place: _Place) -> None:
         problem = facts.problem
@@ -195,43 +195,43 @@ class _Sessions:
         self._held = np.array([int((held == m).sum()) for m in place.models])
         heads = np.array([facts.head[facts.calls.model == m].min() for m in place.models])
         self._fresh = bool((held == EMPTY).all()) and not problem.free_first[place.gpus].any()
-        """Every GPU is empty and free at once: each is loaded and waited for, or idle for the whole of the makespan."""
+        """Whether all GPUs are empty and free at first: each then loads and waits, or is idle for the makespan."""
         self._waits = np.maximum(heads - self._load, 0.0)
-        """A fresh GPU that gets this model first is idle for so long beside loading it."""
+        """The time that a fresh GPU with this model first is idle, besides loading it."""
         everything = self._gpus == len(problem.gpus)
         cost = (facts.width * (problem.load + facts.unload)).tolist()
         self._again = reload_seconds(problem, cost) if everything else 0.0
-        """For models that have to be loaded again, because GPUs are fewer than models."""
+        """GPU-seconds of repeated loads, because there are fewer GPUs than models."""
         self._rest = np.array([facts.tail[facts.calls.model == m].min() for m in place.models])
-        """A GPU that has this model last is idle for so long behind it."""
+        """The time that a GPU with this model last is idle after it."""
 
     def least_seconds(self, makespan: float) -> float:
-        """Infinite where some call has no room at all, or some model would have to be on more GPUs than there are."""
+        """Return those seconds; infinite if a call has no room at all or a model needs more GPUs than there are."""
         needed = self._width * np.array([_at_once(windows, makespan) for windows in self._windows])
         if (needed > self._gpus).any():
             return float("inf")
         holders = needed.astype(np.int32)
-        """GPUs that have each model on them at some time."""
+        """The number of GPUs that hold each model at some time."""
         loads = np.maximum(holders - self._held, 0)
         seconds = float((loads * (self._load + self._unload)).sum())
         if not self._fresh:
-            # What is on a GPU at first may stay, and one that is busy until the end owes nothing: only count that at most
-            # one load a GPU is not unloaded.
+            # A model that a GPU holds at first may stay, and a GPU that is busy until the end need not unload. So only
+            # assume that at most one load per GPU is not unloaded.
             kept = np.sort(np.repeat(self._unload, loads))[::-1][: self._gpus]
             return seconds - float(kept.sum())
-        # A load more than needed is charged half to the GPU that begins with it, half to the one that ends with it.
+        # A load beyond those needed is charged half to the GPU that starts with it, half to the one that ends with it.
         more = (self._load + self._unload) / 2
         first = _cheapest(holders, self._waits, self._waits + more, self._gpus)
         last = _cheapest(holders, self._rest - self._unload, self._rest - self._unload + more, self._gpus)
         if not self._again:
             return seconds + first + last
-        # Loads that come on top may be of any model, so a GPU may begin and end with any.
+        # The additional loads may be of any model, so a GPU may start and end with any.
         with_more = self._again + self._gpus * float(self._waits.min() + (self._rest - self._unload).min())
         return seconds + max(first + last, with_more)
 
 
 def _cheapest(counts: Ints, within: Floats, beyond: Floats, take: int) -> float:
-    """The least sum of `take` of: `counts` pieces of each kind at `within`, and any number at `beyond`."""
+    """Return the least sum of `take` pieces: up to `counts` of each kind at `within`, any number at `beyond`."""
     kinds = np.argsort(within, kind="stable")
     cap, total = float(beyond.min()), 0.0
     for kind in kinds.tolist():
@@ -245,7 +245,7 @@ def _cheapest(counts: Ints, within: Floats, beyond: Floats, take: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Calls of one model with heads and tails of at least so much, together: their seconds, and what is cut off T."""
+    """For pairs of a least head and a least tail: the total seconds of the calls above both, and the time cut off T."""
 
     seconds: Floats
     cut_off: Floats
@@ -257,7 +257,7 @@ def _windows_of(facts: _Facts, model: int) -> _Windows:
 
 
 def _windows(head: Floats, tail: Floats, weight: Floats) -> _Windows:
-    """For the least head and some larger ones, and tails alike."""
+    """Compute the windows for the least head and some larger ones, and for tails likewise."""
     heads, tails = _cuts(head), _cuts(tail)
     row = np.searchsorted(heads, head, side="right") - 1
     column = np.searchsorted(tails, tail, side="right") - 1
@@ -273,16 +273,17 @@ def _cuts(values: Floats) -> Floats:
 
 
 def _at_once(windows: _Windows, makespan: float) -> float:
-    """So many calls of the model run at some instant."""
+    """Return how many calls of the model must run at some instant."""
     room = makespan - windows.cut_off
     some = windows.seconds > 0
     if (room[some] <= 0).any():
         return float("inf")
+    # The tolerance keeps rounding errors from adding a call: the bound must never be too large.
     counts = np.ceil(windows.seconds[some] / room[some] - 1e-9)
     return float(max(1.0, counts.max())) if len(counts) else 1.0
 
 
-# --- the others -------------------------------------------------------------------------------------------------------
+# --- other bounds -----------------------------------------------------------------------------------------------------
 
 
 def _window(facts: _Facts) -> float:
@@ -292,7 +293,7 @@ def _window(facts: _Facts) -> float:
 
 
 def _one_gpu(facts: _Facts) -> float:
-    """The GPU with most work that can not go elsewhere."""
+    """Return the bound of the GPU with the most work that cannot go elsewhere."""
     gpus = np.arange(len(facts.problem.gpus))
     work: Floats = np.bincount(facts.calls.model, facts.seconds, minlength=facts.models).astype(np.float64)
     best = 0.0

@@ -1,16 +1,16 @@
-"""The independent checker: does a plan keep every rule, to a millionth of a second?
+"""The independent checker: tests whether a plan keeps every rule, with a tolerance of a microsecond.
 
-It shares no code with the strategies, the measures or the bounds: it reads the problem as it was written (models, GPUs,
-dependencies) and looks at the times of the plan alone. The rules:
+It shares no code with the strategies, the measures or the bounds. It reads the problem as written (models, GPUs,
+dependencies) and only the times of the plan. The rules:
 
-1. Every call runs once, on neighbouring GPUs that exist and have the memory its model asks for.
-2. It takes its time, over the speed of the slowest GPU of the group at the power level it is run with.
-3. It begins not before its request comes, and not before every call it depends on has ended.
-4. A GPU runs one call at a time. Before a call of a model that it does not hold, it has been free for as long as it takes
-   to unload what has to go and to load the model; the first load counts, unless the problem says what the GPU holds. With `many_residents` a GPU keeps models while
-   its memory lasts; those that were not used for longest go first.
+1. Every call runs once, on adjacent GPUs that exist and have the memory its model needs.
+2. It takes its duration divided by the speed of the slowest GPU of the group, at the call's power level.
+3. It does not start before its request arrives, nor before every call it depends on has ended.
+4. A GPU runs one call at a time. Before a call whose model it does not hold, it is free long enough to unload the
+   models that must go and to load the new one. The first load counts, unless the problem says what the GPU holds.
+   With `many_residents` a GPU keeps models as long as its memory suffices and evicts the least recently used first.
 
-All columns at once: a million calls take seconds.
+The checks are vectorized over columns: a million calls take seconds.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ TOLERANCE_GB: Final = 1e-9
 
 
 def check(problem: Problem, plan: Plan, *, at_most: int = 5) -> list[str]:
-    """What is wrong with the plan: a sentence for each of the first few faults, and one that counts the others. Empty: nothing."""
+    """Return the first `at_most` violations as sentences, and one that counts the rest; empty: the plan is valid."""
     said = _Sentences(problem, at_most)
     count = len(problem.calls)
     if {len(plan.gpu), len(plan.start), len(plan.end)} | {len(plan.level) if plan.level is not None else count} != {
@@ -47,7 +47,7 @@ def check(problem: Problem, plan: Plan, *, at_most: int = 5) -> list[str]:
 
 
 class _Sentences:
-    """The first few faults in words, and how many there are."""
+    """Collects the first few violations as sentences and counts all of them."""
 
     def __init__(self, problem: Problem, at_most: int) -> None:
         self.count = 0
@@ -55,7 +55,7 @@ class _Sentences:
         self._said: list[str] = []
 
     def add(self, calls: Ints, sentence: Callable[[int, int], str]) -> None:
-        """Faults of these calls; `sentence` is given the place in the list and the call, and says it without its name."""
+        """Record violations of these calls. `sentence(index, call)` returns the text without the name of the call."""
         for place in range(min(len(calls), self._at_most - len(self._said))):
             call = int(calls[place])
             self._said.append(f"{self._problem.name_of(call)} {sentence(place, call)}")
@@ -83,7 +83,7 @@ def _on_gpus(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> boo
 
 
 def _least_of_groups(of_gpus: Floats, width: int) -> Floats:
-    """For each GPU the least of it and its `width - 1` neighbours; NaN where the row of GPUs ends before."""
+    """For each GPU, the minimum over it and the `width - 1` GPUs after it; NaN if the row of GPUs ends before that."""
     least = np.full(len(of_gpus), np.nan)
     if width <= len(of_gpus):
         groups = np.lib.stride_tricks.sliding_window_view(of_gpus, width)
@@ -92,7 +92,7 @@ def _least_of_groups(of_gpus: Floats, width: int) -> Floats:
 
 
 def _per_call(of_gpus: Floats, plan: Plan, width: Ints) -> Floats:
-    """The least over the group of each call."""
+    """The minimum over the group of each call."""
     least = np.empty(len(width))
     for size in np.unique(width).tolist():
         chosen = width == size
@@ -117,7 +117,7 @@ def _lasts(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
     for number in np.unique(level).tolist():
         of_gpus = [gpu.speed * _level_speed(gpu.levels, number) for gpu in problem.gpus]
         chosen = level == number
-        # The slowest is a NaN where one GPU of the group does not have the level.
+        # The slowest speed is NaN if one GPU of the group does not have the level.
         speed[chosen] = _per_call(np.array(of_gpus), plan, width)[chosen]
     said.add(
         _where(np.isnan(speed)),
@@ -159,7 +159,7 @@ def _after_what_it_needs(said: _Sentences, problem: Problem, plan: Plan) -> None
 
 
 def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
-    """Every GPU's calls by start: how long is it free before each, and how long should it be?"""
+    """Check for each GPU, with its calls by start, that it is free long enough before each call."""
     call = np.repeat(np.arange(len(width)), width)
     begins = np.concatenate(([0], np.cumsum(width)[:-1]))
     gpu = plan.gpu[call] + np.arange(len(call)) - begins[call]
@@ -187,20 +187,20 @@ def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) 
 
 
 def _changes(problem: Problem, gpu: Ints, model: Ints, first: Flags) -> Floats:
-    """Seconds to change the model before each call, one model on a GPU."""
+    """Seconds to change the model before each call, for GPUs that hold one model."""
     load = np.array([m.load_s for m in problem.models])
-    unload = np.array([*(m.unload_s for m in problem.models), 0.0])  # the last is for a GPU that is empty
+    unload = np.array([*(m.unload_s for m in problem.models), 0.0])  # the last entry is for an empty GPU
     at_first = problem.holding if problem.holding is not None else np.full(len(problem.gpus), EMPTY)
     held = np.where(first, at_first[gpu], np.concatenate(([EMPTY], model[:-1])))
     return np.where(held == model, 0.0, unload[held] + load[model])
 
 
 def _changes_with_many(problem: Problem, gpu: Ints, model: Ints, first: Flags) -> Floats:
-    """The same where a GPU keeps models while its memory lasts. Only calls that change the model are looked at."""
+    """Seconds to change the model before each call, for GPUs that hold several. Visits only changes of model."""
     needs = np.zeros(len(model))
     changes = first | np.concatenate(([True], model[1:] != model[:-1]))
     held: dict[int, float] = {}
-    """Models on the GPU and their memory; the one that was used last is last."""
+    """Models on the GPU and their memory, the most recently used one last."""
     for at in _where(changes).tolist():
         if first[at]:
             begins_with = EMPTY if problem.holding is None else int(problem.holding[gpu[at]])

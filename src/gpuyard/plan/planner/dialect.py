@@ -1,4 +1,4 @@
-"""The workflow file format (YAML or JSON without `format`), turned into `planner-instance/1`.
+"""Converts the workflow file format (YAML or JSON without `format`) into `planner-instance/1`.
 
     models:    {chat: {memory_gb: 16, gpus_required: 1, load_time_seconds: 3}}          or a list with names
     workflows: {w: {nodes: [{node_id: a, model_name: chat, estimated_time: 4}, …],      or a list with ids
@@ -6,8 +6,8 @@
     requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10}]
     gpus:      4                                                                        or a list, or {count, memory_gb}
 
-Every thing has one name in an instance and may have others here; a word that is no name of anything is refused, with the
-one that is most like it. Paths of complaints are those of the file.
+Each field has one name in an instance and may have aliases here. An unknown name is refused, with the closest known
+one. Errors name the path as it is in the file.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from gpuyard.plan.planner.instance import (
 
 
 class _Words:
-    """Of one kind of thing: our names, each with the others that it may have here, and words for people."""
+    """The field names of one kind of object, with their aliases, and ignored fields for human readers."""
 
     def __init__(self, kind: type[msgspec.Struct] | None, others: Mapping[str, str], more: str = "") -> None:
         fields = kind.__struct_fields__ if kind is not None else ()
@@ -36,10 +36,10 @@ class _Words:
         self.ours = {word: name for name, words in names.items() for word in (*words.split(), name)}
         self.ids = {word for word, name in self.ours.items() if name == "id"} - {"name"}
         self.usual = [(words.split() or [name])[0] for name, words in names.items()]
-        """One word for each thing, as the workflow file format has it."""
+        """One name for each field, as the workflow file format has it."""
 
     def unknown(self, word: Any, path: FieldPath) -> LocatedError:
-        """The complaint."""
+        """Return the error for an unknown name."""
         near = closest_word(str(word), self.ours)
         hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
         where = format_path(path) if path else "the file"
@@ -85,7 +85,7 @@ _ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
 def in_our_words(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
-    """The same as an instance is written; `spelled` gets the path in the file for each path in there."""
+    """Convert a file to an instance; `spelled` is filled with the path in the file of each path in the instance."""
     ours = _renamed(said, _TOP, (), (), spelled)
     memory = ours.pop("gpu_memory_gb", None)
     ours["models"] = _by_name(ours, "models", _MODEL, spelled)
@@ -106,7 +106,7 @@ def _renamed(
     *,
     has_name: bool = False,
 ) -> dict[str, Any]:
-    """Our words for theirs. A description is for people, and so is a name where there is an id."""
+    """Replace aliases by field names. A description is ignored, and so is a name if there is an id."""
     skipped = {"description", "name"} if has_name or not words.ids.isdisjoint(said) else {"description"}
     ours: dict[str, Any] = {}
     for word, value in said.items():
@@ -125,7 +125,7 @@ def _renamed(
 
 
 def _objects(said: Any, path: FieldPath, *, named: bool = False) -> list[Mapping[str, Any]]:
-    """A list of objects. `named`: it may be a mapping from their ids, too."""
+    """Return a list of objects. `named`: a mapping from ids to objects is accepted, too."""
     if named and isinstance(said, Mapping):
         said = [{"id": name, **item} if isinstance(item, Mapping) else item for name, item in said.items()]
     if not isinstance(said, list):
@@ -137,7 +137,7 @@ def _objects(said: Any, path: FieldPath, *, named: bool = False) -> list[Mapping
 
 
 def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
-    """A mapping by name, which may have been a list of things that say their name."""
+    """Return a mapping by name; the file may have a list of objects with names instead."""
     said = ours.get(key, {})
     made: dict[str, Any] = {}
     if isinstance(said, Mapping):
@@ -157,7 +157,7 @@ def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[FieldP
 
 
 def _workflow(said: dict[str, Any], path: FieldPath, spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
-    """Nodes with what they wait for; edges say the same from outside."""
+    """Return the nodes with their dependencies; edges are added to them."""
     theirs = spelled.get(path, path)
     nodes: dict[str, dict[str, Any]] = {}
     made = []
@@ -204,10 +204,10 @@ def _requests(ours: dict[str, Any], spelled: dict[FieldPath, FieldPath]) -> list
 
 
 def _times(workflows: dict[str, Any], request: dict[str, Any], path: FieldPath) -> Any:
-    """Times by node, as a list in the order of the workflow's nodes; what is not said is the node's own."""
+    """Return the times by node as a list in the order of the workflow's nodes; missing ones are the node's own."""
     workflow = workflows.get(request.get("workflow", ""))
     if workflow is None:
-        return None  # the complaint is that there is no such workflow
+        return None  # the unknown workflow is reported elsewhere
     times = {_name(node, path): seconds for node, seconds in request["exec_times"].items()}
     usual = {node["id"]: node.get("exec_time") for node in workflow["nodes"]}
     for node in times:
@@ -220,7 +220,7 @@ def _times(workflows: dict[str, Any], request: dict[str, Any], path: FieldPath) 
 
 
 def _gpus(said: Any, memory_gb: Any, spelled: dict[FieldPath, FieldPath]) -> Any:
-    """A count, a count with what they are like, or a list of GPUs or of their ids."""
+    """Convert a count, a count with properties, or a list of GPUs or of their ids."""
     theirs = spelled.get(("gpus",), ("gpus",))
     like: dict[str, Any] = {} if memory_gb is None else {"memory_gb": memory_gb}
     if isinstance(said, Mapping):
@@ -241,7 +241,7 @@ def _gpus(said: Any, memory_gb: Any, spelled: dict[FieldPath, FieldPath]) -> Any
 
 
 def _name(said: Any, path: FieldPath) -> str:
-    """Names may be written as numbers."""
+    """Return a name as a string; it may be written as a number."""
     if isinstance(said, int) and not isinstance(said, bool):
         return str(said)
     if not isinstance(said, str):

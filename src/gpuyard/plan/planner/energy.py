@@ -1,16 +1,16 @@
-"""What a plan draws, and power levels as a choice of the plan.
+"""The energy of a plan, and the choice of power levels for its calls.
 
-    energy  =  what all GPUs draw idle, until the last end
-             + for each call and GPU of its group: (what the level draws - idle) × how long the call takes at the level
+    energy  =  idle power of all GPUs × makespan
+             + for each call and GPU of its group: (power at the level - idle power) × duration of the call at the level
 
 A GPU that loads a model is counted as idle: it waits for the bus.
 
-**Levels.** At a lower level a call takes longer and mostly needs less energy. Calls that nobody waits for can take their
-time: the plan keeps its GPUs and its order, and every call gets the level with the least energy that its slack allows.
-With `slower` the whole plan may take that much longer, which is slack for everybody; as all GPUs draw their idle watts
-until the last end, it is not taken where it would cost more than it saves.
+**Levels.** At a lower level a call takes longer and usually needs less energy. Calls off the critical path have slack:
+the plan keeps its GPUs and its order, and every call gets the level with the least energy that its slack allows. With
+`slower` the whole plan may take longer by that fraction, which gives every call more slack. All GPUs draw idle power
+until the last end, so the longer plan is used only if it saves more than that costs.
 
-What is known about GPUs is in the file (`idle_watts`, `levels`), or by their type in `domain.board_power`, which knows
+The power of GPUs comes from the file (`idle_watts`, `levels`), or from their type in `domain.board_power`, which has
 one level.
 """
 
@@ -28,11 +28,11 @@ from gpuyard.plan.planner.problem import Floats, Ints, Level, PlannerGpu, Proble
 
 JOULES_A_KWH: Final = 3.6e6
 STEPS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Which parts of the time that a plan may be slower are tried."""
+"""The fractions of the allowed slowdown that are tried."""
 
 
 class Source(StrEnum):
-    """Where watts come from."""
+    """The source of the power figures."""
 
     FILE = "file"
     DATA_SHEETS = "data sheets"
@@ -40,18 +40,18 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What the GPUs of a problem draw and how fast they are, at each of their levels; NaN where one has fewer."""
+    """Power and speed of the GPUs of a problem at each of their levels; NaN if a GPU has fewer levels."""
 
     idle: Floats
     watts: Floats
     """`watts[g, level]`."""
     speed: Floats
-    """`speed[g, level]`, the GPU's own speed included."""
+    """`speed[g, level]`, multiplied by the GPU's own speed."""
     source: Source
 
 
 def power_of(problem: Problem) -> Power | None:
-    """None: nobody said what some of the GPUs draw, and their type is not known."""
+    """Return the power of all GPUs; None if the file does not give that of some GPU and its type is unknown."""
     known = [_known(gpu) for gpu in problem.gpus]
     if not known or None in known:
         return None
@@ -67,7 +67,7 @@ def power_of(problem: Problem) -> Power | None:
 
 
 def energy_kwh(problem: Problem, plan: Plan, power: Power) -> float:
-    """Of all GPUs, until the last end."""
+    """Return the energy of all GPUs until the last end."""
     _, joules = _choices(problem, plan, power)
     level = plan.level if plan.level is not None else np.zeros(len(plan.gpu), dtype=np.int32)
     at_work = float(joules[np.arange(len(level)), level].sum())
@@ -75,7 +75,7 @@ def energy_kwh(problem: Problem, plan: Plan, power: Power) -> float:
 
 
 def with_power_levels(problem: Problem, plan: Plan, power: Power, slower: float = 0.0) -> Plan:
-    """The plan with power levels: as short, or at most so much longer (0.05: 5 %), and with less energy."""
+    """Return the plan with power levels that save energy; at most longer by the fraction `slower` (0.05: 5 %)."""
     seconds, joules = _choices(problem, plan, power)
     graph = _graph(problem, plan)
     best, least = plan, energy_kwh(problem, plan, power)
@@ -91,7 +91,7 @@ def with_power_levels(problem: Problem, plan: Plan, power: Power, slower: float 
 
 
 def _known(gpu: PlannerGpu) -> tuple[float, tuple[Level, ...]] | None:
-    """Idle watts and levels."""
+    """Return idle watts and levels of a GPU; None if they are unknown."""
     if gpu.levels:
         return gpu.idle_watts, gpu.levels
     watts = known_watts(gpu.type)
@@ -99,7 +99,7 @@ def _known(gpu: PlannerGpu) -> tuple[float, tuple[Level, ...]] | None:
 
 
 def _choices(problem: Problem, plan: Plan, power: Power) -> tuple[Floats, Floats]:
-    """Of each call at each level: how long it takes, and what it draws beyond idling; infinite where there is no such level."""
+    """For each call and level: seconds, and joules beyond idling; infinite if the level does not exist."""
     width = problem.width[problem.calls.model]
     slowest = np.full((len(plan.gpu), power.speed.shape[1]), np.inf)
     extra = np.zeros_like(slowest)
@@ -114,11 +114,11 @@ def _choices(problem: Problem, plan: Plan, power: Power) -> tuple[Floats, Floats
 
 
 TimedGraph = tuple[Ints, Floats, Ints, Ints, Floats]
-"""The calls by start, when each could begin alone, and whom it follows how much later (as `before_at`, `before`, lag)."""
+"""The calls by start, the earliest start of each on its own, and its predecessors (`before_at`, `before`, lag)."""
 
 
 def _graph(problem: Problem, plan: Plan) -> TimedGraph:
-    """What keeps calls waiting while nobody changes GPUs or order: dependencies, the call before on each GPU, loading."""
+    """Return the constraints with fixed GPUs and order: dependencies, the previous call on each GPU, and loading."""
     calls = problem.calls
     at_least = np.maximum(calls.earliest_s, 0.0)
     later: list[Ints] = [np.repeat(np.arange(len(calls), dtype=np.int32), np.diff(calls.before_at))]
@@ -138,7 +138,7 @@ def _graph(problem: Problem, plan: Plan) -> TimedGraph:
 
 
 def _levels(graph: TimedGraph, seconds: Floats, joules: Floats, until: float) -> Ints:
-    """First everybody may go down by one level, then by two, …: the first step down saves most, so slack is shared."""
+    """Lower all calls by up to one level first, then two, …: the first step down saves most, so slack is shared."""
     level = np.zeros(len(seconds), dtype=np.int32)
     for lowest in range(1, seconds.shape[1]):
         choose_power_levels(*graph, seconds, joules, until, lowest, level)

@@ -1,22 +1,23 @@
-"""The front: plans none of which is better than another in everything, and which of them to take.
+"""The Pareto front: plans that no other plan dominates, and the choice among them.
 
-What counts is the makespan, the balance of the GPUs (the busiest less the idlest), the switches, and the energy where it
-is known. Which plan to take depends on how idle the GPUs are. Where many idle, nothing is gained by sparing them and the
-shortest plan is the best. Where none idles, every second of a GPU that is spent on switching is taken from somebody:
+The objectives are the makespan, the balance of the GPUs (utilization of the busiest minus that of the least busy), the
+switches, and the energy if it is known. The choice depends on how idle the GPUs are. If many are idle, saving GPU time
+gains nothing and the shortest plan is best. If none is idle, every GPU-second spent on switching is lost for other
+work:
 
     idle rate r           weight of      makespan    switches    balance    energy
-    0  (all at work)                     1/2         1/4         1/8        1/8
+    0  (all busy)                        1/2         1/4         1/8        1/8
     1  (all idle)                        1           0           0          0
-    between                              (1 + r)/2   (1 - r)/4   (1 - r)/8  (1 - r)/8      (no energy known: balance has both)
+    between                              (1 + r)/2   (1 - r)/4   (1 - r)/8  (1 - r)/8   (no energy: goes to balance)
 
     cost of a plan  =  w_makespan × (makespan / least - 1)
                      + w_switches × (switch seconds of all GPUs - least) / (GPUs × least makespan)
                      + w_balance  × (spread - least)
                      + w_energy   × (energy / least - 1)
 
-where `least` is the least on the front. Every term is a part of something lost, so they can be added. The plan with the
-least cost is taken. The idle rate is that of the yard, if somebody says it; else that of the shortest plan itself: the
-part of the GPUs' time in which they neither run a call nor load a model.
+where `least` is the least on the front. Every term is a relative loss, so the terms can be added. The plan with the
+least cost is chosen. The idle rate is that of the cluster, if given; otherwise that of the shortest plan itself: the
+fraction of the GPUs' time in which they neither run a call nor load a model.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,7 @@ MOST_POINTS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A plan and what it is worth."""
+    """A plan and its objectives."""
 
     plan: Plan
     measures: Measures
@@ -47,17 +48,17 @@ class Point:
 
     @property
     def objectives(self) -> tuple[float, ...]:
-        """The less, the better: makespan, spread, switches, and energy where it is known."""
+        """Makespan, spread, switches, and energy if it is known; less is better."""
         m = self.measures
         energy = () if self.energy_kwh is None else (self.energy_kwh,)
         return (m.makespan_s, m.utilisation_spread, float(m.switches), *energy)
 
     def beats(self, other: "Point") -> bool:
-        """Nothing is worse here."""
+        """Whether no objective is worse than that of the other point."""
         return all(mine <= theirs for mine, theirs in zip(self.objectives, other.objectives, strict=True))
 
     def figures(self) -> dict[str, Any]:
-        """For a file."""
+        """The figures for a file."""
         m = self.measures
         energy = {} if self.energy_kwh is None else {"energy_kwh": self.energy_kwh}
         return {
@@ -72,7 +73,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each objective counts; together 1."""
+    """The weight of each objective; their sum is 1."""
 
     makespan: float
     switches: float
@@ -82,7 +83,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The points by makespan, and the one that was chosen."""
+    """The points by makespan, and the chosen one."""
 
     points: tuple[Point, ...]
     idle_rate: float
@@ -91,12 +92,12 @@ class Front:
 
 
 def point(problem: Problem, plan: Plan, power: Power | None) -> Point:
-    """Look at a plan."""
+    """Compute the objectives of a plan."""
     return Point(plan, measure(problem, plan), None if power is None else energy_kwh(problem, plan, power))
 
 
 def front(problem: Problem, points: Iterable[Point], idle_rate: float | None = None) -> Front:
-    """Who is beaten by nobody, and the choice among them; of very many, those that lie furthest apart."""
+    """Return the non-dominated points and the choice among them; if there are too many, those furthest apart."""
     best = _spread_out(_unbeaten(list(points)))
     rate = _idle_rate(problem, best[0]) if idle_rate is None else idle_rate
     weights = weights_at(rate, energy_known=best[0].energy_kwh is not None)
@@ -105,13 +106,13 @@ def front(problem: Problem, points: Iterable[Point], idle_rate: float | None = N
 
 
 def weights_at(idle_rate: float, *, energy_known: bool) -> Weights:
-    """The formula above."""
+    """Return the weights by the table at the head of this file."""
     rest = (1 - idle_rate) / 8
     return Weights((1 + idle_rate) / 2, 2 * rest, rest if energy_known else 2 * rest, rest if energy_known else 0.0)
 
 
 def write_front(problem: Problem, front: Front, planner: str, planning_s: float) -> bytes:
-    """As JSON."""
+    """Encode a front as JSON."""
     weights = {name: getattr(front.weights, name) for name in ("makespan", "switches", "balance", "energy")}
     said = {
         "format": FORMAT,
@@ -127,7 +128,7 @@ def write_front(problem: Problem, front: Front, planner: str, planning_s: float)
 
 
 def front_figure(problem: Problem, front: Front, lower_bound_s: float | None = None) -> "Figure":
-    """Makespan against each of the others; the chosen plan is marked, the color is the makespan everywhere."""
+    """Plot the makespan against each other objective; the chosen plan is marked, the color is the makespan."""
     from matplotlib.figure import Figure
 
     names = ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]
@@ -155,7 +156,7 @@ def front_figure(problem: Problem, front: Front, lower_bound_s: float | None = N
 
 
 def _unbeaten(points: list[Point]) -> list[Point]:
-    """By makespan, without those that another point equals or beats in everything."""
+    """Return the points by makespan, without those that another point equals or dominates."""
     points.sort(key=lambda one: one.objectives)
     kept: list[Point] = []
     for one in points:
@@ -165,7 +166,7 @@ def _unbeaten(points: list[Point]) -> list[Point]:
 
 
 def _spread_out(points: list[Point]) -> list[Point]:
-    """At most `MOST_POINTS`: while there are more, one of the two that lie nearest to each other goes. The best of each stay."""
+    """Reduce to `MOST_POINTS` by dropping points nearest to another one; the best of each objective stay."""
     values = np.array([one.objectives for one in points])
     span = np.ptp(values, axis=0)
     scaled = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)

@@ -1,12 +1,12 @@
-"""Problems drawn by chance from a seed, in eleven families. The same seed gives the same problem on any machine.
+"""Generates random problems from a seed, in eleven families. The same seed gives the same problem on any machine.
 
-A family says which models there are, what its workflows look like and how the times of calls scatter. Requests are
-drawn, each for one of the workflows, until together they have the calls that were asked for. A call takes its model's
-usual time × e^(scatter × bell), to a hundredth of a second.
+A family determines the models, the shape of workflows and the scatter of durations. Requests are drawn, each for one of
+the workflows, until together they have the required number of calls. A call takes its model's usual time × e^(scatter ×
+normal), rounded to a hundredth of a second.
 
     chain         calls one after another            tiny          calls of a tenth of a second: loading dominates
     fanout        a plan, many workers, a join       huge          calls of minutes: loading hardly counts
-    diamond       one, two beside each other, one    multi_gpu     models that span 2, 4 and 8 GPUs
+    diamond       one, two in parallel, one          multi_gpu     models that span 2, 4 and 8 GPUs
     agentic       5 to 16 calls of up to 11 models   hetero_time   times from milliseconds to minutes
     hot_model     two models have most of the calls  tight_chain   long chains that change the model at every step
                                                      switch_heavy  two dozen large models and short calls
@@ -33,12 +33,12 @@ from gpuyard.plan.planner.instance import (
 from gpuyard.plan.planner.problem import Floats
 
 WorkflowEdges = list[tuple[int, ...]]
-"""For each node the nodes it waits for."""
+"""For each node, the nodes it waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKind:
-    """A model, and how long a call of it usually takes."""
+    """A model, and the usual duration of its calls."""
 
     name: str
     memory_gb: int
@@ -66,7 +66,7 @@ WIDE: Final = (
 )
 
 
-# --- what workflows look like ----------------------------------------------------------------------------------------
+# --- shapes of workflows ----------------------------------------------------------------------------------------------
 
 
 def _chain(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
@@ -77,7 +77,7 @@ def _chain(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
 
 
 def _graph(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
-    """Every node but the first waits for one of the four before it, and for each other of them one time in four."""
+    """Every node but the first waits for one of the four before it, and for each of the others with probability 1/4."""
 
     def waits_for(chance: Chance, node: int) -> tuple[int, ...]:
         near = range(max(0, node - 4), node)
@@ -99,7 +99,7 @@ def _diamond(_: Chance) -> WorkflowEdges:
     return [(), (0,), (0,), (1, 2)]
 
 
-# --- which model each node calls -------------------------------------------------------------------------------------
+# --- models of nodes --------------------------------------------------------------------------------------------------
 
 
 def _any(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
@@ -112,15 +112,15 @@ def _workers_alike(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges)
 
 
 def _two_are_hot(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
-    """Six of ten calls go to the first two models."""
+    """Send six of ten calls to the first two models."""
     return [kinds[chance.below(2)] if chance.below(10) < 6 else kinds[chance.below(len(kinds))] for _ in edges]
 
 
-# --- the families ----------------------------------------------------------------------------------------------------
+# --- families ---------------------------------------------------------------------------------------------------------
 
 
 def _some(count: int, of: tuple[ModelKind, ...] = SMALL) -> Callable[[Chance], list[ModelKind]]:
-    """So many different models, in an order by chance."""
+    """Draw this number of different models, in random order."""
 
     def drawn(chance: Chance) -> list[ModelKind]:
         left = list(of)
@@ -143,7 +143,7 @@ def _two_dozen_large(chance: Chance) -> list[ModelKind]:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How problems of one family are drawn."""
+    """The parameters of one family of problems."""
 
     workflows: int
     kinds: Callable[[Chance], list[ModelKind]]
@@ -151,7 +151,7 @@ class Family:
     choose: Callable[[Chance, list[ModelKind], WorkflowEdges], list[ModelKind]] = _any
     scatter: float = 0.4
     times: float = 1.0
-    """Calls take so many times their model's usual time."""
+    """Calls take their model's usual time multiplied by this."""
 
 
 FAMILIES: Final[dict[str, Family]] = {
@@ -176,7 +176,7 @@ LEVELS: Final = (
     WrittenLevel(0.85, 460.0, 1545),
     WrittenLevel(0.75, 370.0, 1305),
 )
-"""Assumed, not measured: a card of 700 W whose calls wait for memory about half of the time."""
+"""Assumed, not measured: a GPU of 700 W whose calls wait for memory about half of the time."""
 
 
 def generate(
@@ -189,9 +189,9 @@ def generate(
     pcie_gb_s: float = 25.0,
     levels: bool = False,
 ) -> Instance:
-    """A problem of a family with at least so many nodes in all.
+    """Generate a problem of a family with at least this number of nodes in all.
 
-    `mixed`: every other half of the GPUs has 40 GB, not 80. `levels`: the GPUs have power levels.
+    `mixed`: half of the GPUs have 40 GB, not 80. `levels`: the GPUs have power levels.
     """
     if family not in FAMILIES:
         raise WrongInput(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
@@ -228,13 +228,13 @@ def generate(
 
 
 def _fits(kind: ModelKind, memory: list[int]) -> bool:
-    return sum(gb >= kind.memory_gb for gb in memory) >= kind.gpus  # those of 80 GB come first, so they are neighbours
+    return sum(gb >= kind.memory_gb for gb in memory) >= kind.gpus  # the GPUs of 80 GB come first, so they are adjacent
 
 
 def _shape(
     chance: Chance, family: Family, kinds: list[ModelKind], nodes: int | None
 ) -> tuple[WorkflowEdges, list[ModelKind]]:
-    """The graph of a workflow, and who is called where. Long chains are cut so that there are a few requests."""
+    """Draw the graph of a workflow and the models of its nodes. Long chains are cut to leave a few requests."""
     edges = family.edges(chance)
     if nodes is not None:
         edges = edges[: max(6, min(len(edges), nodes // 4))]
@@ -242,7 +242,7 @@ def _shape(
 
 
 def _requests(chance: Chance, family: Family, usual: list[list[float]], nodes: int) -> list[WrittenRequest]:
-    """As many as it takes; times are drawn for all of them at once."""
+    """Draw requests until they have enough nodes; all durations are drawn at once."""
     sizes = np.array([len(times) for times in usual])
     most = nodes // int(sizes.min()) + 1
     which = ((chance.words(most) >> np.uint64(32)) * np.uint64(len(usual)) >> np.uint64(32)).astype(np.int64)
@@ -263,7 +263,7 @@ def _requests(chance: Chance, family: Family, usual: list[list[float]], nodes: i
 
 
 def _exp(x: Floats) -> Floats:
-    """e^x as (1 + x / 4096)^4096: only sums and products, whose last digit is the same on any machine."""
+    """e^x as (1 + x / 4096)^4096: only sums and products, which give the same last digit on any machine."""
     power = 1.0 + x / 4096.0
     for _ in range(12):
         power = power * power

@@ -1,4 +1,4 @@
-"""An instance: a problem as it is written, `planner-instance/1`. Reading makes a `Problem` of it."""
+"""An instance: a problem in its file format, `planner-instance/1`. The reader converts it into a `Problem`."""
 
 from math import inf
 from typing import Annotated, Final
@@ -14,12 +14,12 @@ Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class WrittenModel(msgspec.Struct, forbid_unknown_fields=True):
-    """What a call needs on each of its GPUs."""
+    """The resources that a model needs on each of its GPUs."""
 
     memory_gb: AtLeastZero
     gpus: Count = 1
     load_time_s: AtLeastZero | UnsetType = UNSET
-    """Where it was measured; else from the memory and the speed of the bus."""
+    """The measured load time; if missing, it is computed from the memory and the speed of the bus."""
 
 
 class WrittenLevel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -47,7 +47,7 @@ class WrittenNode(msgspec.Struct, forbid_unknown_fields=True):
     id: str
     model: str
     exec_time: AtLeastZero | UnsetType = UNSET
-    """May be left out where every request says its own."""
+    """May be left out if every request gives its own times."""
     deps: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ class WrittenWorkflow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Somebody who asks for a workflow."""
+    """A request for a workflow."""
 
     id: str
     workflow: str
@@ -69,7 +69,7 @@ class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
 
 class Instance(msgspec.Struct, forbid_unknown_fields=True):
-    """All of it."""
+    """A whole instance."""
 
     format: str
     models: dict[str, WrittenModel]
@@ -85,5 +85,5 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def write_instance(instance: Instance) -> bytes:
-    """As JSON."""
+    """Encode an instance as JSON."""
     return msgspec.json.encode(instance)

@@ -1,4 +1,4 @@
-"""The topological level of each call: 0 where nothing has to end before, else one more than the highest of those."""
+"""The topological level of each call: 0 without dependencies, else one more than the highest level among them."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from gpuyard.plan.planner.problem import Ints, Problem, Workflow
 
 
 def levels(problem: Problem) -> Ints:
-    """Of all calls; each workflow is looked at once."""
+    """Return the level of every call; each workflow is computed once."""
     of_nodes = [_levels(workflow) for workflow in problem.workflows]
     begins = np.cumsum([0, *map(len, of_nodes)])[problem.requests.workflow]
     found: Ints = np.concatenate([np.zeros(0, dtype=np.int32), *of_nodes])[
@@ -16,7 +16,7 @@ def levels(problem: Problem) -> Ints:
 
 
 def _levels(workflow: Workflow) -> Ints:
-    """By Kahn: whoever waits for nobody any more is next."""
+    """Return the level of every node (Kahn's algorithm)."""
     level = np.zeros(len(workflow.nodes), dtype=np.int32)
     waits = [len(before) for before in workflow.before]
     after: list[list[int]] = [[] for _ in workflow.nodes]

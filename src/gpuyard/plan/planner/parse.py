@@ -1,4 +1,4 @@
-"""Text into plain values: JSON, or YAML, with a sentence that names the line where it is neither."""
+"""Parses JSON or YAML into plain values; errors name the line."""
 
 import json
 import re
@@ -10,7 +10,7 @@ _WITH_AN_EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
 def parsed(text: bytes) -> Any:
-    """JSON or YAML."""
+    """Parse JSON or YAML."""
     if not text.strip():
         raise WrongInput("The file is empty.")
     try:
@@ -34,7 +34,7 @@ def _json(words: str) -> Any:
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which no name stands twice."""
+    """Build a JSON object; raise an error if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -51,7 +51,7 @@ def _yaml(words: str) -> Any:
     import yaml
 
     class Loader(yaml.CSafeLoader):
-        """Refuses a name that stands twice in a mapping, and reads 1e3 as a number, as everybody does but YAML 1.1."""
+        """Refuses a name that occurs twice in a mapping, and reads 1e3 as a number, unlike YAML 1.1."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
             seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""A plan: for every call the first GPU of its group, and when it begins and ends. What a plan is worth, in figures."""
+"""A plan: the first GPU, the start and the end of every call; and the measures of a plan."""
 
 from dataclasses import dataclass
 
@@ -9,39 +9,39 @@ from gpuyard.plan.planner.problem import EMPTY, Flags, Floats, Ints, Problem
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Columns, one entry a call, in the order of `Problem.calls`."""
+    """A plan, in columns with one entry per call, in the order of `Problem.calls`."""
 
     gpu: Ints
-    """The first GPU of the group; its model says how many."""
+    """The first GPU of the group; the call's model determines how many follow."""
     start: Floats
     end: Floats
     level: Ints | None = None
-    """The power level of each call; None: full speed."""
+    """The power level of each call; None: full speed for all."""
     proven_s: float = 0.0
-    """No plan can be shorter: what the strategy proved while it looked; 0 if it proved nothing."""
+    """A lower bound on the makespan that the strategy proved during its search; 0 if it proved none."""
 
     @property
     def makespan_s(self) -> float:
-        """The last end."""
+        """The end of the last call."""
         return float(self.end.max()) if len(self.end) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What a plan is worth."""
+    """The measures of a plan."""
 
     makespan_s: float
     switches: int
-    """Model changes on a GPU that held another one."""
+    """Model changes on a GPU that held another model."""
     switch_time_s: float
-    """GPU-seconds of loading and unloading, the first loads included."""
+    """GPU-seconds spent loading and unloading, including the first loads."""
     utilisation_mean: float
     utilisation_spread: float
-    """The busiest GPU less the idlest, as parts of the makespan."""
+    """Utilization of the busiest GPU minus that of the least busy one, as fractions of the makespan."""
 
 
 def in_order(problem: Problem, plan: Plan) -> list[Ints]:
-    """The calls of each GPU, by start; those that are nowhere (a GPU below 0: they were not done) are left out."""
+    """Return the calls of each GPU, by start. Calls without a GPU (below 0: they were not executed) are left out."""
     width = np.where(plan.gpu < 0, 0, problem.width[problem.calls.model])
     order = np.lexsort((np.arange(len(plan.start)), plan.start))
     call = np.repeat(order, width[order])
@@ -54,7 +54,7 @@ def in_order(problem: Problem, plan: Plan) -> list[Ints]:
 
 
 def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
-    """For each call of one GPU, in this order: whether its model has to be loaded first, and how long that takes."""
+    """For the calls of one GPU, in this order: whether the model must be loaded first, and the seconds that takes."""
     models = problem.calls.model[calls]
     before = np.concatenate((problem.held_first[gpu : gpu + 1], models[:-1])) if len(models) else models
     loaded, seconds = models != before, problem.switch[before, models]
@@ -64,7 +64,7 @@ def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
 
 
 def _keep_while_memory_lasts(problem: Problem, gpu: int, models: Ints, loaded: Flags, seconds: Floats) -> None:
-    """Mend what `loads` found where a GPU holds several models: the one not used for longest is dropped first."""
+    """Correct the result of `loads` for GPUs that hold several models: the least recently used goes first."""
     held: dict[int, None] = {} if problem.held_first[gpu] == EMPTY else {int(problem.held_first[gpu]): None}
     for i in np.flatnonzero(loaded):
         model = int(models[i])
@@ -82,14 +82,14 @@ def _keep_while_memory_lasts(problem: Problem, gpu: int, models: Ints, loaded: F
 
 
 def late_requests(problem: Problem, plan: Plan) -> int:
-    """Requests whose last call ends after their deadline."""
+    """Count the requests whose last call ends after their deadline."""
     done = np.zeros(len(problem.requests.ids))
     np.maximum.at(done, problem.calls.request, plan.end)
     return int((done > problem.requests.deadline_s + 1e-6).sum())
 
 
 def measure(problem: Problem, plan: Plan) -> Measures:
-    """Look at a valid plan."""
+    """Measure a valid plan."""
     makespan = plan.makespan_s
     busy = np.zeros(len(problem.gpus))
     switches, switch_time = 0, 0.0

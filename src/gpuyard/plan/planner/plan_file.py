@@ -1,4 +1,4 @@
-"""Plans as files, `planner-plan/1`, and back. Text comes in and goes out; opening files is somebody else's work."""
+"""Reads and writes plan files, `planner-plan/1`, as text; the caller opens files."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gpuyard.plan.planner.problem import Problem
 
 FORMAT: Final = "planner-plan/1"
 ACTUAL: Final = "actual"
-"""Who made a plan that is none: it says what became of one."""
+"""The `planner` of a file that records an executed plan."""
 
 
 class WrittenTask(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,11 +28,11 @@ class WrittenTask(msgspec.Struct, forbid_unknown_fields=True):
     start: float
     end: float
     level: int | UnsetType = UNSET
-    """The power level, where the plan chooses one."""
+    """The power level, if the plan chooses one."""
 
 
 class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
-    """All of it."""
+    """A whole plan file."""
 
     format: str
     instance: str
@@ -40,7 +40,7 @@ class WrittenPlan(msgspec.Struct, forbid_unknown_fields=True):
     planner: str = ""
     planning_s: float = 0.0
     ended_by_hand: bool | UnsetType = UNSET
-    """What happened until somebody ended it; the rest is not there."""
+    """Whether the run was ended early; the remaining calls are missing."""
 
 
 _STRICT: Final = strict.Strict(WrittenPlan, what="the plan")
@@ -48,7 +48,7 @@ _STRICT: Final = strict.Strict(WrittenPlan, what="the plan")
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A plan that was read, and what makes it invalid before anything is looked at: calls that are missing, or twice there."""
+    """A plan as read, and the faults found while reading: calls that are missing or occur twice."""
 
     plan: Plan
     planner: str
@@ -56,12 +56,12 @@ class PlanFile:
 
     @property
     def is_actual(self) -> bool:
-        """Whether it says what happened, and not what should."""
+        """Whether the file records an execution instead of a plan."""
         return self.planner == ACTUAL
 
 
 def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) -> bytes:
-    """As JSON, in the order of the calls."""
+    """Encode a plan as JSON, in the order of the calls."""
     requests = [problem.requests.ids[r] for r in problem.calls.request.tolist()]
     nodes = [
         problem.workflows[w].nodes[p]
@@ -81,7 +81,7 @@ def write_plan(problem: Problem, plan: Plan, planner: str, planning_s: float) ->
 
 
 def read_plan(text: bytes, problem: Problem) -> PlanFile:
-    """A plan for this problem. What no plan could be is refused; what a wrong plan could be is told as a fault."""
+    """Read a plan for this problem. Raise `WrongInput` if it is malformed; return an invalid plan with its faults."""
     try:
         said = msgspec.json.decode(text, type=WrittenPlan)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -98,7 +98,7 @@ def _is_a_plan(said: object) -> None:
 
 
 def _careful(text: bytes) -> WrittenPlan:
-    """To say what is wrong."""
+    """Read strictly, to report what is wrong."""
     said = parse(text).value
     if isinstance(said, dict) and "format" in said:
         _is_a_plan(said["format"])

@@ -1,15 +1,15 @@
 """A problem: models, GPUs, workflows, and the requests that run through them.
 
-What people wrote is kept as values (`Model`, `PlannerGpu`, `Workflow`, `Request`); what strategies compute with is kept in
-columns, one entry a *call* (one node of one request), since a million of them has to fit and be quick:
+The problem as written is kept as values (`Model`, `PlannerGpu`, `Workflow`, `Request`). The strategies compute with
+columns, one entry per *call* (one node of one request), because a problem may have a million calls:
 
     request r0 of workflow w0 (nodes a → b, a → c)     call:      0  1  2
                                                        model:     4  1  1      a number into `models`
                                                        seconds:   …            on a GPU of speed 1
                                                        before:    –  0  0      calls that have to end first
 
-A model occupies `memory_gb` on each of its `gpus` GPUs, which have neighbouring numbers. A GPU that holds model a and
-is to run model b pays `switch_s(a, b)` first; `EMPTY` stands for a GPU that holds nothing.
+A model occupies `memory_gb` on each of its `gpus` GPUs, which have adjacent numbers. A GPU that holds model a spends
+`switch_s(a, b)` before it runs model b; `EMPTY` stands for a GPU that holds no model.
 """
 
 from dataclasses import dataclass, field
@@ -25,24 +25,24 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 EMPTY: Final = -1
-"""The number of the model that a GPU holds at the beginning. As an index it is the last row of `Problem.switch`."""
+"""The model number of a GPU that holds no model. As an index it selects the last row of `Problem.switch`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a call needs on its GPUs."""
+    """A model: the resources its calls need on a GPU, and the time to load and unload it."""
 
     name: str
     memory_gb: float
     gpus: int
     load_s: float
-    """From nothing on the GPU to ready."""
+    """Seconds from an empty GPU until the model is ready."""
     unload_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A power level of a GPU: how fast it is there, beside its full speed, and what it draws while it runs a call."""
+    """A power level of a GPU: its speed relative to full speed, and its power draw while it runs a call."""
 
     speed: float
     watts: float
@@ -51,7 +51,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class PlannerGpu:
-    """One GPU. Calls take `seconds / speed` on it; a group is as fast as its slowest."""
+    """One GPU. A call takes `seconds / speed` on it; a group is as fast as its slowest GPU."""
 
     id: int | str
     type: str = ""
@@ -59,12 +59,12 @@ class PlannerGpu:
     speed: float = 1.0
     idle_watts: float = 0.0
     levels: tuple[Level, ...] = ()
-    """Full speed first; empty: one level, and nothing is known about its power."""
+    """Full speed first. Empty: the GPU has one level and its power draw is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A graph of model calls. `before[i]` are the positions of the nodes that have to end before node i."""
+    """A graph of model calls. `before[i]` lists the positions of the nodes that must end before node i."""
 
     name: str
     nodes: tuple[str, ...]
@@ -75,30 +75,30 @@ class Workflow:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """All requests, in columns: who asks for which workflow, when it comes, how much it matters, until when."""
+    """All requests, in columns: name, workflow, arrival time, priority and deadline."""
 
     ids: tuple[str, ...]
     workflow: Ints
     arrival_s: Floats
     priority: Ints
-    """0 to 100, more is sooner."""
+    """0 to 100; a higher number is more urgent."""
     deadline_s: Floats
-    """`inf` where there is none."""
+    """`inf` if the request has no deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """All calls, in columns; those of a request stand together, in the order of its workflow's nodes."""
+    """All calls, in columns. The calls of one request are contiguous, in the order of the workflow's nodes."""
 
     request: Ints
     position: Ints
-    """Which node of the workflow."""
+    """The position of the call's node in the workflow."""
     model: Ints
     seconds: Floats
     earliest_s: Floats
-    """When the request comes."""
+    """The arrival time of the request."""
     before_at: Ints
-    """`before[before_at[i]:before_at[i + 1]]` have to end before call i begins."""
+    """`before[before_at[i]:before_at[i + 1]]` must end before call i starts."""
     before: Ints
     after_at: Ints
     after: Ints
@@ -109,7 +109,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be planned."""
+    """A planning problem: models, GPUs, workflows, requests and their calls."""
 
     name: str
     models: tuple[Model, ...]
@@ -118,38 +118,38 @@ class Problem:
     requests: Requests
     calls: Calls
     many_residents: bool = False
-    """A GPU may hold several models while its memory lasts. One call runs at a time all the same."""
+    """A GPU may hold several models as long as its memory suffices. It still runs one call at a time."""
     family: str = ""
     seed: int | None = field(default=None)
     holding: Ints | None = None
-    """What each GPU holds at the beginning, where some of the work was done before; None: nothing."""
+    """The model that each GPU holds at the start, if part of the work was done before; None: all GPUs are empty."""
     busy_until_s: Floats | None = None
-    """When each GPU can first be used, likewise; None: at once."""
+    """When each GPU is first available, if part of the work was done before; None: at time 0."""
 
     @cached_property
     def first_call(self) -> Ints:
-        """Where the calls of each request begin; one entry more than requests."""
+        """The number of the first call of each request, plus one final entry: the number of calls."""
         return np.searchsorted(self.calls.request, np.arange(len(self.requests.ids) + 1)).astype(np.int32)
 
     @cached_property
     def held_first(self) -> Ints:
-        """The model that each GPU holds at the beginning, or `EMPTY`."""
+        """The model that each GPU holds at the start, or `EMPTY`."""
         return np.full(len(self.gpus), EMPTY, dtype=np.int32) if self.holding is None else self.holding
 
     @cached_property
     def free_first(self) -> Floats:
-        """When each GPU can first be used."""
+        """When each GPU is first available."""
         return np.zeros(len(self.gpus)) if self.busy_until_s is None else self.busy_until_s
 
     def name_of(self, call: int) -> str:
-        """A call as people know it: `request/node`."""
+        """Return the name of a call as users see it: `request/node`."""
         request = int(self.calls.request[call])
         workflow = self.workflows[int(self.requests.workflow[request])]
         return f"{self.requests.ids[request]}/{workflow.nodes[int(self.calls.position[call])]}"
 
     @cached_property
     def width(self) -> Ints:
-        """GPUs of each model."""
+        """The number of GPUs that each model spans."""
         return np.array([m.gpus for m in self.models], dtype=np.int32)
 
     @cached_property
@@ -159,7 +159,7 @@ class Problem:
 
     @cached_property
     def switch(self) -> Floats:
-        """`switch[a, b]`: seconds from holding a to b being ready; the last row is the empty GPU."""
+        """`switch[a, b]`: seconds from holding a until b is ready; the last row is for an empty GPU."""
         unload = np.array([m.unload_s for m in self.models] + [0.0])
         table: Floats = unload[:, None] + self.load[None, :]
         np.fill_diagonal(table, 0.0)
@@ -167,7 +167,7 @@ class Problem:
 
     @cached_property
     def speed(self) -> Floats:
-        """Of each GPU."""
+        """The speed of each GPU."""
         return np.array([g.speed for g in self.gpus], dtype=np.float64)
 
     @cached_property
@@ -183,7 +183,7 @@ class Problem:
 
     @cached_property
     def group_speed(self) -> Floats:
-        """`group_speed[m, g]`: the slowest GPU of the group of model m whose first GPU is g."""
+        """`group_speed[m, g]`: the speed of the slowest GPU in the group of model m whose first GPU is g."""
         table = np.ones((len(self.models), len(self.gpus)))
         for m, model in enumerate(self.models):
             for g in range(len(self.gpus) - model.gpus + 1):

@@ -1,10 +1,10 @@
-"""Files of problems: `planner-instance/1` as JSON, and the workflow file format, as YAML or JSON.
+"""Reads problem files: `planner-instance/1` as JSON, and the workflow file format, as YAML or JSON.
 
-    text ─► quick: the JSON is an instance, to the letter ──────────────────────────┐
-         └► careful: parse, other people's words into ours (dialect), strictly read ┴► makes sense? ─► Problem
+    text ─► fast: the JSON is a valid instance ─────────────────────────────────┐
+         └► careful: parse, convert the workflow format (dialect), read strictly ┴► validate ─► Problem
 
-Text comes in, a `Problem` or a `WrongInput` that names line, place and reason comes out; opening files is somebody else's
-work. A million calls take seconds: only what the quick reader refuses is read carefully, to say what is wrong with it.
+The input is text, the result a `Problem`, or a `WrongInput` that names line, place and reason; the caller opens files.
+A million calls take seconds: only text that the fast reader refuses is read carefully, to find the error.
 """
 
 import json
@@ -28,13 +28,13 @@ from gpuyard.plan.planner.validate import validate
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
 _LARGEST_WITH_PAIRS: Final = 16_000_000
-"""In longer texts, which programs wrote, it is not looked whether a name stands twice."""
+"""Longer texts, which programs wrote, are not checked for repeated names."""
 
 
 def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
-    """A problem from its text. `gpus`: so many GPUs instead of those in the file, like them in turn."""
+    """Read a problem. `gpus`: use that number of GPUs, which repeat those of the file in turn."""
     spelled: dict[FieldPath, FieldPath] = {}
-    """Paths as the file has them, where it has other words than we."""
+    """The paths in the file, for paths that have another name in an instance."""
     try:
         said = _quick(text) or _careful(text, spelled)
         if gpus is not None:
@@ -56,14 +56,14 @@ def _like(gpus: list[WrittenGpu], number: int) -> WrittenGpu:
 
 
 class _Names(msgspec.Struct):
-    """What has names as keys, unread."""
+    """The objects with names as keys, not decoded."""
 
     models: Raw = Raw(b"{}")
     workflows: Raw = Raw(b"{}")
 
 
 def _quick(text: bytes) -> Instance | None:
-    """None where the text has to be looked at carefully."""
+    """Decode an instance; None if the text must be read carefully."""
     try:
         said = msgspec.json.decode(text, type=Instance)
         names = msgspec.json.decode(text, type=_Names)
@@ -97,7 +97,7 @@ def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
         for ours, at in (
             (error.path, theirs),
             (error.path[:-1], theirs[:-1]),
-        ):  # an unknown word is named with its place
+        ):  # an unknown name is reported with the path of its parent
             if ours and format_path(ours) in sentence:
                 sentence = sentence.replace(format_path(ours), format_path(at), 1)
                 break
@@ -105,13 +105,13 @@ def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
 
 
 def _in_their_words(ours: FieldPath, spelled: Mapping[FieldPath, FieldPath]) -> FieldPath:
-    """A path as the file has it."""
+    """Return a path as it is in the file."""
     known = next((n for n in range(len(ours), 0, -1) if ours[:n] in spelled), 0)
     return (*spelled[ours[:known]], *ours[known:]) if known else ours
 
 
 def _finite(said: Any, path: FieldPath) -> None:
-    """YAML can write figures that are none."""
+    """Raise an error for infinities and NaN, which YAML can express."""
     if isinstance(said, float) and not isfinite(said):
         raise LocatedError(path, f"this is {said}; all figures must be finite.")
     if isinstance(said, Mapping):
@@ -126,7 +126,7 @@ def _finite(said: Any, path: FieldPath) -> None:
 
 
 def problem_of(said: Instance) -> Problem:
-    """What strategies compute with."""
+    """Convert an instance into the columns that strategies use."""
     models = tuple(
         Model(
             name,
@@ -176,7 +176,7 @@ def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workf
 
 
 def calls_of(workflows: tuple[Workflow, ...], requests: Requests, seconds: Any) -> Calls:
-    """The columns: each workflow's own columns are made once and laid out for all requests at a time."""
+    """Build the columns of all calls: those of each workflow are made once and repeated for its requests."""
     shapes = [_shape(w) for w in workflows]
     which = requests.workflow
     sizes = np.array([len(w.nodes) for w in workflows], dtype=np.int64)[which]
@@ -209,7 +209,7 @@ def calls_of(workflows: tuple[Workflow, ...], requests: Requests, seconds: Any) 
 
 
 def _shape(workflow: Workflow) -> tuple[Any, ...]:
-    """Models, then how many and which are before and after each node, end to end."""
+    """Return the models, then the numbers and the concatenated lists of the nodes before and after each node."""
     after: list[list[int]] = [[] for _ in workflow.nodes]
     for node, some in enumerate(workflow.before):
         for earlier in some:
@@ -225,7 +225,7 @@ def _shape(workflow: Workflow) -> tuple[Any, ...]:
 
 
 def _take(parts: list[Any], which: Any) -> Any:
-    """`parts[which[0]]`, `parts[which[1]]`, … end to end, without a loop over `which`."""
+    """Concatenate `parts[which[0]]`, `parts[which[1]]`, …, without a loop over `which`."""
     sizes = np.array([len(part) for part in parts], dtype=np.int64)
     starts = np.cumsum(sizes) - sizes
     chosen = sizes[which]

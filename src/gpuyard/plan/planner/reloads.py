@@ -1,18 +1,17 @@
-"""How often models have to be loaded again, because there are more of them than GPUs: a bound, from caching.
+"""A lower bound on the reloads of models if there are more models than GPUs, derived from caching.
 
 At any instant G GPUs hold at most G models. A request goes through its graph in order, and each call needs its model on
-some GPU; so, whatever the times, the loads of a plan are those of a cache of G places that serves every workflow to its
-end, all of them at once:
+some GPU. So, whatever the times, the loads of a plan are those of a cache with G places that serves every workflow to
+its end, all of them at once:
 
-    GPUs hold {a, b}      w0: a b [c] a …      w1: b a b [d] …          Nobody can go on: load c or d, and drop a or b?
+    GPUs hold {a, b}      w0: a b [c] a …      w1: b a b [d] …          All are blocked: load c or d, and drop a or b?
 
-Whatever can run with the models that are there may as well run at once, since it only helps. What is left is to choose
-loads and drops, and the cheapest choice is a shortest path (A*; still to pay at least: every model that is needed and is
-not there, once). When that takes too long, the least sum that was not followed to its end is a bound too, and so is what
-a few of the workflows need alone.
+Every call that can run with the held models runs at once, since that only helps. What remains is the choice of loads
+and drops; the cheapest choice is a shortest path (A*; the heuristic counts every needed model that is not held once).
+If the search takes too long, the smallest open estimate is also a bound, and so is the bound of a few of the workflows.
 
-A model that takes several GPUs counts as one place here, and all its GPUs load when it comes back from nowhere: less than
-the truth in the first, and true in the second.
+A model that spans several GPUs counts as one place here, which underestimates; when it is reloaded, all its GPUs load,
+which is exact.
 """
 
 from heapq import heappop, heappush
@@ -26,11 +25,11 @@ FEW_WORKFLOWS: Final = 3
 LARGEST_WORKFLOW: Final = 200
 
 CallGraph = tuple[tuple[int, ...], tuple[int, ...]]
-"""Models of the nodes, and the nodes before each as bits."""
+"""The models of the nodes, and the nodes before each as a bit set."""
 
 
 def reload_seconds(problem: Problem, cost: list[float], *, most_states: int = MOST_STATES) -> float:
-    """GPU-seconds of loading beyond one load of every model, at `cost` for each model."""
+    """Return the least GPU-seconds of loading beyond one load of every model, at `cost` for each model."""
     places = len(problem.gpus)
     graphs = _graphs(problem)
     used = {model for models, _ in graphs for model in models}
@@ -45,9 +44,9 @@ def reload_seconds(problem: Problem, cost: list[float], *, most_states: int = MO
 
 
 def _graphs(problem: Problem) -> list[CallGraph]:
-    """Of the workflows that are asked for, the largest first; those of many nodes are left out, and so are equal ones."""
+    """Return the graphs of the requested workflows, largest first, without duplicates and very large ones."""
     if len(problem.calls) != sum(len(problem.workflows[w].nodes) for w in problem.requests.workflow.tolist()):
-        return []  # what remains of a plan: requests are somewhere on their way
+        return []  # the remainder of a plan: requests are partly done
     found = {
         (workflow.models, tuple(sum(1 << other for other in before) for before in workflow.before))
         for workflow in (problem.workflows[w] for w in sorted(set(problem.requests.workflow.tolist())))
@@ -57,7 +56,7 @@ def _graphs(problem: Problem) -> list[CallGraph]:
 
 
 def _least_cost(graphs: list[CallGraph], cost: list[float], places: int, most_states: int) -> float:
-    """Of the loads that bring every graph to its end."""
+    """Return the least cost of loads that complete every graph (A*), or a bound on it after `most_states` states."""
     served = _Served(graphs, cost)
     done, ready, rest = served.go_on((0,) * len(graphs), 0)
     waiting: list[tuple[float, int, float, tuple[int, ...], int, int]] = [(rest, 0, 0.0, done, 0, ready)]
@@ -81,7 +80,7 @@ def _least_cost(graphs: list[CallGraph], cost: list[float], places: int, most_st
 
 
 class _Served:
-    """What can run with the models that are held."""
+    """Runs every node that can run with the held models; caches the results."""
 
     def __init__(self, graphs: list[CallGraph], cost: list[float]) -> None:
         self._graphs, self._cost = graphs, cost
@@ -89,7 +88,7 @@ class _Served:
         self._sums: dict[int, float] = {}
 
     def go_on(self, done: tuple[int, ...], held: int) -> tuple[tuple[int, ...], int, float]:
-        """Nodes that are done then, models that somebody waits for, and what the models that are still missing cost."""
+        """Return the nodes done then, the models that unblocked nodes wait for, and the cost of all missing models."""
         then, ready, needed = [], 0, 0
         for graph, nodes in enumerate(done):
             known = self._known[graph]

@@ -1,13 +1,14 @@
-"""A plan as work for somebody who decides himself where and when: sessions, and which has to wait for which.
+"""Splits a plan into sessions with dependencies, for a scheduler that decides itself where and when each runs.
 
-A *session* is what one process does that loads a model once: calls of one model that follow each other on the same GPUs.
-A session begins when all it waits for has ended, so it is a promise to begin late: what it needs in the middle it needs at
-its beginning, and what it has done first is known when all is done. Long sessions load seldom and keep others waiting;
-so one is closed when its calls take `LOADS` times as long as its load, and the load is a small part of it.
+A *session* is the work of one process that loads a model once: consecutive calls of one model on the same GPUs. A
+session starts when all sessions it depends on have ended. That delays its calls: the inputs of any of its calls must
+exist at its start, and the results of its first call are available only at its end. Long sessions load rarely but keep
+others waiting; so a session is closed once its calls take `LOADS` times as long as its load, which is then a small part
+of it.
 
-Two sessions must not wait for each other. Calls are dealt out in the order of the plan, and a call joins the last
-session of its GPUs only if all that it waits for is in that session or in older ones. So every session waits for older
-ones only, and their order is one in which they can be done.
+Two sessions must not wait for each other. Calls are assigned in the order of the plan, and a call joins the last
+session of its GPUs only if all calls it depends on are in that session or in older ones. So every session depends on
+older ones only, and the list is a valid order.
 """
 
 from dataclasses import dataclass, field
@@ -19,29 +20,30 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 
 LOADS = 10.0
-"""Times its load that the calls of a session take, before it is closed."""
+"""A session is closed when its calls take this many times as long as its load."""
 
 
 @dataclass(slots=True)
 class Session:
-    """Calls of one model, one after the other on the same GPUs."""
+    """Calls of one model that run one after another on the same GPUs."""
 
     model: int
     calls: list[int] = field(default_factory=list)
     work_s: float = 0.0
-    """What its calls take by the plan, without the load."""
+    """The planned seconds of its calls, without the load."""
     after: set[int] = field(default_factory=set)
-    """Sessions it waits for, by their places in the list: all of them stand before it."""
+    """The sessions it depends on, as positions in the list; all of them are before it."""
 
 
 def sessions_of(problem: Problem, plan: Plan, *, loads: float = LOADS) -> list[Session]:
-    """All calls of a valid plan in sessions, in an order in which they can be done. `loads` 0: every call is one."""
+    """Split all calls of a valid plan into sessions, in a valid order. `loads` 0: every call is its own session."""
     found: list[Session] = []
     session_of = [-1] * len(problem.calls)
     last = [-1] * len(problem.gpus)
     before, before_at = problem.calls.before.tolist(), problem.calls.before_at.tolist()
     model_of, gpu_of = problem.calls.model.tolist(), plan.gpu.tolist()
-    for call in np.lexsort((levels(problem), plan.start)).tolist():  # what takes no time begins with what waits for it
+    # By start, then by level: a call of zero duration starts at the same instant as the calls that wait for it.
+    for call in np.lexsort((levels(problem), plan.start)).tolist():
         model = problem.models[model_of[call]]
         group = range(gpu_of[call], gpu_of[call] + model.gpus)
         waits_for = {session_of[other] for other in before[before_at[call] : before_at[call + 1]]}

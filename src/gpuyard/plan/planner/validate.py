@@ -1,4 +1,4 @@
-"""Does an instance make sense as a whole? Names that are unique and known, graphs without cycles, models that fit."""
+"""Validates an instance as a whole: names are unique and known, graphs are acyclic, models fit."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -11,7 +11,7 @@ from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, Wr
 
 
 def validate(said: Instance) -> None:
-    """Or `LocatedError`, with the first place that does not."""
+    """Raise `LocatedError` for the first violation."""
     if not said.gpus:
         raise LocatedError(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
     _unique((gpu.id for gpu in said.gpus), ("gpus",))
@@ -59,7 +59,7 @@ def _no_such(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def _cycle(workflow: WrittenWorkflow) -> list[str]:
-    """Nodes in the order in which they would have to run, the first again at the end; empty if there is no circle."""
+    """Return the nodes of a cycle in running order, with the first repeated at the end; empty if there is no cycle."""
     waits = {node.id: len(set(node.deps)) for node in workflow.nodes}
     after: dict[str, list[str]] = {node.id: [] for node in workflow.nodes}
     for node in workflow.nodes:
@@ -74,7 +74,7 @@ def _cycle(workflow: WrittenWorkflow) -> list[str]:
     stuck = {name for name, count in waits.items() if count}
     if not stuck:
         return []
-    # Whoever is stuck waits for somebody who is stuck: going back from one to the next must come round.
+    # Every blocked node waits for a blocked node, so walking back must reach a node twice.
     before = {node.id: next(other for other in node.deps if other in stuck) for node in workflow.nodes if node.id in stuck}  # fmt: skip
     name, seen = next(iter(before)), []
     while name not in seen:

@@ -1,12 +1,12 @@
-"""WHO HOLDS THE MODELS: workers that load, hold, unload and call models for a plan: local processes, Ray actors.
+"""Workers: load, hold, unload and call models for a plan, as local processes or Ray actors.
 
-    follow ──── Executor (pure) ──── what to do, in numbers
+    follow ──── Executor (pure) ──── commands, with calls, models and GPUs as numbers
       │
       ├─ orders ──► Pool.send   ──► a worker for each GPU: a process, a Ray actor
       │                                   └─ ModelHost: the models it holds, each in a runtime
-      └─ events ◄── Pool.wait   ◄── replies, and workers that are gone     (python, command, openai, virtual)
+      └─ events ◄── Pool.wait   ◄── replies, and lost workers             (python, command, openai, virtual)
 
-`run_plan` is the way in. `plans` speaks with the planner, `leases` with a yard that lends the GPUs.
+`run_plan` is the entry point. `plans` is the interface to the planner, `leases` borrows GPUs from a cluster.
 """
 
 from enum import StrEnum
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 
 class On(StrEnum):
-    """Where workers live: processes of this machine, or actors of a Ray cluster."""
+    """Where workers run: as processes of this machine, or as actors of a Ray cluster."""
 
     LOCAL = "local"
     RAY = "ray"
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """The function that runs plans, loaded when it is asked for."""
+        """Import the function that runs plans on first use."""
         if name in {"PlanRun", "RunWatch", "run_plan"}:
             from gpuyard.plan.workers import running
 

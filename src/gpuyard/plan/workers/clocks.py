@@ -1,7 +1,7 @@
-"""Power levels of a plan, on real cards: NVML locks the clock of a card to that of a level, where it lets us.
+"""Power levels of a plan on real GPUs: NVML locks the clock of a GPU to that of a level, where permitted.
 
-Only root may do that, and not every card can. Then the card runs on at full speed: the plan is kept, the energy is not
-saved, and whoever asked is told why.
+Only root may do that, and not every GPU supports it. Otherwise the GPU stays at full speed: the plan is kept, the
+energy is not saved, and the caller is told why.
 """
 
 from contextlib import suppress
@@ -9,15 +9,15 @@ from typing import Any
 
 
 class Clocks:
-    """The clocks of this machine's cards, by what CUDA calls them: a number or a UUID."""
+    """The clocks of this machine's GPUs, by CUDA device name: a number or a UUID."""
 
     def __init__(self, nvml: Any) -> None:
-        """The library, opened: `pynvml`, or what behaves like it."""
+        """Take the opened library: `pynvml`, or an object with the same interface."""
         self._nvml = nvml
         self._locked: set[str] = set()
 
     def lock(self, card: str, mhz: int) -> str | None:
-        """Let a card run at this clock; why not, where it can not be done."""
+        """Lock a GPU to this clock; return why that failed, or None."""
         try:
             self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle(card), mhz, mhz)
         except self._nvml.NVMLError as error:
@@ -26,14 +26,14 @@ class Clocks:
         return None
 
     def free(self, card: str) -> None:
-        """Give a card its own clock back, if we took it; one that fell off the bus has none."""
+        """Reset the clock of a GPU if it was locked here. Errors are ignored: the GPU may have fallen off the bus."""
         if card in self._locked:
             self._locked.remove(card)
             with suppress(self._nvml.NVMLError):
                 self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle(card))
 
     def free_all(self) -> None:
-        """All of them."""
+        """Reset all clocks that were locked here."""
         for card in sorted(self._locked):
             self.free(card)
 

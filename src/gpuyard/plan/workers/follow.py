@@ -1,8 +1,8 @@
-"""Following a plan on workers, by the clock on the wall: the one place where executor, workers and planner meet.
+"""Follows a plan on workers in real time: connects the executor, the workers and the planner.
 
-The executor says what to do in numbers; here they become orders for workers, and what workers answer becomes events.
-Planning again happens beside it, in a thread, while the old plan is followed. Seconds are those of the plan: with a
-`speed_up`, which only virtual runtimes can keep, the clock here runs that much faster.
+The executor's commands use numbers; they become orders for workers, and the replies of workers become events.
+Replanning runs in a thread, while the old plan is followed. Seconds are those of the plan: with a `speed_up`, which
+only virtual runtimes support, the clock here runs faster by that factor.
 """
 
 from collections.abc import Callable, Sequence
@@ -37,27 +37,27 @@ from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.settings import Runtimes
 
 LOOK_S = 0.5
-"""So often, at least, the clock is looked at and progress told."""
+"""The longest interval between looks at the clock and reports of progress."""
 PENDING_LOOK_S = 0.02
-"""While something is planned beside."""
+"""The same interval while replanning is under way."""
 
 
 class GpuSource(Protocol):
-    """Somebody who lends the GPUs and may want them back."""
+    """A source of borrowed GPUs that may be reclaimed."""
 
     def news(self, now_s: float) -> list[ExecutorEvent]:
-        """`Back` for GPUs that were lent since the last time, `Reclaimed` for those that are wanted elsewhere."""
+        """Return `Back` for GPUs lent since the last call, and `Reclaimed` for those that must be given back."""
 
     def returned(self, gpu: int) -> None:
-        """Nobody of ours uses a GPU any more."""
+        """Release a GPU: the plan no longer uses it."""
 
     @property
     def expects_gpus(self) -> bool:
-        """Whether more may be lent by and by."""
+        """Whether more GPUs may be lent later."""
 
 
 class OwnGpus:
-    """Nobody lends: all GPUs are ours from beginning to end."""
+    """The GPUs are not borrowed: all of them belong to the run from start to end."""
 
     expects_gpus = False
 
@@ -65,32 +65,32 @@ class OwnGpus:
         self._news: list[ExecutorEvent] = [Back(gpu) for gpu in range(gpus)]
 
     def news(self, now_s: float) -> list[ExecutorEvent]:  # noqa: ARG002
-        """All of them, once."""
+        """Return all GPUs, once."""
         news, self._news = self._news, []
         return news
 
     def returned(self, gpu: int) -> None:
-        """Nobody waits for it."""
+        """Do nothing: the GPU has no other user."""
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is nothing to give back."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """How far it is, and in the end what came of it."""
+    """The progress of a run, and in the end its outcome."""
 
     executor: Executor
     now_s: float = 0.0
     losses: list[str] = field(default_factory=list)
-    """Why workers were lost, or nothing was planned again, in sentences."""
+    """Why workers were lost or replanning failed, in sentences."""
     ended: bool = False
-    """Before all was over, because somebody wanted that."""
+    """Whether the caller ended the run before all calls were over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What is followed, by whom, and who is told."""
+    """A run: the plan, the workers, and the callbacks of the caller."""
 
     problem: Problem
     plan: Plan
@@ -102,17 +102,17 @@ class Following:
     speed_up: float = 1.0
     watch: Callable[[Followed], None] = lambda _followed: None
     begins: Callable[[int, range], None] = lambda _call, _gpus: None
-    """Told of each call and its GPUs before it begins there."""
+    """Called with each call and its GPUs before it starts there."""
     leaves: Callable[[int], None] = lambda _gpu: None
-    """Told of each GPU before it is given back."""
+    """Called with each GPU before it is given back."""
     outcome: Callable[[int, Any], None] = lambda _call, _result: None
-    """Told of the results that no other call waits for."""
+    """Called with the results that no other call waits for."""
     ended: Callable[[], bool] = lambda: False
-    """Asked again and again: whether somebody wants it to end here."""
+    """Polled; True ends the run."""
 
 
 def follow(it: Following) -> Followed:
-    """Follow a plan until every call is done, given up, or can not be run by what is left, or somebody ends it."""
+    """Follow a plan until every call is done, given up or impossible on the remaining GPUs, or the run is ended."""
     driver = _Driver(it)
     driver.gather()
     driver.drive()
@@ -130,11 +130,11 @@ class _Driver:
         self._planned: Future[Assignment | None] | None = None
         self._began = monotonic()
         self._before: list[ExecutorEvent] = []
-        """What the source of GPUs said before the plan began."""
+        """Events of the GPU source from before the plan started."""
         self.state = Followed(self._executor)
 
     def gather(self) -> None:
-        """Wait until every worker is there or can not be; then the plan's clock begins."""
+        """Wait until every worker is ready or has failed; then start the plan's clock."""
         news = self._it.gpu_source.news(0.0)
         self._before = [event for event in news if not isinstance(event, Back)]
         missing = {event.gpu for event in news if isinstance(event, Back)}
@@ -152,7 +152,7 @@ class _Driver:
         self._began = monotonic()
 
     def drive(self) -> None:
-        """Until all is over, or nothing more can come of it."""
+        """Run until all calls are over or no more can be run."""
         executor, it = self._executor, self._it
         try:
             if not it.ended():
@@ -169,7 +169,7 @@ class _Driver:
                     self._tell(event)
                 for event in it.gpu_source.news(self._now()):
                     if isinstance(event, Back):
-                        it.pool.open([event.gpu])  # the pool says when its worker is there
+                        it.pool.open([event.gpu])  # the pool reports when its worker is ready
                     else:
                         self._tell(event)
                 self.state.now_s = self._now()
@@ -186,13 +186,13 @@ class _Driver:
         return (monotonic() - self._began) * self._it.speed_up
 
     def _events(self) -> list[ExecutorEvent]:
-        """What happened, and at least that time has passed."""
+        """Return the events since the last call, at least that time has passed."""
         pause = (self._executor.next_wakeup() - self._now()) / self._it.speed_up
         pause = min(pause, LOOK_S if self._planned is None else PENDING_LOOK_S)
         events = [self._at_speed(event) for event in self._it.pool.wait(max(0.0, pause))]
         if self._planned is not None and self._planned.done():
             trouble = self._planned.exception()
-            if trouble is not None:  # a plan that can not be made must not cost the work that is done
+            if trouble is not None:  # a failure to replan must not cost the completed work
                 self.state.losses.append(
                     f"what is left could not be planned again: {type(trouble).__name__}: {trouble}"
                 )

@@ -1,8 +1,8 @@
-"""A task of the yard that holds one GPU for a plan: `python -m gpuyard.plan.workers.gpu_placeholder SOCKET SLOT`.
+"""A cluster task that holds one GPU for a plan: `python -m gpuyard.plan.workers.gpu_placeholder SOCKET SLOT`.
 
-It tells whoever follows the plan which GPU it was given. When the yard wants that back it sends SIGTERM, as to any task;
-the task passes the notice on, and ends when it is told that the GPU is free, or when nobody is there any more. So
-the yard gives the GPU to nobody before the plan's worker has left it.
+It reports which GPU it was given to the process that follows the plan. To reclaim the GPU, the scheduler sends SIGTERM,
+as to any task; this task passes the notice on, and ends when it is told that the GPU is free or when the connection
+closes. So the scheduler does not give the GPU to another task before the plan's worker has left it.
 """
 
 import os
@@ -14,7 +14,7 @@ NOTICE, FREE = b"notice\n", b"free\n"
 
 
 def main() -> int:
-    """Hold the GPU until the other end lets go."""
+    """Hold the GPU until the other end releases it."""
     path, slot = sys.argv[1:]
     with socket.socket(socket.AF_UNIX) as line:
         try:
@@ -26,7 +26,7 @@ def main() -> int:
             return 1
         signal.signal(signal.SIGTERM, lambda *_: line.send(NOTICE))
         line.sendall(f"{slot} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}\n".encode())
-        line.recv(len(FREE))  # goes on after a signal
+        line.recv(len(FREE))  # resumes after a signal
     return 0
 
 

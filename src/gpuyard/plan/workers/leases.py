@@ -1,11 +1,11 @@
-"""GPUs of a yard, lent for a plan, each by a task that holds it (`gpu_placeholder`).
+"""GPUs of a cluster, borrowed for a plan, each by a task that holds it (`gpu_placeholder`).
 
-The tasks are of class batch and may be requeued: the plan uses what online work leaves. When the yard wants a GPU back,
-its task is told first, the executor finishes or stops what runs there within the grace, and only then the task ends. It
-waits in the yard's queue like any other, and when it is placed again its GPU is used again.
+The tasks are of class batch and may be requeued: the plan uses what online work leaves. When the scheduler reclaims a
+GPU, it notifies the task first, the executor finishes or stops what runs there within the grace period, and only then
+the task ends. It is queued like any other task, and when it is placed again its GPU is used again.
 
-    plan run ◄── socket ── placeholder 0 (a task of the yard, GPU 3)
-        └────── socket ── placeholder 1 (another one, GPU 1)
+    plan run ◄── socket ── placeholder 0 (a task of the cluster, GPU 3)
+        └────── socket ── placeholder 1 (another task, GPU 1)
 """
 
 import socket
@@ -24,11 +24,11 @@ from gpuyard.plan.executor.messages import Back, ExecutorEvent, Reclaimed
 from gpuyard.plan.workers.gpu_placeholder import FREE, NOTICE
 
 GRACE_S = 8.0
-"""A task has ten seconds between SIGTERM and SIGKILL; ours has to be gone before."""
+"""A task has ten seconds between SIGTERM and SIGKILL; the plan's worker must have left the GPU before that."""
 LOOK_S = 5.0
-"""So often the yard is asked whether our tasks are still there."""
+"""The interval at which the scheduler is asked whether the tasks still exist."""
 SETTLE_S = 1.5
-"""After the first GPU came, so long is waited for others before the plan begins."""
+"""The time to wait for more GPUs after the first one, before the plan starts."""
 
 
 class NoGpus(GpuyardError):
@@ -36,7 +36,7 @@ class NoGpus(GpuyardError):
 
 
 class YardGpus:
-    """Implements `GpuSource`. `devices` is filled with what CUDA calls each GPU that came."""
+    """Implements `GpuSource`. `devices` is filled with the CUDA device names of the GPUs that were lent."""
 
     def __init__(self, yard: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:
         self.devices = [str(gpu) for gpu in range(gpus)]
@@ -66,16 +66,16 @@ class YardGpus:
         self._open = True
         self._looked = monotonic()
 
-    # --- the other ends -------------------------------------------------------------------------------------------------
+    # --- placeholder connections --------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        with suppress(OSError):  # closed
+        with suppress(OSError):  # the listener was closed
             while True:
                 line, _ = self._listener.accept()
                 Thread(target=self._hear, args=(line,), daemon=True).start()
 
     def _hear(self, line: socket.socket) -> None:
-        """One placeholder task, from its first word to its end."""
+        """Serve one placeholder task, from its first message until it disconnects."""
         with line, line.makefile("rb") as words, suppress(OSError):
             slot, _, devices = words.readline().decode().strip().partition(" ")
             if not slot.isdigit() or int(slot) >= len(self.devices):
@@ -89,10 +89,10 @@ class YardGpus:
                     self._heard.put((gpu, "notice", line))
             self._heard.put((gpu, "gone", line))
 
-    # --- what `GpuSource` promises -----------------------------------------------------------------------------------------
+    # --- `GpuSource` --------------------------------------------------------------------------------------------------
 
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
-        """Until the first GPU is there, and a moment for others; or until somebody wants none of them any more."""
+        """Wait for the first GPU and then shortly for others, or until `ended` returns True."""
         while self._heard.empty() and not ended():
             task = self._yard.task(self._tasks[0])
             watch(task)
@@ -105,7 +105,7 @@ class YardGpus:
             sleep(0.05)
 
     def news(self, now_s: float) -> list[ExecutorEvent]:
-        """GPUs that came, that are wanted back, and those whose holder is gone without a word."""
+        """Return events for GPUs that were lent, that are reclaimed, and whose task is gone without notice."""
         events: list[ExecutorEvent] = []
         with suppress(Empty):
             while True:
@@ -125,13 +125,13 @@ class YardGpus:
         return events
 
     def _look(self) -> None:
-        """Whether some of our tasks may still be given a GPU; a yard that does not answer may come back."""
+        """Check whether a task may still be given a GPU; if the scheduler does not answer, the last answer stands."""
         self._looked = monotonic()
         with suppress(GpuyardError):
             self._open = any(not self._yard.task(task).ended for task in self._tasks)
 
     def returned(self, gpu: int) -> None:
-        """Its placeholder task may end."""
+        """Let the placeholder task of this GPU end."""
         line = self._lines.pop(gpu, None)
         if line is not None:
             with suppress(OSError):
@@ -139,11 +139,11 @@ class YardGpus:
 
     @property
     def expects_gpus(self) -> bool:
-        """Whether more may be lent by and by."""
+        """Whether more GPUs may be lent later."""
         return self._open
 
     def close(self) -> None:
-        """Give all back. Where the yard does not answer, its tasks end by themselves: nobody is at the door."""
+        """Give all GPUs back. If the scheduler does not answer, the tasks end by themselves when the socket closes."""
         for task in self._tasks:
             with suppress(GpuyardError):
                 self._yard.cancel(task)

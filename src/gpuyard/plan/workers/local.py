@@ -1,4 +1,4 @@
-"""Workers as processes of this machine, one for each GPU; a killed one is noticed at once, and another one begins."""
+"""Workers as processes of this machine, one per GPU. A killed worker is noticed at once and restarted."""
 
 import os
 import signal
@@ -17,12 +17,12 @@ from gpuyard.plan.workers.order import Order, Reply, Runtime
 from gpuyard.plan.workers.restarts import Restarts
 
 LARGE = 1 << 20
-"""Results of more bytes than this stay in a file."""
+"""Results of more bytes than this are stored in a file."""
 GRACE_S = 0.5
 
 
 class _Worker:
-    """One process and the line to it."""
+    """A process and the connection to it."""
 
     def __init__(self, gpu: int, devices: str, spool: Path) -> None:
         ours, theirs = socket.socketpair()
@@ -37,7 +37,7 @@ class _Worker:
         self.line = Connection(ours.detach())
 
     def end(self) -> None:
-        """With all that it started."""
+        """Kill the process and everything that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -45,9 +45,9 @@ class _Worker:
 
 
 class LocalPool:
-    """Implements `Pool`. `devices` are what CUDA_VISIBLE_DEVICES calls each GPU; a worker sees as many as `widest`.
+    """Implements `Pool`. `devices` are the names for CUDA_VISIBLE_DEVICES of each GPU; a worker sees `widest` of them.
 
-    Workers get ready for `runtimes` before they say that they are there.
+    Workers prepare `runtimes` before they report that they are ready.
     """
 
     def __init__(self, devices: Sequence[str], widest: int = 1, runtimes: Sequence[Runtime] = ()) -> None:
@@ -62,12 +62,12 @@ class LocalPool:
         self._happened: list[ExecutorEvent] = []
 
     def pid(self, gpu: int) -> int | None:
-        """The process of a GPU's worker, for whoever looks at it."""
+        """Return the process id of a GPU's worker, for monitoring."""
         worker = self._workers.get(gpu)
         return None if worker is None else worker.process.pid
 
     def open(self, gpus: Sequence[int]) -> None:
-        """Begin a process for each."""
+        """Start a process for each GPU."""
         self.stop(gpus, for_good=False)
 
     def _begin(self, gpu: int) -> None:
@@ -78,7 +78,7 @@ class LocalPool:
             worker.line.send(self._runtimes)
 
     def send(self, orders: Sequence[tuple[int, Order]]) -> None:
-        """One that is gone does not get it; `wait` tells of that."""
+        """Send orders. A worker that is gone does not get its order; `wait` reports the loss."""
         for gpu, order in orders:
             worker = self._workers.get(gpu)
             if worker is not None:
@@ -86,7 +86,7 @@ class LocalPool:
                     worker.line.send(order)
 
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:
-        """Kill, and begin again if so wanted."""
+        """Kill workers; unless `for_good`, start new ones."""
         for gpu in gpus:
             self._restarts.forget(gpu)
             self._coming.discard(gpu)
@@ -97,7 +97,7 @@ class LocalPool:
                 self._begin(gpu)
 
     def wait(self, seconds: float) -> list[ExecutorEvent]:
-        """Replies; workers that came or went; and time for those that are to begin again."""
+        """Return replies and workers that came or went; start the workers whose restart is due."""
         if not self._happened:
             for gpu in self._restarts.due():
                 self._begin(gpu)
@@ -136,20 +136,20 @@ class LocalPool:
 
     @property
     def expects_workers(self) -> bool:
-        """Whether some worker may still come."""
+        """Whether a worker may still become ready."""
         return bool(self._restarts or self._coming)
 
     def fetch(self, result: Any) -> Any:
-        """Unpickle it."""
+        """Unpickle a result."""
         return None if result is None else result.unpack()
 
     def forget(self, result: Any) -> None:
-        """Away with its file, if it has one."""
+        """Delete the file of a result, if it has one."""
         if result is not None:
             result.drop()
 
     def close(self) -> None:
-        """Kill all of them; results in files go with them."""
+        """Kill all workers and delete the results in files."""
         self.stop(list(self._workers), for_good=True)
         self._folder.cleanup()
 

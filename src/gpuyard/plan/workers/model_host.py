@@ -1,4 +1,4 @@
-"""What a worker does, wherever it lives: hold models, and obey orders one by one."""
+"""The part of a worker that holds models and executes orders one by one; the same in every pool."""
 
 import sys
 import traceback
@@ -18,10 +18,10 @@ class ModelHost:
     def __init__(self) -> None:
         self._held: dict[str, Held] = {}
         self._told: set[tuple[str, str]] = set()
-        """What was raised before: of many calls that fail for one reason, the first says where."""
+        """Errors seen before: of many calls that fail for one reason, only the first prints a traceback."""
 
     def obey(self, order: Order, pack: Callable[[Any], Packed] = pack) -> Reply:
-        """Do it, and say how it ended. Whatever a model raises is an answer, and so is a result that can not travel."""
+        """Execute an order and return the reply. An exception or an unpicklable result is a failed reply."""
         began = perf_counter()
         try:
             result = self._do(order)

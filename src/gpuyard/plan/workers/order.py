@@ -1,4 +1,4 @@
-"""What a worker is told, and what it answers. Everything here travels between processes."""
+"""Orders to workers and their replies. All values here are sent between processes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Verb(Enum):
-    """What is to be done with a model."""
+    """The action on a model."""
 
     LOAD = "load"
     UNLOAD = "unload"
@@ -16,7 +16,7 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """How a model is run: a name in the table of runtimes, and what the file of runtimes says of it."""
+    """How a model is run: a name in the table of runtimes, and its settings from the file of runtimes."""
 
     name: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -24,38 +24,38 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a call is about."""
+    """The input of a call."""
 
     request: str
     node: str
     attempt: int
     input: object
-    """What the file of runtimes says for this request."""
+    """The input of this request in the file of runtimes."""
     results: dict[str, Any]
-    """What the nodes before it brought, by node; packed while it travels."""
+    """The results of the nodes before it, by node; packed in transit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One thing to do for the worker of a GPU."""
+    """One order for the worker of a GPU."""
 
     operation: int
     verb: Verb
     model: str
     runtime: Runtime
     gpus: int
-    """How many GPUs the model spans: the worker's own and those after it."""
+    """The number of GPUs that the model spans: the worker's own and those after it."""
     seconds: float
-    """What is expected; what pretends to work sleeps so long."""
+    """The expected duration; virtual runtimes sleep this long."""
     question: Question | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How an order ended."""
+    """The outcome of an order."""
 
     operation: int
     seconds: float
     why: str | None = None
-    """Of a bad end."""
+    """The reason of a failure."""
     result: Any = None

@@ -1,4 +1,4 @@
-"""Results as they travel between processes: pickled where they are made, unpickled where they are used, never between."""
+"""Results in transit between processes: pickled where they are made, unpickled only where they are used."""
 
 import pickle
 from dataclasses import dataclass
@@ -8,23 +8,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A result as it travels: what it was pickled to, or the file with that."""
+    """A pickled result, in memory or in a file."""
 
     content: bytes | Path
 
     def unpack(self) -> Any:
-        """The result itself."""
+        """Return the result itself."""
         content = self.content if isinstance(self.content, bytes) else self.content.read_bytes()
         return pickle.loads(content)  # noqa: S301
 
     def drop(self) -> None:
-        """Nobody needs it any more."""
+        """Delete the file of the result, if it has one."""
         if isinstance(self.content, Path):
             self.content.unlink(missing_ok=True)
 
 
 def pack(result: Any, path: Path | None = None, large: int = 0) -> Packed:
-    """Make a result ready to travel; one of more bytes than `large` stays in a file, if one is named."""
+    """Pickle a result; one of more bytes than `large` is stored at `path`, if given."""
     content = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
     if path is None or len(content) <= large:
         return Packed(content)

@@ -1,7 +1,7 @@
-"""From the planner's words to the executor's, and back: problems are work, plans are assignments, what is left is a problem.
+"""Converts between planner and executor: problems to work, plans to assignments, remaining work to problems.
 
-The executor and the planner do not know each other. Here the one's `RemainingWork` becomes a `Problem` whose GPUs hold models
-and are busy for a while, a strategy plans it, and the better of the new plan and what is queued is followed.
+The executor and the planner do not depend on each other. Here `RemainingWork` becomes a `Problem` whose GPUs hold
+models and are busy for a while, a strategy plans it, and the better of the new plan and the current queues is followed.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,15 +20,15 @@ from gpuyard.plan.planner.plan_file import ACTUAL, FORMAT, WrittenPlan, WrittenT
 from gpuyard.plan.planner.problem import Calls, Ints, Problem, Requests
 
 NOT_HERE_GB = -1.0
-"""The memory of a GPU that is gone: nothing fits."""
+"""The memory of a GPU that is gone: no model fits."""
 WORTH_IT = 0.998
-"""A new plan that is not shorter than this part of the old one is not worth the change."""
+"""A new plan is used only if it is shorter than this fraction of the old one."""
 
 
 def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | None = None) -> Work:
-    """A problem, as the executor sees it. `host`: the machine of each GPU, where there are several.
+    """Convert a problem for the executor. `host`: the machine of each GPU, if there are several.
 
-    Calls that a plan slows down by a power level are expected to take as long as it says.
+    Calls that a plan slows down by a power level are expected to take as long as the plan says.
     """
     calls = problem.calls
     seconds = calls.seconds
@@ -54,7 +54,7 @@ def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | No
 
 
 def at_levels(problem: Problem, plan: Plan) -> Problem:
-    """The problem whose calls take as long as the power levels of a plan let them, wherever they run."""
+    """Return the problem with the durations of calls at the power levels of a plan, wherever they run."""
     if plan.level is None:
         return problem
     speed = problem.group_speed[problem.calls.model, plan.gpu]
@@ -62,13 +62,13 @@ def at_levels(problem: Problem, plan: Plan) -> Problem:
 
 
 def assignment_of(problem: Problem, plan: Plan) -> Assignment:
-    """A plan, as the executor follows it."""
+    """Convert a plan for the executor."""
     order = order_of(problem, plan)
     return Assignment(order.tolist(), plan.gpu[order].tolist(), plan.start[order].tolist(), plan.end[order].tolist())
 
 
 def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = False) -> bytes:
-    """What happened, as a file of a plan; calls that were not done are not in it."""
+    """Return the actual runs as a plan file; calls that were not done are left out."""
     calls = sorted(runs, key=lambda run: run.call)
     tasks = []
     for run in calls:
@@ -83,7 +83,7 @@ def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = Fa
 def planning_again(
     problem: Problem, strategy: Callable[[Problem], Plan]
 ) -> Callable[[RemainingWork], Assignment | None]:
-    """A function that plans what is left, and answers None where what is queued is as good."""
+    """Return a function that plans the remaining work, and returns None if the current queues are as good."""
 
     def plan(remaining: RemainingWork) -> Assignment | None:
         rest = rest_of(problem, remaining)
@@ -104,7 +104,7 @@ def planning_again(
 
 
 def rest_of(problem: Problem, remaining: RemainingWork) -> Problem:
-    """The problem of what is left. Its clock begins now; its calls are those of `RemainingWork`, in that order."""
+    """Return the problem of the remaining work. Its time starts now; its calls are in the order of `RemainingWork`."""
     calls, left = problem.calls, np.array(remaining.call, dtype=np.int32)
     number = np.full(len(calls), -1, dtype=np.int32)
     number[left] = np.arange(len(left))
@@ -149,7 +149,7 @@ def rest_of(problem: Problem, remaining: RemainingWork) -> Problem:
 
 
 def _as_queued(rest: Problem, remaining: RemainingWork) -> Plan | None:
-    """What comes of going on as it is; None where some call has no place."""
+    """Return the plan that results from keeping the queues; None if a call is in no queue."""
     gpu = np.array(remaining.gpu, dtype=np.int32)
     return None if (gpu < 0).any() else timed(rest, gpu, np.array(remaining.order, dtype=np.int32))
 

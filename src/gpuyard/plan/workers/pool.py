@@ -1,4 +1,4 @@
-"""The port to the workers: one for each GPU of a problem, wherever it lives."""
+"""The port to the workers: one worker for each GPU of a problem, wherever it runs."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,33 +8,33 @@ from gpuyard.plan.workers.order import Order
 
 
 class Pool(Protocol):
-    """Workers by the number of their GPU. Replies, and workers that are gone, come as events, never as errors."""
+    """Workers by the number of their GPU. Replies and lost workers are returned as events, never raised as errors."""
 
     @property
     def hosts(self) -> Sequence[int]:
-        """The machine of each GPU: a wide model stays on one."""
+        """The machine of each GPU: a wide model stays on one machine."""
 
     def open(self, gpus: Sequence[int]) -> None:
-        """Begin a worker for each of these; `Back` says when it is there, `Lost` that it can not be."""
+        """Start a worker for each GPU; `Back` reports that it is ready, `Lost` that it failed."""
 
     def send(self, orders: Sequence[tuple[int, Order]]) -> None:
-        """Orders, each for the worker of a GPU."""
+        """Send orders, each to the worker of a GPU."""
 
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:
-        """End workers at once, whatever they do. If not for good, new ones begin in their place."""
+        """Kill workers at once, whatever they do. Unless `for_good`, new ones are started."""
 
     def wait(self, seconds: float) -> list[ExecutorEvent]:
-        """What happened; at the latest after so long."""
+        """Return the events since the last call; wait at most this long for the first one."""
 
     def fetch(self, result: Any) -> Any:
-        """A result of a call, which is held by reference until somebody wants to see it."""
+        """Return the value of a result, which is otherwise held by reference."""
 
     def forget(self, result: Any) -> None:
-        """Nobody needs a result any more."""
+        """Release a result that is no longer needed."""
 
     @property
     def expects_workers(self) -> bool:
-        """Whether some worker may still come (back) by itself."""
+        """Whether a worker may still become ready by itself."""
 
     def close(self) -> None:
-        """End all workers."""
+        """Stop all workers."""

@@ -1,4 +1,4 @@
-"""The power levels of a plan, applied to the cards of this machine as its calls begin."""
+"""Applies the power levels of a plan to the GPUs of this machine as its calls start."""
 
 from collections.abc import Sequence
 
@@ -8,14 +8,15 @@ from gpuyard.plan.workers.clocks import Clocks
 
 
 class PlannedLevels:
-    """Sets the clock of each card to the level that the plan chose for a call there, where the file says which clock that is.
+    """Sets the clock of each GPU to the level that the plan chose for a call, if the problem file gives a clock for
+    that level.
 
-    `devices` are what CUDA calls the GPUs now: who borrows them from a yard gets to know that by and by.
+    `devices` are the current CUDA device names of the GPUs; for borrowed GPUs they become known over time.
     """
 
     def __init__(self, problem: Problem, plan: Plan, devices: Sequence[str], clocks: Clocks) -> None:
         self.troubles: list[str] = []
-        """Why cards stay at full speed, in sentences, each once."""
+        """Why GPUs stay at full speed, in sentences, each once."""
         self._problem = problem
         self._level = plan.level
         self._devices = devices
@@ -23,7 +24,7 @@ class PlannedLevels:
         self._now: dict[int, int] = {}
 
     def begins(self, call: int, gpus: range) -> None:
-        """A call begins on these GPUs."""
+        """Set the level for a call that starts on these GPUs."""
         level = 0 if self._level is None else int(self._level[call])
         for gpu in gpus:
             levels = self._problem.gpus[gpu].levels
@@ -36,10 +37,10 @@ class PlannedLevels:
                 self.troubles.append(trouble)
 
     def leaves(self, gpu: int) -> None:
-        """A GPU is given back: whoever gets it next finds it as it was."""
+        """Reset the clock of a GPU that is given back."""
         self._now.pop(gpu, None)
         self._clocks.free(self._devices[gpu])
 
     def close(self) -> None:
-        """Cards have their own clocks again."""
+        """Reset the clocks of all GPUs."""
         self._clocks.free_all()

@@ -1,8 +1,8 @@
-"""A worker as a process: `python -m gpuyard.plan.workers.process FD SPOOL LARGE`. On a socket come
-the runtimes to get ready for, then orders; replies go there.
+"""A worker as a process: `python -m gpuyard.plan.workers.process FD SPOOL LARGE`.
 
-A thread reads: when nobody is at the other end any more, the process ends at once with all that it started, whatever a
-model does. Results are pickled here and unpickled where they are used; large ones stay in a file of the run's folder.
+It receives the runtimes to prepare and then orders on a socket, and sends replies there. A thread reads the socket:
+when the other end closes it, the process ends at once with everything that it started, whatever a model does. Results
+are pickled here and unpickled where they are used; large ones are stored in a file in the folder of the run.
 """
 
 import os
@@ -21,10 +21,10 @@ from gpuyard.plan.workers.runtimes import prepare
 
 
 def main() -> None:
-    """Obey until the other end is gone."""
+    """Execute orders until the other end closes the socket."""
     connection = Connection(int(sys.argv[1]))
     spool, large = Path(sys.argv[2]), int(sys.argv[3])
-    os.dup2(2, 1)  # what models print must not get between the lines of whoever drives us
+    os.dup2(2, 1)  # output of models must not mix with that of the parent process
     prepare(connection.recv())
     orders: SimpleQueue[Order] = SimpleQueue()
     Thread(target=_read, args=(connection, orders), daemon=True).start()

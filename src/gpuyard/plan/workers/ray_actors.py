@@ -1,11 +1,12 @@
-"""Workers as actors of a Ray cluster, one for each GPU. Ray is imported here and nowhere else.
+"""Workers as actors of a Ray cluster, one per GPU. Only this module imports Ray.
 
-The GPUs of a problem are laid onto the cluster's nodes one node after another, so neighbouring numbers are neighbours,
-and a wide model stays on one node. On a node with GPUs one actor takes those that are ours out of Ray's account and says
-which they are; workers then see their own and those after it. On a cluster without GPUs the workers are spread evenly.
+The GPUs of a problem are assigned to the cluster's nodes one node after another, so GPUs with adjacent numbers share a
+node, and a wide model stays on one node. On a node with GPUs one actor reserves the needed number in Ray and reports
+which they are; each worker then sees its own GPU and those after it. On a cluster without GPUs the workers are spread
+evenly.
 
-Results stay in Ray's object store and travel from node to node by reference; the driver owns them, so that they outlive
-the worker that made them.
+Results stay in Ray's object store and move between nodes by reference. The driver owns them, so they outlive the worker
+that made them.
 """
 
 import logging
@@ -28,36 +29,36 @@ from gpuyard.plan.workers.runtimes import prepare
 
 _remote: Any = ray.remote
 _nodes: Any = ray.nodes
-"""Ray's own types know only some of this."""
+"""Ray's own type hints cover only part of this."""
 
 
 class Keeper:
-    """Takes GPUs of a node out of Ray's account."""
+    """Reserves GPUs of a node in Ray."""
 
     def devices(self) -> list[str]:
-        """What CUDA calls them."""
+        """Return the CUDA device names of the reserved GPUs."""
         return [str(device) for device in ray.get_gpu_ids()]
 
 
 class Actor:
-    """A worker. A thread of its own stays, so that whoever waits for it learns at once that it is gone."""
+    """A worker. One thread blocks in `stay` forever, so that the driver notices at once when the actor is gone."""
 
     def __init__(self) -> None:
         self._host = ModelHost()
 
     def begin(self, devices: str | None, runtimes: list[Runtime]) -> int:
-        """See these GPUs, and get ready for these runtimes; the process id is returned."""
+        """Set the visible GPUs and prepare the runtimes; return the process id."""
         if devices is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = devices
         prepare(runtimes)
         return os.getpid()
 
     def stay(self) -> None:
-        """For ever."""
+        """Block forever."""
         Signal().wait()
 
     def obey(self, order: Order, nodes: list[str], *results: Any) -> tuple[Reply, Any]:
-        """Do it. Results come in, and the result goes out, as objects of their own: Ray moves them, not the driver."""
+        """Execute an order. Results are passed and returned as separate objects: Ray moves them, not the driver."""
         if order.question is not None:
             order.question.results.update(zip(nodes, results, strict=True))
         reply = self._host.obey(order)
@@ -80,17 +81,17 @@ class RayPool:
         self._begins: dict[Any, int] = {}
         self._stays: dict[Any, int] = {}
         self._orders: dict[Any, tuple[int, int, Any]] = {}
-        """Replies that are waited for: GPU, operation, and the result beside it."""
+        """Pending replies: GPU, operation, and the reference of the result."""
         self._pids: dict[int, int] = {}
         self._runtimes = list(runtimes)
         self._restarts = Restarts()
 
     def pid(self, gpu: int) -> int | None:
-        """The process of a GPU's worker, for whoever looks at it."""
+        """Return the process id of a GPU's worker, for monitoring."""
         return self._pids.get(gpu)
 
     def open(self, gpus: Sequence[int]) -> None:
-        """Begin an actor for each."""
+        """Start an actor for each GPU."""
         self.stop(gpus, for_good=False)
 
     def _begin(self, gpu: int) -> None:
@@ -102,7 +103,7 @@ class RayPool:
         self._stays[actor.stay.options(concurrency_group="stay").remote()] = gpu
 
     def send(self, orders: Sequence[tuple[int, Order]]) -> None:
-        """Results that are waited for go beside the order."""
+        """Send orders; the results they need are passed as separate references."""
         for gpu, order in orders:
             actor = self._actors.get(gpu)
             if actor is None:
@@ -114,7 +115,7 @@ class RayPool:
             self._orders[reply] = (gpu, order.operation, result)
 
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:
-        """Kill, and begin again if so wanted."""
+        """Kill workers; unless `for_good`, start new ones."""
         for gpu in gpus:
             self._restarts.forget(gpu)
             self._drop(gpu)
@@ -131,7 +132,7 @@ class RayPool:
         self._orders = {ref: one for ref, one in self._orders.items() if one[0] != gpu}
 
     def wait(self, seconds: float) -> list[ExecutorEvent]:
-        """Replies; workers that came or went; and time for those that are to begin again."""
+        """Return replies and workers that came or went; start the workers whose restart is due."""
         for gpu in self._restarts.due():
             self._begin(gpu)
         refs = [*self._begins, *self._stays, *self._orders]
@@ -147,14 +148,14 @@ class RayPool:
         return events
 
     def _hear(self, ref: Any) -> list[ExecutorEvent]:
-        """What a reference that is ready says. Those of a worker that was dropped meanwhile say nothing."""
+        """Return the events of a reference that is ready. References of a worker dropped in the meantime yield none."""
         if ref in self._orders:
             gpu, operation, result = self._orders[ref]
             try:
                 reply: Reply = ray.get(ref)
             except (RayActorError, RaySystemError):
                 return self._gone(gpu)
-            except RayError as error:  # what it waited for is lost with its node, or can not travel
+            except RayError as error:  # an input was lost with its node, or cannot be pickled
                 del self._orders[ref]
                 return [Failed(operation, str(error).strip().splitlines()[-1])]
             del self._orders[ref]
@@ -177,18 +178,18 @@ class RayPool:
 
     @property
     def expects_workers(self) -> bool:
-        """Whether some worker may still come."""
+        """Whether a worker may still become ready."""
         return bool(self._restarts or self._begins)
 
     def fetch(self, result: Any) -> Any:
-        """Bring it here."""
+        """Copy a result to the driver."""
         return None if result is None else ray.get(result).unpack()
 
     def forget(self, result: Any) -> None:
-        """Ray forgets what nobody refers to."""
+        """Do nothing: Ray drops objects without references."""
 
     def close(self) -> None:
-        """End all actors and leave the cluster."""
+        """Stop all actors and disconnect from the cluster."""
         for gpu in list(self._actors):
             self._drop(gpu)
         ray.shutdown()
@@ -196,7 +197,7 @@ class RayPool:
 
 
 def _quiet() -> int:
-    """Ray tells of lost workers on standard output, which belongs to the verb: let it go to standard error."""
+    """Redirect standard output to standard error: Ray reports lost workers there, but it belongs to the command."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
@@ -220,9 +221,10 @@ def _connect(address: str) -> None:
 
 
 def _laid_out(gpus: int, widest: int) -> tuple[list[str], list[int], list[str | None], list[Any]]:
-    """The cluster's nodes, the node of each GPU, what its worker is to see (None: whatever there is), and the keepers.
+    """Return the cluster's nodes, the node of each GPU, its worker's visible devices (None: unrestricted), and the
+    keepers.
 
-    As long as keepers are referred to, their GPUs are ours.
+    The GPUs stay reserved as long as the keepers are referenced.
     """
     alive = sorted((node for node in _nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
     nodes = [str(node["NodeID"]) for node in alive]

@@ -1,21 +1,21 @@
-"""When a worker that ended begins again: at once, then after longer and longer pauses, and at some time no more."""
+"""Restart times of workers that ended: at once, then after increasing pauses, then never."""
 
 from time import monotonic
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 TRIES = 8
-"""A worker that ended so often in a row without having done anything is given up."""
+"""The most restarts in a row of a worker that does no work in between."""
 
 
 class Restarts:
-    """Of all workers of a pool, by GPU."""
+    """The pending restarts of a pool's workers, by GPU."""
 
     def __init__(self) -> None:
         self._at: dict[int, float] = {}
         self._in_vain: dict[int, int] = {}
 
     def ended(self, gpu: int) -> None:
-        """A worker ended that nobody had told to."""
+        """Schedule a restart for a worker that ended unexpectedly."""
         count = self._in_vain[gpu] = self._in_vain.get(gpu, 0) + 1
         if count <= TRIES:
             self._at[gpu] = monotonic() + (
@@ -23,22 +23,22 @@ class Restarts:
             )
 
     def worked(self, gpu: int) -> None:
-        """It has done something, so it is worth another try the next time."""
+        """Reset the count of restarts, because the worker has done some work."""
         self._in_vain.pop(gpu, None)
 
     def forget(self, gpu: int) -> None:
-        """Whoever stops or begins a worker decides anew."""
+        """Cancel a pending restart, because the pool stops or starts the worker itself."""
         self._at.pop(gpu, None)
 
     def due(self) -> list[int]:
-        """Those that are to begin now."""
+        """Return the workers to restart now."""
         gpus = [gpu for gpu, at in self._at.items() if at <= monotonic()]
         for gpu in gpus:
             del self._at[gpu]
         return gpus
 
     def pause_s(self, longest: float) -> float:
-        """Until the next one is due."""
+        """Seconds until the next restart is due, at most `longest`."""
         return max(0.0, min([longest, *(at - monotonic() for at in self._at.values())]))
 
     def __bool__(self) -> bool:

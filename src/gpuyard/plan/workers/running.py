@@ -1,4 +1,4 @@
-"""Running a plan from Python: everything `gpuyard plan run` does, as a function. The command calls it.
+"""Runs a plan from Python: everything `gpuyard plan run` does, as a function. The command calls it.
 
 from gpuyard.plan.workers import run_plan
 
@@ -34,46 +34,46 @@ from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
 
 
 class BorrowedGpus(GpuSource, Protocol):
-    """GPUs that somebody lends for the run, such as `workers.leases.YardGpus`."""
+    """GPUs borrowed for the run, such as `workers.leases.YardGpus`."""
 
     devices: list[str]
-    """What CUDA calls each GPU that came."""
+    """The CUDA device name of each GPU that was lent."""
 
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
-        """Until some were lent, or `ended` says that nobody wants them any more."""
+        """Wait until GPUs were lent, or until `ended` returns True."""
 
     def close(self) -> None:
-        """Give all of them back."""
+        """Give all GPUs back."""
 
 
 Borrowing: TypeAlias = Callable[[Problem, float], BorrowedGpus]
-"""From a problem and the speed-up to GPUs that are lent for it."""
+"""Borrows GPUs for a problem; the second argument is the speed-up."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunWatch:
-    """What a caller hears of a run, and how the caller ends it."""
+    """Callbacks of a caller that follows a run or ends it."""
 
     preparing: Callable[[str, Problem], None] = lambda _strategy, _problem: None
-    """The strategy is about to be loaded and compiled, which can take a minute."""
+    """Called before the strategy is imported and compiled, which can take a minute."""
     planned: Callable[[Problem, Plan], None] = lambda _problem, _plan: None
-    """The plan is there; nothing is held yet. An exception here ends the run."""
+    """Called with the plan, before any GPU is held. An exception here ends the run."""
     waits: Callable[[Task], None] = lambda _task: None
-    """While no GPU was lent: the task that waits for one."""
+    """Called while no GPU was lent, with the task that waits for one."""
     opened: Callable[[], None] = lambda: None
-    """There is a pool of workers: Ray, for one, may have taken signals for itself."""
+    """Called when the pool of workers is open. Ray, for example, may have installed signal handlers by then."""
     progress: Callable[[Followed], None] = lambda _followed: None
-    """Several times a second."""
+    """Called several times a second."""
     result: Callable[[int, Any], None] = lambda _call, _result: None
-    """Results of calls that no other call waits for."""
+    """Called with the results of calls that no other call waits for."""
     warning: Callable[[str], None] = lambda _sentence: None
     stopped: Callable[[], bool] = lambda: False
-    """Asked again and again; once it says yes, the run ends in order and gives back what it holds."""
+    """Polled; once it returns True, the run ends in order and gives back what it holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRun:
-    """What came of a plan."""
+    """The outcome of a run."""
 
     problem: Problem
     planned: Plan
@@ -83,7 +83,7 @@ class PlanRun:
 
     @property
     def ended_early(self) -> bool:
-        """Whether the caller ended it."""
+        """Whether the caller ended the run."""
         return self.followed.ended
 
     @property
@@ -92,10 +92,10 @@ class PlanRun:
         return self.followed.executor.done == len(self.problem.calls)
 
     def figures(self) -> dict[str, Any]:
-        """As `gpuyard plan run --json` prints them."""
+        """The figures as `gpuyard plan run --json` prints them."""
         executor, calls = self.followed.executor, len(self.problem.calls)
         makespan = max((one.end_s for one in executor.runs), default=0.0)
-        # Of a run that was ended early, most calls were just not reached.
+        # In a run that was ended early, most missing calls were just not reached.
         left = executor.given_up if self.ended_early else set(range(calls)) - {one.call for one in executor.runs}
         planned_s = self.planned.makespan_s
         return {
@@ -112,7 +112,7 @@ class PlanRun:
         }
 
     def actual(self) -> bytes:
-        """What happened, as a file in the form of a plan, with the times that were measured."""
+        """The actual runs as a plan file, with the measured times."""
         return actual_of(self.problem, self.followed.executor.runs, ended_by_hand=self.ended_early)
 
 
@@ -133,10 +133,10 @@ def run_plan(
 ) -> PlanRun:
     """Follow a plan with workers that load, hold, unload and call models.
 
-    Without `plan` one is made first, for so many `seconds`; `strategy` also plans again what is left when the plan no
-    longer holds. `runtimes` is a file that says how each model is run; without it all models sleep as long as was planned,
-    `speed_up` times shorter. `borrow` gets the GPUs from somewhere, such as a cluster that wants them back later; without
-    it the GPUs of this machine, or of the Ray cluster, are used.
+    Without `plan` one is made first, within `seconds`; `strategy` also replans the remaining work when the plan no
+    longer holds. `runtimes` is a file that says how each model is run; without it all models sleep for the planned time
+    divided by `speed_up`. `borrow` obtains GPUs, for example from a cluster that may reclaim them; without it the GPUs
+    of this machine, or of the Ray cluster, are used.
     """
     watch = watch or RunWatch()
     problem = problem if isinstance(problem, Problem) else read(problem)
@@ -184,7 +184,7 @@ def run_plan(
 
 
 def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtimes:
-    """How models are run, by a file, or all virtual. `here`: on this machine, so what is missing here is an error."""
+    """Read the file of runtimes; None: all virtual. `here`: on this machine, so a missing program is an error."""
     if path is None:
         return all_virtual(problem)
     path = Path(path)
@@ -198,7 +198,7 @@ def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtim
 
 
 def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Problem, float], Plan]:
-    """Plans a problem within so many seconds; 0: the first plan counts."""
+    """Return a function that plans a problem within a number of seconds; 0: one round."""
     prepare(name)
     solve = strategy_named(name)
 
@@ -217,12 +217,12 @@ def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Prob
 
 
 def _thinking_s(rest: Problem) -> float:
-    """How long to plan what is left: a hundredth of what that takes at least, and no longer than a few seconds."""
+    """Seconds for replanning: a hundredth of the least duration of the remaining work, between 0.05 and 3."""
     return min(3.0, max(0.05, 0.01 * rest.work_s / len(rest.gpus)))
 
 
 def _pool(on: On, ray_address: str, problem: Problem, how: Runtimes, source: OwnGpus | BorrowedGpus) -> Pool:
-    """The workers."""
+    """Open the pool of workers."""
     widest = max(model.gpus for model in problem.models)
     if on is On.RAY:
         if find_spec("ray") is None:
@@ -236,7 +236,7 @@ def _pool(on: On, ray_address: str, problem: Problem, how: Runtimes, source: Own
 
 
 def _devices(count: int, *, virtual: bool) -> list[str]:
-    """What CUDA calls the GPUs: those that this process may see, or all from 0 on."""
+    """Return the CUDA device names: those that this process may see, or all from 0."""
     said = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     visible = [name.strip() for name in said.split(",") if name.strip()]
     if not visible or virtual:
@@ -249,7 +249,7 @@ def _devices(count: int, *, virtual: bool) -> list[str]:
 def _levels(
     problem: Problem, planned: Plan, pool: Pool, warn: Callable[[str], None], *, virtual: bool
 ) -> PlannedLevels | None:
-    """Sets the GPUs to the power levels of the plan; None where it chose none, or there are no GPUs of this machine."""
+    """Return the setter of the plan's power levels; None if the plan has none, or the GPUs are not on this machine."""
     if planned.level is None or virtual or not isinstance(pool, LocalPool):
         return None
     import pynvml  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""The file of runtimes: how each model of a problem is run, and what each request puts in. YAML or JSON, read strictly.
+"""The file of runtimes: how each model of a problem is run, and the input of each request. YAML or JSON, read strictly.
 
 models:
   embed:   {python: "my_models:Embedder", options: {size: 64}}
@@ -31,7 +31,7 @@ KEYS: Final = {
     "openai": ("model", "prompt", "options"),
     "virtual": (),
 }
-"""What can be said beside the name of a runtime."""
+"""The keys allowed next to the name of a runtime."""
 
 
 class _Virtual(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,19 +52,19 @@ class Runtimes:
 
     @property
     def are_virtual(self) -> bool:
-        """Whether nothing is really computed."""
+        """Whether no model is really computed."""
         return all(runtime.name == "virtual" for runtime in self.of_model)
 
 
 def all_virtual(problem: Problem) -> Runtimes:
-    """Nothing was said: every model sleeps."""
+    """Return virtual runtimes for all models, for a run without a file of runtimes."""
     return Runtimes([Runtime("virtual")] * len(problem.models))
 
 
 def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool = False) -> Runtimes:
-    """What a file says, as YAML or JSON was read. Modules of `python` are looked for in `folders` first.
+    """Convert the parsed file. Modules of `python` are looked up in `folders` first.
 
-    `here`: models are run on this machine, so what is not there is said to be.
+    `here`: models are run on this machine, so a missing module or program is an error.
     """
     if not isinstance(said, dict) or not isinstance(said.get("models"), dict):
         raise WrongInput("models is missing: say for each model how it is run.")
@@ -109,7 +109,7 @@ def _runtime(place: str, said: Any, folders: list[str]) -> Runtime:
 
 
 def _is_here(place: str, runtime: Runtime) -> None:
-    """What would fail at the first load, after the plan was made. A module is found, and not imported."""
+    """Raise an error for what would fail at the first load, after planning. Modules are looked up but not imported."""
     match runtime.name:
         case "python":
             module = runtime.settings["python"].partition(":")[0].partition(".")[0]

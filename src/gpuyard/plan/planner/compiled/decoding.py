@@ -1,33 +1,35 @@
-"""From an order of calls to a plan: a clock, GPUs that become free, and calls that wait in a line for their model.
+"""From an order of calls to a plan: an event simulation in which free GPUs take calls from a queue per model.
 
-Time goes from event to event: a call ends, a model is loaded, a request comes. Between them nothing has to be decided.
+Time advances from event to event: a call ends, a model is loaded, a request arrives. No decision is needed in between.
 
-    a call may begin    on an idle GPU that holds its model, else it waits in the line of its model, the most urgent first
-    a GPU is free       it goes on with the line of the model it holds; if nobody waits there it rests
-    GPUs rest           each asks whether another model wants it more than its own will; if so it changes the model
+    a call is ready     it starts on an idle GPU that holds its model, else it joins the queue, most urgent first
+    a GPU is free       it takes the next call from the queue of the model it holds; if that is empty it becomes idle
+    a GPU is idle       it compares going to each other model with waiting for calls of its own; it may switch
 
-So a GPU keeps its model while that has work (affinity), and what is left to decide is who changes, when, and to what.
-For a model let `ready` be the seconds of work in its line, `soon` those of calls whose dependencies all run, `later` all
-the others, and `groups` how many hold or load it. Both sides are measured in seconds of work a group:
+So a GPU keeps its model while there is work for it (affinity); the decisions are which GPU switches, when, and to which
+model. For a model let `ready` be the seconds of work in its queue, `soon` those of calls whose dependencies all run,
+`later` those of all other calls, and `groups` the number of groups that hold or load it. Both sides are measured in
+seconds of work per group:
 
-    going to b      (ready + soon × `soon` + later × `later`) / (groups + 1)  −  `cost` × the change
+    going to b      (ready + soon × `soon` + later × `later`) / (groups + 1)  −  `cost` × switch time
     waiting for a   `wait` × (soon × `soon` + later × `later`) / groups
 
-A model on no GPU counts `first` times. Nobody goes where the groups that are there will be done before the change is
-(`least`). Near the end of the plan what remains after a call counts, not the work of its line: where the way behind the
-most urgent call is longer than `calm` × what is left to do on each GPU, the excess counts `urgent` times.
+The work of a model on no GPU is multiplied by `first`. No GPU goes to a model whose present groups will finish its work
+before the switch does (`least`). Near the end of the plan the remaining path after a call matters, not the work in its
+queue: if the path after the most urgent call is longer than `calm` × the remaining work per GPU, the excess is added,
+multiplied by `urgent`.
 
-Settings with `later` near 1 give every model its share of the GPUs for the whole plan, which is right where loading is
-slow; with `later` 0 GPUs follow the work. Nothing grows with the backlog but the two sides together, so that the same
-settings serve a hundred calls and a million.
+Settings with `later` near 1 give every model its share of the GPUs for the whole plan, which is right if loading is
+slow; with `later` 0 GPUs follow the work. Both sides grow with the backlog together, so the same settings work for a
+hundred calls and for a million.
 
-A model that spans GPUs takes neighbours at multiples of its width. Its group is *claimed* when it is chosen: members that
-rest begin to load, the others when their call ends, and nobody else gets them meanwhile. A group that loses a member
-falls apart.
+A model that spans several GPUs takes adjacent ones at multiples of its width. Its group is *claimed* when it is chosen:
+idle members start to load, the others when their call ends, and no other group gets them in the meantime. A group that
+loses a member is dissolved.
 
-Cost: log N for the lines and the clock and one look at every model, for each call. Everybody makes progress: a model that
-was loaded for nobody is only given up for one that somebody waits for, and a GPU that loads is never claimed, so that
-after finitely many loads a call begins.
+Cost per call: log N for the queues and the event heap, and one look at every model. Progress is guaranteed: a model
+that was loaded but not called yet is only replaced by one with waiting calls, and a GPU that loads is never claimed, so
+after finitely many loads a call starts.
 """
 
 from typing import Any, NamedTuple
@@ -55,7 +57,7 @@ from gpuyard.plan.planner.problem import Floats, Ints
 
 
 class ListSettings(NamedTuple):
-    """What the decisions weigh; see the head of the file, and for the last four that of `list_scheduler`."""
+    """The weights of the decisions; see the head of the file, and for the last four that of `list_scheduler`."""
 
     wait: float = 0.25
     cost: float = 1.0
@@ -71,7 +73,7 @@ class ListSettings(NamedTuple):
     backwards: bool = False
 
 
-# --- calls -----------------------------------------------------------------------------------------------------------
+# --- calls ------------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
@@ -101,7 +103,7 @@ def _begin(w: Any, call: Any, g: Any, now: float) -> None:
 
 @njit_noref
 def _end(w: Any, call: Any, now: float) -> None:
-    """Whoever waited for nothing else may begin."""
+    """Release the calls that waited only for this one."""
     for e in range(w.after_at[call], w.after_at[call + 1]):
         n = np.int64(w.after[e])
         w.jobs[n].unended -= 1
@@ -111,7 +113,7 @@ def _end(w: Any, call: Any, now: float) -> None:
 
 @njit_noref
 def _come(w: Any, call: Any, now: float) -> None:
-    """All that a call depends on has ended: it begins on the fastest that rests and holds its model, or waits."""
+    """Start a call whose dependencies have ended on the fastest idle group that holds its model, or queue it."""
     if w.jobs[call].earliest > now:
         push_event(w, w.jobs[call].earliest, -1 - call)
         return
@@ -136,12 +138,12 @@ def _come(w: Any, call: Any, now: float) -> None:
         _begin(w, call, best, now)
 
 
-# --- changes of models -----------------------------------------------------------------------------------------------
+# --- model switches ---------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def _leave(w: Any, g: Any) -> None:
-    """A single GPU no longer counts for the model it holds."""
+    """Stop counting a single GPU for the model it holds."""
     a = w.cards[g].hold
     if a != NOBODY and w.lines[a].width == 1:
         w.lines[a].groups -= 1
@@ -149,7 +151,7 @@ def _leave(w: Any, g: Any) -> None:
 
 @njit_noref
 def _send(w: Any, g: Any, b: Any, now: float) -> None:
-    """A single GPU changes to a model of its own size."""
+    """Switch a single GPU to a model of width 1."""
     _leave(w, g)
     card = w.cards[g]
     w.lines[b].groups += 1
@@ -161,7 +163,7 @@ def _send(w: Any, g: Any, b: Any, now: float) -> None:
 
 @njit_noref
 def _load_for_group(w: Any, g: Any, now: float) -> None:
-    """A claimed GPU is free and begins to load; with the last of them the group is made."""
+    """Start loading on a claimed GPU that is free; the last member completes the group."""
     card = w.cards[g]
     lead = w.cards[card.claim]
     m = lead.formed
@@ -181,7 +183,7 @@ def _load_for_group(w: Any, g: Any, now: float) -> None:
 
 @njit_noref
 def _fall_apart(w: Any, first: Any, now: float) -> None:
-    """The members of a wide group that is free load for those who claim them, or rest."""
+    """Dissolve a free wide group: its members load for the group that claims them, or become idle."""
     m = w.cards[first].hold
     fresh = w.cards[first].fresh
     w.lines[m].groups -= 1
@@ -196,8 +198,9 @@ def _fall_apart(w: Any, first: Any, now: float) -> None:
 
 @njit_noref
 def _best_group(w: Any, b: Any, now: float) -> Any:
-    """The group that could hold a wide model soonest, counted over its members; NOBODY where all are spoken for."""
+    """Return the group that could hold a wide model soonest, summed over its members; NOBODY if all are taken."""
     width = w.lines[b].width
+    # Steps of the width keep groups from overlapping; with room for one group only, any position will do.
     step = 1 if len(w.cards) < 2 * width else width
     best = np.inf
     first = NOBODY
@@ -224,7 +227,7 @@ def _best_group(w: Any, b: Any, now: float) -> Any:
 
 @njit_noref
 def _form(w: Any, b: Any, first: Any, now: float) -> None:
-    """Claim a group for a wide model: members that rest load at once, the others when their call ends."""
+    """Claim a group for a wide model: idle members load at once, the others when their call ends."""
     beyond = first + w.lines[b].width
     w.lines[b].groups += 1
     for j in range(first, beyond):
@@ -239,7 +242,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
         w.cards[j].claim = first
     for j in range(first, beyond):
         if w.cards[j].session != NOBODY:
-            continue  # it runs a call of another wide group, which falls apart with the end of that
+            continue  # it runs a call of another wide group, which is dissolved when that ends
         if w.cards[j].idle == 1:
             mark_busy(w, j)
             _leave(w, j)
@@ -248,12 +251,12 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
             _leave(w, j)
 
 
-# --- decisions -------------------------------------------------------------------------------------------------------
+# --- decisions --------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
-    """Seconds of work a group for one more that changes from a to b."""
+    """The value of one more group that switches from a to b, in seconds of work per group."""
     line = w.lines[b]
     change = w.switch[a, b]
     near = line.ready + of.soon * line.soon
@@ -273,7 +276,7 @@ def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
 
 @njit_noref
 def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
-    """Seconds of work a group for those that hold a and rest."""
+    """The value of waiting for the idle groups that hold a, in seconds of work per group."""
     if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
         return 0.0
     line = w.lines[a]
@@ -282,7 +285,7 @@ def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
 
 @njit_noref
 def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
-    """Whether somebody waits or may come for b, and g, alone or as first of a group, could hold it or help to."""
+    """Whether b has or may get waiting calls, and g, alone or as the first of a group, could hold it or help to."""
     line = w.lines[b]
     if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NOBODY):
         return False
@@ -295,7 +298,7 @@ def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
 
 @njit_noref
 def _change(w: Any, of: ListSettings, now: float) -> None:
-    """GPUs that rest change to models that want them more, whoever gains most first; if one must, one does in any case."""
+    """Switch idle GPUs to models that need them more, largest gain first. With `must`, one switches in any case."""
     must = w.tally[0].must == 1
     models, kinds = w.tally[0].models, w.tally[0].kinds
     singles = (models + 1) * kinds
@@ -330,12 +333,12 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
             return
 
 
-# --- from the first event to the last --------------------------------------------------------------------------------
+# --- main loop --------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def _free(w: Any, g: Any, now: float) -> None:
-    """A GPU, or the wide group that it is the first of, has ended a call or a load."""
+    """Continue with a GPU, or the wide group that starts at it, that has ended a call or a load."""
     cards = w.cards
     if cards[g].session != NOBODY:
         for j in range(g, g + w.lines[cards[g].hold].width):
@@ -356,7 +359,7 @@ def _free(w: Any, g: Any, now: float) -> None:
 
 @njit_noref
 def _run(w: Any, of: ListSettings) -> None:
-    """From the first event to the last."""
+    """Process all events from the first to the last."""
     now = 0.0
     for call in range(len(w.jobs)):
         if w.jobs[call].unended == 0:
@@ -367,6 +370,7 @@ def _run(w: Any, of: ListSettings) -> None:
     ended = 0
     _change(w, of, now)
     while ended < len(w.jobs):
+        # No event is pending although calls are left: no GPU wants to switch by itself, so one is made to.
         if w.tally[0].events == 0:
             w.tally[0].must = 1
             _change(w, of, now)
@@ -404,7 +408,7 @@ def decode(
     key: Floats,
     of: ListSettings,
 ) -> tuple[Ints, Floats]:
-    """GPU and start of every call."""
+    """Return the GPU and the start of every call."""
     calls, gpus, models, kinds = len(model), len(kind), len(width), kind.max() + 1
     jobs = np.zeros(calls, dtype=JOB)
     cards = np.zeros(gpus, dtype=CARD)

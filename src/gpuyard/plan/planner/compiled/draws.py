@@ -1,4 +1,4 @@
-"""Chance that is the same on every machine: xorshift on 64 bits, and whole numbers and straight lines only."""
+"""Random numbers that are the same on every machine: 64-bit xorshift, with integers and linear interpolation only."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gpuyard.plan.planner.compiled.jit import compiled
 
 
 def source_of(seed: int) -> Any:
-    """A source of chance: one word of state, mixed so that neighbouring seeds have nothing in common (splitmix64)."""
+    """Return a generator: one word of state, mixed so that adjacent seeds give unrelated streams (splitmix64)."""
     word = (seed + 1) * 0x9E3779B97F4A7C15 % 2**64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
@@ -17,7 +17,7 @@ def source_of(seed: int) -> Any:
 
 @compiled
 def draw(source: Any) -> Any:
-    """The next 64 bits."""
+    """Return the next 64 bits."""
     bits = source[0]
     bits ^= bits << np.uint64(13)
     bits ^= bits >> np.uint64(7)
@@ -28,15 +28,16 @@ def draw(source: Any) -> Any:
 
 @compiled
 def below(source: Any, count: int) -> int:
-    """A whole number from 0 to count - 1."""
+    """Return an integer from 0 to count - 1."""
     return int(draw(source) >> np.uint64(33)) % count
 
 
 @compiled
 def patience(source: Any) -> float:
-    """Mostly about one, seldom many: leading zeros of a draw, and a straight line between them.
+    """Return approximately -log2 of a uniform random number: usually about one, rarely large.
 
-    Nearly the binary logarithm of one over a chance; the platform's logarithm may differ in its last digit.
+    It counts the leading zeros of a draw and interpolates linearly; the platform's logarithm may differ in its last
+    digit.
     """
     bits = draw(source) | np.uint64(1)
     zeros = 0.0

@@ -1,4 +1,4 @@
-"""The loop of the strategy `dynamic`: call after call, on the group with the least score."""
+"""The loop of the strategy `dynamic`: places one call after another on the group with the least score."""
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def place_all(
     held_first: Ints,
     weight: float,
 ) -> tuple[Ints, Floats, Floats]:
-    """GPU, start and end of each call. Score: completion + weight × the seconds the group has been busy so far."""
+    """Return GPU, start and end of each call. Score: end of the call + weight × busy seconds of the group so far."""
     gpus = may_begin.shape[1]
     available = free_first.copy()
     busy = np.zeros(gpus)

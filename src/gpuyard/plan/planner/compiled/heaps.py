@@ -1,6 +1,7 @@
-"""Two binary heaps: what happens, by time, and calls that wait, by key. Both simulations, of lists and of sessions, use them.
+"""Two binary heaps, for events by time and for waiting calls by key, used by the simulations of lists and of sessions.
 
-A heap is the first `many` entries of an array, of several heaps in one array those from `base` on. Who calls counts.
+A heap is the first `many` entries of an array; if an array has several heaps, those from `base` on. The caller keeps
+the count.
 """
 
 from typing import Any, Final
@@ -10,12 +11,12 @@ import numpy as np
 from gpuyard.plan.planner.compiled.jit import njit_noref
 
 EVENT: Final = np.dtype([("at", np.float64), ("who", np.int64)])
-"""Something that happens at an instant; what `who` means is up to the caller. Of two at one instant the smaller comes first."""
+"""An event at an instant; the caller defines the meaning of `who`. At equal instants the smaller `who` comes first."""
 
 
 @njit_noref
 def push_event(events: Any, many: int, at: float, who: int) -> None:
-    """One more, into a heap of so many."""
+    """Add an event to a heap of `many` events."""
     i = many
     while i > 0:
         up = (i - 1) >> 1
@@ -30,7 +31,7 @@ def push_event(events: Any, many: int, at: float, who: int) -> None:
 
 @njit_noref
 def pop_event(events: Any, many: int) -> tuple[float, Any]:
-    """What happens next, and when, out of a heap of so many."""
+    """Remove the next event from a heap of `many` events; return its time and `who`."""
     first_at, first_who = events[0].at, events[0].who
     n = many - 1
     at, who = events[n].at, events[n].who
@@ -55,13 +56,13 @@ def pop_event(events: Any, many: int) -> tuple[float, Any]:
 
 @njit_noref
 def _goes_before(key: Any, one: int, other: int, by_number: bool) -> Any:
-    """The smaller key does; of equal keys the smaller number, where that is asked for, or neither."""
+    """Whether one call comes before the other: by key; at equal keys by number if `by_number`, else neither."""
     return key[one] < key[other] or (by_number and key[one] == key[other] and one < other)
 
 
 @njit_noref
 def push_call(heap: Any, base: int, many: int, key: Any, call: int, by_number: bool) -> None:
-    """One more, into a heap of so many."""
+    """Add a call to a heap of `many` calls."""
     i = many
     while i > 0:
         up = (i - 1) >> 1
@@ -75,7 +76,7 @@ def push_call(heap: Any, base: int, many: int, key: Any, call: int, by_number: b
 
 @njit_noref
 def pop_call(heap: Any, base: int, many: int, key: Any, by_number: bool) -> Any:
-    """The call with the smallest key, out of a heap of so many."""
+    """Remove the call with the smallest key from a heap of `many` calls and return it."""
     first = heap[base]
     n = many - 1
     call = heap[base + n]

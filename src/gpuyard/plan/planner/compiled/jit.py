@@ -1,8 +1,8 @@
-"""Numba's `njit`, typed, content where nothing can be kept on disk, and never content with what is out of date.
+"""Numba's `njit` with types; works without a writable cache and never uses outdated machine code.
 
-Numba keeps what it has compiled until the file of the function changes. What the function calls is compiled into it,
-wherever that is written: after a change in another file of the folder the old machine code would go on, with columns that
-have moved since. So what is kept here is good until any file of the folder changes.
+Numba caches a compiled function until the file of the function changes. But the functions it calls are compiled into
+it, wherever they are defined: after a change in another file of the folder, the old machine code would still run, with
+an outdated column layout. So the cache here is valid until any file of the folder changes.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """Compile a function when it is first called, and keep the result for the next process where that is possible."""
+    """Compile a function on its first call, and cache the result for later processes if possible."""
     return _kept(function)
 
 
 def njit_noref(function: F) -> F:
-    """As `compiled`, for functions that make no columns of their own: nobody counts who holds the columns they are lent.
+    """As `compiled`, for functions that allocate no arrays: they run without reference counting.
 
-    Numba counts at every step of such a function otherwise, which takes longer than the steps.
+    Otherwise Numba counts references at every step of such a function, which takes longer than the steps.
     """
     return _kept(function, _nrt=False)
 
@@ -31,9 +31,9 @@ def njit_noref(function: F) -> F:
 def _kept(function: F, **how: Any) -> F:
     try:
         made = numba.njit(cache=True, **how)(function)
-    except RuntimeError:  # neither the folder of the source nor the user's cache can be written
+    except RuntimeError:  # neither the folder of the source nor the user's cache is writable
         return cast("F", numba.njit(**how)(function))
-    if made is not function:  # which it is where Numba is told to compile nothing
+    if made is not function:  # they are the same if Numba's JIT is disabled
         file = made._cache._cache_file
         file._source_stamp = _stamp(Path(function.__code__.co_filename).parent)
         file._load_index = partial(_index, file._load_index)
@@ -41,7 +41,7 @@ def _kept(function: F, **how: Any) -> F:
 
 
 def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
-    """What is kept; nothing where another version kept it, with types of modules that are gone or have another name."""
+    """Load the cache index; empty if another version wrote it, with types of modules that were moved or renamed."""
     try:
         return load()
     except Exception:
@@ -50,6 +50,6 @@ def _index(load: Callable[[], dict[Any, Any]]) -> dict[Any, Any]:
 
 @cache
 def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """What the files of a folder look like now."""
+    """Return the name, modification time and size of every source file in a folder."""
     stats = ((file.name, file.stat()) for file in sorted(folder.glob("*.py")))
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)

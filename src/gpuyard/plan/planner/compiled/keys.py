@@ -1,4 +1,4 @@
-"""Plans from numbers that may be anything: keys become an order that can be kept, weights become an assignment."""
+"""Decodes plans from arbitrary numbers: keys into a valid order, weights into an assignment."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from gpuyard.plan.planner.problem import Flags, Floats, Ints
 
 @compiled
 def lifted(rank: Ints, before_at: Ints, before: Ints, key: Floats) -> Floats:
-    """The keys, each raised to those of the calls it waits for: sorted by them, no call stands before one of those.
+    """Return the keys, each raised to those of its predecessors: sorted by them, no call comes before a predecessor.
 
-    `rank` numbers the calls so that each one's is above those of the calls it waits for; it breaks ties, too.
+    `rank` numbers the calls so that each is above its predecessors; it also breaks ties.
     """
     high = key.copy()
     for call in np.argsort(rank):
@@ -36,7 +36,7 @@ def weighed(
     reluctance: float,
     balance: float,
 ) -> Ints:
-    """The group of each call: that with the least of its end + reluctance × its switch + balance × what it did so far."""
+    """Return the group of each call, with the least end + reluctance × switch time + balance × busy time so far."""
     holds, free_at = held.copy(), free.copy()
     busy = np.zeros(len(free))
     gpu = np.zeros(len(order), dtype=np.int32)

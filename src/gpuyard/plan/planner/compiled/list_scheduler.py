@@ -1,13 +1,13 @@
-"""The list scheduler: calls in the order in which they are due, and whoever is free takes the next (`decoding`).
+"""The list scheduler: calls in the order in which they are due, and each free GPU takes the next (`decoding`).
 
-Calls go by their due time less the longest way from them to the end of their request (upward rank), in which loads count
-`loads` times. Requests are due together at the end of the plan, sooner with priority, at the latest at their deadline;
-`flow` lets them come in one after another instead of all at once, `level` puts calls at the same depth together.
+Calls are ordered by their due time minus the longest path from them to the end of their request (upward rank), in which
+loads are multiplied by `loads`. All requests are due at the end of the plan, sooner with priority, and at the latest at
+their deadline. `flow` staggers them instead of treating all at once, `level` puts calls at the same depth together.
 
-`backwards` plans from the end to the beginning: what depends on a call is before it, a change from b to a costs what one
-from a to b does, and the first model of a GPU, its last, costs nothing. Then only the order is kept, and timed from the
-beginning on. What GPUs do at the beginning is easy, since everything waits; what they do at the end is hard, since nothing
-does. Backwards it is the other way round, which is often better by more than all other settings together.
+`backwards` plans from the end to the start: the successors of a call come before it, a switch from b to a costs what
+one from a to b does, and the first model of a GPU, which is its last in the plan, costs nothing. Only the order is
+kept, and timed forward. Decisions at the start of a plan are easy, since every call waits; at the end they are hard,
+since few do. Planning backwards reverses that, which often gains more than all other settings together.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 
 class ListScheduler:
-    """Makes plans of one problem, as many as there are settings to try."""
+    """Makes plans of one problem, one for each settings."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -30,7 +30,7 @@ class ListScheduler:
         self._ranks: dict[tuple[float, bool], Floats] = {}
 
     def plan(self, settings: ListSettings, nudge: Floats | None = None) -> Plan:
-        """The plan by these settings; `nudge`: calls are due so much later each."""
+        """Return the plan for these settings; `nudge` is added to the due time of each call."""
         made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
         again = settings.backwards or self.problem.many_residents
         return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
@@ -60,7 +60,7 @@ class ListScheduler:
         return Plan(gpu, start, start + calls.seconds / problem.group_speed[calls.model, gpu])
 
     def _backwards(self, settings: ListSettings, nudge: Floats | None) -> Plan:
-        """In time that goes back from the last end; when anything comes, and what GPUs hold at first, is not looked at."""
+        """Plan in reversed time from the last end; arrival times and what GPUs hold at first are ignored."""
         problem, calls = self.problem, self.problem.calls
         models, gpus = len(problem.models), len(problem.gpus)
         switch = np.zeros((models + 1, models))
@@ -90,9 +90,10 @@ class ListScheduler:
         return Plan(gpu, last - end, last - start)
 
     def rank(self, loads: float, *, backwards: bool = False) -> Floats:
-        """The longest way from each call to the end of its request, itself and `loads` × the loads on it included.
+        """The longest path from each call to the end of its request, including itself and `loads` × the loads on the
+        path.
 
-        Backwards: to the beginning.
+        Backwards: to the start.
         """
         if (loads, backwards) not in self._ranks:
             calls, load = self.problem.calls, self.problem.load
@@ -102,7 +103,7 @@ class ListScheduler:
         return self._ranks[loads, backwards]
 
     def _due(self, settings: ListSettings, rank: Floats) -> Floats:
-        """When the request of each call should have ended, where only differences matter."""
+        """For each call, when its request should have ended; only differences matter."""
         problem, of = self.problem, self.problem.requests
         if not len(rank):
             return rank
@@ -123,7 +124,7 @@ class ListScheduler:
 def _upward_rank(
     model: Ints, seconds: Floats, before_at: Ints, before: Ints, after_at: Ints, load: Floats, loads: float
 ) -> Floats:
-    """From the ends of the requests back: whoever has all that follow behind him is next."""
+    """Compute the ranks from the ends of the requests back, each call after all its successors."""
     calls = len(model)
     rank = np.zeros(calls)
     follow = after_at[1:] - after_at[:-1]

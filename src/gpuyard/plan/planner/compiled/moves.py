@@ -1,11 +1,11 @@
-"""Small changes to a plan, each timed only as far as it reaches: the inner loop of the search.
+"""Small changes to a plan, each timed only as far as it has effects: the inner loop of the search.
 
-A change (`proposals`) takes calls out and puts them in elsewhere, never before what they wait for (`buffer`). What it
-reaches is timed again (`retiming`), and it is taken back where the plan is too much the worse for it. Where requests have
-deadlines, those that are late come first, by priority.
+A change (`proposals`) removes calls and inserts them elsewhere, never before a call they wait for (`plan_buffer`). The
+affected calls are timed again (`retiming`), and the change is undone if the plan becomes too much worse. If requests
+have deadlines, the late ones count first, by priority.
 
-A change that makes it worse is taken all the same as long as it is not worse than a threshold that is drawn each time
-and shrinks as the search cools down (threshold accepting; Dueck and Scheuer 1990).
+A change that makes the plan worse is accepted if the loss is below a threshold, which is drawn each time and shrinks as
+the search cools down (threshold accepting; Dueck and Scheuer 1990).
 """
 
 from typing import Any, Final
@@ -27,7 +27,7 @@ from gpuyard.plan.planner.compiled.proposals import (
 )
 from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails, retime, retime_all, sort, span_of
 
-# What is counted.
+# Counters.
 TRIED, TIMED, TAKEN, CUT = range(4)
 # The figures of a search.
 SCALE, CURRENT, BEST, BEST_LATE, WARM, SPAN = range(6)
@@ -37,7 +37,7 @@ LATE_COSTS: Final = 1000.0
 
 @compiled
 def begin(buffer: PlanBuffer) -> None:
-    """The plan on the buffer is the best so far, and its makespan is the scale."""
+    """Set the plan in the buffer as the best so far, and its makespan as the scale."""
     figures = buffer.figures
     span = span_of(buffer.real, buffer.ends)
     figures[SCALE] = span
@@ -53,7 +53,7 @@ def begin(buffer: PlanBuffer) -> None:
 
 @compiled
 def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
-    """Think of so many changes, try them, and keep those that are good enough. Whether the best plan is a new one.
+    """Propose and try `rounds` changes, and keep the good ones. Return whether there is a new best plan.
 
     It is one function because it is the inner loop: divided, it takes two to five percent longer.
     """
@@ -73,6 +73,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
             note_tails(whole, real, after, order, links, switch)
             since_tails = 0
         allowed = figures[WARM] * patience(source)
+        # A plan beyond this makespan is hardly ever accepted: timing and cheap checks stop there.
         limit = figures[SPAN] * (1.0 + 2.0 * allowed)
         moves = propose(
             whole, real, before, order, links, ends, switch, buffer.may_begin, todo, run, weights, limit, source
@@ -117,6 +118,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 )
         else:
             counts[CUT] += 1
+        # If the last GPU becomes longer by the fraction `allowed`, the mean of 32nd powers rises by about this much.
         if done and cost <= figures[CURRENT] + allowed * 32.0 / len(ends):
             counts[TAKEN] += 1
             since_tails += 1
@@ -134,6 +136,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
             continue
         if moves == SWAP_TAILS:
             swap_tails(whole, real, order, links, ends, group_speed, run, touched, todo[0])
+        # Undo in reverse order, and restore the times from the log instead of computing them.
         for i in range(moves - 1, -1, -1):
             relocate(
                 whole, real, before, after, order, links, ends, group_speed, touched, 0,
@@ -142,5 +145,6 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         for i in range(changed - 1, -1, -1):
             real[log[i], START] = log_real[i, 0]
             real[log[i], END] = log_real[i, 1]
+    # Accepted moves leave the order only nearly sorted by start.
     sort(whole, real, order)
     return new

@@ -1,4 +1,4 @@
-"""Longest paths through the graphs of all requests: how early a call can begin, how much has to follow it."""
+"""Longest paths through the graphs of all requests: the earliest start of each call, and the least time after it."""
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from gpuyard.plan.planner.problem import Floats, Ints
 def heads_and_tails(
     order: Ints, before_at: Ints, before: Ints, model: Ints, seconds: Floats, earliest: Floats, delay: Floats
 ) -> tuple[Floats, Floats]:
-    """For each call the earliest begin, and the least time from its end to the end of all.
+    """For each call, the earliest start, and the least time from its end to the end of the plan.
 
-    `order` has every call behind those it waits for; `earliest` is what holds for a call alone; `delay[a, b]` is what no
-    plan can avoid between a call of model a and one of model b that waits for it.
+    `order` has every call after those it waits for. `earliest` is the earliest start of a call on its own. `delay[a,
+    b]` is the unavoidable time between a call of model a and one of model b that waits for it.
     """
     head = earliest.copy()
     tail = np.zeros(len(model))

@@ -1,13 +1,13 @@
-"""The plan that the search works on: linked lists in which a call is taken out and put in elsewhere at once.
+"""The plan that the search works on: linked lists in which a call is removed and inserted elsewhere cheaply.
 
-A plan is an order of all calls and a GPU for each. The order is kept sorted by start, so "the same place in the order
-on another GPU" means the same time there. On each GPU (on each *lane* of a call: a call of a model of four GPUs has
-four) calls are linked to the one before and the one after:
+A plan is an order of all calls and a GPU for each. The order is kept sorted by start, so the same position in the order
+on another GPU means the same time there. On each GPU (on each *lane* of a call: a call of a model of four GPUs has
+four) calls are linked to the previous and the next one:
 
     GPU 0   ── a ── a ──╌╌── b ── b ── b ──        ╌╌ a switch
     GPU 1   ── c ──────── c ──╌╌── a ──
 
-Nothing here looks at the time; whose reasons to begin have changed is handed on in `touched`.
+Nothing here computes times; the calls whose start may have changed are returned in `touched`.
 """
 
 from typing import Any, Final, NamedTuple
@@ -18,11 +18,11 @@ from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.compiled.timing import seconds_on, starts, switching
 from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
 
-# Columns of `whole`, a row a call and one more for the ends of lists.
+# Columns of `whole`: one row per call, and one more for the ends of lists.
 MODEL, WIDTH, BEFORE, AFTER, LANE, GPU, POS = range(7)
-# Columns of `real`, a row a call.
+# Columns of `real`: one row per call.
 SECONDS, EARLIEST, HERE, START, END, TAIL = range(6)
-# Columns of `links`, a row a lane of a call; and of `ends`, a row a GPU.
+# Columns of `links`: one row per lane of a call; and of `ends`: one row per GPU.
 PREV, NEXT = range(2)
 FIRST, LAST = range(2)
 
@@ -30,7 +30,7 @@ NOBODY: Final = -1
 
 
 class PlanBuffer(NamedTuple):
-    """All that the compiled search works on."""
+    """All arrays that the compiled search uses."""
 
     whole: Any
     real: Any
@@ -45,12 +45,12 @@ class PlanBuffer(NamedTuple):
     may_begin: Flags
     group_speed: Floats
     late_at: Ints
-    """`late_calls[late_at[i]:late_at[i + 1]]` have to end until `deadline[i]`, or `late_weight[i]` is counted."""
+    """`late_calls[late_at[i]:late_at[i + 1]]` must end by `deadline[i]`, or `late_weight[i]` is counted."""
     late_calls: Ints
     deadline: Floats
     late_weight: Floats
     rules: Any
-    """What timing knows of switches, for problems whose GPUs hold many models: there is no short way then."""
+    """The switch rules of `timing`, for problems whose GPUs hold many models: these are always timed as a whole."""
     dirty: Any
     touched: Ints
     log: Ints
@@ -66,7 +66,7 @@ class PlanBuffer(NamedTuple):
 
 
 def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBuffer:
-    """Lay out a plan to be worked on."""
+    """Load a plan into a buffer."""
     calls = problem.calls
     count, lanes = len(calls), int(problem.width[calls.model].sum())
     whole = np.zeros((count + 1, 8), dtype=np.int32)
@@ -113,7 +113,7 @@ def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBu
 
 
 def _deadlines(problem: Problem) -> tuple[Ints, Ints, Floats, Floats]:
-    """The last calls of the requests that have deadlines; a request of priority 100 counts as two of priority 0."""
+    """Return the last calls of the requests with deadlines; a request of priority 100 counts as two of priority 0."""
     requests, calls = problem.requests, problem.calls
     some = np.flatnonzero(np.isfinite(requests.deadline_s))
     last = np.flatnonzero((calls.after_at[1:] == calls.after_at[:-1]) & np.isfinite(requests.deadline_s)[calls.request])
@@ -124,7 +124,7 @@ def _deadlines(problem: Problem) -> tuple[Ints, Ints, Floats, Floats]:
 
 @compiled
 def lay(buffer: PlanBuffer) -> None:
-    """Link the lanes and time everything, by order and GPUs."""
+    """Link the lanes and time all calls, by order and GPUs."""
     whole, real, ends, links = buffer.whole, buffer.real, buffer.ends, buffer.links
     ends[:] = NOBODY
     for place in range(len(buffer.order)):
@@ -156,12 +156,12 @@ def lay(buffer: PlanBuffer) -> None:
     real[:, END] = full + real[:, HERE]
 
 
-# --- changing the plan -----------------------------------------------------------------------------------------------
+# --- changing the plan ------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) -> None:
-    """On a GPU one call follows another; NOBODY is the beginning and the end."""
+    """Link two calls on a GPU; NOBODY is the start or the end of the list."""
     if prev == NOBODY:
         ends[gpu, FIRST] = after
     else:
@@ -174,7 +174,7 @@ def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) ->
 
 @njit_noref
 def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any:
-    """Who is on a GPU right before a place of the order."""
+    """Return the last call on a GPU before a position of the order."""
     call = ends[gpu, LAST]
     if call == NOBODY or whole[call, POS] < place:
         return call
@@ -190,7 +190,7 @@ def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any
 
 @njit_noref
 def after_on(whole: Any, links: Any, ends: Any, gpu: int, call: int) -> Any:
-    """Who follows a call on a GPU."""
+    """Return the call after this one on a GPU."""
     return ends[gpu, FIRST] if call == NOBODY else links[whole[call, LANE] + gpu - whole[call, GPU], NEXT]
 
 
@@ -199,11 +199,12 @@ def relocate(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, ends: Any, group_speed: Floats,
     touched: Ints, many: int, call: int, to: int, place: int,
 ) -> int:  # fmt: skip
-    """Take a call out, put it in on the group `to` at a place of the order or as near to it as dependencies allow.
+    """Remove a call and insert it on the group `to`, at a position of the order or as near as dependencies allow.
 
-    Whose reasons changed is appended to `touched`; returns how many these are.
+    The calls whose start may have changed are appended to `touched`; returns their number.
     """
     old, at, width = whole[call, POS], whole[call, LANE], whole[call, WIDTH]
+    # Clamp the position between the predecessors and the successors; positions after `old` shift by one.
     for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
         place = max(place, whole[before[edge], POS] + (whole[before[edge], POS] < old))
     for edge in range(whole[call, AFTER], whole[call + 1, AFTER]):
@@ -243,9 +244,9 @@ def relocate(
 def swap_tails(
     whole: Any, real: Any, order: Ints, links: Any, ends: Any, group_speed: Floats, run: Ints, touched: Ints, swap: Any
 ) -> int:
-    """Two blocks of GPUs exchange all calls from a place of the order on. Done twice, nothing has changed.
+    """Exchange all calls of two blocks of GPUs from a position of the order on. Doing it twice restores the plan.
 
-    `swap`: the first GPU of each, the place, how many GPUs. No call may stand on the edge of a block.
+    `swap`: the first GPU of each block, the position, the number of GPUs. No call may cross the edge of a block.
     """
     one, two, place, width = swap[0], swap[1], swap[2], swap[3]
     moved, many = 0, 0

@@ -1,4 +1,4 @@
-"""Slack of a plan whose order is fixed, and who uses it: one pass forward, one pass back, each a step a call and edge."""
+"""Slack of a plan with a fixed order, and its use: one pass forward, one pass back, each linear in calls and edges."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from gpuyard.plan.planner.problem import Floats, Ints
 
 @compiled
 def earliest_starts(order: Ints, at_least: Floats, at: Ints, before: Ints, lag: Floats, took: Floats) -> Floats:
-    """When each call can begin, if all take as long as said."""
+    """Return when each call can start with these durations."""
     start = at_least.copy()
     for call in order:
         for edge in range(at[call], at[call + 1]):
@@ -29,10 +29,10 @@ def choose_power_levels(
     lowest: int,
     level: Ints,
 ) -> None:
-    """Give calls the level that needs least, down to the lowest allowed, as far as all can still end in time.
+    """Give each call the level with the least energy, down to level `lowest`, such that all calls still end by `until`.
 
-    From the last call back: what comes after a call has chosen already and says how late it may end; what comes before
-    counts with the level it has now. So keeping one's level is always possible.
+    Goes back from the last call: the successors of a call have chosen already and determine how late it may end; its
+    predecessors count with their current level. So keeping the current level is always possible.
     """
     took = np.empty(len(order))
     for call in range(len(order)):

@@ -1,6 +1,6 @@
-"""Which change of a plan to try next: a call or a whole session elsewhere, earlier or later, or two that exchange.
+"""Proposes the next change of a plan: move a call or a session elsewhere, earlier or later, or exchange two.
 
-Half of the time the change begins at a call that others wait for, found from the end of a GPU that ends late.
+Half of the time the change starts from a critical call, found by going back from the end of a GPU that ends late.
 """
 
 from typing import Any, Final
@@ -30,13 +30,13 @@ from gpuyard.plan.planner.compiled.plan_buffer import (
 )
 from gpuyard.plan.planner.problem import Flags, Floats, Ints
 
-# Columns of `todo`: which call, to which GPU, how, and beside whom or where.
+# Columns of `todo`: which call, to which GPU, how, and next to which call or at which position.
 CALL, TO, HOW, MARK = range(4)
-# Where `todo` puts a call: where it is in the order, before or after another, at a place.
+# Where `todo` puts a call: at its position in the order, before or after another call, at a given position.
 STAY, AHEAD, BEHIND, AT = range(4)
 
 SWAP_TAILS: Final = -1
-"""Instead of a number of calls: two blocks of GPUs exchange all that follows."""
+"""Returned instead of a number of calls: two blocks of GPUs exchange all later calls."""
 LONGEST_RUN: Final = 500
 
 
@@ -45,7 +45,7 @@ def propose(
     whole: Any, real: Any, before: Ints, order: Ints, links: Any, ends: Any, switch: Floats, may_begin: Flags,
     todo: Any, run: Ints, weights: Any, limit: float, source: Any,
 ) -> int:  # fmt: skip
-    """Think of a change: how many calls move where is left in `todo`. 0: nothing; SWAP_TAILS: two blocks of GPUs do."""
+    """Write a change to `todo`; return the number of calls that move (0: none), or SWAP_TAILS for blocks of GPUs."""
     calls, gpus = len(order), len(ends)
     chosen = below(source, weights[-1])
     kind = 0
@@ -57,7 +57,7 @@ def propose(
         call = call if late == NOBODY else late
     gpu, place = whole[call, GPU], whole[call, POS]
     reach = min(4 << below(source, 12), calls // 4 + 1)
-    if kind == 0:  # beside a call of the same model
+    if kind == 0:  # next to a call of the same model
         other = _like(whole, order, call, reach, source)
         if other == NOBODY:
             return 0
@@ -87,9 +87,9 @@ def propose(
 def _critical(
     whole: Any, real: Any, before: Ints, links: Any, ends: Any, switch: Floats, steps: int, source: Any
 ) -> int:
-    """A call that others wait for: from the end of a GPU that ends late, some steps back along what each waited for.
+    """Return a critical call: from the end of a GPU that ends late, some steps back along what each call waited for.
 
-    NOBODY if the GPUs that were looked at have no calls.
+    NOBODY if the sampled GPUs have no calls.
     """
     call = NOBODY
     for _ in range(3):
@@ -115,7 +115,7 @@ def _critical(
 
 @njit_noref
 def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
-    """Another call of the same model, from a place by chance on within reach; NOBODY if none is soon met."""
+    """Return another call of the same model, searching from a random position within reach; NOBODY if none is near."""
     place = whole[call, POS] + below(source, 2 * reach + 1) - reach
     place = max(0, min(len(order) - 1, place))
     for _ in range(200):
@@ -130,7 +130,7 @@ def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
 
 @njit_noref
 def _other_group(may_begin: Flags, model: int, than: int, source: Any) -> int:
-    """Another group for a model; NOBODY if none is soon met."""
+    """Return another random group for a model; NOBODY if a few draws find none."""
     for _ in range(8):
         gpu = below(source, may_begin.shape[1])
         if may_begin[model, gpu] and gpu != than:
@@ -140,7 +140,7 @@ def _other_group(may_begin: Flags, model: int, than: int, source: Any) -> int:
 
 @njit_noref
 def _seconds(real: Any, run: Ints, many: int) -> float:
-    """How long the calls of a run take together."""
+    """Return the total duration of the calls of a run."""
     total = 0.0
     for i in range(many):
         total += real[run[i], HERE]
@@ -149,7 +149,7 @@ def _seconds(real: Any, run: Ints, many: int) -> float:
 
 @njit_noref
 def _run_around(whole: Any, links: Any, call: int, back: bool, forth: bool, run: Ints) -> int:
-    """The calls of the same model and group around one, in their order; up to it, or from it on."""
+    """Collect the calls of the same model and group around one, in order; only up to it, or only from it on."""
     first = call
     gpu, model = whole[call, GPU], whole[call, MODEL]
     if back:
@@ -181,7 +181,7 @@ def _session_elsewhere(
     whole: Any, real: Any, order: Ints, links: Any, ends: Any, may_begin: Flags, todo: Any, run: Ints, call: int,
     beside_like: bool, reach: int, limit: float, source: Any,
 ) -> int:  # fmt: skip
-    """A session, or its beginning or end, to another group: to that of a call of the same model, or to any."""
+    """Move a session, or its start or end, to another group: that of a call of the same model, or any."""
     gpu, part = whole[call, GPU], below(source, 4)
     many = _run_around(whole, links, call, part != 1, part != 2, run)
     if many > LONGEST_RUN:
@@ -211,7 +211,7 @@ def _session_elsewhere(
 
 @njit_noref
 def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) -> int:
-    """The session after that of a call comes before it."""
+    """Move the next session on the same group before the session of a call."""
     gpu = whole[call, GPU]
     many = _run_around(whole, links, call, True, True, run)
     first, then = run[0], links[whole[run[many - 1], LANE], NEXT]
@@ -227,7 +227,7 @@ def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) ->
 
 @njit_noref
 def _tails_of_blocks(whole: Any, links: Any, ends: Any, may_begin: Flags, todo: Any, call: int, source: Any) -> int:
-    """The GPUs of a call exchange all that follows with as many others, if nothing there reaches over the edge."""
+    """Exchange all later calls between the GPUs of a call and as many others, if no call crosses the edge."""
     gpu, place, width = whole[call, GPU], whole[call, POS], whole[call, WIDTH]
     other = below(source, len(ends) - width + 1)
     if other < gpu + width and gpu < other + width:
@@ -255,7 +255,7 @@ def is_hopeless(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, ends: Any, switch: Floats,
     group_speed: Floats, todo: Any, limit: float,
 ) -> bool:  # fmt: skip
-    """Whether one call at its new place would go past the limit, by when its new neighbours end and what follows them."""
+    """Whether one call at its new place would exceed the limit, judged by its new neighbors and their tails."""
     call, to, how, mark = todo[0, CALL], todo[0, TO], todo[0, HOW], todo[0, MARK]
     model = whole[call, MODEL]
     start = real[call, EARLIEST]
@@ -271,7 +271,7 @@ def is_hopeless(
     else:
         prev = last_before(whole, order, ends, to, whole[call, POS] if how == STAY else mark)
         follows = after_on(whole, links, ends, to, prev)
-    if prev == call or follows == call:  # noqa: PLR1714 (numba knows no such in)
+    if prev == call or follows == call:  # noqa: PLR1714 (numba does not support `in` here)
         return False
     if prev != NOBODY:
         ready = real[prev, END] + switch[whole[prev, MODEL], model]

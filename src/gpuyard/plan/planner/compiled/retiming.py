@@ -1,12 +1,12 @@
-"""Timing a plan on the buffer again after a change, only as far as the change reaches; and what the plan is worth then.
+"""Times a plan in the buffer again after a change, only as far as the change has effects, and computes its cost.
 
-Only those calls are timed again whose lane or dependencies changed, and, going up the order, those whose reasons ended
-at another time: a bit for each place in the order says who is to be looked at. What is too bad is noticed on the way: a
-call that ends so late that what follows it (`TAIL`, the longest way from its end to the end of the plan, looked up in a
-table that is renewed now and then) would go far past the limit stops the timing.
+Only those calls are timed again whose lane or dependencies changed and, going up the order, those whose predecessors
+now end at another time: a bit for each position in the order marks the calls to visit. A bad change is noticed early:
+timing stops at a call that ends so late that its tail (`TAIL`, the longest path from its end to the end of the plan,
+from a table that is updated occasionally) would exceed the limit.
 
-How good a plan is: the mean over GPUs of (end / scale)^32, about how many GPUs end at the very last, each counting the
-less the sooner it ends. That has a slope where the makespan alone has none.
+The cost of a plan is the mean over GPUs of (end / scale)^32: roughly the fraction of GPUs that end last, where a GPU
+counts less the sooner it ends. It has a slope where the makespan alone is flat.
 """
 
 from typing import Any
@@ -44,7 +44,7 @@ def _mark(dirty: Any, place: int) -> None:
 
 @njit_noref
 def _lowest_bit(bits: Any) -> int:
-    """The number of the lowest bit that is set."""
+    """Return the number of the lowest bit that is set."""
     place = 0
     for half in (32, 16, 8, 4, 2, 1):
         if bits & ((np.uint64(1) << np.uint64(half)) - np.uint64(1)) == 0:
@@ -58,7 +58,7 @@ def retime(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, held_first: Ints, free_first: Floats,
     switch: Floats, dirty: Any, touched: Ints, many: int, log: Ints, log_real: Any, limit: float,
 ) -> tuple[int, bool]:  # fmt: skip
-    """Time what was touched and whoever begins otherwise because of it. How many did, and whether it went on to the end."""
+    """Time the touched calls and all that move as a result; return how many moved, and whether it completed."""
     lowest, highest = len(order), 0
     for i in range(many):
         place = whole[touched[i], POS]
@@ -92,6 +92,7 @@ def retime(
         log_real[changed, 0] = real[call, START]
         log_real[changed, 1] = real[call, END]
         changed += 1
+        # Only a call that became later can make the plan too long; the marks left over are cleared.
         if end > real[call, END] and end + real[call, TAIL] > limit:
             real[call, START] = start
             real[call, END] = end
@@ -115,7 +116,7 @@ def retime(
 
 @compiled
 def retime_all(buffer: PlanBuffer) -> int:
-    """Time everything, where GPUs hold many models: what a GPU holds depends on all that ran there before."""
+    """Time all calls, for GPUs that hold many models: what a GPU holds depends on all earlier calls there."""
     whole, real = buffer.whole, buffer.real
     full = starts(
         buffer.order, whole[: len(real), GPU], real[:, HERE], whole[: len(real), MODEL], real[:, EARLIEST],
@@ -136,7 +137,7 @@ def retime_all(buffer: PlanBuffer) -> int:
 
 @compiled
 def note_tails(whole: Any, real: Any, after: Ints, order: Ints, links: Any, switch: Floats) -> None:
-    """For each call the longest way from its end to the end of the plan."""
+    """Compute for each call the longest path from its end to the end of the plan."""
     for place in range(len(order) - 1, -1, -1):
         call = order[place]
         tail = 0.0
@@ -152,7 +153,7 @@ def note_tails(whole: Any, real: Any, after: Ints, order: Ints, links: Any, swit
 
 @compiled
 def sort(whole: Any, real: Any, order: Ints) -> None:
-    """By start again. It nearly is already, and calls that begin together stay as they are."""
+    """Sort the order by start again (stable). Insertion sort, because it is nearly sorted."""
     for place in range(1, len(order)):
         call = order[place]
         start = real[call, START]
@@ -165,12 +166,12 @@ def sort(whole: Any, real: Any, order: Ints) -> None:
         whole[call, POS] = i + 1
 
 
-# --- how good it is --------------------------------------------------------------------------------------------------
+# --- objective --------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def span_of(real: Any, ends: Any) -> float:
-    """The makespan."""
+    """Return the makespan."""
     span = 0.0
     for gpu in range(len(ends)):
         if ends[gpu, LAST] != NOBODY:
@@ -180,7 +181,7 @@ def span_of(real: Any, ends: Any) -> float:
 
 @njit_noref
 def cost_of(real: Any, ends: Any, scale: float) -> float:
-    """The mean over GPUs of (end / scale)^32."""
+    """Return the mean over GPUs of (end / scale)^32."""
     total = 0.0
     for gpu in range(len(ends)):
         if ends[gpu, LAST] != NOBODY:
@@ -195,7 +196,7 @@ def cost_of(real: Any, ends: Any, scale: float) -> float:
 
 @compiled
 def lateness(real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float) -> float:
-    """Requests that end after their deadline, by weight; and a little for how late they are, at most as much again."""
+    """Return the weight of the requests that miss their deadline, plus up to 1 % of it for how late they are."""
     total = 0.0
     for i in range(len(deadline)):
         end = 0.0

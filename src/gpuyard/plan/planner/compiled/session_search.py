@@ -1,9 +1,9 @@
 """The search for better lists of sessions.
 
-A plan of thousands of calls has dozens or hundreds of sessions (`session_sim`), and most of what a plan is worth is decided by
-them. The search changes the list (a few calls go from one session to another; a session moves, splits, changes places
-with another; two GPUs exchange all that follows) or the tie-break for the calls of one node of one workflow, plays it
-through, and keeps what is good enough, as in `moves`.
+A plan of thousands of calls has dozens or hundreds of sessions (`session_sim`), and they determine most of its quality.
+The search changes the list (a few calls go from one session to another; a session moves, splits, swaps with another;
+two GPUs exchange all later sessions) or the tie-break for the calls of one node of one workflow, simulates the list,
+and keeps good results, as in `moves`.
 """
 
 from typing import Any
@@ -15,12 +15,12 @@ from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NOBODY, QUOTA, SessionSim, play
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
-# Figures of a search.
+# The figures of a search.
 SCALE, CURRENT, BEST, WARM = range(4)
 
 
 def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
-    """How many sessions a plan has at most, of which the calls are given by start."""
+    """Return an upper bound on the number of sessions of a plan; `order` has its calls by start."""
     width = problem.width[problem.calls.model[order]]
     lane = np.repeat(gpu[order] - np.cumsum(width) + width, width) + np.arange(int(width.sum()))
     model = np.repeat(problem.calls.model[order], width)
@@ -30,14 +30,14 @@ def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
 
 
 def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats, makespan_s: float) -> Floats:
-    """Play the list for the first time: scale, how good it is, the best makespan, and a place for the temperature."""
+    """Simulate the first list; return the scale, the cost, the best makespan, and a place for the temperature."""
     span = play(sim, sessions, count, tie_break)
     return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0])
 
 
 @compiled
 def listed(sim: SessionSim, order: Ints, gpu: Ints, sessions: Any) -> int:
-    """The sessions of a plan, of which the calls are given by start. Returns how many; no more are written than fit."""
+    """Write the sessions of a plan, whose calls are given by start; return their number, at most as many as fit."""
     last = np.full(len(sim.free), NOBODY, dtype=np.int32)
     count = 0
     for i in range(len(order)):
@@ -105,7 +105,7 @@ def _group(may_begin: Any, model: int, source: Any) -> int:
 
 @njit_noref
 def _other(sessions: Any, count: int, s: int, source: Any) -> int:
-    """Another session of the same model."""
+    """Return another session of the same model, or NOBODY."""
     place = below(source, count)
     for _ in range(count):
         if place != s and sessions[place, MODEL] == sessions[s, MODEL]:
@@ -118,7 +118,7 @@ def _other(sessions: Any, count: int, s: int, source: Any) -> int:
 
 @njit_noref
 def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
-    """A session gives all its calls, some, or a few to another one; how many sessions there are then."""
+    """Move all calls, some, or a few from a session to another one; return the new number of sessions."""
     other = _other(sessions, count, s, source)
     if other == NOBODY:
         return count
@@ -139,7 +139,7 @@ def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
 
 @njit_noref
 def _exchange(sessions: Any, count: int, s: int, width: Ints, may_begin: Any, other: int) -> None:
-    """The GPUs of a session and as many others exchange all that follows, if nothing there reaches over an edge."""
+    """Exchange all later sessions between the GPUs of a session and as many others, if no session crosses an edge."""
     first, wide = sessions[s, GPU], width[sessions[s, MODEL]]
     apart = other >= first + wide or first >= other + wide
     for i in range(s, count):
@@ -164,7 +164,7 @@ def _change(
     sessions: Any, count: int, most: int, width: Ints, may_begin: Any, tie_break: Floats, reach_s: float, weights: Any,
     source: Any,
 ) -> int:  # fmt: skip
-    """Change the list or the tie-breaks; how many sessions there are then."""
+    """Change the list or the tie-breaks; return the new number of sessions."""
     gpus = may_begin.shape[1]
     chosen = below(source, weights[-1])
     kind = 0
@@ -180,21 +180,21 @@ def _change(
         g = _group(may_begin, m, source)
         if g != NOBODY:
             sessions[s, GPU] = g
-    elif kind == 2:  # to another time, perhaps to another group
+    elif kind == 2:  # to another time, possibly to another group
         g = first
         if below(source, 2) == 0:
             g = _group(may_begin, m, source)
         if g != NOBODY:
             _drop(sessions, count, s)
             _put(sessions, count - 1, near, m, g, quota)
-    elif kind == 3:  # one becomes two
+    elif kind == 3:  # split in two
         g = _group(may_begin, m, source)
         if g != NOBODY and quota > 1 and count < most:
             many = 1 + below(source, quota - 1)
             sessions[s, QUOTA] -= many
             _put(sessions, count, near, m, g, many)
             return count + 1
-    elif kind == 4:  # two change places
+    elif kind == 4:  # swap two sessions
         other = near
         n = sessions[other, MODEL]
         if width[n] == width[m] and may_begin[m, sessions[other, GPU]] and may_begin[n, first]:
@@ -202,7 +202,7 @@ def _change(
             sessions[s, QUOTA] = sessions[other, QUOTA]
             sessions[other, MODEL] = m
             sessions[other, QUOTA] = quota
-    elif kind == 5:  # two blocks of GPUs exchange all that follows
+    elif kind == 5:  # two blocks of GPUs exchange all later sessions
         _exchange(sessions, count, s, width, may_begin, below(source, gpus - width[m] + 1))
     elif below(source, 8) > 0:
         tie_break[below(source, len(tie_break) - 1)] += (below(source, 2001) - 1000) / 1000.0 * reach_s
@@ -213,7 +213,7 @@ def _change(
 
 @compiled
 def _sort(sessions: Any, count: int, when: Any) -> None:
-    """By when they began; those that never did come last."""
+    """Sort sessions by the start of their first call; those that never started come last."""
     for place in range(1, count):
         m, g, quota, begun = sessions[place, MODEL], sessions[place, GPU], sessions[place, QUOTA], when[place, BEGUN]
         i = place - 1
@@ -234,7 +234,7 @@ def rearrange(
     sim: SessionSim, sessions: Any, trial: Any, count: int, most: int, tie_break: Floats, reach_s: float, rounds: int,
     weights: Any, figures: Floats, best_start: Floats, best_gpu: Ints, source: Any,
 ) -> int:  # fmt: skip
-    """Change the list so many times, play it, keep what is good enough. How many sessions there are then."""
+    """Change and simulate the list `rounds` times, keeping good changes; return the new number of sessions."""
     trial_tie_break = tie_break.copy()
     for _ in range(rounds):
         for s in range(count):

@@ -1,18 +1,18 @@
-"""A list of sessions is simulated in time: which GPU holds which model when, and calls what.
+"""Simulates a list of sessions: which GPU holds which model when, and which calls it runs.
 
-A *session* is a stretch of time in which a group of GPUs holds one model and runs calls of it. A list of
+A *session* is a time interval in which a group of GPUs holds one model and runs calls of it. A list of
 
-    (model, first GPU of the group, how many calls at most)        in the order in which they begin
+    (model, first GPU of the group, the most calls it runs)        in the order in which they start
 
-is enough to make a plan. A group in a session takes, of the calls of its model that are ready, the one with the longest
-way still to go; when there is none it waits; when it has had its calls it goes on to its next session, loading while
+is enough to make a plan. A group in a session takes, of the ready calls of its model, the one with the longest
+remaining path. If there is none it waits. When it has run its calls it goes on to its next session, loading while
 others work. Three rules make any list a plan:
 
-    who has waited long enough leaves, if calls of its next session are ready; what it leaves goes into a pool
-    a group at the end of a session goes on while calls of the model are ready and in the pool
-    GPUs that are through with their list open sessions for what is left in the pool
+    a session that has waited long enough ends if calls of the next one are ready; its remaining calls go into a pool
+    a group at the end of a session continues while calls of the model are ready and in the pool
+    GPUs at the end of their list open sessions for the calls left in the pool
 
-and if nobody can go on, the one that waits longest leaves.
+and if no session can proceed, the one that has waited longest ends.
 """
 
 from typing import Any, Final, NamedTuple
@@ -26,20 +26,20 @@ from gpuyard.plan.planner.problem import Floats, Ints, Problem
 NOBODY: Final = -1
 # Columns of a list of sessions.
 MODEL, GPU, QUOTA = range(3)
-# Columns of `now`, a row a session, while the sim is played through.
+# Columns of `now`, the state of the simulation: one row per session.
 LEFT, HERE, STATE, CALL, NEXT = range(5)
 # States of a session.
 COMING, OPEN, RUNNING, WAITING, OVER = range(5)
-# Columns of `line`, a row a model.
+# Columns of `line`: one row per model.
 READY, UNSTARTED, POOL, WAITS = range(4)
-# Columns of `card`, a row a GPU: where its list begins and ends, where it is in it.
+# Columns of `card`: one row per GPU; where its list begins and ends, and its position in it.
 BEGIN, END, TURN = range(3)
-# Columns of `when`, a row a session: when its first call began, until when it waits.
+# Columns of `when`: one row per session; when its first call started, and until when it waits.
 BEGUN, UNTIL = range(2)
 
 
 class SessionSim(NamedTuple):
-    """What is played, and the room to play it in."""
+    """The input of a simulation, and its working memory."""
 
     model: Ints
     seconds: Floats
@@ -73,7 +73,7 @@ class SessionSim(NamedTuple):
 
 
 def laid_out(problem: Problem, rank: Floats, most: int) -> SessionSim:
-    """Room for lists of at most so many sessions; calls with a higher rank go first."""
+    """Allocate a simulation for lists of at most `most` sessions; calls with a higher rank go first."""
     calls = problem.calls
     count, models, gpus = len(calls), len(problem.models), len(problem.gpus)
     sizes = np.concatenate(([0], np.cumsum([len(w.nodes) for w in problem.workflows])))
@@ -95,25 +95,25 @@ def laid_out(problem: Problem, rank: Floats, most: int) -> SessionSim:
 
 
 def room(sim: SessionSim) -> Any:
-    """Room for a list of sessions, and for those that are opened at the end."""
+    """Allocate a list of sessions, with room for those that are opened at the end."""
     return np.zeros((len(sim.now), 3), dtype=np.int32)
 
 
-# --- what numbers stand for ------------------------------------------------------------------------------------------
+# --- encoding of numbers ----------------------------------------------------------------------------------------------
 #
-# An entry of the stack is a session by its number, or below 0 a GPU, or below those a call. An event is a session by its
-# number, or below 0 a call, or from `cards` on the end of the wait of a session.
+# An entry of the stack is a session (its number), a GPU (below 0) or a call (below all GPUs). An event is a session
+# (its number), a call (below 0) or the end of the wait of a session (from `cards` on).
 
 
 @njit_noref
 def _next_session_of(gpu: int) -> int:
-    """Entry of the stack: a GPU goes on to its next session. Its own inverse."""
+    """Stack entry: a GPU goes on to its next session. Its own inverse."""
     return -1 - gpu
 
 
 @njit_noref
 def _ready(gpus: int, call: int) -> int:
-    """Entry of the stack: a call is ready. Its own inverse."""
+    """Stack entry: a call is ready. Its own inverse."""
     return -1 - gpus - call
 
 
@@ -124,7 +124,7 @@ def _is_ready_call(gpus: int, entry: int) -> Any:
 
 @njit_noref
 def _arrival(call: int) -> int:
-    """Event: the request of a call comes. Its own inverse."""
+    """Event: the request of a call arrives. Its own inverse."""
     return -1 - call
 
 
@@ -139,12 +139,12 @@ def _session_that_waited(cards: int, event: int) -> int:
     return event - cards
 
 
-# --- playing a list through ------------------------------------------------------------------------------------------
+# --- simulation -------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
-    """Everybody before the first call, and the list of every GPU. How many calls are in no session."""
+    """Reset the state and build the list of every GPU; return the number of calls that are in no session."""
     card, line, now, lists, width, line_at = sim.list_at, sim.line, sim.now, sim.lists, sim.width, sim.line_at
     for g in range(len(sim.free)):
         sim.free[g] = sim.free_first[g]
@@ -183,7 +183,7 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
 
 @njit_noref
 def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, width: int, at: float) -> float:
-    """When a group has a model on all its GPUs, at the soonest."""
+    """Return the earliest time at which a group has a model on all its GPUs."""
     for g in range(first, first + width):
         at = max(at, free[g] + switch[held[g], m])
     return at
@@ -191,7 +191,7 @@ def _loaded_at(free: Floats, held: Ints, switch: Floats, m: int, first: int, wid
 
 @njit_noref
 def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
-    """A session leaves its calls to others; how many."""
+    """Move the remaining calls of a session into the pool; return their number."""
     left = now[s, LEFT]
     line[m, POOL] += left
     now[s, LEFT] = 0
@@ -200,7 +200,7 @@ def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
 
 @njit_noref
 def _first_waiting(now: Any, line: Any, m: int) -> Any:
-    """A session that waits for calls of a model, which waits no longer; NOBODY if there is none."""
+    """Take a session that waits for calls of a model off the waiting list; NOBODY if there is none."""
     s = line[m, WAITS]
     while s != NOBODY and now[s, STATE] != WAITING:
         s = now[s, NEXT]
@@ -213,7 +213,7 @@ def _first_waiting(now: Any, line: Any, m: int) -> Any:
 
 @njit_noref
 def _is_through(card: Any, g: int) -> Any:
-    """Whether a GPU has come to the end of its list."""
+    """Whether a GPU has reached the end of its list."""
     return card[g, BEGIN] + card[g, TURN] == card[g, END]
 
 
@@ -221,7 +221,7 @@ def _is_through(card: Any, g: int) -> Any:
 def _idle_group(
     card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
 ) -> int:
-    """Of the groups that are through with their lists, the one that has a model soonest; NOBODY if there is none."""
+    """Return the group at the end of its lists that has a model soonest; NOBODY if there is none."""
     where, soonest = NOBODY, 0.0
     for g in range(len(free)):
         if not may_begin[m, g]:
@@ -238,7 +238,7 @@ def _idle_group(
 
 @njit_noref
 def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
-    """Of the sessions that wait, the one that waits longest and whose GPU has somewhere to go; NOBODY if none has."""
+    """Return the session that has waited longest and whose GPU has a next session; NOBODY if there is none."""
     who = NOBODY
     for s in range(count):
         if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
@@ -250,13 +250,13 @@ def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> in
 
 @compiled
 def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float:
-    """Play a list through; starts and GPUs of all calls are left in the simulation. Returns the makespan.
+    """Simulate a list and return the makespan; starts and GPUs of all calls are left in the simulation.
 
-    Who has something to do stands on the `stack`: a session, a GPU that goes on to its next session, a call that is ready.
-    When nobody has, time goes on to the next event: a call comes, a session has loaded or its call ends, it has waited long
-    enough.
-    `active` counts the events after which somebody can go on for sure, which are all but the last.
-    It is one function because it is the inner loop: divided along its comments it takes five to ten percent longer.
+    The `stack` holds everything that can proceed: a session, a GPU that goes on to its next session, a call that is
+    ready. When it is empty, time advances to the next event: a request arrives, a session has loaded or its call ends,
+    a session has waited long enough. `active` counts the pending events that certainly let something proceed: all kinds
+    but the last. It is one function because it is the inner loop: divided along its comments it takes five to ten
+    percent longer.
     """
     model, seconds, earliest, before_at, after_at, after = (
         sim.model, sim.seconds, sim.earliest, sim.before_at, sim.after_at, sim.after,
@@ -282,7 +282,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
             active += 1
     through, extra = 0, count
     pending = 0
-    for g in range(gpus):  # everybody goes to the first session of its list
+    for g in range(gpus):  # every GPU goes to the first session of its list
         stack[pending] = _next_session_of(g)
         pending += 1
     while True:
@@ -348,7 +348,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 span = max(span, end)
                 line[m, UNSTARTED] -= 1
                 unstarted -= 1
-                while line[m, UNSTARTED] == 0:  # whoever waits for this model waits no longer
+                while line[m, UNSTARTED] == 0:  # sessions that wait for this model need not wait any more
                     other = _first_waiting(now, line, m)
                     if other == NOBODY:
                         break
@@ -367,7 +367,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 for x in range(first, first + width[m]):
                     stack[pending] = _next_session_of(x)
                     pending += 1
-        if pool > 0 and through > 0:  # GPUs that are through with their list help out
+        if pool > 0 and through > 0:  # GPUs at the end of their list help out
             for m in range(models):
                 if line[m, POOL] == 0 or line[m, READY] == 0 or extra == cards:
                     continue
@@ -386,7 +386,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 for x in range(where, where + width[m]):
                     card[x, TURN] -= 1
                     through -= 1
-                # its call is taken at once: the line may be empty before the model is loaded
+                # its call is taken at once: the queue may be empty before the model is loaded
                 stack[pending] = s
                 pending += 1
                 break
@@ -394,10 +394,10 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 continue
         if unstarted == 0:
             return span
-        if active == 0:  # nobody can go on: who waits longest and has somewhere to go leaves; if nobody has, all do
+        if active == 0:  # deadlock: the session that waited longest and has a next one ends; if there is none, all end
             who = _who_leaves(sessions, count, now, when, card)
             for s in range(count):
-                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba knows no such in)
+                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
                     now[s, STATE] = OPEN
                     pool += _into_the_pool(now, line, s, sessions[s, MODEL])
                     stack[pending] = s
@@ -433,6 +433,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
             s = _session_that_waited(cards, who)
             g, m = sessions[s, GPU], sessions[s, MODEL]
             place = card[g, BEGIN] + card[g, TURN] + 1
+            # Leaving pays only if the next session has calls to run; otherwise wait for another period.
             if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
                 now[s, STATE] = OPEN
                 pool += _into_the_pool(now, line, s, m)

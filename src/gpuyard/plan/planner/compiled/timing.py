@@ -1,19 +1,19 @@
-"""When everything happens: an assignment and an order become a plan, as early as the rules allow.
+"""Times a plan: an assignment and an order become a plan in which every call starts as early as the rules allow.
 
-This is the one place that times. Calls are taken in a given order in which no call stands before one it waits for; on
-each GPU they run in that order. A call begins when three things are there:
+Calls are taken in a given order in which no call comes before one it waits for; on each GPU they run in that order. A
+call starts when three conditions hold:
 
     its request          earliest_s
     its dependencies     the last of their ends
-    its GPUs             each: the end of the call before it there, then the switch if the model is not on it;
-                         at the beginning it may be busy for a while, and hold a model
+    its GPUs             each: the end of the previous call there, then the switch if the model is not loaded;
+                         at the start of the plan a GPU may be busy for a while, and hold a model
 
-so a switch runs while the call still waits for its dependencies (preloading). Nobody could begin earlier without
-changing the order or the assignment. Cost: one step a call, edge and GPU of a group.
+so a switch overlaps with the wait of the call for its dependencies (preloading). No call could start earlier without a
+change of the order or the assignment. Cost: one step per call, edge and GPU of a group.
 
-What a GPU holds is a stamp a model: when it was last used there, 0 if it is not on the GPU. With one resident model
-there is one stamp; with many (`Problem.many_residents`) models stay while the memory lasts, and the one whose stamp is
-oldest goes first when room is needed: each costs its `unload_s`, then the new one its `load_s`.
+The state of a GPU is a stamp per model: when it was last used there, 0 if it is not on the GPU. With one resident model
+there is one stamp. With many (`Problem.many_residents`) models stay as long as the memory suffices, and the one with
+the oldest stamp is evicted first: each eviction costs its `unload_s`, then the new model its `load_s`.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 
 def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = None) -> Plan:
-    """The plan in which call i runs on the group that begins at `gpu[i]`, in the order given.
+    """Return the plan in which call i runs on the group that starts at `gpu[i]`, in the given order.
 
-    `seconds`: how long each call takes where it is; None: as long as it takes at full speed.
+    `seconds`: the duration of each call on its group; None: that at full speed.
     """
     calls = problem.calls
     took = seconds_on(problem, gpu) if seconds is None else seconds
@@ -48,13 +48,13 @@ def timed(problem: Problem, gpu: Ints, order: Ints, seconds: Floats | None = Non
 
 
 def seconds_on(problem: Problem, gpu: Ints) -> Floats:
-    """How long each call takes on its group, at full speed."""
+    """Return the duration of each call on its group at full speed."""
     seconds: Floats = problem.calls.seconds / problem.group_speed[problem.calls.model, gpu]
     return seconds
 
 
 def order_of(problem: Problem, plan: Plan) -> Ints:
-    """The calls of a plan by start; of those that begin together, the one that others wait for comes first."""
+    """Return the calls of a plan by start; of calls that start together, predecessors come first."""
     calls = problem.calls
     rank = ranks(calls.before_at, calls.after_at, calls.after)
     return np.lexsort((rank, plan.start)).astype(np.int32)
@@ -62,7 +62,7 @@ def order_of(problem: Problem, plan: Plan) -> Ints:
 
 @compiled
 def ranks(before_at: Ints, after_at: Ints, after: Ints) -> Ints:
-    """Numbers the calls so that each one's is above those of the calls it waits for."""
+    """Number the calls so that each is above its predecessors."""
     waits_for = before_at[1:] - before_at[:-1]
     rank = np.zeros(len(waits_for), dtype=np.int32)
     ready = np.empty(len(waits_for), dtype=np.int32)
@@ -85,7 +85,7 @@ def ranks(before_at: Ints, after_at: Ints, after: Ints) -> Ints:
 
 
 def switching(problem: Problem) -> tuple[Any, ...]:
-    """What the compiled loops know about models and GPUs: widths, loads, unloads, sizes, room, one or many residents."""
+    """Return the switch parameters of the compiled loops: widths, loads, unloads, sizes, memory, many residents."""
     return (
         problem.width,
         problem.load,
@@ -114,7 +114,7 @@ def starts(
     room: Floats,
     many: bool,
 ) -> Floats:
-    """When each call begins."""
+    """Return when each call starts."""
     start = np.zeros(len(order))
     end = np.zeros(len(order))
     free = free_first.copy()
@@ -141,7 +141,7 @@ def starts(
 
 @compiled
 def _make_ready(stamp: Any, model: int, load: Floats, unload: Floats, size: Floats, room: float, many: bool) -> float:
-    """Drop from the GPU what has to go; the seconds until the model is on it."""
+    """Evict models as needed; return the seconds until the model is on the GPU."""
     if stamp[model] > 0:
         return 0.0
     taken = size[model]

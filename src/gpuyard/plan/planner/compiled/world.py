@@ -1,7 +1,7 @@
-"""Everything there is while a list schedule is made: calls, GPUs, the lines before the models, the clock, and who rests.
+"""The state of a list schedule in the making: calls, GPUs, the queues of the models, events, and idle GPUs.
 
-GPUs that rest are kept in lists by what they hold, calls that wait in a heap for each model, and what comes in a heap by
-time; so each step costs the logarithm of how many there are, or nothing.
+Idle GPUs are kept in lists by the model they hold, waiting calls in a heap for each model, and events in a heap by
+time; so each step takes logarithmic or constant time.
 """
 
 from typing import Any, Final, NamedTuple
@@ -19,33 +19,33 @@ JOB: Final = np.dtype([
     ("key", _f), ("seconds", _f), ("rank", _f), ("earliest", _f),
     ("model", _s), ("unstarted", _s), ("unended", _s), ("unused", _s),
 ])  # fmt: skip
-"""A call; how many of those before it have not begun, and have not ended."""
+"""A call, with the number of its predecessors that have not started, and of those that have not ended."""
 
 CARD: Final = np.dtype([
     ("hold", _i), ("kind", _i), ("free_at", _f), ("running", _i), ("idle", _i), ("next", _i), ("prev", _i),
     ("fresh", _i), ("session", _i), ("claim", _i), ("formed", _i), ("waiting", _i), ("loaded_at", _f),
 ])  # fmt: skip
-"""A GPU. `fresh`: what it holds or loads has not been called yet. `session`: the first GPU of the wide group it is in;
-`claim`: of the one it will be in. A first GPU speaks for its group: what it is `formed` for, how many members do not load
-yet, and when the last will have loaded."""
+"""A GPU. `fresh`: the model it holds or loads has not been called yet. `session`: the first GPU of the wide group it is
+in; `claim`: of the one it will be in. The first GPU keeps the data of its group: the model it is `formed` for, the
+number of members that do not load yet (`waiting`), and when the last will have loaded."""
 
 LINE: Final = np.dtype([
     ("width", _i), ("groups", _i), ("many", _i), ("at", _i), ("ready", _f), ("soon", _f), ("later", _f),
 ])  # fmt: skip
-"""A model: the calls that wait for it are a heap of `many` from `at` on."""
+"""A model: the calls that wait for it are a heap of `many` entries from `at` on."""
 
 CELL: Final = np.dtype([("first", _i), ("many", _i)])
-"""GPUs that rest. First come the single ones, by what they hold (nothing: the last) and by kind; then, a cell for each
-model, the wide groups, by their first GPU."""
+"""A list of idle GPUs. The first cells are single GPUs, by the model they hold (none: the last) and by kind; then
+follows a cell for each model with its wide groups, by their first GPU."""
 
 TALLY: Final = np.dtype(
     [("events", _i), ("idle", _i), ("models", _i), ("kinds", _i), ("must", _i), ("left", _f), ("a_gpu", _f)]
 )
-"""`must`: nothing happens unless a GPU changes. `left`: GPU-seconds of calls that have not begun; `a_gpu`: so much for each GPU."""
+"""`must`: nothing happens unless a GPU switches. `left`: GPU-seconds of calls not started; `a_gpu`: that per GPU."""
 
 
 class PlanWorld(NamedTuple):
-    """Everything there is while a plan is made."""
+    """All arrays of a list schedule in the making."""
 
     after_at: Any
     after: Any
@@ -63,16 +63,16 @@ class PlanWorld(NamedTuple):
     start: Any
 
 
-# Numbers of calls, GPUs and models are made int64 wherever they come from (`np.int64(…)`): every other type that a function
-# is called with, and a constant is one, would be compiled once more.
+# Numbers of calls, GPUs and models are converted to int64 everywhere (`np.int64(…)`): a function is compiled again for
+# every other type it is called with, and a constant has another type.
 
 
-# --- the clock -------------------------------------------------------------------------------------------------------
+# --- events by time ---------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def push_event(w: Any, at: float, who: Any) -> None:
-    """Something happens at an instant: to a GPU, or to −1 − a call whose request comes."""
+    """Add an event: for a GPU, or for a call whose request arrives (−1 − call)."""
     many = w.tally[0].events
     w.tally[0].events = many + 1
     heaps.push_event(w.events, many, at, who)
@@ -80,18 +80,18 @@ def push_event(w: Any, at: float, who: Any) -> None:
 
 @njit_noref
 def pop_event(w: Any) -> tuple[float, Any]:
-    """What happens next, and when."""
+    """Remove the next event; return its time and subject."""
     many = w.tally[0].events
     w.tally[0].events = many - 1
     return heaps.pop_event(w.events, many)
 
 
-# --- who waits -------------------------------------------------------------------------------------------------------
+# --- waiting calls ----------------------------------------------------------------------------------------------------
 
 
 @njit_noref
 def push_ready(w: Any, m: Any, call: Any) -> None:
-    """A call waits in the line of its model."""
+    """Add a call to the queue of its model."""
     line = w.lines[m]
     heaps.push_call(w.heap, line.at, line.many, w.jobs.key, call, True)
     line.many += 1
@@ -100,7 +100,7 @@ def push_ready(w: Any, m: Any, call: Any) -> None:
 
 @njit_noref
 def pop_ready(w: Any, m: Any) -> Any:
-    """The most urgent call of a line, which waits no longer."""
+    """Remove the most urgent call of a queue and return it."""
     line = w.lines[m]
     first = np.int64(heaps.pop_call(w.heap, line.at, line.many, w.jobs.key, True))
     line.many -= 1
@@ -108,7 +108,7 @@ def pop_ready(w: Any, m: Any) -> Any:
     return first
 
 
-# --- who rests -------------------------------------------------------------------------------------------------------
+# --- idle GPUs --------------------------------------------------------------------------------------------------------
 
 
 @njit_noref
@@ -124,7 +124,7 @@ def _cell(w: Any, g: Any) -> Any:
 
 @njit_noref
 def mark_idle(w: Any, g: Any) -> None:
-    """A GPU, or the wide group it is the first of, has nothing to do."""
+    """Mark a GPU, or the wide group that starts at it, as idle."""
     cards, cell = w.cards, _cell(w, g)
     cards[g].idle = 1
     cards[g].next = cell.first
@@ -138,7 +138,7 @@ def mark_idle(w: Any, g: Any) -> None:
 
 @njit_noref
 def mark_busy(w: Any, g: Any) -> None:
-    """It has something to do again."""
+    """Mark a GPU, or the wide group that starts at it, as busy."""
     cards, cell = w.cards, _cell(w, g)
     after, before = cards[g].next, cards[g].prev
     if before == NOBODY:

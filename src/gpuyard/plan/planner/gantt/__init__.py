@@ -1,7 +1,7 @@
-"""Plans as pictures: a lane for each GPU, time to the right, one panel a plan, all on one axis.
+"""Gantt charts: a lane for each GPU, time to the right, one panel per plan, all on one axis.
 
-    bars (what is to be seen) ─► page (HTML: zoom, and hover for what a bar is) or figure (matplotlib: PNG, SVG)
+    bars (the content) ─► page (HTML: zoom, and hover for details of a bar) or figure (matplotlib: PNG, SVG)
 
-Models by color, switches hatched, what is left blank is idle time. A line follows the critical path: from the last end
-back to what each call waited for. A broken line stands where no plan can end before.
+Colors are models, hatched bars are switches, blank space is idle time. A line follows the critical path: from the last
+end back to what each call waited for. A dashed line marks the lower bound.
 """

@@ -1,9 +1,9 @@
-"""What is to be seen of a plan: bars, few enough to be drawn, and the critical path.
+"""The content of a chart: bars, few enough to be drawn, and the critical path.
 
-A plan has a bar for each call and each switch on each GPU it needs. Where that is too much to draw, calls of one model
-that follow each other become one bar (a *session*); where even those are too many, bars that begin within one `tick` of
-their lane become one, of the longest's color. The tick is doubled until few enough are left: at the scale of the whole
-picture nothing changes, as a tick is less than a dot.
+A plan has a bar for each call and each switch on each GPU it uses. If there are too many, consecutive calls of one
+model become one bar (a *session*). If there are still too many, bars that start within one `tick` of their lane become
+one, in the color of the longest. The tick is doubled until few enough are left. At the scale of the whole chart nothing
+changes, as a tick is smaller than a pixel.
 """
 
 from collections.abc import Sequence
@@ -17,22 +17,22 @@ from gpuyard.plan.planner.problem import Flags, Floats, Ints, Problem
 
 MOST_BARS: Final = 40_000
 FIRST_TICK: Final = 1 / 4000
-"""As part of the picture's width."""
+"""As a fraction of the width of the chart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Columns, by GPU and then by time."""
+    """Bars in columns, by GPU and then by time."""
 
     gpu: Ints
     begin: Floats
     end: Floats
     model: Ints
     switch: Flags
-    """The model is loaded here; else it is called."""
+    """Whether the model is loaded here; otherwise it is called."""
     level: Ints
     calls: Ints
-    """How many calls are in this bar."""
+    """The number of calls in this bar."""
     first: Ints
     """The first of them."""
 
@@ -42,7 +42,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A piece of the critical path: these GPUs could not have been quicker from here to there."""
+    """A segment of the critical path: this GPU could not have been faster in this interval."""
 
     gpu: int
     begin: float
@@ -51,7 +51,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One plan in a picture."""
+    """One plan in a chart."""
 
     name: str
     measures: Measures
@@ -61,7 +61,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """One or several plans of one problem, on one axis of time."""
+    """One or several plans of one problem, on one time axis."""
 
     problem: Problem
     panels: tuple[Panel, ...]
@@ -69,12 +69,12 @@ class Picture:
 
     @property
     def until(self) -> float:
-        """The end of the axis."""
+        """The end of the time axis."""
         ends = [panel.measures.makespan_s for panel in self.panels]
         return max([*ends, self.lower_bound_s or 0.0, 1e-9])
 
     def title(self, panel: Panel) -> str:
-        """What a plan is called, and its figures."""
+        """Return the name of a plan and its figures."""
         m = panel.measures
         return (
             f"{panel.name}: {m.makespan_s:,.1f} s{self._gap(m.makespan_s)}, {m.switches:,} switches, "
@@ -90,7 +90,7 @@ class Picture:
 def picture(
     problem: Problem, plans: Sequence[tuple[str, Plan]], lower_bound_s: float | None = None, most: int = MOST_BARS
 ) -> Picture:
-    """Draw plans of one problem, each with its name, below each other."""
+    """Chart plans of one problem, each with its name, one below the other."""
     return Picture(
         problem,
         tuple(
@@ -101,7 +101,7 @@ def picture(
 
 
 def bars(problem: Problem, plan: Plan, most: int = MOST_BARS) -> Bars:
-    """Calls and switches, at most about as many as asked for."""
+    """Return bars for calls and switches, about `most` at most."""
     every = _every(problem, plan)
     if len(every) <= most:
         return every
@@ -115,7 +115,7 @@ def bars(problem: Problem, plan: Plan, most: int = MOST_BARS) -> Bars:
 
 
 def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
-    """The critical path, from the beginning: who could not begin before whom, until the last end."""
+    """Return the critical path: the chain of calls and switches, from the start to the last end, without slack."""
     if not len(plan.end):
         return ()
     lanes = in_order(problem, plan)
@@ -138,7 +138,7 @@ def path(problem: Problem, plan: Plan) -> tuple[Step, ...]:
 def _waited_for(
     problem: Problem, plan: Plan, lanes: list[Ints], ready: list[Floats], call: int
 ) -> tuple[int | None, int | None, float]:
-    """The call that ended last among those this one waited for, the GPU that was got ready if that took longest, since when."""
+    """Return the call that this one waited for last, the GPU if its preparation was the cause, and since when."""
     calls = problem.calls
     best: tuple[float, int | None, int | None, float] = (float(calls.earliest_s[call]), None, None, 0.0)
     for d in calls.before[calls.before_at[call] : calls.before_at[call + 1]]:
@@ -155,7 +155,7 @@ def _waited_for(
 
 
 def _end_to_end(steps: list[Step]) -> tuple[Step, ...]:
-    """Pieces on one GPU that touch become one."""
+    """Merge segments on one GPU that touch."""
     joined: list[Step] = []
     for step in steps:
         if joined and joined[-1].gpu == step.gpu and step.begin <= joined[-1].end:
@@ -166,7 +166,7 @@ def _end_to_end(steps: list[Step]) -> tuple[Step, ...]:
 
 
 def _every(problem: Problem, plan: Plan) -> Bars:
-    """A bar for each call, and one for each switch; a GPU gets its next model as soon as it is free."""
+    """Return a bar for each call and each switch; a GPU loads its next model as soon as it is free."""
     parts: list[tuple[Any, ...]] = []
     for g, lane in enumerate(in_order(problem, plan)):
         _, seconds = loads(problem, g, lane)
@@ -195,7 +195,7 @@ def _lane(
 
 
 def _same_session(b: Bars, tick: float) -> Flags:
-    """Which bars go on with what the bar before them does."""
+    """Return which bars continue the activity of the bar before them."""
     go_on: Flags = (
         (b.gpu[1:] == b.gpu[:-1])
         & (b.model[1:] == b.model[:-1])
@@ -207,14 +207,14 @@ def _same_session(b: Bars, tick: float) -> Flags:
 
 
 def _same_tick(b: Bars, tick: float) -> Flags:
-    """Which bars begin in the same tick as the one before them."""
+    """Return which bars start in the same tick as the one before them."""
     at = np.floor(b.begin / tick)
     same: Flags = (b.gpu[1:] == b.gpu[:-1]) & (at[1:] == at[:-1])
     return same
 
 
 def _joined(b: Bars, go_on: Flags) -> Bars:
-    """Bars that go on belong to the one before; together they look like their longest."""
+    """Merge bars with those they continue; a merged bar looks like its longest part."""
     head = np.concatenate(([0], np.flatnonzero(~go_on) + 1))
     group = np.repeat(np.arange(len(head)), np.diff([*head, len(b)]))
     by_length = np.lexsort((-(b.end - b.begin), group))

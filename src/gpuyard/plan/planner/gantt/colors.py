@@ -1,15 +1,15 @@
-"""Which color a model has in every picture."""
+"""The color of each model in all charts."""
 
 from colorsys import hls_to_rgb
 from typing import Final
 
 _FIRST: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c6bb1")
-"""Told apart by everybody, in print too."""
+"""Distinguishable with color blindness and in print."""
 _GOLDEN_ANGLE: Final = 0.381966
 
 
 def color(model: int) -> str:
-    """Eight that everybody tells apart; from the ninth on, hues as far from each other as can be."""
+    """Return one of eight distinguishable colors; from the ninth model on, hues as far apart as possible."""
     if model < len(_FIRST):
         return _FIRST[model]
     red, green, blue = hls_to_rgb(model * _GOLDEN_ANGLE % 1.0, 0.45 + 0.2 * (model % 2), 0.55)
@@ -17,7 +17,7 @@ def color(model: int) -> str:
 
 
 def lighter(hexadecimal: str, level: int) -> str:
-    """The same at a lower power level: the lower, the nearer to white."""
+    """Return the color at a lower power level: the lower the level, the closer to white."""
     part = 1 - 0.6**level
     channels = (int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(c + (255 - c) * part):02x}" for c in channels)

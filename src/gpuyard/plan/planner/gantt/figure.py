@@ -1,4 +1,4 @@
-"""A picture of plans as a matplotlib figure; whoever asked for it saves it, as PNG or SVG."""
+"""Draws a chart as a matplotlib figure; the caller saves it, as PNG or SVG."""
 
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 WIDTH_INCHES: Final = 12.0
 MOST_NAMED: Final = 14
-"""Models in the legend."""
+"""The most models in the legend."""
 SWITCH, IDLE, PATH, BOUND = "#666666", "#f2f2f2", "#000000", "#c00000"
 
 
 def figure(picture: Picture) -> "Figure":
-    """Panels below each other, one axis of time."""
+    """Draw the panels one below the other on one time axis."""
     from matplotlib.figure import Figure
 
     lanes = len(picture.problem.gpus)
@@ -50,7 +50,7 @@ def _panel(axes: "Axes", picture: Picture, panel: Panel, lanes: int) -> None:
 
 
 def _rectangles(axes: "Axes", picture: Picture, bars: Bars, lanes: int) -> None:
-    """One collection for each look, one path of all switches: a thousand times quicker than one object for each bar."""
+    """Draw one collection per style and one path of all switches: a thousand times faster than one object per bar."""
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path

@@ -1,4 +1,4 @@
-"""A picture of plans as one HTML file that needs nothing else: zoom with the wheel, drag, hover for what a bar is."""
+"""Writes a chart as one self-contained HTML file: zoom with the wheel, drag, hover for details of a bar."""
 
 from typing import Any, Final
 
@@ -9,13 +9,13 @@ from gpuyard.plan.planner.gantt.bars import Bars, Panel, Picture
 from gpuyard.plan.planner.gantt.colors import color
 
 TICKS: Final = 1_000_000
-"""Instants are whole numbers of this part of the picture's width: short to write."""
+"""Instants are written as integers in this fraction of the chart's width, to keep the file short."""
 MOST_NAMED: Final = 40_000
-"""With more calls than these, bars say how many they hold and not which."""
+"""With more calls than this, bars show how many they contain instead of which."""
 
 
 def page(picture: Picture) -> str:
-    """The whole file."""
+    """Return the HTML file."""
     said = msgspec.json.encode(_said(picture)).decode().replace("</", "<\\/")
     return _PAGE.replace("__SAID__", said)
 

@@ -1,6 +1,7 @@
-"""Strategies: a file each, and the table of them.
+"""Strategies: one file per strategy, and the registry.
 
-A strategy is a function of a problem and a budget that returns a valid plan. It loads what it needs when it is called.
+A strategy is a function that takes a problem and a budget and returns a valid plan. Its module is imported on first
+use.
 """
 
 from collections.abc import Callable
@@ -15,16 +16,16 @@ from gpuyard.plan.planner.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class SearchBudget:
-    """How long to try. With `rounds` the same seed gives the same plan on any machine; with the clock it may not."""
+    """Limits of a search. With `rounds` a seed gives the same plan on any machine; with a time limit it may not."""
 
     seed: int = 0
     rounds: int | None = None
     keep_going: Callable[[], bool] = lambda: True
-    """Asked every few milliseconds; once it says no, it says no for ever. A first plan is always made."""
+    """Called every few milliseconds; once False, it must stay False. A first plan is always made."""
     used: Callable[[], float] | None = None
-    """Which part of the time is gone, 0 to 1, where the time is limited: a search cools down by it."""
+    """Returns the fraction of the time that is used, 0 to 1. Searches cool down by it. None: there is no time limit."""
     better: Callable[[Plan], None] = lambda _plan: None
-    """Told of each plan that is better than those before."""
+    """Called with each plan that is better than all before."""
 
 
 Strategy = Callable[[Problem, SearchBudget], Plan]
@@ -38,14 +39,14 @@ STRATEGIES: Final[dict[str, str]] = {
     "search": "search:search",
     "auto": "auto:auto",
 }
-"""Every strategy: where its function is, as `module:function` below this package."""
+"""All strategies: the location of the function, as `module:function` below this package."""
 
 MOST_CALLS: Final = {"exact": 60, "pareto": 100_000}
-"""Of the strategies that refuse larger problems."""
+"""The most calls that a strategy accepts. A generation of larger plans does not fit in memory with `pareto`."""
 
 
 def strategy(name: str) -> Strategy:
-    """The strategy of this name, loaded now."""
+    """Import the strategy of this name and return it."""
     if name not in STRATEGIES:
         raise WrongInput(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
     module, _, function = STRATEGIES[name].partition(":")
@@ -54,7 +55,7 @@ def strategy(name: str) -> Strategy:
 
 
 def can_plan(name: str, problem: Problem) -> None:
-    """Refuse a problem that is too large for the strategy, without loading it."""
+    """Raise an error if the problem is too large for the strategy, without importing it."""
     most = MOST_CALLS.get(name)
     if most is not None and len(problem.calls) > most:
         raise WrongInput(

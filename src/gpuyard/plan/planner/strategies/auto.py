@@ -1,11 +1,11 @@
-"""`auto`: the best of the others, and then the search for a better one with the time that is left.
+"""`auto`: runs the other strategies, then improves the best of their plans in the remaining time.
 
-    batch, dynamic, heft_affinity    always, while there is time: never longer than any of them
-    search                           from the best of these on, until the time is up
-    exact                            after a third of the time, where there are so few calls that it can mostly prove the best
+    batch, dynamic, heft_affinity    always, while time is left: the plan is never longer than any of theirs
+    search                           starts from the best of these, until the time is up
+    exact                            after a third of the time, if there are few enough calls to prove optimality
 
-Choose it unless you want to see what one strategy does. At a million calls the first schedules are all there is
-time for; what takes long there is left out when a fifth of the time is gone.
+Choose it unless you want to see the result of a single strategy. With a million calls there is only time for the first
+schedules; the slow ones are skipped once a fifth of the time is used.
 """
 
 from dataclasses import replace
@@ -20,14 +20,14 @@ from gpuyard.plan.planner.strategies.heft_affinity import heft_affinity
 from gpuyard.plan.planner.strategies.search import MOST_CALLS, improved, worth
 
 FEW_CALLS: Final = 16
-"""Of these exact can mostly prove the best plan within seconds."""
+"""`exact` usually proves the optimum within seconds for up to this number of calls."""
 FOR_SEARCH: Final = 1 / 3
-"""What part of the time search gets before exact."""
+"""The fraction of the time that `search` gets before `exact`."""
 ENOUGH: Final = 0.2
 
 
 def auto(problem: Problem, budget: SearchBudget) -> Plan:
-    """As good as any strategy that could have been run in the time, or better."""
+    """Return a plan at least as good as that of any strategy that fits in the time."""
     known: list[Plan] = []
 
     def tell(plan: Plan) -> None:
@@ -49,14 +49,14 @@ def auto(problem: Problem, budget: SearchBudget) -> Plan:
 
 
 def _has_time(problem: Problem, budget: SearchBudget) -> bool:
-    """For one more of the quick ones, which take long only where calls are very many."""
+    """Whether there is time for another quick strategy; they take long only for a very large number of calls."""
     if len(problem.calls) <= MOST_CALLS:
         return True
     return budget.keep_going() and (budget.used is None or budget.used() < ENOUGH)
 
 
 def _first_part(budget: SearchBudget) -> SearchBudget:
-    """A third of it."""
+    """Return a budget with the first third of the time."""
     used, rounds = budget.used, budget.rounds
     if used is None:
         return budget if rounds is None else replace(budget, rounds=max(1, rounds // 3))

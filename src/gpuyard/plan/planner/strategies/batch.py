@@ -1,10 +1,10 @@
-"""`batch`: all calls of one model on one level together, one after another on one group of GPUs.
+"""`batch`: all calls of one model on one level run together, one after another on one group of GPUs.
 
-Batches go by level, of one level those with most work first; each goes to the group
-that is free and has the model soonest. The model is loaded as soon as the group is free, and
-each call begins when the one before it and all it depends on have ended.
+Batches are ordered by level, and within a level by work, largest first. Each goes to the group that is free and has
+loaded the model soonest. The model is loaded as soon as the group is free, and each call starts when the previous one
+and all its dependencies have ended.
 
-Few changes of models, and no more GPUs at work than there are batches on a level: good on few GPUs only.
+There are few model switches, but no more groups are busy than there are batches on a level: good on few GPUs only.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ from gpuyard.plan.planner.strategies.residents import by_the_rules
 
 
 def batch(problem: Problem, _: SearchBudget) -> Plan:
-    """One pass over the batches, without chance."""
+    """Plan the batches in one pass; deterministic."""
     calls = problem.calls
     available, holds = problem.free_first.copy(), problem.held_first.copy()
     gpu, start, end = np.zeros(len(calls), dtype=np.int32), np.zeros(len(calls)), np.zeros(len(calls))
@@ -38,7 +38,7 @@ def batch(problem: Problem, _: SearchBudget) -> Plan:
 
 
 def _batches(problem: Problem) -> list[Ints]:
-    """Calls of one model and level; by level, then by their work, the most first."""
+    """Return the calls of each model and level as one batch; by level, then by work, largest first."""
     calls = problem.calls
     if not len(calls):
         return []
@@ -50,13 +50,13 @@ def _batches(problem: Problem) -> list[Ints]:
 
 
 def _most_of_groups(of_gpus: Floats, width: int) -> Floats:
-    """For each group the most of its GPUs."""
+    """For each group, the maximum over its GPUs."""
     most: Floats = np.lib.stride_tricks.sliding_window_view(of_gpus, width).max(axis=1)
     return most
 
 
 def _ready(problem: Problem, chosen: Ints, end: Floats) -> Floats:
-    """When the request of each has come and all it depends on has ended."""
+    """For each call, when its request has arrived and all its dependencies have ended."""
     at, before = problem.calls.before_at, problem.calls.before
     counts = at[chosen + 1] - at[chosen]
     ready = problem.calls.earliest_s[chosen].copy()
@@ -70,7 +70,7 @@ def _ready(problem: Problem, chosen: Ints, end: Floats) -> Floats:
 
 
 def _one_after_another(ready: Floats, lasts: Floats) -> Floats:
-    """Ends of calls that begin when they are ready and the one before has ended, all at once."""
+    """Return the ends of calls that start when they are ready and the previous one has ended (vectorized)."""
     done = np.cumsum(lasts)
     ends: Floats = done + np.maximum.accumulate(ready - (done - lasts))
     return ends

@@ -1,11 +1,12 @@
-"""`dynamic`: one call after another, each on the group of GPUs where it is done soonest, a little away from busy ones.
+"""`dynamic`: one call after another, each on the group of GPUs where it ends soonest, with a small penalty for busy
+groups.
 
-Calls go by topological level, in an order by chance within a level; the score of a
-group is when the call would be done there + 0.1 × how long the group has been busy, loading included. A group is free
-when the last of its GPUs is, changes as long as the slowest of them, and is as busy as their mean. The model is changed
-when the call could begin, not before.
+Calls are taken by topological level, in random order within a level. The score of a group is the end of the call there
++ 0.1 × the time the group has been busy, loading included. A group is free when the last of its GPUs is, switches as
+slowly as the slowest of them, and its busy time is their mean. The model is switched when the call could start, not
+before.
 
-Good where GPUs are many; where they are few it changes models all the time. N log N + N × G.
+Good with many GPUs; with few it switches models all the time. Cost: N log N + N × G.
 """
 
 from typing import Final
@@ -23,7 +24,7 @@ WEIGHT: Final = 0.1
 
 
 def dynamic(problem: Problem, budget: SearchBudget) -> Plan:
-    """One pass over the calls; the seed of the budget is the order within levels."""
+    """Plan the calls in one pass; the seed of the budget determines the order within levels."""
     from gpuyard.plan.planner.compiled.dynamic import place_all
 
     calls = problem.calls

@@ -1,25 +1,25 @@
-"""The best plan there is, proven, for problems of about a dozen calls: OR-Tools CP-SAT.
+"""`exact`: an optimal plan with proof, for problems of about a dozen calls, by OR-Tools CP-SAT.
 
-Choose it when a plan is small and made once, or to see how far other strategies are from the best. A dozen or two calls
-are mostly settled within seconds; up to 60 (`MOST_CALLS`) it still looks for a better plan than the one it begins with, and
-says how short any plan could be. Larger problems are refused.
+Choose it for a small plan that is made once, or to see how far other strategies are from the optimum. One or two dozen
+calls are usually solved within seconds. Up to 60 calls (`MOST_CALLS`) it still tries to improve the initial plan and
+reports a lower bound. Larger problems are refused.
 
-The programme: each call has a start and chooses a group of GPUs. On each GPU a round trip visits the calls that chose it
-and leaves out the others:
+The CP-SAT model: each call has a start and chooses a group of GPUs. On each GPU a circuit visits the calls that chose
+it and skips the others:
 
     depot ── load(a) ──► call 3 ── 0 ──► call 1 ── switch(a, b) ──► call 7 ──► depot          call 2 ↺
 
-An edge from i to j says that j begins no sooner than i's end and the switch between their models. What
-follows from that is said besides, because the solver would be long to see it: calls on one GPU do not overlap; its work
-and its switches fit into the makespan; each model that it ever calls is loaded, and unloaded unless it is the last. Of
-plans that differ by names only, one is enough: where GPUs are all alike, the first is the one of the first call, and so
-on; and calls of one model that wait for the same and are waited for by the same follow each other in one order only.
+An edge from i to j requires that j starts no sooner than the end of i plus the switch between their models. Redundant
+constraints help the solver, which would take long to derive them: calls on one GPU do not overlap; the work and the
+switches of a GPU fit into the makespan; each model that a GPU calls is loaded, and unloaded unless it is the last.
+Symmetry is broken: if all GPUs are identical, they are numbered by their first calls; and calls of one model with the
+same predecessors and successors follow each other in one order only.
 
-Times are whole numbers of ticks there, rounded down, so what is proven holds for the true ones. The order that was found
-is timed again with those.
+The solver works in integer ticks, rounded down, so its bound also holds for the real times. The order it finds is then
+timed with the real times.
 
-With `many_residents` the programme still counts a switch wherever the model changes: the plan is timed by the rule that
-holds, and nothing is proven.
+With `many_residents` the CP-SAT model still counts a switch wherever the loaded model changes: the plan is timed by the
+actual rule, and no bound is proven.
 """
 
 from collections.abc import Iterator
@@ -37,25 +37,25 @@ from gpuyard.plan.planner.problem import EMPTY, Problem
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, strategy
 
 ROUND: Final = 0.01
-"""One round of a budget in the solver's own measure of effort, which is the same on every machine (about seconds)."""
+"""One round of a budget in the solver's deterministic time, which is the same on every machine (about seconds)."""
 BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
 FIRST_ROUNDS: Final = 100
 FOR_FIRST: Final = 0.2
-"""Which part of the time they may take."""
+"""The fraction of the time that the first strategies may take."""
 FIRST_EFFORT: Final = 0.1
 WHOLE: Final = 1e-6
-"""A number so near to a whole one, in ticks, is that."""
+"""A number of ticks this close to an integer counts as an integer."""
 DEPOT: Final = 0
 
 
 def exact(problem: Problem, budget: SearchBudget) -> Plan:
-    """The best plan, or the best one found in the time, and what no plan can beat."""
+    """Return the optimal plan, or the best one found in the time, with the proven lower bound."""
     can_plan("exact", problem)
     return improved(problem, _first(problem, budget), budget)
 
 
 def _first(problem: Problem, budget: SearchBudget) -> Plan:
-    """The shortest plan of those who are quicker; whoever searches gets a part of the time."""
+    """Return the shortest plan of the faster strategies; those that search get a fraction of the time."""
     used = budget.used
     some = replace(
         budget,
@@ -68,7 +68,7 @@ def _first(problem: Problem, budget: SearchBudget) -> Plan:
 
 
 def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
-    """A plan that is no longer than the one given; its `proven_s` says what no plan can beat."""
+    """Return a plan that is not longer than the given one; its `proven_s` is the proven lower bound."""
     if not len(plan.end):
         return plan
     budget.better(plan)
@@ -87,9 +87,9 @@ def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
 
 
 def _efforts(budget: SearchBudget) -> Iterator[float]:
-    """How much effort to spend on the next attempt, until the budget is spent; each begins with the best of the last.
+    """Yield the effort for the next attempt until the budget is spent; each attempt starts from the best plan so far.
 
-    With a clock, the first attempt is short and tells how much of the time an effort takes on this machine.
+    With a clock, the first attempt is short and measures how much time a unit of effort takes on this machine.
     """
     if budget.rounds is not None:
         yield budget.rounds * ROUND
@@ -101,6 +101,7 @@ def _efforts(budget: SearchBudget) -> Iterator[float]:
         effort *= 8 if budget.used else 2
         if budget.used:
             used = budget.used()
+            # The effort that fits into the remaining time, at the rate measured so far.
             left = (1 - used) * spent / max(used - began, 1e-9)
             effort = left if left < 2 * effort else effort
             if left < FIRST_EFFORT / 10:
@@ -108,7 +109,7 @@ def _efforts(budget: SearchBudget) -> Iterator[float]:
 
 
 def _ticks_a_second(problem: Problem, plan: Plan) -> int:
-    """As few as make all times whole numbers, or as many as the solver likes."""
+    """Return the smallest resolution that makes all times integers, or the finest that the solver handles well."""
     took = problem.calls.seconds / np.unique(problem.group_speed)[:, None]
     times = np.concatenate([took.ravel(), problem.switch.ravel(), problem.calls.earliest_s, problem.free_first])
     ticks = 1
@@ -119,19 +120,19 @@ def _ticks_a_second(problem: Problem, plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Programme:
-    """What the solver is given, and how to read its answer."""
+    """The CP-SAT model, and the variables needed to read its solution."""
 
     model: Any
     start: list[Any]
     takes: dict[tuple[int, int], Any]
-    """Whether a call takes the group that begins at a GPU."""
+    """Whether a call uses the group that starts at a GPU."""
     edge: dict[tuple[int, int, int], Any]
     """Whether a GPU goes from one call to another; calls count from 1, the depot is 0."""
     makespan: Any
 
 
 def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float) -> tuple[Plan, float, bool]:
-    """What was found from this plan on, what no plan can beat, and whether that is all there is to know."""
+    """Improve this plan; return the plan found, the lower bound, and whether the search is complete."""
     from ortools.sat.python import cp_model
 
     plan = _twins_in_order(problem, _renamed(plan) if _alike(problem) else plan)
@@ -139,7 +140,7 @@ def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float)
     _hint(problem, plan, programme, ticks)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
-    solver.parameters.interleave_search = True  # two searches by turns: one proves by propagation, one by relaxation
+    solver.parameters.interleave_search = True  # alternates two searches: one proves by propagation, one by relaxation
     solver.parameters.subsolvers.extend(["no_lp", "max_lp"])
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.max_deterministic_time = effort
@@ -191,7 +192,7 @@ def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
         free, used = _whole(problem.free_first[h], ticks), model.new_bool_var("")
         paid = _trip(problem, model, h, on[h], start, end, edge, switch, free, used)
         model.add_no_overlap(intervals[h])
-        busy = free * used  # a GPU that nobody needs may be busy beyond the end
+        busy = free * used  # an unused GPU may be busy beyond the end
         model.add(busy + sum(work[h]) + sum(paid) <= makespan)
         held = _held(problem, model, h, on[h], edge, ticks)
         model.add(busy + sum(work[h]) + sum(held) <= makespan)
@@ -207,7 +208,7 @@ def _trip(
     problem: Problem, model: Any, h: int, on: dict[int, Any], start: list[Any], end: list[Any],
     edge: dict[tuple[int, int, int], Any], switch: Any, free: int, used: Any,
 ) -> list[Any]:  # fmt: skip
-    """The round trip of GPU h, if it is used; what its switches take."""
+    """Add the circuit of GPU h, if it is used; return the durations of its switches."""
     before, twins = _ancestors(problem), _twins(problem)
     arcs: list[Any] = []
     paid: list[Any] = []
@@ -237,7 +238,7 @@ def _trip(
 
 
 def _held(problem: Problem, model: Any, h: int, on: dict[int, Any], edge: Any, ticks: int) -> list[Any]:
-    """What GPU h spends on switches at least: every model it ever calls is loaded, and unloaded unless it is the last."""
+    """Return the least switch time of GPU h: every model it calls is loaded, and unloaded unless it is the last."""
     spent: list[Any] = []
     for m in sorted({int(problem.calls.model[i]) for i in on}):
         unload = _whole(problem.models[m].unload_s, ticks)
@@ -252,7 +253,7 @@ def _held(problem: Problem, model: Any, h: int, on: dict[int, Any], edge: Any, t
 
 
 def _ancestors(problem: Problem) -> list[set[int]]:
-    """Who has to end before each call begins, near or far."""
+    """For each call, all calls that must end before it starts, directly or transitively."""
     calls = problem.calls
     found: list[set[int]] = [set() for _ in range(len(calls))]
     for i in order_of(problem, Plan(calls.model, calls.earliest_s, calls.earliest_s)).tolist():
@@ -262,7 +263,7 @@ def _ancestors(problem: Problem) -> list[set[int]]:
 
 
 def _twins(problem: Problem) -> list[Any]:
-    """What a call is like; two that are alike can change places when they follow each other on one GPU."""
+    """Return a key for each call; two calls with equal keys can be swapped when they follow each other on one GPU."""
     calls = problem.calls
     return [
         (
@@ -276,7 +277,7 @@ def _twins(problem: Problem) -> list[Any]:
 
 
 def _twins_in_order(problem: Problem, plan: Plan) -> Plan:
-    """The same plan with calls that are alike and follow each other in the order of their numbers."""
+    """Return the same plan with interchangeable consecutive calls in the order of their numbers."""
     twins, order = _twins(problem), order_of(problem, plan)
     place = np.argsort(order)
     for lane in in_order(problem, plan):
@@ -287,7 +288,7 @@ def _twins_in_order(problem: Problem, plan: Plan) -> Plan:
 
 
 def _alike(problem: Problem) -> bool:
-    """Whether the GPUs could change their names and nobody would notice."""
+    """Whether the GPUs are identical, so that renumbering them changes nothing."""
     one = problem.gpus[0]
     return (
         bool((problem.width == 1).all())
@@ -297,13 +298,13 @@ def _alike(problem: Problem) -> bool:
 
 
 def _renamed(plan: Plan) -> Plan:
-    """The same plan on GPUs that are counted by their first calls."""
+    """Return the same plan with GPUs numbered by their first calls."""
     _, first, which = np.unique(plan.gpu, return_index=True, return_inverse=True)
     return replace(plan, gpu=np.argsort(np.argsort(first))[which].astype(np.int32))
 
 
 def _name_in_order(model: Any, takes: dict[tuple[int, int], Any], many: int, gpus: int) -> None:
-    """A call takes a GPU only if one before it, in the order of numbers, took the GPU before that."""
+    """Break symmetry: a call may take a GPU only if a call with a lower number took the GPU before it."""
     for i in range(many):
         for g in range(1, gpus):
             model.add_bool_or([~takes[i, g], *(takes[j, g - 1] for j in range(i))])

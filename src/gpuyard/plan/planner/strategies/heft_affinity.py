@@ -1,13 +1,12 @@
-"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of some thirty list schedules.
+"""`heft_affinity`: upward rank, model affinity, look-ahead and preloading; the best of about thirty list schedules.
 
-A GPU goes on with the model it holds while that has work, and changes to where most work waits for each GPU there; how
-much that takes, how far it looks ahead and which call goes first are settings (`compiled/decoding.py`). No settings
-are the best for every problem, and a schedule takes about a microsecond a call, so all of
-`portfolio.csv` are tried; they were chosen as `benchmarks/choose_portfolio.py` does. Very
-large problems get the first few of them only.
+A GPU keeps its model while there is work for it, then switches to the model with the most waiting work per GPU that
+holds it. The threshold for a switch, the look-ahead and the order of calls are settings (`compiled/decoding.py`). No
+settings are best for every problem, and a schedule takes about a microsecond per call, so all rows of `portfolio.csv`
+are tried; they were chosen with `benchmarks/choose_portfolio.py`. Very large problems only try the first few.
 
-Good at any size, alone where problems are so large that no search gets anywhere, and as the start of searches. The seed
-does nothing here; `rounds` is how many settings are tried.
+Good at any size: on its own for problems too large to search, and as the start of searches. The seed has no effect;
+`rounds` is the number of settings that are tried.
 """
 
 import csv
@@ -25,7 +24,7 @@ WEIGHTS: Final = ListSettings._fields[:-1]
 
 
 def _portfolio() -> tuple[ListSettings, ...]:
-    """The rows of `portfolio.csv`, which is a part of this module as its text is."""
+    """Read the rows of `portfolio.csv`, which ships with this module."""
     rows = csv.DictReader(files(__package__).joinpath("portfolio.csv").read_text("utf-8").splitlines())
     return tuple(
         ListSettings(**{name: float(row[name]) for name in WEIGHTS}, backwards=row["backwards"] == "yes")
@@ -34,19 +33,19 @@ def _portfolio() -> tuple[ListSettings, ...]:
 
 
 PORTFOLIO: Final = _portfolio()
-"""The settings that are tried, each the best addition to those before it over problems of all families and many sizes."""
+"""The settings to try, each the best addition to those before it over problems of all families and many sizes."""
 
 MOST_CALLS: Final = 8_000_000
-"""So many calls are scheduled in all, though every call twice at least."""
+"""The total number of calls scheduled over all settings; at least two settings are tried."""
 
 
 def schedules(calls: int) -> int:
-    """How many of the portfolio are tried."""
+    """Return how many settings of the portfolio are tried."""
     return min(len(PORTFOLIO), max(2, MOST_CALLS // max(1, calls)))
 
 
 def heft_affinity(problem: Problem, budget: SearchBudget) -> Plan:
-    """The shortest plan of the portfolio."""
+    """Return the shortest plan of the portfolio."""
     scheduler = ListScheduler(problem)
     many = schedules(len(problem.calls)) if budget.rounds is None else budget.rounds
     best: Plan | None = None

@@ -1,15 +1,15 @@
-"""Several aims at once: NSGA-II (Deb et al. 2002, by pymoo) for makespan, balance, switches and energy.
+"""`pareto`: several objectives at once: NSGA-II (Deb et al. 2002, by pymoo) for makespan, balance, switches and energy.
 
-Choose it to see what a shorter plan costs in switches or energy, or to have the choice follow how idle the GPUs are
-(`planner.front` says how). For the makespan alone `search` is better in the same time.
+Choose it to see what a shorter plan costs in switches or energy, or to make the choice depend on how idle the GPUs are
+(see `planner.front`). For the makespan alone `search` is better in the same time.
 
-What is bred: for each call its group and a *key*; calls are taken by their keys, and timed as early as the rules allow.
-So every plan of every other strategy can be a parent (key: when it begins there), and the front holds all of them that
-nothing beats. Besides them the first generation has plans of a list scheduler that is more or less reluctant to switch.
-Where GPUs have power levels, a further number says how much slower the plan may be for less energy.
+The genes are a group and a *key* for each call; calls are taken by key and timed as early as the rules allow. Any plan
+of another strategy can therefore be a parent (key: its start there), and the front holds all of these that are not
+dominated. The first generation also has plans of a list scheduler with different reluctance to switch. If GPUs have
+power levels, one more gene says how much slower the plan may be to save energy.
 
-    a child takes from one parent some requests, or some models, or a stretch of time, and the rest from the other
-    then a run of calls moves to another group, or behind the last calls of its model there, or changes its place
+    crossover: a child takes some requests, some models or a time interval from one parent, the rest from the other
+    mutation: a run of calls moves to another group, or behind the last calls of its model there, or in the order
 """
 
 from dataclasses import replace
@@ -29,31 +29,30 @@ from gpuyard.plan.planner.problem import Floats, Ints, Problem
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, strategy
 
 PARENTS: Final = ("batch", "dynamic", "heft_affinity", "search")
-"""Whose plans are in the first generation, the quick ones first."""
+"""The strategies whose plans are in the first generation, the quick ones first."""
 FOR_OTHERS: Final = 0.4
-"""Which part of the time the other strategies may take."""
+"""The fraction of the time that the other strategies may take."""
 POPULATION: Final = 32
 GENERATIONS: Final = 200
-"""Without a clock or rounds."""
+"""The number of generations if there is neither a time limit nor `rounds`."""
 RELUCTANCE: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 BALANCE: Final = (0.0, 0.1)
 MOST_STEPS: Final = 50_000_000
-"""Calls × GPUs: beyond, the list scheduler would take longer than people wait."""
-"""A generation of larger plans would not fit into memory beside its children."""
+"""Calls × GPUs: above this the list scheduler takes too long."""
 SLOWEST: Final = 0.3
 
 Genes = Floats
-"""Groups, then keys, then by how much the plan may be slower."""
+"""The groups, then the keys, then the allowed slowdown of the plan."""
 
 
 def pareto(problem: Problem, budget: SearchBudget) -> Plan:
-    """The plan of the front that the weights choose."""
+    """Return the plan of the front that the weights select."""
     found = pareto_front(problem, budget)
     return found.points[found.chosen].plan
 
 
 def pareto_front(problem: Problem, budget: SearchBudget, idle_rate: float | None = None) -> Front:
-    """All plans that none beats, and the choice among them at an idle rate (None: that of the shortest plan)."""
+    """Return all non-dominated plans, and the choice among them at an idle rate (None: that of the shortest plan)."""
     can_plan("pareto", problem)
     farm = _Farm(problem, budget)
     parents = _parents(problem, budget, farm)
@@ -63,7 +62,7 @@ def pareto_front(problem: Problem, budget: SearchBudget, idle_rate: float | None
 
 
 class _Farm:
-    """What was bred so far, and how plans become genes and genes plans."""
+    """The non-dominated plans so far, and the conversion between plans and genes."""
 
     def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         calls = problem.calls
@@ -76,7 +75,7 @@ class _Farm:
         self._rank = ranks(calls.before_at, calls.after_at, calls.after)
 
     def look_at(self, plan: Plan) -> None:
-        """Keep it if nothing we have beats it."""
+        """Keep the plan unless a known plan dominates it."""
         self._keep(point(self.problem, plan, self._power))
 
     def _keep(self, new: Point) -> None:
@@ -88,11 +87,11 @@ class _Farm:
             self.points.append(new)
 
     def genes_of(self, plan: Plan) -> Genes:
-        """What grows into this plan."""
+        """Return genes that decode to this plan."""
         return np.concatenate((plan.gpu, plan.start, [0.0]))
 
     def grow(self, genes: Genes) -> tuple[float, ...]:
-        """The objectives of what grows from these genes."""
+        """Decode the genes and return the objectives of the plan."""
         gpu, key = np.split(genes[:-1], 2)
         plan = timed(self.problem, gpu.astype(np.int32), self._order(key))
         if self._has_levels and self._power is not None:
@@ -107,7 +106,7 @@ class _Farm:
 
 
 def _parents(problem: Problem, budget: SearchBudget, farm: _Farm) -> list[Plan]:
-    """Plans of the other strategies, the shortest first; those they find on the way are looked at, too."""
+    """Return the plans of the other strategies, shortest first; their intermediate plans are considered, too."""
     used, rounds = budget.used, budget.rounds
     if rounds is None and used is None:
         rounds = GENERATIONS
@@ -125,7 +124,7 @@ def _parents(problem: Problem, budget: SearchBudget, farm: _Farm) -> list[Plan]:
 
 
 def _first_generation(farm: _Farm, budget: SearchBudget) -> list[Genes]:
-    """Level after level, by model or as they come, on the groups that a more or less reluctant scheduler chooses."""
+    """Return plans by level, by model or as listed, from list schedulers of different reluctance, as genes."""
     problem, calls = farm.problem, farm.problem.calls
     if len(calls) * len(problem.gpus) > MOST_STEPS:
         return []
@@ -145,7 +144,7 @@ def _first_generation(farm: _Farm, budget: SearchBudget) -> list[Genes]:
 
 
 def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
-    """Generation after generation, until the budget is spent."""
+    """Run one generation after another until the budget is spent."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.evaluator import Evaluator
     from pymoo.core.problem import Problem as Search
@@ -173,12 +172,12 @@ def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
 
 
 def _filled(first: list[Genes]) -> Any:
-    """As many as a generation has; where there are fewer, the first ones come again and differ from then on."""
+    """Fill a generation: if there are too few genes, the first ones are repeated; mutation makes them differ."""
     return np.array([first[i % len(first)] for i in range(max(POPULATION, len(first)))])
 
 
 def _operators(problem: Problem, seed: int) -> dict[str, Any]:
-    """How genes are mixed and changed, as pymoo wants it; chance of our own, whatever pymoo draws."""
+    """Return the crossover and mutation operators for pymoo; they use their own random generator, not that of pymoo."""
     from pymoo.core.crossover import Crossover
     from pymoo.core.mutation import Mutation
 
@@ -201,7 +200,7 @@ def _operators(problem: Problem, seed: int) -> dict[str, Any]:
 
 
 def _part(problem: Problem, genes: Genes, chance: np.random.Generator) -> Any:
-    """Some genes: of some requests, of some models, or of a stretch of time; and perhaps how slow to be."""
+    """Select some genes: those of some requests, some models or a time interval, and possibly the slowdown."""
     calls = problem.calls
     match chance.integers(3):
         case 0:
@@ -216,7 +215,7 @@ def _part(problem: Problem, genes: Genes, chance: np.random.Generator) -> Any:
 
 
 def _changed(problem: Problem, genes: Genes, chance: np.random.Generator) -> Genes:
-    """A few runs of calls of one model on one group go elsewhere."""
+    """Move a few runs of calls of one model on one group elsewhere."""
     genes = genes.copy()
     gpu, key = genes[: len(problem.calls)], genes[len(problem.calls) : -1]
     model = problem.calls.model
@@ -243,7 +242,7 @@ def _changed(problem: Problem, genes: Genes, chance: np.random.Generator) -> Gen
 
 
 def _run(model: Ints, gpu: Floats, key: Floats, call: int) -> Ints:
-    """The calls around this one, by key, that are of its model and on its group, as far as nothing else is between them."""
+    """Return the calls around this one, by key, that share its model and group, up to the first that does not."""
     here = np.flatnonzero(gpu == gpu[call])
     here = here[np.argsort(key[here], kind="stable")]
     at = int(np.flatnonzero(here == call)[0])

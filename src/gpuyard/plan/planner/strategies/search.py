@@ -1,20 +1,20 @@
-"""`search`: from good to nearly the best possible, in as much time as there is.
+"""`search`: improves good plans as far as the time allows, usually close to the optimum.
 
-Three searches, each beginning with the best plan so far, each asking another question:
+There are three searches, each starting from the best plan so far:
 
-    lists      which settings, and which calls first?   changes the settings of the list scheduler and nudges requests and
-               nodes of workflows to and fro; good for the large outlines and for large problems
-    sessions   which GPU holds which model when?        changes the list of sessions (`compiled/session_search.py`); good where
-               loading takes as long as calling. Given up soon where it gets nowhere
-    moves      which call where, before which?          changes the plan call by call and session by session, timing
+    lists      which settings, which calls first?   changes the settings of the list scheduler and shifts the priority
+               of requests and nodes; good for the overall structure and for large problems
+    sessions   which GPU holds which model when?     changes the list of sessions (`compiled/session_search.py`); good
+               if loading takes as long as calling. Abandoned early if it does not help
+    moves      which call where, in which order?     changes the plan call by call and session by session, timing
                only what changes (`compiled/moves.py`); good for the last percent and for the tail
 
-Worse plans are accepted at first, ever less as the time runs out: the search cools down by `used` or by `rounds`. One
-round is one list, two lists of sessions or a hundred moves, about a millisecond at a thousand calls. Where
-requests have deadlines, the plan with the fewest late requests is the best (weighted by priority: one of priority 100
-counts as two of priority 0), and the makespan counts between plans that are equal in that.
+Worse plans are accepted at first, then less and less as the time runs out: the search cools down by `used` or by
+`rounds`. One round is one list, two lists of sessions or a hundred moves, about a millisecond at a thousand calls. If
+requests have deadlines, the plan with the fewest late requests is best (weighted by priority: a request of priority 100
+counts as two of priority 0); the makespan breaks ties.
 
-Good at any size up to some hundred thousand calls; beyond that only lists are tried.
+Good at any size up to a few hundred thousand calls; above that only lists are tried.
 """
 
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
 
 LISTS_UNTIL: Final = 0.35
 SESSIONS_UNTIL: Final = 0.65
-"""The searches take turns; these are the parts of the budget that are gone when the next one begins."""
+"""The searches run in turn; these are the fractions of the budget used when the next one begins."""
 MOST_CALLS: Final = 200_000
-"""Beyond that a round of sessions or moves takes too long."""
+"""Above this a round of sessions or moves takes too long."""
 MOST_FOR_SESSIONS: Final = 20_000
 UNTIMED_ROUNDS: Final = 4_000
-"""How fast to cool down if nobody says how long there is."""
+"""The number of rounds that the cooling assumes if there is no limit."""
 
 CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "wait": (0.0, 0.25, 0.5, 1.0, 2.0),
@@ -57,20 +57,20 @@ CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "loads": (0.0, 0.5, 1.0),
     "backwards": (False, True),
 }
-"""What the settings of the list scheduler may be, in their order."""
+"""The values that each setting of the list scheduler may take, in order."""
 
-# How often each change is tried, in the order in which `proposals` and `sessions` know them.
+# How often each change is tried, in the order of the changes in `proposals` and `sessions`.
 MOVES: Final = np.cumsum([30, 5, 15, 10, 10, 5, 3, 5])
 SESSIONS: Final = np.cumsum([30, 10, 20, 10, 10, 5, 10])
 
 
 def search(problem: Problem, budget: SearchBudget) -> Plan:
-    """The best plan that was found in the time there is."""
+    """Return the best plan found within the budget."""
     return improved(problem, budget, [])
 
 
 def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
-    """As good as any of the plans that are known already, and mostly better."""
+    """Return a plan at least as good as any of the known plans, usually better."""
     best = _Best(problem, budget)
     for plan in known:
         best.offer(plan)
@@ -85,14 +85,14 @@ def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Worth:
-    """What plans are compared by; less is better."""
+    """The order of plans; less is better."""
 
     late: float
     makespan_s: float
 
 
 def worth(problem: Problem, plan: Plan) -> Worth:
-    """How many requests are late, by weight, then the makespan."""
+    """Return the weighted number of late requests, then the makespan."""
     deadline = problem.requests.deadline_s
     if not np.isfinite(deadline).any():
         return Worth(0.0, plan.makespan_s)
@@ -103,7 +103,7 @@ def worth(problem: Problem, plan: Plan) -> Worth:
 
 
 class _Best:
-    """The best plan so far; whoever asked is told of each."""
+    """The best plan so far; reports each improvement to the caller."""
 
     def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         self._problem, self._budget = problem, budget
@@ -113,12 +113,12 @@ class _Best:
 
     @property
     def plan(self) -> Plan:
-        """There is always one, once the first was offered."""
+        """The best plan. Valid only after the first `offer`."""
         assert self._plan is not None
         return self._plan
 
     def offer(self, plan: Plan) -> Worth:
-        """Take it if it is better; begin everything in it as early as possible then."""
+        """Take the plan if it is better; its calls then start as early as possible, unless that makes it worse."""
         said = worth(self._problem, plan)
         if said < self.worth:
             timely = timed(self._problem, plan.gpu, order_of(self._problem, plan))
@@ -128,14 +128,14 @@ class _Best:
 
 
 class _Clock:
-    """How far the search is, 0 to 1, by rounds or by time."""
+    """The progress of the search, 0 to 1, by rounds or by time."""
 
     def __init__(self, budget: SearchBudget) -> None:
         self._budget, self._done = budget, 0
         self._rounds = budget.rounds if budget.rounds is not None else UNTIMED_ROUNDS
 
     def until(self, part: float) -> Iterator[float]:
-        """How far it is, again and again, until that part is reached or nobody wants to wait any longer."""
+        """Yield the progress until it reaches that fraction or the caller stops the search."""
         while self._budget.keep_going():
             if self._budget.rounds is None and self._budget.used is not None:
                 at = self._budget.used()
@@ -148,17 +148,17 @@ class _Clock:
 
 
 def _cooled(hot: float, steps: float, cold_steps: int = 64) -> float:
-    """From hot to a hundredth of it in steps of 7 %: products only, which are the same on any machine."""
+    """Cool from hot to a hundredth of it in steps of 7 %. Only products are used: they are the same on any machine."""
     for _ in range(int(min(steps, 1.0) * cold_steps)):
         hot *= 0.93
     return hot
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
+# --- lists ------------------------------------------------------------------------------------------------------------
 
 
 def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
-    """First the portfolio and settings by chance; then small changes of the best."""
+    """Try the portfolio and random settings first, then small changes of the best."""
     scheduler = ListScheduler(problem)
     node = _nodes(problem)
     requests, nodes = len(problem.requests.ids), int(node.max(initial=0)) + 1
@@ -193,13 +193,13 @@ def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
 
 
 def _nodes(problem: Problem) -> Any:
-    """For each call which node of which workflow it is."""
+    """For each call, the index of its node among the nodes of all workflows."""
     first = np.concatenate(([0], np.cumsum([len(w.nodes) for w in problem.workflows]))).astype(np.int64)
     return first[problem.requests.workflow[problem.calls.request]] + problem.calls.position
 
 
 def _another(settings: ListSettings, source: Any) -> ListSettings:
-    """One or two of the settings drawn again."""
+    """Draw one or two of the settings again."""
     said: list[Any] = list(settings)
     for _ in range(1 + (below(source, 5) < 2)):
         place = below(source, len(CHOICES))
@@ -209,15 +209,15 @@ def _another(settings: ListSettings, source: Any) -> ListSettings:
 
 
 def _between(source: Any) -> float:
-    """From -1 to 1."""
+    """Return a random number from -1 to 1."""
     return (below(source, 2001) - 1000) / 1000.0
 
 
-# --- sessions --------------------------------------------------------------------------------------------------------
+# --- sessions ---------------------------------------------------------------------------------------------------------
 
 
 def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
-    """From the sessions of the best plan on; nothing more where that is not near it after a quarter of the turn."""
+    """Search from the sessions of the best plan; give up if not within 2 % of it after 30 % of the turn."""
     rank = ListScheduler(problem).rank(1.0)
     plan, order = best.plan, order_of(problem, best.plan)
     count = session_search.count_of(problem, plan.gpu, order)
@@ -238,7 +238,7 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
             best_start, best_gpu, source,
         )  # fmt: skip
 
-    rearranged(count, 0)  # even without time it is compiled, so that the next one does not wait
+    rearranged(count, 0)  # compiles even if there is no time, so that the next search does not wait
     for at in clock.until(SESSIONS_UNTIL):
         part = (at - LISTS_UNTIL) / (SESSIONS_UNTIL - LISTS_UNTIL)
         if part > 0.3 and figures[session_search.BEST] > 1.02 * plan.makespan_s:
@@ -250,15 +250,15 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
             best.offer(Plan(best_gpu.copy(), best_start.copy(), best_start + seconds_on(problem, best_gpu)))
 
 
-# --- moves -----------------------------------------------------------------------------------------------------------
+# --- moves ------------------------------------------------------------------------------------------------------------
 
 
 def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
-    """From the best plan on."""
+    """Search from the best plan."""
     plan = best.plan
     buffer = make_buffer(problem, plan.gpu, order_of(problem, plan), source)
     moves.begin(buffer)
-    moves.improve(buffer, 0, MOVES)  # even without time it is compiled, so that the next one does not wait
+    moves.improve(buffer, 0, MOVES)  # compiles even if there is no time, so that the next search does not wait
     begun: float | None = None
     for at in clock.until(1.0):
         begun = at if begun is None else begun

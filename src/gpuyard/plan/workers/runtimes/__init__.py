@@ -1,7 +1,7 @@
-"""Runtimes: how a model is loaded and called, a file each, and the table of them.
+"""Runtimes: how a model is loaded and called, one file per runtime, and the registry.
 
-A runtime is a function that loads a model as an order says and returns what holds it. It is called in the worker, which
-sees its own GPU first and then those that a wide model spans besides (CUDA_VISIBLE_DEVICES).
+A runtime is a function that loads a model as an order says and returns a `Held`. It is called in the worker, which sees
+its own GPU first and then the others that a wide model spans (CUDA_VISIBLE_DEVICES).
 """
 
 from collections.abc import Iterable
@@ -17,21 +17,21 @@ RUNTIMES: Final = {
     "openai": "openai:load",
     "virtual": "virtual:load",
 }
-"""Every runtime: where its function is, as `module:function` below this package."""
+"""All runtimes: the location of the function, as `module:function` below this package."""
 
 
 class Held(Protocol):
-    """A model that is loaded."""
+    """A loaded model."""
 
     def call(self, question: Question, seconds: float) -> Any:
-        """Its answer. `seconds` is what was planned."""
+        """Return the answer of the model. `seconds` is the planned duration."""
 
     def close(self) -> None:
-        """Free what it takes."""
+        """Free the resources of the model."""
 
 
 def prepare(runtimes: Iterable[Runtime]) -> None:
-    """What a worker can do before the plan's clock begins: import what Python models need. What fails says so later."""
+    """Import what Python models need, before the plan's clock starts. Errors are reported later, by the load."""
     for runtime in runtimes:
         if runtime.name == "python":
             from gpuyard.plan.workers.runtimes.python_model import find

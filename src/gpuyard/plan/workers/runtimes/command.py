@@ -1,7 +1,8 @@
 """`command: [program, …]`: a program that holds the model, and answers a line of JSON with a line of JSON.
 
-It is started to load, and has loaded when it writes its first line. Each call is one line on its standard input,
-`{"request", "node", "attempt", "input", "results"}`; its next line is the answer. To unload, its input is closed.
+Starting it loads the model; its first line of output reports that it has loaded. Each call is one line on its standard
+input, `{"request", "node", "attempt", "input", "results"}`; its next line is the answer. To unload, its input is
+closed.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any
 from gpuyard.plan.workers.order import Order, Question
 
 PATIENCE_S = 5.0
-"""For a program that was told to end."""
+"""How long a program that was told to end may take."""
 
 
 class ProgramEnded(Exception):
@@ -41,7 +42,7 @@ class _Program:
             "input": question.input,
             "results": question.results,
         }
-        with suppress(BrokenPipeError):  # it has ended; its exit code is said below
+        with suppress(BrokenPipeError):  # it has ended; its exit code is reported below
             self._process.stdin.write(json.dumps(said) + "\n")
             self._process.stdin.flush()
         return json.loads(self._line())

@@ -1,8 +1,8 @@
-"""`openai: URL`: a server that speaks OpenAI's chat completions, such as vLLM or SGLang, on Python's own HTTP client.
+"""`openai: URL`: a server with OpenAI's chat completions API, such as vLLM or SGLang, on Python's own HTTP client.
 
-Loading asks the server whether it has the model; loading it onto GPUs is the server's own affair. A call sends one
-message: the `prompt` of the file with the request's input and the results before it put in, or the request's own
-`messages`. Its answer is the text that comes back.
+Loading asks the server whether it has the model; the server itself loads it onto GPUs. A call sends one message: the
+`prompt` of the file, filled in with the request's input and the earlier results, or the request's own `messages`. Its
+answer is the text of the response.
 """
 
 import json
@@ -62,9 +62,9 @@ class _Server:
         return json.loads(content)
 
     def close(self) -> None:
-        """The server keeps what it has."""
+        """Do nothing: the server keeps its models."""
 
 
 def load(order: Order) -> _Server:
-    """Ask the server whether it has the model."""
+    """Check that the server has the model."""
     return _Server(order.runtime.settings)

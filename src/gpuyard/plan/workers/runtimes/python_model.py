@@ -1,11 +1,11 @@
-"""`python: module:name`: a class or function that loads a model and returns what answers calls.
+"""`python: module:name`: a class or function that loads a model and returns a callable that answers calls.
 
     class Summarizer:
-        def __init__(self, **options): ...            # load, onto the GPUs that are visible
+        def __init__(self, **options): ...            # load, onto the visible GPUs
         def __call__(self, question): return ...      # question.input, question.results["node"], question.request, …
-        def close(self): ...                          # where dropping it is not enough; may be left out
+        def close(self): ...                          # optional: if dropping the object is not enough
 
-What it returns must survive `pickle`: it travels to the calls that wait for it.
+Results must support `pickle`: they are sent to the calls that depend on them.
 """
 
 import gc
@@ -37,7 +37,7 @@ class _PythonModel:
 
 
 def find(settings: Mapping[str, Any]) -> Any:
-    """What loads the model: import its module, looking into the folders of the file first."""
+    """Return the class or function that loads the model. Its module is looked up in the folders of the file first."""
     for folder in settings.get("folders", ()):
         if folder not in sys.path:
             sys.path.insert(0, folder)

@@ -1,7 +1,7 @@
-"""`virtual`: nothing is computed. Loading and calls sleep as long as was planned, `speed_up` times as fast.
+"""`virtual`: nothing is computed. Loads and calls sleep for the planned duration, divided by `speed_up`.
 
-`drift: 0.3` makes each call take between 0.7 and 1.3 of what was planned, `fails: 0.01` lets one in a hundred attempts
-fail; both follow from `seed`, the request, the node and the attempt, so that a run can be repeated.
+`drift: 0.3` makes each call take between 0.7 and 1.3 of its planned duration, `fails: 0.01` makes one in a hundred
+attempts fail. Both depend on `seed`, the request, the node and the attempt, so a run is reproducible.
 """
 
 from random import Random
@@ -31,9 +31,9 @@ class _Virtual:
         return {"node": question.node, "from": sorted(question.results)}
 
     def close(self) -> None:
-        """Virtual memory is free at once."""
+        """Do nothing: a virtual model holds no memory."""
 
 
 def load(order: Order) -> _Virtual:
-    """Sleep as long as loading takes."""
+    """Sleep for the duration of the load."""
     return _Virtual(order)
