@@ -67,7 +67,7 @@ def choose(
 def _choose_fast(
     shape: Shape, index: Index, order: NodeOrder, forbidden: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
-    """Try one speed after another, fastest first. A gang mixes speeds only if no single speed has room for all of it."""
+    """Try one speed after another, fastest first. A gang mixes speeds only if no single speed has room for the gang."""
     for _, device_groups in shape.tiers:
         placement = choose(
             shape, index, order, forbidden | without(shape.eligible, device_groups), wherever=True, model=model

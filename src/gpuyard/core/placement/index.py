@@ -123,7 +123,7 @@ class Index:
         self.hosts: dict[NodeId, NodeEntry] = {}
         self.device_groups: list[DeviceGroup | None] = []
         self.version = 0
-        """Incremented when a node's description or GPU health changes; shapes then look up their device groups again."""
+        """Incremented when a node's description or GPU health changes; shapes then look up device groups again."""
         self.changes = 0
         """Incremented with `version`, and when a node opens or closes; `Shape.can_start` is then computed again."""
         self.gpus_up = 0
@@ -198,7 +198,7 @@ class Index:
         self.changes += 1
 
     def remove(self, node: NodeId) -> None:
-        """Remove a node permanently. Its device group numbers are reused, so it must hold no placement."""
+        """Remove a node permanently. No placement on it may be taken or freed afterwards."""
         host = self.hosts[node]
         if host.open:
             self._close(host)
