@@ -27,7 +27,7 @@ class JournalEntry(Value, frozen=True):
     at: float
     fact: Event
     by: str = ""
-    """The user or node that caused the fact; empty: the engine itself."""
+    """The author of the command that caused the fact; empty: the engine itself."""
     request_id: str = ""
     """The ID of the REST request that caused it; empty: not caused by a request, or written by an older version."""
 
