@@ -251,6 +251,7 @@ def _faults_in_union(
     faults = [list(_faults(member, value, path, what)) for member in alike]
     if [] in faults:
         return
+    # Errors inside the value are reported as they are; an error of the value itself names all alternatives.
     first = faults[0]
     if first[0].path != path or isinstance(value, Mapping):
         yield from first

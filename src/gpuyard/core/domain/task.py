@@ -32,7 +32,7 @@ class Resources(Value, frozen=True, cache_hash=True):
     nodes: int = 1
     """More than one: a gang, which starts on all nodes together or not at all."""
     whole_nodes: bool = False
-    """Take all GPUs of each node; `gpus` is then the minimum a node must have."""
+    """Take all GPUs of one model on each node; `gpus` is then the minimum a node must have."""
     models: tuple[str, ...] = ()
     """Accepted GPU models, in any order; empty: any."""
     gpu_memory_mib: int = 0
@@ -155,7 +155,7 @@ def ranges_in(numbers: Iterable[TaskId], least: int) -> tuple[tuple[TaskId, ...]
     if len(given) >= least:
         ordered = sorted(given)
         first = last = ordered[0]
-        for number in [*ordered[1:], None]:
+        for number in [*ordered[1:], None]:  # None closes the last range
             if number is not None and number == last + 1:
                 last = number
                 continue

@@ -224,7 +224,7 @@ def check_dependencies(batch: Sequence[NewTask], known: Container[TaskId]) -> no
     forward = False
     for new in batch:
         for first, last, _ in new.spec.prerequisites():
-            if (first, last) not in checked:
+            if (first, last) not in checked:  # the tasks of a batch often share a range
                 checked.add((first, last))
                 for number in range(first, last + 1):
                     if number not in numbers and number not in known:

@@ -47,6 +47,7 @@ def choose(
             return find_cheapest(shape, index, order, eligible, model)
         order = order.counts(shape.gpus)
     if shape.plain and shape.link is Link.ANY:
+        # Fast path: every device group with enough free GPUs fits, so the first one needs no further check.
         by_free, most = index.by_free, len(index.by_free)
         for free in order:
             if free < most and (found := by_free[free] & eligible):
@@ -153,6 +154,7 @@ def _choose_gang(
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
+    # One device group per node: the parts of a gang run on different nodes.
     chosen: dict[NodeId, DeviceGroup] = {}
     for device_groups in _warm_first(
         _by_preference(shape, index, order, possible), index.model_cache.device_groups(model)
@@ -173,6 +175,7 @@ def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: 
         for device_groups in _warm_first((index.by_left[left] & possible,), warm):
             for device_group in _fitting(shape, index, device_groups):
                 card = share_card(shape, device_group)
+                # A group with several shared GPUs is in several sets; take it only where its best GPU belongs.
                 if card is not None and device_group.shared[card].milli == left:
                     return Placement((share_slice(shape, device_group, card),))
     for device_groups in _warm_first((device_groups & possible for device_groups in index.by_free[1:]), warm):

@@ -77,7 +77,7 @@ class GroupsByLevel:
     def move(self, before: int, after: int, device_group: DeviceGroupMask) -> None:
         """Change the amount of a device group."""
         low, high = before.bit_length(), after.bit_length()
-        if low != high:
+        if low != high:  # most changes stay within a level and cost nothing
             for level in range(min(low, high) + 1, max(low, high) + 1):
                 self._reaches[level] ^= device_group
 

@@ -39,9 +39,10 @@ def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
     most_cards = 0.0
     served = dict.fromkeys((size for size, _ in wanted), 0.0)
     for _ in range(ROUNDS if wanted else 0):
-        least = min(served.values())
+        least = min(served.values())  # keeps `exp` in range; a common factor of all prices cancels out
         prices = {size: size * exp(least - amount) for size, amount in served.items()}
         worth, card = _dearest_card(prices)
+        # Prices scaled so that no GPU is worth more than 1 are feasible for the dual: a lower bound of the GPUs needed.
         cards = sum(prices[size] * count for size, count in wanted) / worth[-1]
         if cards > most_cards:
             most_cards, best = cards, tuple(value / worth[-1] for value in worth)

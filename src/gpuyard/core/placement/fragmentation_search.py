@@ -44,7 +44,7 @@ def find_cheapest(
         for number in chain(members(possible_here & warm), members(without(possible_here, warm))):
             device_group = index.device_group(number)
             if not fits_now(shape, device_group):
-                full |= device_group.bit
+                full |= device_group.bit  # do not check it again in later classes
             elif left >= MILLI or share_card(shape, device_group, left) is not None:
                 price = round(cost + costs.stranding(device_group.host, milli, shape.cpus, shape.memory_mib), 6)
                 if best is None or price < best_cost:

@@ -27,7 +27,7 @@ class SharedGpu:
 
 
 class DeviceGroup:
-    """The GPUs of one model in one node."""
+    """The GPUs of one model and memory size in one node; a node without GPUs has one empty group."""
 
     __slots__ = (
         "all",
@@ -57,6 +57,7 @@ class DeviceGroup:
         """Bit masks of GPUs by the machine-learning model of the last task on them, if that task named one."""
         self.warm = 0
         """The union of all masks in `models`."""
+        # Masks have one bit for each GPU's index on the node.
         self.all = mask_of(tuple(index for index, _ in gpus))
         self.usable = self.all
         self.taken = 0
@@ -320,6 +321,7 @@ class Index:
     def _offer(self, device_group: DeviceGroup) -> None:
         while len(self.by_free) <= device_group.free:
             self.by_free.append(0)
+        # A group leaves the sets before its free GPUs change (`_withdraw`) and returns afterwards (`_offer`).
         self.by_free[device_group.free] |= device_group.bit
         if device_group.free_mask == device_group.usable and device_group.free:
             self.idle |= device_group.bit

@@ -197,6 +197,7 @@ def reader(path: Path) -> Iterator[sqlite3.Connection]:
         if cut:
             raise damaged(path, first_seq(path), "the file is cut short")
         try:
+            # Without a log the file does not change; `immutable` keeps SQLite from creating files next to it.
             with closing(_connect(file, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
                 yield connection
         except SQLITE_SAYS as error:

@@ -332,7 +332,7 @@ class SqliteJournal:
 
     def _begin_segment(self) -> None:
         path = segment.create(self._folder, self._head, self._page_bytes)
-        # The new segment exists from here on, and the old one must not grow any more.
+        # The new segment exists from here on, and nothing may be written to the old one.
         try:
             writer = segment.open_writer(path)
         except StorageFull:

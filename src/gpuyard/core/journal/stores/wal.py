@@ -36,7 +36,7 @@ def torn_bytes(wal: Path) -> int:
         return len(log)
     words = Struct("<2I" if magic == _MAGIC_LITTLE else ">2I")
     sums = _add(words, log[:24], 0, 0)
-    if sums != tuple(claimed):
+    if sums != tuple(claimed):  # SQLite ignores the whole log if its header is damaged
         return len(log)
 
     committed = at = _HEADER.size
@@ -50,7 +50,7 @@ def torn_bytes(wal: Path) -> int:
         if sums != tuple(claimed):
             break
         at += step
-        if size_after_commit:
+        if size_after_commit:  # nonzero only in the last frame of a commit
             committed = at
     rest = log[committed:]
     return 0 if _is_older(rest, salt1) else len(rest)

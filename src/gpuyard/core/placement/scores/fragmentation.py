@@ -60,7 +60,7 @@ class FragmentationCosts:
         tasks = max(sum(wholes) + sum(shares), 1)
         self._of_free = [free * MILLI * (sum(wholes[free + 1 :]) / tasks - WORTH) for free in range(most + 1)]
         self._of_rest = [0.0] * MILLI
-        larger, worth = sum(wholes), demand.worth(card_mib)
+        larger, worth = sum(wholes), demand.worth(card_mib)  # `larger`: tasks that request more than `left`
         for left in range(MILLI - 1, 0, -1):
             larger += shares[left + 1]
             self._of_rest[left] = left * larger / tasks - WORTH * MILLI * worth[left // STEP_MILLI]
