@@ -1,12 +1,12 @@
-"""Text into plain values that know their lines: YAML, or JSON, with a sentence that names the line where it is neither.
+"""Parse YAML or JSON to plain values with line numbers; an error names the line of the problem.
 
-    parse       either of the two, told apart by the first character: files of problems, plans, runtimes and tasks
-    parse_yaml  YAML alone: files of settings and what stands in environment variables
+    parse       JSON or YAML, distinguished by the first character: problem, plan, runtime and task files
+    parse_yaml  YAML only: configuration files and the values of environment variables
 
-JSON is read by Python's own reader, and its lines are looked up only when an error has to name one. YAML is composed
-into nodes, which know their lines, by the reader in C; what that can not read is read again by the one in Python, whose
-errors say more. Keys are text whatever YAML would make of them. A key that is given twice is no error here: the first
-value counts and `InputDocument.repeated` says where the others are.
+Python's own parser reads JSON; line numbers are looked up only if an error needs one. The C parser composes YAML to
+nodes, which have line numbers; text that it rejects is parsed again in Python for a more precise error. Keys are always
+text, whatever YAML would convert them to. `parse_yaml` does not reject a repeated key: the first value counts, and
+`InputDocument.repeated` lists the others.
 """
 
 import json
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     import yaml
 
 MOST_VALUES: Final = 20_000_000
-"""References to references can stand for billions."""
+"""A limit on values after aliases are expanded: aliases of aliases could expand to billions."""
 LARGEST_WITH_LINES: Final = 1_000_000
-"""In longer texts, which programs wrote, no lines are looked up: the path has to do."""
+"""In longer texts, which programs generate, no line is looked up; the error names only the path."""
 
 _WITH_AN_EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 _MERGE: Final = "tag:yaml.org,2002:merge"
@@ -44,13 +44,13 @@ class Unreadable(WrongInput):
         return f"line {self.line}" + (f", column {self.column}" if self.column else "")
 
     def within(self, source: str) -> str:
-        """As a sentence that begins with the file or variable it is about: `yard.yaml, line 3: …`."""
+        """Return the message with the file or variable in front: `yard.yaml, line 3: …`."""
         return f"{source}, {self._where}: {self.sentence}" if self.line else f"{source}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """A key that was given before in the same mapping."""
+    """A key that occurs again in the same mapping."""
 
     path: FieldPath
     line: int
@@ -58,33 +58,33 @@ class Repeated:
 
     @property
     def sentence(self) -> str:
-        """What to do about it."""
+        """The message for the user."""
         return f"{format_path(self.path)} is given twice, first in line {self.first_line}; keep one of them."
 
 
 @dataclass
 class InputDocument:
-    """What was read."""
+    """A parsed document."""
 
     value: Any
-    """Mappings, lists, text, numbers, true and false, none."""
+    """Dictionaries, lists, strings, numbers, booleans and None."""
     text: str
     repeated: list[Repeated] = field(default_factory=list)
 
     @cached_property
     def lines(self) -> Mapping[FieldPath, int]:
-        """The line of every key and of every item of a list; the empty path is the line where all of it begins."""
+        """The line of every key and list item; the empty path gives the line where the document begins."""
         reader = _Reader(MOST_VALUES, {})
         reader.read(_compose(self.text))
         return reader.lines or {}
 
     def line_of(self, path: FieldPath) -> int | None:
-        """The line of a path, or of the nearest thing around it that has one."""
+        """Return the line of a path or of its nearest enclosing value; None if there is none."""
         return next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
 
 
 def parse(content: bytes) -> InputDocument:
-    """JSON or YAML. What is given twice, or is neither, is an error here."""
+    """Parse JSON or YAML. Raises `Unreadable` if the text is neither, is empty, or repeats a key."""
     if not content.strip():
         raise Unreadable("The file is empty.")
     text = decoded(content)
@@ -97,7 +97,7 @@ def parse(content: bytes) -> InputDocument:
 
 
 def decoded(content: bytes) -> str:
-    """UTF-8 as text."""
+    """Decode UTF-8, with or without a byte order mark. Raises `Unreadable` with the line of an invalid byte."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -106,7 +106,7 @@ def decoded(content: bytes) -> str:
 
 
 def with_line(error: LocatedError, content: bytes) -> WrongInput:
-    """The same complaint, with the line where its place can be found. One line needs no number."""
+    """Return the error with its line number, if that can be found. A text of one line needs none."""
     if len(content) > LARGEST_WITH_LINES or b"\n" not in content.strip() or not error.path:
         return error
     try:
@@ -132,7 +132,7 @@ def _json(text: str) -> Any:
 
 
 def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, in which no name is given twice."""
+    """Build a JSON object; raise `Unreadable` if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -149,13 +149,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def parse_yaml(text: str, *, most_values: int = MOST_VALUES) -> InputDocument:
-    """One document of YAML; its value is None where there is nothing but comments."""
+    """Parse one YAML document; its value is None if it has only comments. Raises `Unreadable`."""
     reader = _Reader(most_values, None)
     return InputDocument(reader.read(_compose(text)), text, reader.repeated)
 
 
 def _compose(text: str) -> "yaml.Node | None":
-    """The nodes, which know their lines."""
+    """Compose YAML to nodes, which have line numbers."""
     import yaml
 
     try:
@@ -169,14 +169,14 @@ def _loader() -> Any:
     import yaml
 
     class Loader(yaml.CSafeLoader):
-        """Reads 1e3 as a number, as everybody does but YAML 1.1."""
+        """Reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
 
     Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_AN_EXPONENT, list("-+0123456789"))
     return Loader
 
 
 def _why_not(text: str) -> Unreadable:
-    """What is wrong with text that is no YAML."""
+    """Return the error for text that is not YAML."""
     import yaml
 
     try:
@@ -208,7 +208,7 @@ def _not_yaml(error: "yaml.MarkedYAMLError", text: str) -> Unreadable:
 
 
 class _Reader:
-    """Turns YAML's nodes into plain values; notes on which line each key stands, where `lines` is given."""
+    """Converts YAML nodes to plain values; records the line of each key in `lines` unless that is None."""
 
     def __init__(self, most_values: int, lines: dict[FieldPath, int] | None) -> None:
         import yaml
@@ -220,7 +220,7 @@ class _Reader:
         self._left = most_values
 
     def read(self, root: "yaml.Node | None") -> Any:
-        """The value of a whole document."""
+        """Return the value of a whole document; None for an empty one."""
         try:
             return None if root is None else self._value(root, ())
         except RecursionError:
@@ -258,7 +258,7 @@ class _Reader:
             line_of[key] = _line(key_node)
             self._note(below, key_node)
             found[key] = self._value(value_node, below)
-        for other in merged:  # what is said here goes before what is merged into it
+        for other in merged:  # keys of the mapping itself override merged ones
             if not isinstance(other, self._yaml.MappingNode):
                 raise Unreadable("<< must name a mapping, or a list of mappings.", _line(other))
             found = self._value(other, path) | found

@@ -1,4 +1,4 @@
-"""Where something is wrong in what was written: a path for programs, `workflows.w0.nodes[3].deps` for people."""
+"""The location of an error in the input: a path for programs, `workflows.w0.nodes[3].deps` for users."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -6,7 +6,7 @@ from typing import TypeAlias
 from gpuyard.core.domain.errors import WrongInput
 
 FieldPath: TypeAlias = tuple[str | int, ...]
-"""Keys of mappings and places in lists, from the outside in."""
+"""Keys of mappings and indexes of lists, from the outermost to the innermost."""
 
 
 class LocatedError(WrongInput):
@@ -19,7 +19,7 @@ class LocatedError(WrongInput):
 
 
 def format_path(path: FieldPath) -> str:
-    """`tasks[3].gpu_count`."""
+    """Format a path as text: `tasks[3].gpu_count`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -30,6 +30,6 @@ def format_path(path: FieldPath) -> str:
 
 
 def shortened(text: str) -> str:
-    """On one line and not long, as a part of a sentence."""
+    """Shorten text to 60 characters and replace unprintable ones, so that it fits into a one-line message."""
     clean = "".join(character if character.isprintable() else "�" for character in text[:60])
     return clean + ("…" if len(text) > 60 else "")

@@ -1,10 +1,10 @@
-"""Strict reading: what comes from outside is exactly what its type says, or it is answered with one sentence.
+"""Strict decoding: input matches its type exactly, or is rejected with a one-sentence message.
 
-The fast path is a single msgspec call. Only when that fails is the input looked at again, slowly and by hand: the
-diagnosis walks the value beside its type to the first place where they part, so the sentence names that place
-(`tasks[3].gpu_count`), what stands there and what may stand there. It does not read msgspec's own messages.
+The fast path is a single msgspec call. Only if that fails is the input examined again, slowly: the diagnosis walks the
+value and its type in parallel to the first mismatch, so the message names the place (`tasks[3].gpu_count`), the value
+found there and the values allowed there. It does not parse msgspec's own messages.
 
-    WrongRequest   caller: correct the input and send it again; `status` is how HTTP says it
+    WrongRequest   caller: correct the input and send it again; `status` is the HTTP status
 """
 
 import atexit
@@ -23,16 +23,16 @@ from gpuyard.input.error_location import FieldPath, format_path, shortened
 from gpuyard.input.nearest_name import closest_word
 
 atexit.register(gc.freeze)
-# A decoder of msgspec (0.18 to 0.22) that the last collection of an ending CPython 3.12 finds brings it down, one time in
-# four: so that collection finds nothing. What a process holds at its end goes with the process anyway.
+# If the final garbage collection of CPython 3.12 at exit finds a msgspec decoder (0.18 to 0.22), the process crashes
+# one time in four. `gc.freeze` hides all objects from that collection; their memory is freed with the process anyway.
 
 T = TypeVar("T")
 
 DEEPEST = 64
-"""Nothing we read is nested deeper; what is deeper was made to hurt."""
+"""The maximum nesting depth. Valid input is never deeper; deeper input is malicious."""
 
 _SECRET = frozenset({"secrets", "password", "token", "join_token"})
-"""What stands below these names is never repeated: sentences end up in logs."""
+"""Values under these names are never quoted in messages, because messages are logged."""
 _NUL = b"\\u0000"
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "UTF-8 with a byte order mark", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -48,19 +48,19 @@ class WrongRequest(GpuyardError):
         self._code = code
         self.message = message
         self.field = field
-        """Where: `gpu_count`, `tasks[3].gpu_count`; none: the whole of it."""
+        """The location: `gpu_count`, `tasks[3].gpu_count`; None: the whole input."""
         self.status = status
-        """The HTTP status that goes with it."""
+        """The HTTP status of the response."""
         self.path = path
-        """The same place as `field`, for programs."""
+        """The location of `field` as a tuple, for programs."""
 
     @property
     def code(self) -> str:
-        """The stable name on the API."""
+        """The stable error code in the API."""
         return self._code
 
     def within(self, *outer: str | int) -> "WrongRequest":
-        """The same complaint about a part of something larger: `gpu_count` becomes `tasks[3].gpu_count`."""
+        """Return the error with its location inside a larger input: `gpu_count` becomes `tasks[3].gpu_count`."""
         path = (*outer, *(self.path or ((self.field,) if self.field else ())))
         message = f"{format_path(outer)}: {self.message}"
         return WrongRequest(self._code, message, format_path(path), status=self.status, path=path)
@@ -68,19 +68,19 @@ class WrongRequest(GpuyardError):
 
 @runtime_checkable
 class Readable(Protocol):
-    """A type with a form of its own on the line, such as a duration: it reads itself."""
+    """A type with its own text form, such as a duration, and its own parser."""
 
     words: ClassVar[str]
-    """What may stand there, as the end of a sentence: "a duration such as 5s"."""
+    """The allowed values, as the end of a sentence: "a duration such as 5s"."""
 
     @classmethod
     def read(cls, raw: object) -> Self:
-        """The value, or a ValueError with what is wrong, or without a word if `words` says it all."""
+        """Parse a value. Raises ValueError with the reason, or without a message if `words` is sufficient."""
         ...
 
 
 class Strict(Generic[T]):
-    """Reads one type."""
+    """Decodes input of one type. `what` names the input in messages."""
 
     def __init__(self, type_: type[T], *, what: str = "the request") -> None:
         self._type = type_
@@ -89,7 +89,7 @@ class Strict(Generic[T]):
         self._info: inspect.Type | None = None
 
     def json(self, body: bytes) -> T:
-        """Read JSON."""
+        """Decode JSON. Raises WrongRequest with the first error."""
         try:
             value = self._decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -99,7 +99,7 @@ class Strict(Generic[T]):
         return value
 
     def plain(self, raw: object) -> T:
-        """Read what a YAML file or a query string became: dictionaries, lists, text, numbers."""
+        """Convert parsed YAML or a parsed query string (dictionaries, lists, text, numbers). Raises WrongRequest."""
         if wrong := _unusable_text(raw, ()):
             raise wrong
         try:
@@ -113,7 +113,7 @@ class Strict(Generic[T]):
         raise (next(_faults(self._info, raw, (), self._what), None) or _in_other_words(error)) from None
 
     def faults(self, raw: object) -> list[WrongRequest]:
-        """Everything that is wrong in what a YAML file became: for people, who correct all of it before the next try."""
+        """Return all errors in parsed YAML, so that users can correct a file in one pass."""
         if wrong := _unusable_text(raw, ()):
             return [wrong]
         if self._info is None:
@@ -121,7 +121,7 @@ class Strict(Generic[T]):
         return list(_faults(self._info, raw, (), self._what))
 
     def _say_where_a_nul_is(self, body: bytes) -> None:
-        """An escaped backslash before `u0000` is no NUL, so look at the text itself."""
+        """Raise WrongRequest if the decoded text has a NUL: an escaped backslash before `u0000` is not one."""
         if wrong := _unusable_text(msgspec.json.decode(body), ()):
             raise wrong
 
@@ -137,11 +137,11 @@ def _read_custom(type_: type, raw: object) -> object:
     return type_.read(raw)
 
 
-# --- JSON that is none ------------------------------------------------------------------------------------------------
+# --- invalid JSON ------------------------------------------------------------------------------------------------
 
 
 def _read_slowly(body: bytes, what: str) -> object:
-    """What msgspec could not read at all: say why, or hand back what a more patient reader makes of it."""
+    """Diagnose JSON that msgspec cannot parse: raise the reason, or return the value if Python's parser accepts it."""
     if not body.strip():
         raise _malformed(f"{_capital(what)} is empty; send a JSON object.")
     for mark, encoding in _BYTE_ORDER_MARKS.items():
@@ -178,12 +178,12 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _in_other_words(error: Exception) -> WrongRequest:
-    """The last resort: msgspec refused what our own walk finds right, so its words are all there is."""
+    """Return msgspec's own message: the last resort if msgspec rejects input in which the diagnosis finds no error."""
     return WrongRequest("WrongInput", f"This can not be read: {error}.")
 
 
 def _unusable_text(value: object, path: FieldPath) -> WrongRequest | None:
-    """Text no process, file or terminal could be given: with a NUL in it, or with half a character."""
+    """Return an error for text that no process, file or terminal accepts (NUL or a lone surrogate), or None."""
     if len(path) > DEEPEST:
         return _too_deep(path)
     if isinstance(value, str):
@@ -214,7 +214,7 @@ def _too_deep(path: FieldPath) -> WrongRequest:
 
 
 def _faults(info: inspect.Type, value: object, path: FieldPath, what: str) -> Iterator[WrongRequest]:
-    """Every place where the value and the type part, in order."""
+    """Iterate over all mismatches between the value and the type, in order."""
     if len(path) > DEEPEST:
         yield _too_deep(path)
         return
@@ -251,6 +251,7 @@ def _faults_in_union(
     faults = [list(_faults(member, value, path, what)) for member in alike]
     if [] in faults:
         return
+    # Errors inside the value are reported as they are; an error of the value itself names all alternatives.
     first = faults[0]
     if first[0].path != path or isinstance(value, Mapping):
         yield from first
@@ -331,7 +332,7 @@ def _bare(info: inspect.Type) -> inspect.Type:
 
 
 def _same_kind(info: inspect.Type, value: object) -> bool:
-    """Whether the value is of the kind the type is written as; what it may hold is asked later."""
+    """Whether the value has the JSON kind of the type (number, text, list, object); its content is checked later."""
     match info:
         case inspect.AnyType() | inspect.CustomType():
             return True
@@ -378,7 +379,7 @@ def _length_fits(info: Any, value: Any) -> bool:
 
 
 def _words(info: inspect.Type) -> str:
-    """What may stand there, as the end of a sentence. A type that needs better words carries them as its description."""
+    """Describe the allowed values, as the end of a sentence. A description in the type's metadata takes precedence."""
     if isinstance(info, inspect.Metadata):
         description = (info.extra_json_schema or {}).get("description")
         return description if isinstance(description, str) else _words(info.type)
@@ -410,7 +411,7 @@ def _words(info: inspect.Type) -> str:
 
 
 def _choices(info: inspect.Type) -> list[str]:
-    """Everything it can be, one by one; that it may be null goes without saying."""
+    """Return the alternatives of a type, one by one; null is left out."""
     match info:
         case inspect.UnionType():
             members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
@@ -449,7 +450,7 @@ def _amount(info: Any, unit: str) -> str:
 
 
 def _shown(value: object, path: FieldPath = ()) -> str:
-    """A value in a sentence: short, on one line, and no secret."""
+    """Format a value for a message: short, on one line, and never a secret."""
     if not _SECRET.isdisjoint(path):
         return "not shown here"
     if isinstance(value, bool | None):

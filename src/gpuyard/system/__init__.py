@@ -1,1 +1,1 @@
-"""Small helpers around the operating system: files replaced as a whole, lock files, growing pauses. No rules of ours."""
+"""Small operating-system helpers: atomic file replacement, lock files, exponential backoff. No gpuyard logic."""

@@ -1,4 +1,4 @@
-"""Pauses between tries: each twice as long as the one before, up to a limit."""
+"""Exponential backoff: each pause between tries is twice as long as the one before, up to a limit."""
 
 
 class Backoff:
@@ -9,11 +9,11 @@ class Backoff:
         self._next = first_seconds
 
     def next(self) -> float:
-        """How long to wait before the next try."""
+        """Return the seconds to wait before the next try, and double the pause after it."""
         pause = self._next
         self._next = min(pause * 2, self._longest)
         return pause
 
     def reset(self) -> None:
-        """A try succeeded: the next pause is short again."""
+        """Start again with the first pause, after a try has succeeded."""
         self._next = self._first

@@ -12,10 +12,10 @@ NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """Hand out an empty file beside `path` that only its owner can read, and put it in the place of `path` at the end.
+    """Yield an empty file next to `path` that only its owner can read; at the end, rename it to `path`.
 
-    A reader sees the old content or the new, never a part of it. Durable: it is on disk when this returns. On an
-    error the old file stays, and the new one is removed.
+    A reader sees the old or the new content, never a part of it. `durable`: the new content is on disk when this
+    returns. On an error the old file is kept and the new one is removed.
     """
     new = path.with_name(path.name + ".new")
     try:
@@ -34,13 +34,13 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def replace_file(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a file as a whole, in the manner of `replacing`."""
+    """Write a file atomically; see `replacing`."""
     with replacing(path, durable=durable) as new:
         new.write_bytes(content)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make what was created, renamed or removed in a folder survive a power loss."""
+    """Make files created, renamed or removed in a folder survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -58,7 +58,10 @@ def sync_file(path: Path) -> None:
 
 
 def no_descriptor_left() -> bool:
-    """Try it: SQLite only says that it can not open a file. It needs several, and has closed those that it got."""
+    """Test whether file descriptors have run out, by opening eight: SQLite reports only that it cannot open a file.
+
+    SQLite needs several descriptors, and has closed those it got before it failed.
+    """
     opened = []
     try:
         for _ in range(8):
@@ -72,7 +75,7 @@ def no_descriptor_left() -> bool:
 
 
 def no_space_left(folder: Path) -> bool:
-    """Try it: SQLite calls some failed writes an I/O error where the disk or a quota is full."""
+    """Test whether the disk or a quota is full, by writing 64 KiB: SQLite reports it as an I/O error in some cases."""
     probe = folder / "probe.new"
     try:
         with probe.open("wb") as file:

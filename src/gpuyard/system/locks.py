@@ -1,4 +1,4 @@
-"""Lock files: one process at a time, released by the kernel when the process ends."""
+"""Lock files: one process holds a lock at a time; the kernel releases it when the process ends."""
 
 import fcntl
 import os
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def take_lock(path: Path) -> int:
-    """Lock a file, which is created if need be; closing the descriptor releases it.
+    """Lock a file, which is created if necessary, and return its descriptor; closing that releases the lock.
 
-    Raises BlockingIOError where another process has it.
+    Raises BlockingIOError if another process holds the lock.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,1 +1,1 @@
-"""What we talk about: values, commands, facts, refusals and errors. No behaviour beyond their own meaning."""
+"""The vocabulary of the engine: values, commands, facts, refusals and errors, without scheduling logic."""

@@ -1,4 +1,4 @@
-"""An actual: what was measured while an attempt ran."""
+"""An actual: the measurements of an attempt."""
 
 from collections.abc import Iterable
 
@@ -6,16 +6,16 @@ from gpuyard.core.domain.values import Value
 
 
 class Actual(Value, frozen=True):
-    """What one attempt, or its part on one node, took of its GPUs. None: nobody could measure it."""
+    """The measured GPU usage of one attempt, or of its part on one node. None: not measured."""
 
     gpu_memory_peak_mib: int | None = None
-    """The most it was seen to have on any one of its GPUs."""
+    """The highest memory usage observed on any of its GPUs."""
     gpu_utilization: float | None = None
-    """How busy its GPUs were, in percent, on average; only of whole GPUs, since nobody can tell shares apart."""
+    """Average utilization of its GPUs, in percent; only for whole GPUs, because shares cannot be told apart."""
 
 
 def combined_actual(parts: Iterable[Actual | None]) -> Actual | None:
-    """Of a gang: the most memory on any GPU, and how busy they were on average."""
+    """Combine the parts of a gang: the highest memory peak and the mean utilization. None: no part was measured."""
     known = [part for part in parts if part is not None]
     if not known:
         return None

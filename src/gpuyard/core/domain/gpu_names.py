@@ -1,4 +1,4 @@
-"""Which GPU model a user means: names in small letters and parts of names count, if they mean one model only."""
+"""Match the GPU names that users type: case is ignored, and a part of a name suffices if it is unambiguous."""
 
 import re
 from collections.abc import Collection
@@ -8,10 +8,10 @@ _PIECES = re.compile(r"[a-z]+|[0-9]+")
 
 
 def resolve_gpu_name(asked: str, known: Collection[str]) -> str | None:
-    """The one known model that a name means; none if no model or more than one could be meant.
+    """Return the known model that a name means; None if no model or more than one matches.
 
-    `rtx4090` and `RTX 4090` mean `RTX4090`, and `4090` means `NVIDIA GeForce RTX 4090`. A part of a word or number
-    means nothing: `H2` is not `H200`.
+    `rtx4090` and `RTX 4090` mean `RTX4090`, and `4090` means `NVIDIA GeForce RTX 4090`. Words and numbers must be
+    complete: `H2` does not match `H200`.
     """
     if asked in known:
         return asked
@@ -24,7 +24,7 @@ def resolve_gpu_name(asked: str, known: Collection[str]) -> str | None:
 
 
 def closest_gpu_name(asked: str, known: Collection[str]) -> str | None:
-    """The known model whose name looks most like this one, if any does."""
+    """Return the known model with the most similar name, or None if none is similar."""
     by_small = {model.lower(): model for model in sorted(known)}
     close = get_close_matches(asked.lower(), by_small, n=1, cutoff=0.8)
     return by_small[close[0]] if close else None

@@ -3,37 +3,37 @@
 from gpuyard.core.domain.values import NodeId, Value
 
 RESERVED_PREFIX = "gpuyard/"
-"""Labels that begin with it are made by agents themselves."""
+"""The prefix of labels that only agents set."""
 MAPPED_ONLY = ("gpuyard/accounts", "mapped")
-"""The label of a node whose agent is root: it runs only tasks of tenants and users that are mapped to a system account."""
+"""The label of a node that only runs tasks of tenants and users with a system account, because its agent is root."""
 
 
 def tenant_account_label(name: str) -> tuple[str, str]:
-    """The label of a node whose own settings map a tenant to a system account."""
+    """Return the label of a node whose own settings map this tenant to a system account."""
     return (f"gpuyard/tenant/{name}", "mapped")
 
 
 def user_account_label(name: str) -> tuple[str, str]:
-    """The same for a user."""
+    """Return the label of a node whose own settings map this user to a system account."""
     return (f"gpuyard/user/{name}", "mapped")
 
 
 class Gpu(Value, frozen=True):
-    """One card, as the node's agent describes it. Its index is its place in the node's list."""
+    """One GPU as described by the agent of its node. Its index is its position in `NodeSpec.gpus`."""
 
     model: str
     memory_mib: int
     uuid: str = ""
     numa: int = 0
-    """The NUMA domain it hangs on."""
+    """The NUMA domain it is attached to."""
     nvlink: int | None = None
-    """Cards with the same number reach each other over NVLink; none: it has no such link."""
+    """GPUs with the same number are connected by NVLink; None: it has no NVLink."""
     virtual: bool = False
-    """It is only played by the agent: tasks are real processes, the card is not there."""
+    """The agent simulates this GPU: tasks are real processes, but the GPU does not exist."""
 
 
 class NodeSpec(Value, frozen=True):
-    """What a node has. Cards of several models may sit in one node; a task gets cards of one model on each node."""
+    """The hardware and labels of a node. It may have several GPU models; a task gets GPUs of one model on each node."""
 
     id: NodeId
     gpus: tuple[Gpu, ...] = ()
@@ -43,14 +43,14 @@ class NodeSpec(Value, frozen=True):
 
 
 def has_same_gpus(before: NodeSpec, after: NodeSpec) -> bool:
-    """Whether a node can be changed in place: the same cards in the same order, and no less of anything else."""
+    """Whether a node can be changed in place: the same GPUs in the same order, and no fewer CPUs and no less memory."""
     if len(before.gpus) != len(after.gpus) or after.cpus < before.cpus or after.memory_mib < before.memory_mib:
         return False
     return all(is_same_gpu(was, now, same_place=True) for was, now in zip(before.gpus, after.gpus, strict=True))
 
 
 def is_same_gpu(was: Gpu, now: Gpu, same_place: bool) -> bool:
-    """Whether two descriptions are of one card; without a UUID its place in the node tells."""
+    """Whether two descriptions mean the same GPU. If either has no UUID, `same_place` decides."""
     if (was.model, was.memory_mib) != (now.model, now.memory_mib):
         return False
     return was.uuid == now.uuid if was.uuid and now.uuid else same_place

@@ -1,4 +1,4 @@
-"""An elastic pool: nodes of one kind that somebody boots when they are needed and takes back when they are not."""
+"""An elastic pool: nodes of one kind that a provider boots when they are needed and shuts down when they are not."""
 
 from enum import StrEnum
 
@@ -6,54 +6,54 @@ from gpuyard.core.domain.values import NodeId, Value
 
 
 class PoolNodeState(StrEnum):
-    """What has become of a node that was asked for."""
+    """The state of a requested node."""
 
     BOOTING = "booting"
     READY = "ready"
-    """It is up: it has joined the yard, or is about to."""
+    """It is up: it has joined the cluster, or is about to."""
     FAILED = "failed"
-    """It did not come up, and will not."""
+    """It did not boot, and will not."""
     LEAVING = "leaving"
-    """It was let go, and is not down yet."""
+    """It was released and is not down yet."""
     GONE = "gone"
-    """It is down: it was let go, or its owner took it away."""
+    """It is down: it was released, or the provider took it away."""
 
 
 class PoolNode(Value, frozen=True):
-    """A node that was asked for and is not forgotten yet."""
+    """A requested node that the provider still keeps a record of."""
 
     node: NodeId
     state: PoolNodeState
     since: float
-    """Since when it is so."""
+    """The time at which it entered this state."""
 
 
 class PoolSettings(Value, frozen=True):
-    """How large a pool may be, and when it grows and shrinks."""
+    """The size limits of a pool, and when it grows and shrinks."""
 
     min_nodes: int = 0
-    """So many are kept, needed or not."""
+    """This many nodes are kept even if they are idle."""
     max_nodes: int = 1
     idle_seconds: float = 600.0
-    """A node on which nothing has run for so long is given back."""
+    """A node is released after it has been idle for this long."""
     pressure_seconds: float = 0.0
-    """A task must have waited so long before a node is asked for because of it."""
+    """How long a task must have waited before a node is requested for it."""
     retry_seconds: float = 60.0
-    """After a node that did not come up, so long until another is asked for in its place."""
+    """How long to wait after a node failed to boot before a replacement is requested."""
     boot_limit_seconds: float = 900.0
-    """A node that has not joined the yard so long after it was asked for, or was up, has failed."""
+    """A node that has not joined the cluster this long after it was requested, or became ready, has failed."""
 
 
 class PoolActions(Value, frozen=True):
-    """What is to be done about a pool."""
+    """The actions to take on a pool."""
 
     boot: tuple[NodeId, ...] = ()
-    """Ask for these."""
+    """Request these nodes."""
     give_back: tuple[NodeId, ...] = ()
-    """Nothing runs there: see to it that nothing will, and let them go."""
+    """These nodes are idle: close them to new tasks, then release them."""
     remove: tuple[NodeId, ...] = ()
-    """They are down: take them out of the yard, with what may have run there, and let them be forgotten."""
+    """These nodes are down: remove them and their tasks from the cluster, then release them."""
     release: tuple[NodeId, ...] = ()
-    """The yard does not know them (any more): let them go, or be forgotten."""
+    """These nodes are not in the cluster: release them; if they are down, the provider drops their record."""
     again_at: float | None = None
-    """When time alone may change the answer."""
+    """The next time at which the actions may change without any event; None: never."""

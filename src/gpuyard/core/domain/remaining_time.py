@@ -1,34 +1,34 @@
-"""How much longer is it likely to run, the longer it has run? A level for every age.
+"""The expected remaining run time of a task by how long it has run: one level for every age.
 
-The age of a task is how long it has run, in doublings: 0 below 16 seconds, 1 below 32, and so on. A level stands for
-the run time it takes, on average, to see one more task like it end: up to ten minutes is level 0, and each further
-level is four times as long, up to level 4 for everything above some eleven hours.
+The age of a task is its run time so far, in doublings: 0 below 16 seconds, 1 below 32, and so on. A level stands for
+the run time that similar tasks of that age accumulate, on average, until one of them ends: level 0 is below ten
+minutes, and each further level is four times as long, up to level 4 for everything above about eleven hours.
 """
 
 from bisect import bisect_right
 
 FIRST_SECONDS = 16.0
 AGES = 21
-"""The last one begins after 97 days."""
+"""The number of ages; the last one begins at 97 days."""
 LEVEL_SECONDS = (600.0, 2400.0, 9600.0, 38400.0)
-"""Where levels 1, 2, 3 and 4 begin."""
+"""The lower limits of levels 1, 2, 3 and 4."""
 
 LAST_LEVEL = len(LEVEL_SECONDS)
 
 RemainingTimeLevels = tuple[int, ...]
-"""The level at each age; the last one holds for all later ages, too. Empty: nobody knows."""
+"""The level at each age; the last one also applies to all later ages. Empty: unknown."""
 
 
 def age_of(ran_seconds: float) -> int:
-    """How old a task is that has run for so long."""
+    """Return the age of a task that has run for this long."""
     return min(int(ran_seconds / FIRST_SECONDS).bit_length(), AGES - 1)
 
 
 def age_begins_at(age: int) -> float:
-    """How long a task has run when it comes to an age."""
+    """Return the run time in seconds at which a task reaches an age."""
     return FIRST_SECONDS * 2.0 ** (age - 1) if age else 0.0
 
 
 def level_of(seconds: float) -> int:
-    """The level of something that takes so long."""
+    """Return the level of an expected remaining time."""
     return bisect_right(LEVEL_SECONDS, seconds)

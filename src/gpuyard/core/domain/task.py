@@ -9,78 +9,79 @@ from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClas
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec
 
 TaskRange = tuple[TaskId, TaskId]
-"""Tasks with consecutive numbers: the first and the last of them."""
+"""Tasks with consecutive numbers: the first and the last number, both included."""
 Prerequisite = tuple[TaskId, TaskId, bool]
 """A range of tasks that must have ended, and whether all of them must have succeeded."""
 
 
 class Share(Value, frozen=True):
-    """A part of one GPU. The larger of its two sides is what it counts for in quotas."""
+    """A part of one GPU. In quotas it counts as the larger of its compute fraction and its memory fraction."""
 
     fraction_milli: int = 0
-    """Compute, in thousandths of the GPU; 0: not limited, only the memory is."""
+    """Compute, in thousandths of the GPU; 0: only the memory is limited."""
     memory_mib: int = 0
-    """Memory; 0: the same fraction of the card's memory as of its compute."""
+    """Memory; 0: the same fraction of the GPU's memory as of its compute."""
 
 
 class Resources(Value, frozen=True, cache_hash=True):
-    """What one task needs to run. Everything but `nodes` is for each node it runs on."""
+    """The resources one task requests. All fields except `nodes` apply to each of its nodes."""
 
     gpus: int = 0
     share: Share | None = None
-    """Part of one GPU instead of whole ones; then `gpus` is 0."""
+    """A part of one GPU instead of whole GPUs; `gpus` is then 0."""
     nodes: int = 1
-    """More than one: a gang, which starts on all of them together or not at all."""
+    """More than one: a gang, which starts on all nodes together or not at all."""
     whole_nodes: bool = False
-    """Take every GPU of each node, however many that is; then `gpus` is the least a node must have."""
+    """Take all GPUs of one model on each node; `gpus` is then the minimum a node must have."""
     models: tuple[str, ...] = ()
-    """Acceptable GPU models, in any order; empty: any."""
+    """Accepted GPU models, in any order; empty: any."""
     gpu_memory_mib: int = 0
-    """Least memory of each GPU."""
+    """Minimum memory of each GPU."""
     cpus: int = 0
     memory_mib: int = 0
     """Host memory."""
     labels: tuple[tuple[str, str], ...] = ()
-    """Labels a node must carry, sorted."""
+    """Labels that a node must have, sorted."""
     link: Link = Link.ANY
     speeds: tuple[tuple[str, float], ...] = ()
-    """How fast it is on GPU models, sorted; only their ratios count. A model that is not named is as slow as the slowest
-    that is; empty: it is as fast on all."""
+    """Speed of the task by GPU model, sorted; only the ratios count. An unnamed model is as slow as the slowest named
+    one. Empty: equally fast on all models."""
     account: tuple[str, str] | None = None
-    """Tenant and user of a task that the scheduler maps to no system account: a node must map one of them, or none."""
+    """Tenant and user, if the scheduler maps neither to a system account; a node that requires an account must map one
+    of them. None: no such restriction."""
 
     def with_gpu_memory(self, mib: int) -> "Resources":
-        """The same with so much memory on each GPU: the least a whole one has, or what a share may use."""
+        """Return a copy with this much memory per GPU: the minimum of a whole GPU, or the memory of a share."""
         if self.share is None:
             return replace(self, gpu_memory_mib=mib)
         return replace(self, share=replace(self.share, memory_mib=mib))
 
     @property
     def gpu_memory_asked_mib(self) -> int:
-        """What it asks for on each GPU; 0: nothing, or the part of a card that its share is."""
+        """The requested memory per GPU; 0: no request, or for a share the same fraction as its compute."""
         return self.gpu_memory_mib if self.share is None else self.share.memory_mib
 
     @property
     def all_gpus(self) -> float:
-        """How many GPUs it asks for on all its nodes; a share counts as its part of one."""
+        """The number of GPUs requested on all nodes together; a share counts as its compute fraction."""
         return float(self.gpus * self.nodes) if self.share is None else self.share.fraction_milli / MILLI
 
 
 class Estimate(Value, frozen=True):
-    """How long a task is thought to run: the likely value, and a band that nine of ten stay in.
+    """The estimated run time of a task: the likely value and a 90 % interval.
 
-    A task with speeds runs so long on the fastest model it names.
+    For a task with speeds, it is the run time on the fastest model that the task names.
     """
 
     seconds: float
     low_seconds: float
     high_seconds: float
     runs: int = 0
-    """How many runs of its kind it was predicted from; 0: whoever submitted the task said so."""
+    """The number of similar runs the estimate is based on; 0: the submitter supplied it."""
 
 
 class TaskSpec(Value, frozen=True):
-    """Everything a task is, fixed when it is submitted."""
+    """The specification of a task, fixed at submission."""
 
     tenant: TenantId
     resources: Resources
@@ -91,48 +92,48 @@ class TaskSpec(Value, frozen=True):
     task_class: TaskClass = TaskClass.BATCH
     priority: int = 50
     priority_in_words: bool = False
-    """It was given as `high` or `low`, and is told so while it is what the word means."""
+    """The priority was given as a word such as `high`, and is shown as that word while it still has that value."""
     command: tuple[str, ...] | str | None = None
-    """An argument list, a line for the shell, or nothing: then the task is a lease."""
+    """An argument list, or a command line for the shell. None: the task is a lease."""
     env: tuple[tuple[str, str], ...] = ()
     work_dir: str = ""
     timeout_seconds: float | None = None
-    """Longest run of one attempt."""
+    """Maximum run time of one attempt; None: no limit."""
     deadline: float | None = None
-    """The instant by which it must have ended; a task that has not is ended then."""
+    """The time at which the task is ended if it has not ended before; None: no deadline."""
     retries: int = 0
-    """Further attempts after its own failures. Lost nodes and preemptions do not count."""
+    """How often the task is retried after it fails. Lost nodes and preemptions do not count."""
     after_success: tuple[TaskId, ...] = ()
-    """Waits until these succeeded; cancelled when one of them ends in any other way."""
+    """The task waits until these have succeeded, and is cancelled if one of them ends in any other way."""
     after_any: tuple[TaskId, ...] = ()
-    """Waits until these ended, however they did."""
+    """The task waits until these have ended with any result."""
     after_success_ranges: tuple[TaskRange, ...] = ()
-    """`after_success` for consecutive numbers, such as the tasks of an array: the size does not depend on the count."""
+    """`after_success` for consecutive numbers, such as the tasks of an array; the size is independent of the count."""
     after_any_ranges: tuple[TaskRange, ...] = ()
     array_index: int | None = None
     preemption: Preemption = Preemption.NEVER
     on_lost: OnLost = OnLost.RERUN
     estimate: Estimate | None = None
     outlook: RemainingTimeLevels = ()
-    """How likely it is to end soon, at each age."""
+    """The expected remaining time at each age; see `remaining_time`."""
     require_fit: bool = False
-    """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
+    """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""
     secrets: tuple[str, ...] = ()
-    """Names of environment variables whose values only the nodes that run it are told."""
+    """Names of environment variables whose values are sent only to the nodes that run the task."""
     work: WorkloadSpec | None = None
-    """What it computes."""
+    """The computation of the task; None: not declared."""
     forecasts: tuple[Forecast, ...] = ()
-    """What that was foreseen to take when the task came, on each model of GPU of the yard that fits."""
+    """Predictions for `work` at submission, one for each GPU model of the cluster that the task fits on."""
     model_name: str = ""
-    """Which machine-learning model it trains or serves, in the user's words."""
+    """The machine-learning model that the task trains or serves, as named by the user."""
 
     @property
     def has_prerequisites(self) -> bool:
-        """Whether it waits for other tasks."""
+        """Whether the task depends on other tasks."""
         return bool(self.after_success or self.after_success_ranges or self.after_any or self.after_any_ranges)
 
     def prerequisites(self) -> Iterator[Prerequisite]:
-        """Everything it waits for, as ranges; a single task is a range of one."""
+        """Iterate over all dependencies as ranges; a single task is a range of one."""
         for task in self.after_success:
             yield (task, task, True)
         for first, last in self.after_success_ranges:
@@ -143,18 +144,18 @@ class TaskSpec(Value, frozen=True):
             yield (first, last, False)
 
     def depends_on(self, number: TaskId) -> bool:
-        """Whether it waits for this task."""
+        """Whether the task depends on this task."""
         return any(first <= number <= last for first, last, _ in self.prerequisites())
 
 
 def ranges_in(numbers: Iterable[TaskId], least: int) -> tuple[tuple[TaskId, ...], tuple[TaskRange, ...]]:
-    """Task numbers as single ones, in the order given, and as ranges of at least so many consecutive ones."""
+    """Split task numbers into single ones, in the given order, and ranges of at least `least` consecutive ones."""
     given = dict.fromkeys(numbers)
     ranges: list[TaskRange] = []
     if len(given) >= least:
         ordered = sorted(given)
         first = last = ordered[0]
-        for number in [*ordered[1:], None]:
+        for number in [*ordered[1:], None]:  # None closes the last range
             if number is not None and number == last + 1:
                 last = number
                 continue
@@ -169,7 +170,7 @@ def ranges_in(numbers: Iterable[TaskId], least: int) -> tuple[tuple[TaskId, ...]
 
 
 class NewTask(Value, frozen=True):
-    """A task with the number it is to have."""
+    """A task to be submitted, with the number assigned to it."""
 
     id: TaskId
     spec: TaskSpec

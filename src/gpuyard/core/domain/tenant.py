@@ -1,4 +1,4 @@
-"""Who pays: tenants, and how the yard is split between the two classes."""
+"""Tenants with their limits, and the split of the cluster between the two task classes."""
 
 from enum import StrEnum
 
@@ -6,30 +6,30 @@ from gpuyard.core.domain.values import TenantId, Value
 
 
 class QuotaMode(StrEnum):
-    """What the split between online and batch means while the other class leaves GPUs idle."""
+    """Whether a class may use GPUs that the other class leaves idle."""
 
     STRICT = "strict"
     """A class never uses more than its part."""
     BORROW = "borrow"
-    """It may, and gives the GPUs back when the other class wants its part."""
+    """A class may use idle GPUs of the other class, and returns them when the other class needs its part."""
     NONE = "none"
     """There is no split: either class may use every GPU, and neither has a claim against the other."""
 
 
 class Split(Value, frozen=True):
-    """How the GPUs are divided between online and batch work. It caps counts; it does not own cards."""
+    """The split of the GPUs between online and batch tasks. It limits numbers; no GPU is tied to a class."""
 
     online_percent: float = 0.7
     batch_percent: float = 0.3
     mode: QuotaMode = QuotaMode.STRICT
 
     def online_gpus(self, total: int) -> int:
-        """The online part of `total` GPUs, rounded half up; batch gets all others, so no GPU is left to nobody."""
+        """Return the online part of `total` GPUs, rounded half up. Batch gets the rest, so no GPU is unassigned."""
         return int(total * self.online_percent + 0.5)
 
 
 class Budget(Value, frozen=True):
-    """GPU-hours a tenant may use in each period; nothing new of it starts once they are spent."""
+    """The GPU-hours a tenant may use in each period. Once they are used up, none of its tasks starts."""
 
     gpu_hours: float
     period_seconds: float
@@ -40,13 +40,14 @@ class Tenant(Value, frozen=True):
 
     id: TenantId
     max_gpus: int | None = None
-    """Never more than these at once."""
+    """The maximum number of GPUs in use at the same time; None: no limit."""
     max_gpus_by_model: tuple[tuple[str, int], ...] = ()
-    """The same for single GPU models, sorted."""
+    """`max_gpus` for individual GPU models, sorted."""
     guaranteed_gpus: int | None = None
-    """GPUs it can take back from tenants that use more than theirs; none: it has no such claim and nothing is claimed from it."""
+    """GPUs the tenant can reclaim from tenants above their guarantee. None: it reclaims none, and none are reclaimed
+    from it."""
     weight: float = 1.0
-    """Its part under fair share."""
+    """Its weight under fair share."""
     budget: Budget | None = None
     max_open_tasks: int | None = None
-    """Tasks that have not ended; none: as many as the settings say."""
+    """The maximum number of tasks that have not ended; None: the default of the settings."""

@@ -1,4 +1,4 @@
-"""Is a request well formed? What can be said without looking at the yard is said here, once, for every way in."""
+"""Validate requests without looking at the state of the cluster: one place for all interfaces."""
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -13,7 +13,7 @@ from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import MILLI, TaskId
 
 MOST_GPUS = 4096
-"""In one node."""
+"""The maximum in one node."""
 MOST_NODES = 100_000
 MOST_CPUS = 1_000_000
 MOST_MIB = 1 << 40
@@ -21,17 +21,17 @@ MOST_RETRIES = 1_000_000
 MOST_TASKS = 1 << 53
 LEAST_SPEED, MOST_SPEED = 1e-6, 1e6
 MOST_SEARCHED = 100_000
-"""Nodes or tasks that a decision may look at."""
+"""The maximum number of nodes or tasks that one decision may examine."""
 MOST_REMEMBERED = 10_000_000
 MOST_SECONDS = 10**12
-"""Some thirty thousand years. What lies beyond such bounds is a slip, and would cost memory or be rounded."""
+"""About thirty thousand years. A value beyond these limits is a mistake, and would cost memory or lose precision."""
 MOST_OF = {"reservations": MOST_SEARCHED, "search_depth": MOST_SEARCHED}
 ABOVE_ZERO = ("reservations", "search_depth", "ageing_seconds", "level_seconds", "fair_share_half_life_seconds")
-"""Settings that can not be zero."""
+"""Settings that cannot be zero."""
 
 
 def check_spec(spec: TaskSpec) -> no.Invalid | None:
-    """The first thing wrong with a task, or nothing."""
+    """Return the first error in a task, or None."""
     return next(_wrong_with_spec(spec), None)
 
 
@@ -62,14 +62,14 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
 
 
 def check_count(field: str, value: float, most: int) -> no.Invalid | None:
-    """A count is neither negative nor beyond anything that exists."""
+    """Check that a count is between 0 and `most`; return the error, or None."""
     if value < 0:
         return no.NegativeCount(field, value)
     return no.TooLarge(field, value, most) if value > most else None
 
 
 def check_resources(ask: Resources) -> no.Invalid | None:
-    """The first thing wrong with what a task asks for, or nothing."""
+    """Return the first error in the resources that a task requests, or None."""
     if ask.nodes < 1:
         return no.NoNodes(ask.nodes)
     for field, value, most in (
@@ -125,7 +125,7 @@ def _check_speeds(speeds: tuple[tuple[str, float], ...]) -> no.Invalid | None:
     for place, (model, speed) in enumerate(speeds):
         if not model:
             return no.EmptyName("speeds")
-        if not LEAST_SPEED <= speed <= MOST_SPEED:  # false for not-a-number too
+        if not LEAST_SPEED <= speed <= MOST_SPEED:  # the comparison is false for NaN, too
             return no.SpeedOutOfRange(model, speed)
         if any(model == other for other, _ in speeds[:place]):
             return no.DuplicateSpeed(model)
@@ -133,7 +133,7 @@ def _check_speeds(speeds: tuple[tuple[str, float], ...]) -> no.Invalid | None:
 
 
 def check_estimate(estimate: Estimate) -> no.Invalid | None:
-    """An estimate is finite, above zero, and its band holds its middle."""
+    """Check that an estimate is finite and positive, and that its interval contains it; return the error, or None."""
     low, likely, high = estimate.low_seconds, estimate.seconds, estimate.high_seconds
     if not isfinite(low + likely + high):
         return no.NotFinite("estimate")
@@ -143,7 +143,7 @@ def check_estimate(estimate: Estimate) -> no.Invalid | None:
 
 
 def check_tenant(tenant: Tenant) -> no.Invalid | None:
-    """The first thing wrong with a tenant's limits, or nothing."""
+    """Return the first error in the limits of a tenant, or None."""
     if not tenant.id:
         return no.EmptyName("tenant")
     for field, value in (
@@ -171,7 +171,7 @@ def check_tenant(tenant: Tenant) -> no.Invalid | None:
 
 
 def check_node(node: NodeSpec) -> no.Invalid | None:
-    """The first thing wrong with what a node says of itself, or nothing."""
+    """Return the first error in the description of a node, or None."""
     if not node.id:
         return no.EmptyName("node")
     if wrong := (
@@ -189,7 +189,7 @@ def check_node(node: NodeSpec) -> no.Invalid | None:
 
 
 def check_settings(settings: Settings) -> no.Invalid | None:
-    """Every number is finite, not negative, above zero where nothing else makes sense, and not beyond all measure."""
+    """Check that every number is finite, not negative, above zero if it must be, and below its limit."""
     for field in Settings.__struct_fields__:
         value = getattr(settings, field)
         if isinstance(value, int | float) and not isinstance(value, bool):
@@ -204,9 +204,9 @@ def check_settings(settings: Settings) -> no.Invalid | None:
 
 
 def check_split(split: Split) -> no.Invalid | None:
-    """Two percentages between 0 and 1 that add up to 1."""
+    """Check that both parts are between 0 and 1 and that their sum is 1; return the error, or None."""
     for field, value in (("online_percent", split.online_percent), ("batch_percent", split.batch_percent)):
-        if not 0 <= value <= 1:  # false for not-a-number too
+        if not 0 <= value <= 1:  # the comparison is false for NaN, too
             return no.PercentOutOfRange(field, value)
     if abs(split.online_percent + split.batch_percent - 1) > 1e-9:
         return no.SplitDoesNotSum(split.online_percent, split.batch_percent)
@@ -214,17 +214,17 @@ def check_split(split: Split) -> no.Invalid | None:
 
 
 def check_dependencies(batch: Sequence[NewTask], known: Container[TaskId]) -> no.Invalid | None:
-    """Every dependency is in the batch or known before, and no task waits for itself.
+    """Check that every dependency is in the batch or already known, and that there is no cycle.
 
-    A cycle can only lie within one batch: what was accepted before never waits for what comes later. So there is none
-    where every task waits only for lower numbers.
+    A cycle can only be within one batch, because accepted tasks never depend on later ones. So cycles are searched for
+    only if a task of the batch depends on its own or a higher number.
     """
     numbers = {new.id for new in batch}
     checked: set[TaskRange] = set()
     forward = False
     for new in batch:
         for first, last, _ in new.spec.prerequisites():
-            if (first, last) not in checked:
+            if (first, last) not in checked:  # the tasks of a batch often share a range
                 checked.add((first, last))
                 for number in range(first, last + 1):
                     if number not in numbers and number not in known:
@@ -234,7 +234,7 @@ def check_dependencies(batch: Sequence[NewTask], known: Container[TaskId]) -> no
 
 
 def _check_cycles(batch: Sequence[NewTask], ranges: Iterable[TaskRange]) -> no.Invalid | None:
-    """A range of several tasks is a node of its own, so the graph is as large as what was asked for, and not squared."""
+    """Search for a cycle. A range of tasks is one graph node, so the graph grows linearly, not quadratically."""
     graph: dict[TaskId | TaskRange, Iterable[TaskId | TaskRange]] = {
         (first, last): [TaskId(number) for number in range(first, last + 1)] for first, last in ranges if first != last
     }

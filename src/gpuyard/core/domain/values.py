@@ -1,8 +1,8 @@
-"""The base of every value, and the small words the others are written in.
+"""The base class of all values, and the identifiers and enumerations that other values use.
 
 A value is frozen, compared by content and never tracked by the garbage collector (`gc=False`: values hold only other
-values, so they can not form cycles). msgspec makes one in about an eighth of the time a frozen dataclass needs and gives the
-journal its codec for free; docs/decisions/0002 has the figures.
+values, so they cannot form cycles). msgspec creates one in about an eighth of the time of a frozen dataclass, and also
+provides the codec of the journal; docs/decisions/0002 has the figures.
 """
 
 from enum import StrEnum
@@ -16,58 +16,58 @@ TenantId = NewType("TenantId", str)
 
 
 class AttemptRef(NamedTuple):
-    """Which attempt, in the whole world: two schedulers that use the same numbers have different origins."""
+    """A globally unique reference to an attempt: schedulers that use the same task numbers have different origins."""
 
     task: TaskId
     attempt: int
     origin: int = 0
-    """Drawn at random by the scheduler that placed it; 0: by one that drew none."""
+    """A random number of the scheduler that placed the attempt; 0: that scheduler has none."""
 
 
 NOT_THERE = "The node does not know this attempt any more."
-"""How a lost attempt is explained that its node should have and has not."""
+"""The explanation of an attempt that was lost because its node no longer has it."""
 
 MILLI = 1000
-"""GPUs are counted in thousandths, as whole numbers: a third of a GPU taken and given back a million times is still zero."""
+"""GPUs are counted in integer thousandths, so taking and returning a third of a GPU causes no rounding errors."""
 
 
 class Value(Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True):
-    """A frozen record without behaviour of its own."""
+    """The base class: a frozen record without behavior."""
 
 
 class TaskClass(StrEnum):
-    """The two kinds of work a yard splits its GPUs between."""
+    """The two classes of tasks that the GPUs of a cluster are split between."""
 
     ONLINE = "online"
     BATCH = "batch"
 
 
 class Preemption(StrEnum):
-    """What may be done to a running task so that another can have its GPUs, and what the task loses by it."""
+    """How a running task may be preempted to free its GPUs, and what it loses."""
 
     NEVER = "never"
-    """Nothing: it runs until it ends."""
+    """It is not preempted; it runs until it ends."""
     SUSPEND = "suspend"
-    """Its memory moves to the host; it goes on later, on the same node, and loses nothing."""
+    """Its GPU memory is moved to the host; it resumes later on the same node and loses nothing."""
     CHECKPOINT = "checkpoint"
-    """It is asked to save and stop; it goes on later, anywhere, from what it saved."""
+    """It is asked to save its state and stop; it resumes later on any node from the saved state."""
     REQUEUE = "requeue"
-    """It is stopped and starts from the beginning."""
+    """It is stopped and later starts from the beginning."""
 
 
 class OnLost(StrEnum):
-    """What happens to a task whose node is cut off."""
+    """What happens to a task whose node loses contact with the scheduler."""
 
     RERUN = "rerun"
     """It is placed again; the old attempt is stopped when its node returns."""
     FENCE = "fence"
-    """As rerun, and the node itself ends the old attempt when its lease runs out: never two at once."""
+    """As `rerun`, but the node itself ends the old attempt when its lease expires, so that two never run at once."""
     WAIT = "wait"
-    """It stays with its node until that returns or an operator decides."""
+    """It stays assigned to its node until the node returns or an operator decides."""
 
 
 class TaskStatus(StrEnum):
-    """What a user is told about a task."""
+    """The status of a task as shown to users."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -79,7 +79,7 @@ class TaskStatus(StrEnum):
 
 
 ENDED = (TaskStatus.SUCCESS, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.TIMEOUT)
-"""What a task can be that is over."""
+"""The statuses of a task that has ended."""
 
 
 class Outcome(StrEnum):
@@ -87,31 +87,31 @@ class Outcome(StrEnum):
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    """It ended by itself with a non-zero exit code or a signal."""
+    """It exited by itself with a non-zero code, or was killed by a signal."""
     STOPPED = "stopped"
-    """We stopped it."""
+    """The scheduler stopped it."""
     LOST = "lost"
-    """Its node was lost, or the node does not know it any more."""
+    """Its node was lost, or no longer knows it."""
     NOT_LAUNCHED = "not_launched"
     """The node could not start it."""
     OUT_OF_MEMORY = "out_of_memory"
-    """It ended by itself, and said that a GPU had no memory left for it."""
+    """It exited by itself and reported that a GPU was out of memory."""
     TIMED_OUT = "timed_out"
-    """The node ended it at its time-out; it need not wait for the scheduler to say so."""
+    """The node ended it at its timeout, without waiting for a command of the scheduler."""
 
 
 class GpuHealth(StrEnum):
-    """Whether a GPU may be given to a task."""
+    """Whether a GPU may be assigned to tasks."""
 
     OK = "ok"
     EXTERNAL = "external"
-    """Somebody outside the yard uses it."""
+    """A process that gpuyard does not manage uses it."""
     OFFLINE = "offline"
-    """It is broken or taken out."""
+    """It is broken or was taken out of service."""
 
 
 class Link(StrEnum):
-    """How close together the GPUs of one node should be: a wish that orders the choices and never refuses one."""
+    """How the GPUs of a task in one node should be connected. A preference: it ranks choices and never rejects one."""
 
     ANY = "any"
     NUMA = "numa"

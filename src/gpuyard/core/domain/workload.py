@@ -1,4 +1,4 @@
-"""What a task computes, as far as its user says it, and what is foreseen of it on the GPUs of the yard."""
+"""The declared computation of a task, and its predictions on the GPUs of the cluster."""
 
 from collections.abc import Iterable
 
@@ -6,46 +6,49 @@ from gpuyard.core.domain.values import Value
 
 
 class WorkloadSpec(Value, frozen=True, kw_only=True):
-    """Steps of a machine-learning model. Totals are of one sample, for a model nobody has counted."""
+    """Steps of a machine-learning model.
+
+    `flops`, `activations` and `parameters` are totals for one sample; they are needed only for an unknown model.
+    """
 
     model: str
     mode: str = "train"
     batch: int = 32
-    """Samples in a step, on each GPU."""
+    """Samples per step on each GPU."""
     precision: str = "fp32"
     compiled: bool = False
     size: int = 224
-    """Of the input: pixels a side, or tokens."""
+    """Input size: pixels per side, or tokens."""
     family: str = ""
     steps: int = 1
     flops: float | None = None
-    """In inference."""
+    """Floating-point operations of one sample in inference."""
     activations: float | None = None
-    """Numbers that layers hand on."""
+    """The count of values that layers output for one sample."""
     parameters: float | None = None
     torch: float = 211.0
-    """Its version, in hundredths."""
+    """The version of PyTorch as a number: 211 is 2.11."""
 
 
 class Forecast(Value, frozen=True, kw_only=True):
-    """What work is foreseen to take on one model of GPU."""
+    """The predicted time and memory of a workload on one GPU model."""
 
     gpu_model: str
-    """As the yard calls it."""
+    """The name of the GPU model in the cluster."""
     seconds: float
-    """Of all its steps; with the band that four of five stay in."""
+    """Run time of all steps; `low_seconds` and `high_seconds` are an 80 % interval."""
     low_seconds: float
     high_seconds: float
     memory_mib: float | None = None
-    """On each GPU, with what CUDA itself takes; with a band like that. None: nobody can say."""
+    """Memory per GPU, including that of CUDA itself; the low and high values are an 80 % interval. None: unknown."""
     memory_low_mib: float | None = None
     memory_high_mib: float | None = None
     utilization: float | None = None
-    """In percent."""
+    """GPU utilization, in percent; None: unknown."""
     by: str = ""
-    """Which model said so: what it was wrong by says nothing of another one."""
+    """The performance model that made the prediction; errors are corrected separately for each one."""
 
 
 def forecast_for(forecasts: Iterable[Forecast], gpu_model: str) -> Forecast | None:
-    """That for one model of GPU."""
+    """Return the forecast for one GPU model, or None."""
     return next((one for one in forecasts if one.gpu_model == gpu_model), None)

@@ -1,4 +1,4 @@
-"""What happened: facts are appended durably, read back for ever, and summed up in snapshots.
+"""The journal: facts are appended durably, stay readable forever, and are summarized in snapshots.
 
-Start at `port.py`, which says what a journal promises; `stores/` keeps the promise in memory and on disk.
+Start at `port.py`, which defines the interface; `stores/` implements it in memory and on disk.
 """

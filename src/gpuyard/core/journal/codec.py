@@ -1,18 +1,18 @@
-"""How a fact is written, and how a fact of any age is read.
+"""Encode facts, and decode facts of this and every older version.
 
     {"v":1,"at":1700000000.5,"fact":{"type":"TaskHeld","task":7},"by":"alice","request_id":"5f0c"}
 
-`v` is the version of that type of fact, not of the journal, so types change one by one. Three kinds of change:
+`v` is the version of that type of fact, not of the journal, so types change independently. Rules for changes:
 
-- A field is added with a default: nothing to do. Old facts get the default. An older gpuyard that meets the new field
-  says `JournalFromFuture`.
-- Anything else (a field renamed, another unit): write the function that turns the raw fact of version n into version
-  n+1 and enter it in `UPGRADES` as ("TaskHeld", n). The type's version is then n+1 and its old facts are upgraded as
-  they are read. What is on disk is never rewritten.
-- A type is never renamed and never taken out of `EVENTS`: journals are read for ever.
+- To add a field with a default, do nothing else. Old facts get the default. An older gpuyard that reads the new field
+  raises `JournalFromFuture`.
+- For any other change (a field renamed, another unit), write a function that converts the raw fact of version n to
+  version n+1 and add it to `UPGRADES` as ("TaskHeld", n). The type's version is then n+1, and its old facts are
+  upgraded when they are read. Files on disk are never rewritten.
+- Never rename a type or remove it from `EVENTS`: journals stay readable forever.
 
-Facts of today's version, which are nearly all, are decoded in one step. Encoding is deterministic: fields stand in the
-order of their class, defaults are left out, numbers have their shortest form.
+Facts of the current version, nearly all facts, are decoded in one step. Encoding is deterministic: fields are in the
+order of their class, defaults are omitted, numbers have their shortest form.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ RawEvent: TypeAlias = dict[str, Any]
 Upgrade: TypeAlias = Callable[[RawEvent], RawEvent]
 
 UPGRADES: dict[tuple[str, int], Upgrade] = {}
-"""(type, version n) -> the function that makes version n+1 of it. Empty: every fact is still as it was first written."""
+"""(type, version n) -> the function that converts it to version n+1. Empty: every type is still at version 1."""
 
 if TYPE_CHECKING:
     _AnyFact: TypeAlias = Event
@@ -36,7 +36,7 @@ else:
     _AnyFact = Union[EVENTS]  # noqa: UP007 - made from a tuple
 
 _FROM_NEWER = ("unknown field", "Invalid enum value")
-"""How msgspec begins to complain about what a newer version adds within a type. A test holds these words."""
+"""Texts in msgspec's error messages about data that a newer version adds to a type. A test checks these words."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class _Envelope(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbi
 
 
 class Codec:
-    """Turns entries into bytes, and bytes into records."""
+    """Encodes entries as bytes, and decodes bytes to records."""
 
     def __init__(self, upgrades: Mapping[tuple[str, int], Upgrade] = UPGRADES) -> None:
         self._upgrades = upgrades
@@ -61,7 +61,7 @@ class Codec:
         self._decode = msgspec.json.Decoder(_Envelope).decode
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """The payload for a fact; one that would not read back as it is, is an error here and not years later."""
+        """Return the payload of a fact. Raises `JournalError` if it would not decode to the same fact later."""
         try:
             version = self._versions[type(entry.fact)]
             payload = self._encode(_Envelope(version, entry.at, entry.fact, entry.by, entry.request_id))
@@ -73,7 +73,7 @@ class Codec:
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
             message = f"This {type(entry.fact).__name__} can not be written: {error}. Nothing was written."
             raise JournalError(message) from error
-        # JSON has no infinity and no NaN; msgspec writes null for them.
+        # JSON cannot represent infinity or NaN; msgspec writes null for them.
         if b"null" in payload and not self._reads_back(payload, entry):
             message = f"This {type(entry.fact).__name__} holds a number that is not finite; nothing was written."
             raise JournalError(message)
@@ -87,7 +87,7 @@ class Codec:
         return found.fact == entry.fact and found.at == entry.at
 
     def decode(self, seq: int, payload: bytes) -> Record:
-        """The record with number `seq` that was written as `payload`, by this version or an older one."""
+        """Return the record with number `seq` from its payload, which this version or an older one wrote."""
         try:
             envelope = self._decode(payload)
         except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -98,7 +98,7 @@ class Codec:
         return Record(seq, envelope.at, envelope.fact, envelope.by, envelope.request_id)
 
     def _decode_other(self, seq: int, payload: bytes) -> _Envelope:
-        """Decode what is not a fact of today's version: an old one is upgraded, any other is an error with its name."""
+        """Upgrade and decode a fact of an older version; raise an error that names the fact if it is not one."""
         raw, name, version = _open_envelope(seq, payload)
         event = self._by_name.get(name)
         if event is None:
@@ -139,4 +139,4 @@ def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
 
 
 CODEC = Codec()
-"""For facts as they are today."""
+"""The codec for the current versions of all facts."""

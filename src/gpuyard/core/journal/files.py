@@ -1,4 +1,4 @@
-"""Errors of the file system, as errors of the journal that say what to do."""
+"""Convert file system errors to journal errors that tell the operator what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from gpuyard.system.files import NO_DESCRIPTOR, NO_SPACE
 
 @contextmanager
 def as_journal_errors(folder: Path) -> Iterator[None]:
-    """Turn what the file system says into errors of the journal."""
+    """Convert OSError to JournalError, and to StorageFull if space or file descriptors have run out."""
     try:
         yield
     except OSError as error:
@@ -22,12 +22,12 @@ def as_journal_errors(folder: Path) -> Iterator[None]:
 
 
 def no_space(folder: Path) -> StorageFull:
-    """The error for a full disk or a quota that is used up."""
+    """Return the error for a full disk or an exhausted disk quota."""
     return StorageFull(f"There is no space left in {folder}. Nothing was written; free some space and try again.")
 
 
 def no_descriptor(folder: Path) -> StorageFull:
-    """The error for a process or a system that has too many files open: like a full disk, it passes."""
+    """Return the error for too many open files in the process or the system; like a full disk, it is temporary."""
     return StorageFull(
         f"There is no file descriptor left to write in {folder}. Nothing was written; it is tried again. "
         "Raise the limit of open files (LimitNOFILE in a unit of systemd)."

@@ -1,8 +1,8 @@
-"""Folders that only their owner can enter, whoever made them.
+"""Folders that only their owner can enter.
 
-A folder of ours that others can enter is closed: its mode becomes 0700. A folder that another user owns, or could
-replace because one of its parents is that user's or can be written to by others, is refused: modes of what is inside
-would protect nothing. A parent with the sticky bit, such as /tmp, is safe: there only the owner can rename a folder.
+If other users can enter a folder that we own, its mode is set to 0700. A folder is refused if another user owns it, or
+could replace it because that user owns one of its parents or others can write to one: file modes inside it would then
+protect nothing. A parent with the sticky bit, such as /tmp, is safe: only the owner can rename a folder there.
 """
 
 import grp
@@ -16,7 +16,7 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.system.files import sync_folder
 
 _OVERFLOW_UID = 65534
-"""How the kernel shows owners that have no number in our user namespace; they are outside, as root of the machine is."""
+"""The UID that the kernel shows for owners without a mapping in our user namespace, such as root of the host."""
 
 
 class FolderNotSafe(GpuyardError):
@@ -24,14 +24,14 @@ class FolderNotSafe(GpuyardError):
 
 
 def closed_folder(folder: Path, name: str, setting: str) -> str:
-    """Make a folder, or close one that is there. Returns a sentence for the log if its mode had to be changed.
+    """Create a folder, or restrict an existing one to its owner. Return a sentence for the log if its mode was changed.
 
-    `name` and `setting` are for the sentences: "data folder", "storage.data_dir". Raises OSError and FolderNotSafe; a
-    folder that is refused and did not exist is not made.
+    `name` and `setting` are used in messages: "data folder", "storage.data_dir". Raises OSError and FolderNotSafe; a
+    folder that is refused is not created.
     """
     refuse_unsafe_folder(folder, name, setting)
     _make(folder.absolute())
-    refuse_unsafe_folder(folder, name, setting)  # in a sticky folder another user may have been faster
+    refuse_unsafe_folder(folder, name, setting)  # in a sticky parent, another user may have created it first
     real = folder.resolve()
     mode = stat.S_IMODE(real.stat().st_mode)
     if not mode & 0o077:
@@ -41,7 +41,7 @@ def closed_folder(folder: Path, name: str, setting: str) -> str:
 
 
 def refuse_unsafe_folder(folder: Path, name: str, setting: str) -> None:
-    """Raise FolderNotSafe if another user could read or replace a folder, which need not exist. Nothing is changed."""
+    """Raise FolderNotSafe if another user could read or replace a folder. It need not exist, and nothing is changed."""
     way_out = f"Set {setting} to a folder of your own."
     real = Path(os.path.realpath(folder))
     found = _stat(real)
@@ -57,18 +57,18 @@ def refuse_unsafe_folder(folder: Path, name: str, setting: str) -> None:
 
 
 def close_files(folder: Path) -> None:
-    """Take every file in a folder of ours away from other users."""
+    """Remove other users' access to every file in a folder that we own."""
     for entry in os.scandir(folder):
-        with suppress(OSError):  # gone meanwhile, or not ours
+        with suppress(OSError):  # removed in the meantime, or owned by another user
             if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_mode & 0o077:
                 os.chmod(entry.path, 0o600, follow_symlinks=True)  # noqa: PTH101 - of a directory entry
 
 
 def _make(folder: Path) -> None:
-    """With what is missing above it, so that it is there after a power loss."""
+    """Create a folder and its missing parents durably."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing[1:]):
-        path.mkdir(mode=0o755, exist_ok=True)  # whatever the umask is, nobody else can write there
+        path.mkdir(mode=0o755, exist_ok=True)  # not writable by other users under any umask
     folder.mkdir(exist_ok=True, mode=0o700)
     for path in missing:
         sync_folder(path.parent)
@@ -85,9 +85,9 @@ def _wrong_with_parent(parent: Path) -> str:
     try:
         found = _stat(parent)
     except PermissionError:
-        return ""  # nobody but its owner can look into what is above it, and that owner was looked at
+        return ""  # only the owner of a folder above it can access it, and that owner is checked
     if found is None:
-        return ""  # it will be ours
+        return ""  # it does not exist; we will create and own it
     trusted = {0, os.geteuid(), *([_OVERFLOW_UID] if _in_user_namespace() else [])}
     if found.st_uid not in trusted:
         return f"belongs to another user ({_named(found.st_uid)})"
@@ -104,7 +104,7 @@ def _others_can_write(found: os.stat_result) -> bool:
 
 
 def _is_private_group(gid: int, owner: int) -> bool:
-    """Root's, or a group of one: many systems give every user a group of the same name."""
+    """Whether a group is root's, or has the owner as its only member: many systems create a group for every user."""
     if gid == 0:
         return True
     try:

@@ -1,4 +1,4 @@
-"""The port: what every journal promises, whatever it is kept in."""
+"""The port: the interface and guarantees of every journal, independent of its store."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -8,22 +8,22 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapsho
 
 
 class AuditRetention(NamedTuple):
-    """Which facts are kept when they are retired, and where."""
+    """Which facts are kept for the audit when their segment is retired, and in which folder."""
 
     folder: Path
     wanted: Callable[[Record], bool]
 
 
 class Journal(Protocol):
-    """One writer appends facts; anybody in its process may read, from any thread."""
+    """One writer appends facts; every thread of its process may read."""
 
     @property
     def head(self) -> Position:
-        """How far the journal goes."""
+        """The position of the last fact."""
         ...
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """A fact as it would be written. One that can not be is a `JournalError` here, and nothing was written."""
+        """Encode a fact as it would be written. Raises `JournalError` if that is impossible. Writes nothing."""
         ...
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
@@ -33,38 +33,39 @@ class Journal(Protocol):
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
         """Write facts so that they survive a crash or power loss, all or none, and return the new head.
 
-        `StorageFull` means that nothing was written and that the same call may be made again. After any other error
-        open the journal anew: whether the facts were written is then known.
+        `StorageFull` means that nothing was written; repeat the call with the same facts. After any other error, open
+        the journal again to find out whether the facts were written.
         """
         ...
 
     def position_at(self, seq: int) -> Position | None:
-        """The place after this fact; none: it was never there, or is not any more."""
+        """Return the position of this fact, or None if it does not exist or was retired."""
         ...
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """The facts with higher numbers than `after`, up to the head of this moment, each checked against the chain.
+        """Iterate over the facts after number `after`, up to the current head; each is checked against the chain.
 
-        `FactsRetired` says that they are not all there any more, at once or when the reader comes to where they were.
+        Raises `FactsRetired` if some of them have been retired: at once, or when the reader reaches the gap.
         """
         ...
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep what the facts up to a position add up to. The two newest snapshots are kept, older ones dropped."""
+        """Save the state at a position. The two newest snapshots are kept, older ones are deleted."""
         ...
 
     def usable_snapshots(self) -> Iterator[Snapshot]:
-        """All snapshots that can be used, the newest first: what is whole may still not be understood."""
+        """Iterate over all intact snapshots, newest first. The caller may still fail to understand the state of one."""
         ...
 
     def retire(self, into: Path | None = None, audit: "AuditRetention | None" = None) -> int:
-        """Take out facts that both kept snapshots cover; return how many.
+        """Remove facts that both kept snapshots cover; return how many.
 
-        They are dropped, or packed into a folder; those that `audit` wants are kept in its folder as lines of JSON. A store may keep more than asked, up to one segment. With
-        fewer than two snapshots nothing is retired: should the newest be damaged, the older one needs the facts since.
+        They are deleted, or compressed into the folder `into`; those that `audit` selects are also kept in its folder
+        as lines of JSON. A store may keep up to one segment more than necessary. With fewer than two snapshots nothing
+        is retired: if the newest snapshot is damaged, recovery needs the older one and the facts after it.
         """
         ...
 
     def close(self) -> None:
-        """Give the journal back. A second call does nothing; any other call afterwards is an error."""
+        """Close the journal. A second call does nothing; any other call afterwards is an error."""
         ...

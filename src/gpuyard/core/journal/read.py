@@ -2,7 +2,7 @@
 
     python -m gpuyard.core.journal.read FOLDER [--after NUMBER]
 
-Every fact is checked against the chain on the way. A journal that is being written can be read, too.
+Every fact is checked against the chain. A journal that is being written can be read as well.
 """
 
 import argparse
@@ -17,14 +17,14 @@ from gpuyard.core.journal.stores.sqlite import read_folder
 
 
 def main() -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m gpuyard.core.journal.read", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--after", type=int, metavar="NUMBER", help="only facts with higher numbers")
     given = parser.parse_args()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads has seen enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader, such as `head`, closes the pipe
     encode = msgspec.json.Encoder().encode
     try:
         for record in read_folder(given.folder, given.after):

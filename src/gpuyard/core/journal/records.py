@@ -1,4 +1,4 @@
-"""What goes into a journal and what comes out of it."""
+"""The records of a journal: entries that are written, records and snapshots that are read."""
 
 from typing import Any
 
@@ -6,34 +6,34 @@ from gpuyard.core.domain.events import Event
 from gpuyard.core.domain.values import Value
 
 HASH_BYTES = 16
-"""Enough that no accident goes unnoticed; the chain is no defence against somebody who can write the folder."""
+"""Long enough to detect any accidental change. The chain does not protect against users with write access."""
 
 
 class Position(Value, frozen=True):
-    """A place in a journal: the fact with this number was written, and this is the hash of all facts up to it."""
+    """A place in a journal: the number of a fact, and the hash over all facts up to and including it."""
 
     seq: int
     hash: str
-    """In hexadecimal."""
+    """Hexadecimal digits."""
 
 
 GENESIS = Position(0, bytes(HASH_BYTES).hex())
-"""Before the first fact."""
+"""The position before the first fact."""
 
 
 class JournalEntry(Value, frozen=True):
-    """A fact on its way into the journal."""
+    """A fact to be written."""
 
     at: float
     fact: Event
     by: str = ""
-    """On whose word; empty: the engine's own."""
+    """The author of the command that caused the fact; empty: the engine itself."""
     request_id: str = ""
-    """The id of the REST request that caused it; empty: no request did, or an older version wrote it."""
+    """The ID of the REST request that caused it; empty: not caused by a request, or written by an older version."""
 
 
 class Record(Value, frozen=True):
-    """A fact as the journal holds it. The first one has the number 1, and there are no gaps."""
+    """A fact as stored in the journal. Numbers start at 1 and have no gaps."""
 
     seq: int
     at: float
@@ -43,8 +43,8 @@ class Record(Value, frozen=True):
 
 
 class Snapshot(Value, frozen=True):
-    """What all facts up to a position add up to, so that the journal need not be read from its beginning."""
+    """The state after all facts up to a position, so that the journal need not be read from its beginning."""
 
     position: Position
     state: Any
-    """A document that JSON can hold; its meaning is the caller's. It comes back as plain dictionaries and lists."""
+    """A value that JSON can represent; only the caller interprets it. It is read back as dictionaries and lists."""

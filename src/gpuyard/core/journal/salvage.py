@@ -3,8 +3,8 @@
     python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER
 
 The damaged folder is only read. The new journal holds the same facts with the same numbers and hashes, up to the last
-one that is whole; if the facts before the newest usable snapshot are not all whole, it begins with that snapshot.
-What is lost is said, never guessed.
+intact one. If some facts before the newest usable snapshot are damaged, the new journal begins with that snapshot.
+The result says how much is lost; missing facts are never guessed.
 """
 
 import argparse
@@ -26,18 +26,18 @@ _BATCH = 1000
 
 
 class SalvageResult(Value, frozen=True):
-    """What became of a damaged journal."""
+    """The result of salvaging a damaged journal."""
 
     after: int
-    """The new journal begins behind this fact; 0: with the first."""
+    """The new journal begins after this fact; 0: it begins with the first fact."""
     head: Position
     why: str
-    """What stopped the reading; empty: nothing did."""
+    """The error that stopped reading; empty: all facts were read."""
     witnessed: int | None
-    """How far the old one went at least, by its head file; none: that can not be read."""
+    """The last fact of the old journal according to its head file, a lower bound; None: that file cannot be read."""
 
     def sentence(self) -> str:
-        """What the operator should know."""
+        """Describe the result to the operator."""
         begins = f"begins with the snapshot at fact {self.after}" if self.after else "begins with the first fact"
         if self.witnessed is None:
             lost = "How much is lost is not known, because the head file can not be read."
@@ -47,7 +47,7 @@ class SalvageResult(Value, frozen=True):
 
 
 def salvage(folder: Path, new_folder: Path) -> SalvageResult:
-    """Make a journal in `new_folder` from what is whole in `folder`."""
+    """Create a journal in `new_folder` from the intact facts in `folder`. `new_folder` must be empty or not exist."""
     with as_journal_errors(new_folder):
         new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(new_folder.iterdir()):
@@ -68,7 +68,7 @@ def salvage(folder: Path, new_folder: Path) -> SalvageResult:
         for payloads in _batches(whole.payloads(after)):
             journal.append_encoded(payloads)
         if newest and after == GENESIS:
-            with suppress(JournalError):  # a snapshot of some other journal
+            with suppress(JournalError):  # the snapshot belongs to another journal
                 journal.save_snapshot(newest)
         return SalvageResult(after.seq, journal.head, whole.why, _witnessed(folder))
     finally:
@@ -76,7 +76,7 @@ def salvage(folder: Path, new_folder: Path) -> SalvageResult:
 
 
 class _Whole:
-    """Reads a damaged journal up to the damage, and remembers what that was."""
+    """Reads a damaged journal up to the damage, and keeps the error in `why`."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
@@ -92,7 +92,7 @@ class _Whole:
             self.why = str(error).removesuffix(segment.WAY_OUT).strip()
 
     def reach(self, after: Position) -> int | None:
-        """How far it can be read; none: not at all."""
+        """Return the last fact that can be read after a position; None if the position itself cannot be read."""
         try:
             segment.position_at(self._paths, after.seq)
         except JournalError as error:
@@ -129,7 +129,7 @@ def _batches(payloads: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def main() -> int:
-    """The command."""
+    """Run the command; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m gpuyard.core.journal.salvage", description=(__doc__ or "").split("\n")[0]
     )

@@ -1,4 +1,4 @@
-"""The snapshot file: readable JSON that knows whether it is whole.
+"""The snapshot file: readable JSON with a checksum.
 
     {
       "format": 1,
@@ -9,9 +9,9 @@
       "checksum": "9be1…"
     }
 
-The checksum is BLAKE2b-128 over all other fields in compact JSON, so indentation does not matter and everything else
-does. A file is written beside its place, synced and renamed: under its name it is whole, or somebody changed it.
-`seq` and `hash` make it a witness: a journal that holds less, or something else there, is damaged.
+The checksum is BLAKE2b-128 over all other fields in compact JSON, so it detects every change except of indentation. A
+file is written under a temporary name, synced and renamed: under its final name it is complete unless it was modified
+later. `seq` and `hash` make it a witness: a journal that ends earlier, or has another hash there, is damaged.
 """
 
 from hashlib import blake2b
@@ -34,12 +34,12 @@ class SnapshotDamaged(Exception):
 
 
 def path_of(folder: Path, seq: int) -> Path:
-    """Where the snapshot up to this fact is kept."""
+    """Return the path of the snapshot at this fact."""
     return folder / f"snapshot-{seq:012d}.json"
 
 
 def write(folder: Path, snapshot: Snapshot) -> None:
-    """Write it durably; under its name stands the whole of it or what stood there before."""
+    """Write a snapshot durably and atomically: on an error, the file that was there before is unchanged."""
     fields: dict[str, Any] = {
         "format": FORMAT,
         "gpuyard": __version__,
@@ -57,7 +57,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
 
 
 def read(path: Path) -> Snapshot:
-    """The snapshot in this file; raises SnapshotDamaged if it is not exactly what was written."""
+    """Read the snapshot in a file. Raises SnapshotDamaged if the content is not exactly what was written."""
     try:
         fields = msgspec.json.decode(path.read_bytes())
         claimed = fields.pop("checksum")

@@ -1,7 +1,7 @@
-"""Choose a placement, or say why there is none at the moment.
+"""Choose a placement, or explain why there is none at the moment.
 
-`choose` is the fast path: it returns a placement or nothing, and has no time for reasons. `why_not` is asked
-afterwards, by `explain` only, and looks at everything again.
+`choose` is the fast path: it returns a placement or None, without a reason. `why_not` finds the reason; only `explain`
+calls it, and it examines all eligible device groups again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 LINK_CHOICES = 16
-"""How many equally full nodes are compared for a task that wishes for NVLink or one NUMA domain."""
+"""How many equally full nodes are compared for a task that prefers NVLink or a single NUMA domain."""
 
 
 def choose(
@@ -32,8 +32,10 @@ def choose(
     wherever: bool = False,
     model: ModelKey | None = None,
 ) -> Placement | None:
-    """Find room for a shape outside the forbidden device groups, where it is fastest, in the score's order; of what is equal in
-    both, where the model ran last. `wherever`: how fast is all one.
+    """Find room for a shape outside the forbidden device groups; return None if there is none.
+
+    Prefer the device groups where the task is fastest, then the order of the score, then where the model ran last.
+    `wherever`: ignore speed.
     """
     if shape.speeds is not None and not wherever:
         return _choose_fast(shape, index, order, forbidden, model)
@@ -45,6 +47,7 @@ def choose(
             return find_cheapest(shape, index, order, eligible, model)
         order = order.counts(shape.gpus)
     if shape.plain and shape.link is Link.ANY:
+        # Fast path: every device group with enough free GPUs fits, so the first one needs no further check.
         by_free, most = index.by_free, len(index.by_free)
         for free in order:
             if free < most and (found := by_free[free] & eligible):
@@ -65,7 +68,7 @@ def choose(
 def _choose_fast(
     shape: Shape, index: Index, order: NodeOrder, forbidden: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
-    """Each speed has its device groups; a gang takes device groups of several speeds only if none of them has room for all of it."""
+    """Try one speed after another, fastest first. A gang mixes speeds only if no single speed has room for the gang."""
     for _, device_groups in shape.tiers:
         placement = choose(
             shape, index, order, forbidden | without(shape.eligible, device_groups), wherever=True, model=model
@@ -76,7 +79,7 @@ def _choose_fast(
 
 
 def groups_with_room(shape: Shape, index: Index, forbidden: DeviceGroupMask = 0) -> list[DeviceGroup]:
-    """All device groups, one a node, where one part of a shape finds room now."""
+    """Return the device groups, at most one per node, where one part of a shape fits now."""
     seen: set[NodeId] = set()
     found = []
     for number in members(without(candidates(shape, index), forbidden)):
@@ -90,7 +93,7 @@ def groups_with_room(shape: Shape, index: Index, forbidden: DeviceGroupMask = 0)
 def _first(
     shape: Shape, index: Index, order: Sequence[int], eligible: DeviceGroupMask, model: ModelKey | None
 ) -> DeviceGroup | None:
-    """The first device group with room, in the score's order."""
+    """Return the first device group with room, in the order of the score."""
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
@@ -105,7 +108,7 @@ def _first(
 
 
 def _fitting(shape: Shape, index: Index, device_groups: DeviceGroupMask) -> Iterator[DeviceGroup]:
-    """Those of the device groups where one part of a shape finds room now."""
+    """Iterate over those of the device groups where one part of a shape fits now."""
     for number in members(device_groups):
         device_group = index.device_group(number)
         if fits_now(shape, device_group):
@@ -115,13 +118,13 @@ def _fitting(shape: Shape, index: Index, device_groups: DeviceGroupMask) -> Iter
 def _by_preference(
     shape: Shape, index: Index, order: Sequence[int], possible: DeviceGroupMask
 ) -> list[DeviceGroupMask]:
-    if shape.gpus == 0:  # CPUs only: leave nodes with GPUs to those who need them
+    if shape.gpus == 0:  # CPUs only: keep nodes with GPUs free for tasks that need them
         return [possible & index.without_gpus, without(possible, index.without_gpus)]
     return [index.by_free[free] & possible for free in order if free < len(index.by_free)]
 
 
 def _warm_first(sets: Iterable[DeviceGroupMask], warm: DeviceGroupMask) -> Iterator[DeviceGroupMask]:
-    """The same sets, each cut into the device groups where a model ran last and the others."""
+    """Split each set into the device groups where the model ran last (`warm`) and the others."""
     for device_groups in sets:
         if here := device_groups & warm:
             yield here
@@ -129,7 +132,7 @@ def _warm_first(sets: Iterable[DeviceGroupMask], warm: DeviceGroupMask) -> Itera
 
 
 def _closest(shape: Shape, first: DeviceGroup, others: Iterator[DeviceGroup]) -> DeviceGroup:
-    """Of a few equally full device groups, the one whose free cards hang together best."""
+    """Of a few equally full device groups, return the one whose free GPUs are connected best."""
     best, best_pieces = first, _pieces(shape, first)
     for device_group in islice(others, LINK_CHOICES):
         if best_pieces == 1:
@@ -151,6 +154,7 @@ def _choose_gang(
     possible = candidates(shape, index) & eligible
     if shape.whole_nodes:
         possible &= index.idle
+    # One device group per node: the parts of a gang run on different nodes.
     chosen: dict[NodeId, DeviceGroup] = {}
     for device_groups in _warm_first(
         _by_preference(shape, index, order, possible), index.model_cache.device_groups(model)
@@ -165,12 +169,13 @@ def _choose_gang(
 
 
 def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: ModelKey | None) -> Placement | None:
-    """The fullest shared card that still has room; else a fresh card, on the node with the fewest free ones."""
+    """Take the fullest shared GPU with room; otherwise a free GPU of the device group with the fewest free ones."""
     possible, warm = candidates(shape, index) & eligible, index.model_cache.device_groups(model)
     for left in sorted(left for left in index.by_left if left >= shape.need_milli):
         for device_groups in _warm_first((index.by_left[left] & possible,), warm):
             for device_group in _fitting(shape, index, device_groups):
                 card = share_card(shape, device_group)
+                # A group with several shared GPUs is in several sets; take it only where its best GPU belongs.
                 if card is not None and device_group.shared[card].milli == left:
                     return Placement((share_slice(shape, device_group, card),))
     for device_groups in _warm_first((device_groups & possible for device_groups in index.by_free[1:]), warm):
@@ -181,7 +186,7 @@ def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: 
 
 
 def why_not(shape: Shape, index: Index) -> no.Refusal:
-    """Why a shape finds no room now, from the reason that lasts longest to the one that passes soonest."""
+    """Return why a shape does not fit now. Reasons are checked from the longest lasting to the shortest."""
     shape.refresh(index)
     if never := shape.never(index):
         return never

@@ -1,7 +1,7 @@
-"""What the open tasks of the yard ask for: every waiting and every running one counts, ended ones no longer do.
+"""The demand: what all open tasks of the cluster request. Waiting and running tasks count, ended tasks do not.
 
-This is how the engine guesses what will be asked for next. It follows from the facts alone, needs no memory of its own
-in a snapshot, and changes as the yard's work changes.
+The engine uses it as a forecast of future requests. It follows from the facts alone, so a snapshot need not store it,
+and it adapts as the workload changes.
 """
 
 from collections.abc import Iterator
@@ -11,12 +11,11 @@ from gpuyard.core.domain.values import MILLI
 from gpuyard.core.placement.fragmentation_cost import remainder_values
 
 LITTLE = 16
-"""So many tasks may come or go before anything that was worked out from the demand is worked out again; then, a
-quarter of all."""
+"""Values derived from the demand are recomputed after more changes than this, and than a quarter of all open tasks."""
 
 
 class Demand:
-    """How many open tasks ask for what."""
+    """The number of open tasks by their requested resources."""
 
     def __init__(self) -> None:
         self._counts: dict[Resources, int] = {}
@@ -26,7 +25,7 @@ class Demand:
         self._card_mib = 0
 
     def count(self, ask: Resources, by: int) -> bool:
-        """A task came (1) or ended (-1). Says whether the demand has become another since it last said so."""
+        """Count a submitted (1) or an ended (-1) task. Return whether derived values must be recomputed."""
         left = self._counts.get(ask, 0) + by
         if left:
             self._counts[ask] = left
@@ -41,12 +40,12 @@ class Demand:
         return True
 
     def asks(self) -> Iterator[tuple[Resources, int]]:
-        """Every kind of request, with the number of nodes that tasks of it want."""
+        """Iterate over the distinct requests, each with the number of nodes its tasks request in total."""
         for ask, count in self._counts.items():
             yield ask, count * ask.nodes
 
     def worth(self, card_mib: int) -> tuple[float, ...]:
-        """What the rest of a card is worth to the shares that are asked for; see `remainder_values`."""
+        """Return the value of a GPU's remainder for the requested shares; see `remainder_values`."""
         if not self._worth or self._card_mib != card_mib:
             shares: dict[int, int] = {}
             for ask, count in self.asks():
@@ -57,7 +56,7 @@ class Demand:
 
 
 def milli_of(ask: Resources, card_mib: int) -> int:
-    """How much of GPUs a task asks for on a node, in thousandths of one; memory is counted as a part of such a card."""
+    """Return the GPUs a task requests per node, in thousandths; a memory share counts as its part of `card_mib`."""
     if ask.share is None:
         return ask.gpus * MILLI
     return min(max(ask.share.fraction_milli, ask.share.memory_mib * MILLI // max(card_mib, 1)), MILLI)

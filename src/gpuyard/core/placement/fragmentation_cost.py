@@ -1,13 +1,13 @@
-"""What the rest of a shared card is worth, given which shares are asked for how often.
+"""The value of the remainder of a shared GPU, given the demand for shares of each size.
 
-Cutting stock: with as many shares of each size as are asked for, what is the fewest cards they can be cut from? The dual
-of that linear programme gives each size a price, such that no card holds shares of more than price 1: a share that
-always costs a fresh card has price 1 however small it is, and one that fits into rests which are plentiful anyway is free.
-A rest is worth the dearest set of shares it holds. A share then goes where the rest loses least.
+This is a cutting-stock problem: what is the smallest number of GPUs that holds all requested shares? The dual of its
+linear program gives each size a price, such that no GPU holds shares worth more than 1. A share that always needs a
+fresh GPU has price 1 however small it is; one that fits into remainders that are plentiful anyway is free. The value of
+a remainder is the most expensive set of shares it can hold. A share is then placed where the remainder loses least.
 
-The prices are found by multiplicative weights: over and over, cut the card that is dearest at the present prices, and
-lower the prices of the sizes it serves. A hundred rounds come within some per cent of the best prices, in a time that is
-bounded whatever is asked for: some milliseconds, once in so many tasks (see `Demand`).
+Multiplicative weights find the prices: repeatedly cut the GPU that is most expensive at the current prices, and lower
+the prices of the sizes it serves. A hundred rounds come within a few percent of the optimal prices. The time is bounded
+for any demand: some milliseconds, and only after enough tasks have changed (see `Demand`).
 """
 
 from collections.abc import Mapping
@@ -16,17 +16,20 @@ from math import exp
 from gpuyard.core.domain.values import MILLI
 
 STEP_MILLI = 10
-"""Rests are told apart in such steps. Shares are rounded down to them, so that three thirds are a card."""
+"""The resolution of remainders, in thousandths. Shares are rounded down to it, so that three thirds fit on a GPU."""
 STEPS = MILLI // STEP_MILLI
 SIZES = 16
-"""Only the sizes that are asked for most take part."""
+"""Only this many sizes, the most requested ones, are considered."""
 ROUNDS = 100
 PACE = 0.3
-"""How far the size that a round serves best gets in it."""
+"""The step size: how much the progress of the size that a round serves best grows in that round."""
 
 
 def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
-    """By number of steps left, from nothing to the whole card, which is worth 1; `shares` counts them by thousandths."""
+    """Return the value of a remainder by its number of steps, from 0 to the whole GPU, which is worth 1.
+
+    `shares` maps a size in thousandths to the number of requested shares. Without any, the value is proportional.
+    """
     by_steps: dict[int, int] = {}
     for milli, count in shares.items():
         steps = max(1, milli // STEP_MILLI)
@@ -36,9 +39,10 @@ def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
     most_cards = 0.0
     served = dict.fromkeys((size for size, _ in wanted), 0.0)
     for _ in range(ROUNDS if wanted else 0):
-        least = min(served.values())
+        least = min(served.values())  # keeps `exp` in range; a common factor of all prices cancels out
         prices = {size: size * exp(least - amount) for size, amount in served.items()}
         worth, card = _dearest_card(prices)
+        # Prices scaled so that no GPU is worth more than 1 are feasible for the dual: a lower bound of the GPUs needed.
         cards = sum(prices[size] * count for size, count in wanted) / worth[-1]
         if cards > most_cards:
             most_cards, best = cards, tuple(value / worth[-1] for value in worth)
@@ -49,7 +53,10 @@ def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
 
 
 def _dearest_card(prices: Mapping[int, float]) -> tuple[list[float], dict[int, int]]:
-    """The dearest set of shares for each number of steps, and which ones those are on a whole card."""
+    """Return the highest value of a set of shares for each number of steps, and the best set for a whole GPU.
+
+    Solves an unbounded knapsack by dynamic programming.
+    """
     worth, last = [0.0], [0]
     for steps in range(1, STEPS + 1):
         dearest, chosen = worth[-1], 0

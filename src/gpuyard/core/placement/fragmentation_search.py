@@ -1,8 +1,9 @@
-"""The search of the score `fragmentation`: the cheapest room, without a look at every node.
+"""The search of the score `fragmentation`: find the cheapest room without examining every node.
 
-Device groups that cost the same before one looks into their nodes form a class: as many free GPUs, or a shared card with as much
-left, and models under the same pressure. Classes are tried from the cheapest on, and only while the best a node
-can still save (`least_stranding`) could make up for what the class costs. Of a class, `LOOKS` nodes with room are compared.
+Device groups with the same cost before their node's CPUs and memory are considered form a class: they have the same
+number of free GPUs, or a shared GPU with the same amount left, and models under the same pressure. Classes are tried
+from the cheapest on, and only while the largest possible saving on a node (`least_stranding`) could still beat the best
+choice so far. In each class, `LOOKS` nodes with room are compared.
 """
 
 from collections.abc import Iterator
@@ -18,18 +19,18 @@ from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
 LOOKS = 16
-"""How many nodes of a class are compared."""
+"""How many nodes with room are compared in each class."""
 MOST_LOOKS = 96
-"""And in all, once there is one with room."""
+"""How many nodes are compared in all classes together; checked between classes, once a node with room is found."""
 
 CostClass = tuple[float, int, int, DeviceGroupMask]
-"""What it costs; what is left of the card, or MILLI and more for fresh ones; thousandths taken; its device groups."""
+"""Cost; thousandths left on the shared GPU, or MILLI or more for free GPUs; thousandths taken; the device groups."""
 
 
 def find_cheapest(
     shape: Shape, index: Index, costs: FragmentationCosts, eligible: DeviceGroupMask, model: ModelKey | None
 ) -> Placement | None:
-    """The cheapest room for a shape of one node; of equally cheap ones of a class, where the model ran last."""
+    """Return the cheapest placement of a single-node shape, or None. Ties in a class go to where the model ran last."""
     warm = index.model_cache.device_groups(model)
     possible = candidates(shape, index) & eligible
     best, best_cost, best_left, looks = None, 0.0, 0, 0
@@ -43,7 +44,7 @@ def find_cheapest(
         for number in chain(members(possible_here & warm), members(without(possible_here, warm))):
             device_group = index.device_group(number)
             if not fits_now(shape, device_group):
-                full |= device_group.bit
+                full |= device_group.bit  # do not check it again in later classes
             elif left >= MILLI or share_card(shape, device_group, left) is not None:
                 price = round(cost + costs.stranding(device_group.host, milli, shape.cpus, shape.memory_mib), 6)
                 if best is None or price < best_cost:
@@ -56,7 +57,7 @@ def find_cheapest(
 
 
 def _classes(shape: Shape, index: Index, costs: FragmentationCosts, possible: DeviceGroupMask) -> Iterator[CostClass]:
-    if not shape.gpus and shape.share is None:  # CPUs only: leave nodes with GPUs to those who need them
+    if not shape.gpus and shape.share is None:  # CPUs only: keep nodes with GPUs free for tasks that need them
         yield -1.0, MILLI, 0, possible & index.without_gpus
         for device_groups in index.by_model.values():
             yield 0.0, MILLI, 0, possible & device_groups

@@ -1,7 +1,7 @@
-"""The index: what is free where, kept up to date with every placement, so that no decision has to look at all nodes.
+"""The index of free resources, updated with every placement so that no decision has to scan all nodes.
 
-A device group that is closed (its node lost, cordoned or removed) is in none of the sets of free things, so a search can not
-find it; what it holds is still counted, and it comes back with exactly that when the node opens again.
+A closed device group (its node is lost, away, cordoned or removed) is in none of the sets of free resources, so a
+search cannot find it. Its allocations are still counted, and are unchanged when the node opens again.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from gpuyard.core.placement.topology import Topology, mask_of
 
 
 class SharedGpu:
-    """One card that tasks share: what is left of it."""
+    """A GPU that tasks share: the thousandths and the memory that are left, and the number of tasks on it."""
 
     __slots__ = ("memory_mib", "milli", "tasks")
 
@@ -27,7 +27,7 @@ class SharedGpu:
 
 
 class DeviceGroup:
-    """The GPUs of one model in one node."""
+    """The GPUs of one model and memory size in one node; a node without GPUs has one empty group."""
 
     __slots__ = (
         "all",
@@ -54,9 +54,10 @@ class DeviceGroup:
         self.gpu_memory_mib = gpus[0][1].memory_mib if gpus else 0
         self.topology = topology
         self.models: dict[ModelKey, int] = {}
-        """Cards by the machine-learning model of the last task on them, where it named one."""
+        """Bit masks of GPUs by the machine-learning model of the last task on them, if that task named one."""
         self.warm = 0
-        """All of those cards."""
+        """The union of all masks in `models`."""
+        # Masks have one bit for each GPU's index on the node.
         self.all = mask_of(tuple(index for index, _ in gpus))
         self.usable = self.all
         self.taken = 0
@@ -66,12 +67,12 @@ class DeviceGroup:
 
     @property
     def lefts(self) -> set[int]:
-        """What is left, in thousandths, of cards that are shared already and may be used."""
+        """The amounts left, in thousandths, on usable GPUs that are already shared."""
         return {card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1}
 
 
 class NodeEntry:
-    """A node: its device groups, and the CPUs and memory they have in common."""
+    """A node: its device groups, and the CPUs and host memory that they share."""
 
     __slots__ = (
         "away",
@@ -94,19 +95,19 @@ class NodeEntry:
         self.memory_free = spec.memory_mib
         self.lost = False
         self.away = False
-        """It has not registered with this scheduler yet, or was stopped on purpose: what runs there goes on."""
+        """The node has not registered with this scheduler yet, or was stopped on purpose; its tasks keep running."""
         self.cordoned = False
         self.draining = False
         self.health: dict[int, GpuHealth] = {}
 
     @property
     def open(self) -> bool:
-        """Whether it takes new work."""
+        """Whether the node accepts new tasks."""
         return not (self.lost or self.away or self.cordoned)
 
     @property
     def milli_free(self) -> int:
-        """What is free of its usable cards, in thousandths of one, whole ones and rests of shared ones."""
+        """The free part of the node's usable GPUs, whole and shared, in thousandths of a GPU."""
         free = 0
         for device_group in self.device_groups:
             free += device_group.free * MILLI
@@ -117,24 +118,24 @@ class NodeEntry:
 
 
 class Index:
-    """Every device group of the yard, by everything a search asks for."""
+    """All device groups of the cluster, indexed by every property that a search uses."""
 
     def __init__(self) -> None:
         self.hosts: dict[NodeId, NodeEntry] = {}
         self.device_groups: list[DeviceGroup | None] = []
         self.version = 0
-        """Grows whenever what a node *is* changes; shapes look their device groups up again then."""
+        """Incremented when a node's description or GPU health changes; shapes then look up device groups again."""
         self.changes = 0
-        """Grows as well when a node opens or closes: what could start if nothing ran may be something else then."""
+        """Incremented with `version`, and when a node opens or closes; `Shape.can_start` is then computed again."""
         self.gpus_up = 0
-        """Cards that count for the split between the classes: of nodes that are not lost, less the broken ones."""
+        """GPUs that count for the split between the classes: GPUs of nodes that are not lost, minus offline ones."""
         self._topologies: dict[tuple[tuple[int, int, int | None], ...], Topology] = {}
         self._vacant: list[int] = []
         self.model_cache = ModelCache()
-        # what device groups are
+        # Static properties of device groups; placements do not change them.
         self.everywhere: DeviceGroupMask = 0
         self.primary: DeviceGroupMask = 0
-        """One device group of each node: the one that stands for its CPUs."""
+        """The first device group of each node; tasks without GPUs are placed there."""
         self.without_gpus: DeviceGroupMask = 0
         self.by_model: dict[str, DeviceGroupMask] = {}
         self.by_label: dict[tuple[str, str], DeviceGroupMask] = {}
@@ -142,24 +143,24 @@ class Index:
         self.by_gpu_count = GroupsByValue()
         self.by_cpus = GroupsByValue()
         self.by_memory = GroupsByValue()
-        # what is there and free in open device groups
+        # Usable and free resources of open device groups.
         self.by_usable = GroupsByValue()
-        """Open device groups by the number of cards that may be used, free or not."""
+        """Open device groups by the number of usable GPUs, free or not."""
         self.by_free: list[DeviceGroupMask] = [0]
-        """Device groups by the number of wholly free GPUs."""
+        """Open device groups by the number of completely free GPUs; the list index is that number."""
         self.open: DeviceGroupMask = 0
-        """Device groups of nodes that take new work."""
+        """Device groups of nodes that accept new tasks."""
         self.idle: DeviceGroupMask = 0
-        """Device groups with GPUs, all of them free."""
+        """Open device groups that have usable GPUs, all of them free."""
         self.by_left: dict[int, DeviceGroupMask] = {}
-        """Device groups by what is left of a shared card, in thousandths: one with several such cards is in several sets."""
+        """Open device groups by the thousandths left on a shared GPU; with several, a group can be in several sets."""
         self.by_cpus_free = GroupsByLevel()
         self.by_memory_free = GroupsByLevel()
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
     def join(self, spec: NodeSpec, numbers: tuple[int, ...] = ()) -> NodeEntry:
-        """A node comes. A snapshot says which device group numbers it had, because ties are broken by number."""
+        """Add a node. A snapshot passes the `numbers` its device groups had, because ties are broken by number."""
         host = self.hosts[spec.id] = NodeEntry(spec)
         kinds: dict[tuple[str, int], list[tuple[int, Gpu]]] = {}
         for index, gpu in enumerate(spec.gpus):
@@ -175,7 +176,7 @@ class Index:
         return host
 
     def change(self, spec: NodeSpec) -> None:
-        """A node has the same cards as before, and other things about it are not as they were. What is taken stays so."""
+        """Replace the description of a node that still has the same GPUs. Its allocations are kept."""
         host = self.hosts[spec.id]
         was_open = host.open
         if was_open:
@@ -198,7 +199,7 @@ class Index:
         self.changes += 1
 
     def remove(self, node: NodeId) -> None:
-        """A node goes for good; nothing may be placed on it any more."""
+        """Remove a node permanently. No placement on it may be taken or freed afterwards."""
         host = self.hosts[node]
         if host.open:
             self._close(host)
@@ -222,7 +223,7 @@ class Index:
         cordoned: bool | None = None,
         draining: bool | None = None,
     ) -> None:
-        """A node is lost, away, cordoned, drained, or the contrary."""
+        """Set or clear states of a node; None leaves a state unchanged."""
         host = self.hosts[node]
         was_open, was_lost = host.open, host.lost
         host.away = host.away if away is None else away
@@ -240,7 +241,7 @@ class Index:
         self.changes += 1
 
     def set_health(self, node: NodeId, gpu: int, health: GpuHealth) -> None:
-        """A card becomes usable or unusable. What runs on it goes on."""
+        """Mark a GPU usable or unusable. Tasks on it keep running."""
         host = self.hosts[node]
         device_group = host.device_group_of[gpu]
         if not host.lost:
@@ -282,7 +283,7 @@ class Index:
         return self._topologies.setdefault(layout, Topology(gpus))
 
     def _describe(self, host: NodeEntry) -> None:
-        """Enter what a node's device groups are into the sets that never change with placements, or take them out again."""
+        """Add a node's device groups to the sets that placements do not change, or remove them if they are there."""
         for device_group in host.device_groups:
             bit = device_group.bit
             self.everywhere ^= bit
@@ -299,7 +300,7 @@ class Index:
             for label in host.spec.labels:
                 _toggle(self.by_label, label, bit)
 
-    # --- free things ---------------------------------------------------------------------------------------------
+    # --- free resources ---------------------------------------------------------------------------------------------
 
     def _open(self, host: NodeEntry) -> None:
         for device_group in host.device_groups:
@@ -320,6 +321,7 @@ class Index:
     def _offer(self, device_group: DeviceGroup) -> None:
         while len(self.by_free) <= device_group.free:
             self.by_free.append(0)
+        # A group leaves the sets before its free GPUs change (`_withdraw`) and returns afterwards (`_offer`).
         self.by_free[device_group.free] |= device_group.bit
         if device_group.free_mask == device_group.usable and device_group.free:
             self.idle |= device_group.bit
@@ -347,7 +349,7 @@ class Index:
     # --- placements ----------------------------------------------------------------------------------------------
 
     def take(self, placement: Placement) -> None:
-        """A placement is made."""
+        """Allocate the resources of a placement."""
         for part in placement.slices:
             host = self.hosts[part.node]
             if part.gpus:
@@ -359,13 +361,13 @@ class Index:
                 self._move_host(host, -part.cpus, -part.memory_mib)
 
     def note_model(self, placement: Placement, model: ModelKey | None) -> None:
-        """A task about a model, or about none, is where this placement is."""
+        """Record the machine-learning model that the task of this placement names; None: it names no model."""
         for part in placement.slices:
             if part.gpus:
                 self.model_cache.note(self.hosts[part.node].device_group_of[part.gpus[0]], mask_of(part.gpus), model)
 
     def give(self, placement: Placement, *, keep_memory: bool = False) -> None:
-        """A placement ends; a suspended attempt leaves its host memory where it is."""
+        """Free the resources of a placement. `keep_memory`: a suspended attempt keeps its host memory."""
         for part in placement.slices:
             host = self.hosts[part.node]
             if part.gpus:
@@ -378,7 +380,7 @@ class Index:
                 self._move_host(host, part.cpus, memory_mib)
 
     def give_memory(self, placement: Placement) -> None:
-        """What a suspended attempt had left behind is free too."""
+        """Free the host memory that a suspended attempt kept."""
         for part in placement.slices:
             if part.memory_mib:
                 self._move_host(self.hosts[part.node], 0, part.memory_mib)
@@ -398,7 +400,7 @@ class Index:
         self._recount(device_group, device_group.free_mask | (mask & device_group.usable))
 
     def _recount(self, device_group: DeviceGroup, free_mask: int) -> None:
-        """Other cards of a device group are free than before."""
+        """Set the free GPUs of a device group, and update the sets if its node is open."""
         before, after, usable = device_group.free, free_mask.bit_count(), device_group.usable
         was_idle, is_idle = device_group.free_mask == usable and before > 0, free_mask == usable and after > 0
         device_group.free_mask, device_group.free = free_mask, after
@@ -446,10 +448,10 @@ class Index:
                 self.by_memory_free.move(host.memory_free, memory_after, device_group.bit)
         host.cpus_free, host.memory_free = cpus_after, memory_after
 
-    # --- looking -------------------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------------------
 
     def free_of(self, part: Slice) -> Slice | None:
-        """What of a slice is free on its node; none: nothing of it."""
+        """Return the part of a slice that is free on its node, or None if no part is."""
         host = self.hosts[part.node]
         cpus, memory_mib = min(part.cpus, host.cpus_free), min(part.memory_mib, host.memory_free)
         known = [gpu for gpu in part.gpus if gpu in host.device_group_of]
@@ -471,13 +473,13 @@ class Index:
         return Slice(part.node, gpus, cpus=cpus, memory_mib=memory_mib) if gpus or cpus or memory_mib else None
 
     def device_group(self, number: int) -> DeviceGroup:
-        """The device group with this number."""
+        """Return the device group with this number, which must be in use."""
         device_group = self.device_groups[number]
         assert device_group is not None, f"device group {number} is vacant"
         return device_group
 
     def device_groups_of(self, nodes: tuple[NodeId, ...]) -> DeviceGroupMask:
-        """All device groups of these nodes."""
+        """Return all device groups of these nodes; unknown nodes are skipped."""
         found = 0
         for node in nodes:
             if host := self.hosts.get(node):
@@ -486,18 +488,18 @@ class Index:
         return found
 
     def hosts_of(self, device_groups: DeviceGroupMask) -> set[NodeId]:
-        """The nodes these device groups are in."""
+        """Return the nodes that contain these device groups."""
         return {self.device_group(number).host.spec.id for number in members(device_groups)}
 
     def all_device_groups(self) -> Iterator[DeviceGroup]:
-        """Every device group, in order of number."""
+        """Iterate over all device groups in the order of their numbers."""
         for device_group in self.device_groups:
             if device_group is not None:
                 yield device_group
 
 
 def _toggle(sets: dict[Any, DeviceGroupMask], key: object, device_group: DeviceGroupMask) -> None:
-    """Put a device group into a set of many, or take it out; a set that is empty is forgotten."""
+    """Add a device group to the set of a key, or remove it; delete a set that becomes empty."""
     if left := sets.get(key, 0) ^ device_group:
         sets[key] = left
     else:

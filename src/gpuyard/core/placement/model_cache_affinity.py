@@ -1,8 +1,8 @@
-"""Where a model ran last: its weights may still be in the memory of that node, and what was made for it beside the card.
+"""Prefer the node where a model ran last: its weights may still be in memory there, and compiled artifacts on disk.
 
-Of each card it is remembered which model the last task was about that was placed there. A task that names none wipes it,
-and so does the loss of the node. Of places that are equally good by everything else, one where the model ran last is
-taken, and there the cards that had it; a model that is new to a node takes cards that no model was on, while there are any.
+For each GPU, the index records the model of the last task placed on it. A task that names no model clears the record,
+and so does the loss of the node. Among otherwise equal choices, a node where the model ran last is taken, and on it the
+GPUs that had the model. A model that is new to a node takes GPUs without a recorded model while there are any.
 """
 
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from gpuyard.core.placement.index import DeviceGroup
 
 ModelKey: TypeAlias = str
-"""Whose it is, and what they call it, such as `team/llama`: tenants do not know of each other's models."""
+"""Tenant and model name, such as `team/llama`: the same name in two tenants means two models."""
 
 
 class ModelCache:
-    """The device groups by the models that ran last on any of their cards."""
+    """Device groups by the models that ran last on any of their GPUs."""
 
     def __init__(self) -> None:
         self.by_model: dict[ModelKey, DeviceGroupMask] = {}
 
     def device_groups(self, model: ModelKey | None) -> DeviceGroupMask:
-        """Where it ran last."""
+        """Return the device groups where a model ran last; none for None."""
         return self.by_model.get(model, 0) if model is not None else 0
 
     def note(self, device_group: "DeviceGroup", cards: int, model: ModelKey | None) -> None:
-        """A task about a model, or about none, was placed on cards: bits, as everywhere in a device group."""
+        """Record that a task was placed on GPUs (`cards` is a bit mask); `model` is None if it names no model."""
         had = device_group.models.get(model, 0) if model is not None else 0
         if device_group.warm & cards & ~had:
             self._wipe(device_group, cards & ~had)
@@ -39,7 +39,7 @@ class ModelCache:
                 self.by_model[model] = self.by_model.get(model, 0) | device_group.bit
 
     def forget(self, device_group: "DeviceGroup") -> None:
-        """Nothing is left there of anything."""
+        """Clear all records of a device group."""
         self._wipe(device_group, device_group.warm)
 
     def _wipe(self, device_group: "DeviceGroup", cards: int) -> None:
@@ -59,7 +59,10 @@ class ModelCache:
 
 
 def pick(device_group: "DeviceGroup", count: int, link: Link, model: ModelKey | None) -> tuple[int, ...]:
-    """So many of the free cards of a device group, for a task about a model."""
+    """Choose `count` free GPUs of a device group.
+
+    Prefer GPUs where the model ran last, then GPUs without a recorded model, unless that makes the topology worse.
+    """
     free, topology = device_group.free_mask, device_group.topology
     if model is not None and device_group.warm:
         for liked in (free & device_group.models.get(model, 0), free & ~device_group.warm):

@@ -1,4 +1,4 @@
-"""Whether one part of a shape finds room in a device group, and what it takes there."""
+"""Check whether one part of a shape fits in a device group, and build its slice there."""
 
 from gpuyard.core.domain.placement import Slice
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
@@ -8,7 +8,7 @@ from gpuyard.core.placement.shape import Shape
 
 
 def fits_now(shape: Shape, device_group: DeviceGroup) -> bool:
-    """Whether one part of a shape finds room in a device group as it is."""
+    """Whether one part of a shape fits in a device group now."""
     host = device_group.host
     if host.lost or host.away or host.cordoned or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
         return False
@@ -20,7 +20,7 @@ def fits_now(shape: Shape, device_group: DeviceGroup) -> bool:
 
 
 def candidates(shape: Shape, index: Index) -> DeviceGroupMask:
-    """Every eligible device group that may have the CPUs and memory; the few at the border have to be looked at."""
+    """Return the eligible device groups that may have enough CPUs and memory; `fits_now` must confirm each one."""
     device_groups = shape.eligible
     if shape.cpus:
         device_groups &= index.by_cpus_free.may_have(shape.cpus)
@@ -30,7 +30,10 @@ def candidates(shape: Shape, index: Index) -> DeviceGroupMask:
 
 
 def share_card(shape: Shape, device_group: DeviceGroup, left: int | None = None) -> int | None:
-    """The fullest shared card of a device group with room for the share; or one with exactly so many thousandths left."""
+    """Return the index of the fullest shared GPU with room for the share, or None.
+
+    `left`: consider only GPUs with exactly this many thousandths left.
+    """
     milli, memory_mib = shape.share_of(device_group)
     fitting = [
         (card.milli, gpu)
@@ -44,13 +47,13 @@ def share_card(shape: Shape, device_group: DeviceGroup, left: int | None = None)
 
 
 def whole_slice(shape: Shape, device_group: DeviceGroup, model: ModelKey | None) -> Slice:
-    """What a part with whole GPUs, or none, takes."""
+    """Build the slice for one part of a shape that uses whole GPUs or none."""
     count = device_group.free if shape.whole_nodes else shape.gpus
     gpus = pick(device_group, count, shape.link, model) if count else ()
     return Slice(device_group.host.spec.id, gpus, cpus=shape.cpus, memory_mib=shape.memory_mib)
 
 
 def share_slice(shape: Shape, device_group: DeviceGroup, card: int) -> Slice:
-    """What a share takes."""
+    """Build the slice of a share on the GPU with index `card`."""
     milli, memory_mib = shape.share_of(device_group)
     return Slice(device_group.host.spec.id, (card,), milli, memory_mib, shape.cpus, shape.memory_mib)

@@ -1,7 +1,7 @@
-"""A shape: what a task asks for, ready for the index. Tasks that ask for the same have the same shape.
+"""A shape: the resources a task requests, prepared for the index. Tasks with the same request have the same shape.
 
-Everything of one shape fits or does not fit together, which is why the queue keeps tasks by shape: when one is
-refused for want of room, none of its like has to be tried.
+If one task of a shape does not fit, no task of that shape fits. So the queue groups tasks by shape: after one is
+refused for lack of room, the others need not be tried.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from gpuyard.core.placement.speeds import relative
 
 
 class Shape:
-    """Resources with the device groups that could ever hold them."""
+    """Requested resources, with the device groups that could ever hold them."""
 
     __slots__ = (
         "_looked_at",
@@ -42,7 +42,7 @@ class Shape:
     def __init__(self, resources: Resources, pin: DeviceGroupMask = 0) -> None:
         self.resources = resources
         self.pin = pin
-        """A suspended attempt can only go on where it is, on cards of the same kind; 0: anywhere."""
+        """The device groups where a suspended attempt can resume: same node, same kind of GPUs. 0: no restriction."""
         self.gpus = resources.gpus
         self.nodes = resources.nodes
         self.share = resources.share
@@ -51,23 +51,23 @@ class Shape:
         self.link = resources.link
         self.whole_nodes = resources.whole_nodes
         self.plain = self.gpus > 0 and self.nodes == 1 and not (self.whole_nodes or self.cpus or self.memory_mib)
-        """Whole GPUs on one node and nothing else: the common case, which has a short way through `choose`."""
+        """Whole GPUs on one node and nothing else: the common case, which has a fast path in `choose`."""
         self.eligible: DeviceGroupMask = 0
         self.speeds = relative(resources.speeds) if resources.speeds else None
-        """On each model it names, where 1 is the fastest of them."""
+        """Relative speed by GPU model; the fastest named model is 1. None: no speeds were given."""
         self.tiers: tuple[tuple[float, DeviceGroupMask], ...] = ()
-        """If it has speeds: the eligible device groups by how fast it is there, fastest first."""
+        """The eligible device groups by relative speed, fastest first; empty without speeds."""
         self.need_milli = self.gpus * self.nodes * MILLI
-        """The least it can count for in quotas."""
+        """The smallest amount it can count for in quotas, over all its nodes, in thousandths of a GPU."""
         self.needs: dict[int, DeviceGroupMask] | None = None
-        """Where that depends on the device group (whole nodes, shares): the device groups by what one part counts for there."""
+        """For whole nodes and shares: device groups by what one part counts for there. None: the same everywhere."""
         self.version = -1
-        """The index's version at the last look."""
+        """The version of the index when `eligible` was last computed."""
         self._looked_at = -1
         self._startable = False
 
     def refresh(self, index: Index) -> None:
-        """Look the eligible device groups up again if nodes changed since."""
+        """Look up the eligible device groups again if nodes have changed since the last call."""
         if self.version == index.version:
             return
         self.version = index.version
@@ -93,7 +93,7 @@ class Shape:
         self.tiers = tuple(sorted(tiers.items(), reverse=True))
 
     def speed_on(self, model: str) -> float:
-        """How fast it is on a model, where 1 is the fastest it names."""
+        """Return the relative speed on a GPU model: 1 on the fastest named one, the lowest speed on an unnamed one."""
         return 1.0 if self.speeds is None else self.speeds.get(model) or min(self.speeds.values())
 
     def _look_up_needs(self, index: Index) -> None:
@@ -107,7 +107,7 @@ class Shape:
         self.need_milli = min(self.needs, default=least) * self.nodes
 
     def above_quota(self, left_milli: int) -> DeviceGroupMask:
-        """The device groups where it would count for more than a quota has left."""
+        """Return the device groups where the task would count for more than a quota has left."""
         if self.needs is None:
             return 0
         dear: DeviceGroupMask = 0
@@ -117,7 +117,7 @@ class Shape:
         return dear
 
     def need_on(self, nodes: Iterable[NodeId], index: Index) -> int:
-        """The least it counts for on these nodes."""
+        """Return the smallest amount the task counts for in quotas on these nodes, in thousandths of a GPU."""
         if self.needs is None:
             return self.need_milli
         device_groups = [index.device_groups_of((node,)) for node in nodes]
@@ -126,7 +126,7 @@ class Shape:
         )
 
     def can_start(self, index: Index) -> bool:
-        """Whether it could start if nothing ran: enough open nodes with enough cards that may be used."""
+        """Whether the task could start on an idle cluster: enough open nodes have enough usable GPUs."""
         if self._looked_at != index.changes:
             self.refresh(index)
             self._looked_at = index.changes
@@ -135,7 +135,11 @@ class Shape:
         return self._startable
 
     def share_of(self, device_group: DeviceGroup) -> tuple[int, int]:
-        """What this share takes of a card in a device group: thousandths and MiB, each the larger of what it asks and implies."""
+        """Return the thousandths and MiB that this share takes of a GPU in a device group.
+
+        The thousandths are the larger of the requested fraction and the requested memory's part of the GPU. Without a
+        memory request, the MiB are the same fraction of the GPU's memory. Both are rounded up.
+        """
         assert self.share is not None
         card = device_group.gpu_memory_mib
         memory_mib = self.share.memory_mib or -(-self.share.fraction_milli * card // MILLI)
@@ -143,7 +147,7 @@ class Shape:
         return max(self.share.fraction_milli, by_memory), memory_mib
 
     def never(self, index: Index) -> Never | None:
-        """Why no node of the yard could ever hold it, or nothing."""
+        """Return why no node of the cluster could ever hold the task, or None."""
         if not index.everywhere:
             return NoNodesYet()
         among = index.everywhere

@@ -1,9 +1,9 @@
-"""How fast a task is on the GPUs it has.
+"""The relative speed of a task on its GPUs.
 
-A task may say how fast it is on GPU models; only the ratios count. Everywhere else, 1 is the speed on the fastest model it
-names, and work is counted in seconds there: an estimate of an hour is an hour on that model, and two where the task
-is half as fast. A model that it does not name is as slow as the slowest that it does, so nobody gains by leaving one out.
-A gang goes at the pace of its slowest part.
+A task may declare its speed on GPU models; only the ratios count. Everywhere else, 1 is the speed on the fastest model
+it names, and work is measured in seconds on that model: an estimate of one hour means one hour there, and two hours
+where the task is half as fast. A model it does not name is as slow as the slowest named one, so leaving a model out
+gives no advantage. A gang runs at the speed of its slowest part.
 """
 
 from gpuyard.core.domain.placement import Placement
@@ -13,13 +13,13 @@ Speeds = tuple[tuple[str, float], ...]
 
 
 def relative(speeds: Speeds) -> dict[str, float]:
-    """By model, where 1 is the fastest."""
+    """Return the speeds by GPU model, scaled so that the fastest is 1."""
     fastest = max(speed for _, speed in speeds)
     return {model: speed / fastest for model, speed in speeds}
 
 
 def speed_of(speeds: Speeds, placement: Placement, index: Index) -> float:
-    """How fast a task with these speeds is where it is placed."""
+    """Return the relative speed of a task on its placement; 1 if it declares no speeds or holds no GPUs."""
     if not speeds:
         return 1.0
     by_model = relative(speeds)

@@ -1,8 +1,8 @@
-"""Which cards of a device group: together where the task wants it, and without breaking up groups that others may want.
+"""Choose GPUs within a device group: close together if the task prefers it, and without splitting groups needlessly.
 
-The answer depends only on which cards are free, how many are wanted and the wish, so it is computed once and kept.
-A group is what hangs together: cards on one NVLink, or on one NUMA domain. The rule is best fit: the smallest group
-that still holds all; if none does, the largest groups first, so that the task is cut into few pieces.
+The choice depends only on the free GPUs, the number wanted and the link preference, so it is computed once and cached.
+A group is a set of connected GPUs: those on one NVLink, or in one NUMA domain. The rule is best fit: the smallest group
+that holds the whole request; if there is none, the largest groups first, so that the task is split into few pieces.
 """
 
 from functools import lru_cache
@@ -11,11 +11,11 @@ from gpuyard.core.domain.node import Gpu
 from gpuyard.core.domain.values import Link
 
 MOST_LIKED = 10_000
-"""How many answers of `pick_preferred` are kept: there are many sets of cards with many free ones among them."""
+"""Cache limit of `pick_preferred`: with many free GPUs there are too many combinations to cache all of them."""
 
 
 class Topology:
-    """How the cards of a device group hang together. Device groups that are built alike share one."""
+    """How the GPUs of a device group are connected. Device groups with the same layout share one object."""
 
     def __init__(self, gpus: tuple[tuple[int, Gpu], ...]) -> None:
         self._numa = _groups(gpus, "numa")
@@ -24,7 +24,7 @@ class Topology:
         self._liked: dict[tuple[int, int, int, Link], tuple[int, ...]] = {}
 
     def pick(self, free: int, count: int, link: Link) -> tuple[int, ...]:
-        """Choose `count` of the free cards; `free` has a bit for each card's index on the node."""
+        """Choose `count` of the free GPUs; `free` has one bit for each GPU's index on the node."""
         key = (free, count, link)
         chosen = self._picks.get(key)
         if chosen is None:
@@ -32,12 +32,12 @@ class Topology:
         return chosen
 
     def pieces(self, gpus: tuple[int, ...], link: Link) -> int:
-        """Into how many groups a choice is cut: 1 is what a task with a wish hopes for."""
+        """Return over how many groups a choice is spread; 1 is best."""
         groups = self._numa if link is Link.NUMA else self._nvlink
         return sum(1 for group in groups if mask_of(gpus) & group)
 
     def pick_preferred(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
-        """The same among those of the free cards that somebody likes better; empty where that is not as good."""
+        """Choose as `pick` does, but among the `liked` GPUs only; return an empty tuple if that choice is worse."""
         key = (free, liked, count, link)
         chosen = self._liked.get(key)
         if chosen is None:
@@ -47,7 +47,7 @@ class Topology:
         return chosen
 
     def _pick_liked(self, free: int, liked: int, count: int, link: Link) -> tuple[int, ...]:
-        """As good is what is cut into as few pieces, and leaves groups of the same sizes."""
+        """Accept the liked GPUs only if they give the same number of pieces and leave free groups of the same sizes."""
         if liked.bit_count() < count:
             return ()
         chosen, usual = self.pick(liked, count, link), self.pick(free, count, link)
@@ -71,7 +71,7 @@ class Topology:
 
 
 def _groups(gpus: tuple[tuple[int, Gpu], ...], by: str) -> list[int]:
-    """Bit masks of the cards that belong together; cards without NVLink fall back to their NUMA domain."""
+    """Return the bit mask of each group; GPUs without NVLink are grouped by NUMA domain."""
     masks: dict[tuple[str, int], int] = {}
     for index, gpu in gpus:
         key = ("nvlink", gpu.nvlink) if by == "nvlink" and gpu.nvlink is not None else ("numa", gpu.numa)
@@ -85,5 +85,5 @@ def _cards(mask: int) -> list[int]:
 
 @lru_cache(maxsize=1 << 16)
 def mask_of(gpus: tuple[int, ...]) -> int:
-    """The cards of a slice as bits."""
+    """Return GPU indexes as a bit mask."""
     return sum(1 << gpu for gpu in gpus)

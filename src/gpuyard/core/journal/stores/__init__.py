@@ -1,1 +1,1 @@
-"""Where journals are kept. Every store passes tests/contract/test_journal_contract.py."""
+"""The stores of the journal. Every store passes tests/contract/test_journal_contract.py."""

@@ -1,14 +1,14 @@
-"""The head file: a witness outside the database of how far the journal goes.
+"""The head file: a witness, outside the database, of the last fact of the journal.
 
-SQLite opens a write-ahead log that somebody cut as if the facts behind the cut had never been. So after each commit,
-and before anybody is told of it, the new head is noted in this file: number, hash and a checksum, as text.
+SQLite opens a truncated write-ahead log as if the facts after the cut had never existed. So after each commit, and
+before the commit is reported, the new head is written to this file: number, hash and a checksum, as text.
 
     00000000000000001200 5f0c…(32 digits) 9be1…(16 digits)
 
-Two such lines stand in sectors of their own and are written in turn, so a write that is torn leaves the other whole.
-The file is not synced. It need not be: when a process is killed, the kernel still has the write; when the power fails,
-the file may be older than the journal, but never newer, because the commit was synced before. So what it says is
-always a lower bound: everything up to there was committed, and anything beyond it that is whole was too.
+The file has two such lines, each in its own sector, which are written alternately: a torn write leaves the other line
+intact. The file is not synced, and need not be. If the process is killed, the kernel still has the write. If the power
+fails, the file may be older than the journal, but never newer, because the commit was synced before. So it is always a
+lower bound: every fact up to it was committed, and so was every intact fact after it.
 """
 
 import os
@@ -23,23 +23,23 @@ _SECTOR = 512
 
 
 class HeadFile:
-    """Notes positions; knows the highest it has noted."""
+    """Writes positions to the head file, and knows the last one written."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         slots = [_parse(os.pread(self._file, len(_line(GENESIS)), slot * _SECTOR)) for slot in range(2)]
         self.position = max((slot for slot in slots if slot), key=lambda slot: slot.seq, default=None)
-        """The highest position noted; none: the file is damaged."""
+        """The highest position in the file; None: the file is damaged."""
         self._next = 1 if slots[0] == self.position else 0
 
     @staticmethod
     def create(folder: Path, position: Position) -> None:
-        """Write a new file, durably."""
+        """Write a new head file durably."""
         line = _line(position)
         replace_file(folder / NAME, line[:-1].ljust(_SECTOR - 1) + b"\n" + line)
 
     def note(self, position: Position) -> None:
-        """From now on the journal goes at least so far."""
+        """Record that the journal reaches at least this position."""
         os.pwrite(self._file, _line(position), self._next * _SECTOR)
         self._next = 1 - self._next
         self.position = position

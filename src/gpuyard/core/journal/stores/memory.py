@@ -1,6 +1,6 @@
-"""A journal in memory, for tests and simulations: it keeps every promise but the one to survive.
+"""A journal in memory, for tests and simulations. It keeps every guarantee except durability.
 
-Facts are encoded and chained as on disk, so what passes here is what would be written there.
+Facts are encoded and chained as on disk, so the same errors occur here as there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from gpuyard.core.journal.records import GENESIS, JournalEntry, Position, Record
 
 
 class MemoryJournal:
-    """See gpuyard.core.journal.port.Journal. What is retired is gone, with or without a folder to pack it into."""
+    """See gpuyard.core.journal.port.Journal. Retired facts are deleted, even if a folder to pack them into is given."""
 
     def __init__(self, codec: Codec = CODEC) -> None:
         self._codec = codec
@@ -29,11 +29,11 @@ class MemoryJournal:
 
     @property
     def head(self) -> Position:
-        """How far the journal goes."""
+        """The position of the last fact."""
         return self._head
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """A fact as it would be written."""
+        """Encode a fact as it would be written."""
         return self._codec.encode(entry)
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
@@ -41,7 +41,7 @@ class MemoryJournal:
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Add these facts, all or none."""
+        """Append encoded facts, all or none; return the new head."""
         self._check_open()
         digest = bytes.fromhex(self._head.hash)
         for payload in payloads:
@@ -51,7 +51,7 @@ class MemoryJournal:
         return self._head
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """The facts after this number, up to the head of this moment."""
+        """Iterate over the facts after this number, up to the current head."""
         self._check_open()
         if after < self._retired:
             raise FactsRetired(after, self._retired + 1)
@@ -59,7 +59,7 @@ class MemoryJournal:
         return (self._codec.decode(seq, payload) for seq, (payload, _) in enumerate(rows, start=after + 1))
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep it, and the one before it."""
+        """Save a snapshot; keep it and the newest one before it."""
         self._check_open()
         position = snapshot.position
         if position != self.position_at(position.seq):
@@ -72,12 +72,12 @@ class MemoryJournal:
         self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
 
     def usable_snapshots(self) -> Iterator[Snapshot]:
-        """All of them, the newest first."""
+        """Iterate over the kept snapshots, newest first."""
         self._check_open()
         return (Snapshot(position, msgspec.json.decode(document)) for position, document in reversed(self._snapshots))
 
     def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
-        """Drop what both snapshots cover."""
+        """Delete the facts that both snapshots cover; return how many."""
         self._check_open()
         if len(self._snapshots) < 2:
             return 0
@@ -87,11 +87,11 @@ class MemoryJournal:
         return count
 
     def close(self) -> None:
-        """Refuse every later call."""
+        """Close the journal; later calls fail."""
         self._closed = True
 
     def position_at(self, seq: int) -> Position | None:
-        """The place after this fact; none: it was never there, or is not any more."""
+        """Return the position of this fact, or None if it does not exist or was retired."""
         if seq == self._head.seq:
             return self._head
         index = seq - self._retired - 1

@@ -1,18 +1,18 @@
-"""Before a journal is opened: is everything there that somebody has seen?
+"""Check, before a journal is opened, that it holds every fact that was ever reported.
 
-Who can say how far the journal went? Not SQLite: it takes a log that was cut for a log that ended there. So there are
-witnesses outside the database: the head file, the snapshots, and whomever the caller asked (agents remember what they
-saw). Opening looks at all of them and holds the journal to the highest:
+SQLite cannot tell how far the journal went: it cannot distinguish a truncated log from one that ended there. So there
+are witnesses outside the database: the head file, the snapshots, and positions that the caller collected (agents
+remember the last one they saw). The journal must reach the highest of them:
 
     1 ────────── retired ──────────┤ snapshot ├───────── witnessed ─────────┤ head ├── whole, unwitnessed ──┤ torn
                                                 must be there, with this hash        is accepted              is cut
 
-Nobody was told of what lies behind the head: the commit and the note of it had not both returned. If it is whole it
-counts (it may be durable, and one answer is as true as the other), if it is torn it is cut and the cut is named.
-Anything amiss before that is damage: opening refuses, and changes nothing.
+Facts after the head were never reported: the commit and the write of the head file had not both returned. If such a
+tail is complete, it is accepted (it may be durable, and either result is correct). If it is torn, it is cut and the cut
+is reported. Any defect before the head is damage: opening fails and changes nothing.
 
-The chain is checked from the newest usable snapshot on, so opening takes as long as the facts since then, not as long
-as the journal.
+The chain is checked from the newest usable snapshot on, so the time to open depends on the number of facts since then,
+not on the length of the journal.
 """
 
 import os
@@ -30,14 +30,14 @@ from gpuyard.system import locks
 
 
 class TornTail(Value, frozen=True):
-    """What a killed writer left behind the last whole commit. Nobody was told of it; it was cut."""
+    """The incomplete commit that a killed writer left at the end. It was never reported, and was cut."""
 
     segment: str
     after: int
     bytes_cut: int
 
     def sentence(self) -> str:
-        """One sentence for the log."""
+        """Describe the cut in one sentence for the log."""
         return (
             f"The journal ends at fact {self.after}: {self.bytes_cut} bytes behind it in the write-ahead log of "
             f"{self.segment} were a commit that was never finished, and were cut."
@@ -45,7 +45,7 @@ class TornTail(Value, frozen=True):
 
 
 def begin(folder: Path, after: Snapshot | None = None, page_bytes: int = 4096) -> None:
-    """Make a new journal in a folder that holds none: an empty one, or one that goes on from a snapshot."""
+    """Create a journal in a folder without one: empty, or continuing after a snapshot."""
     head.HeadFile.create(folder, after.position if after else GENESIS)
     if after:
         snapshots.write(folder, after)
@@ -54,18 +54,22 @@ def begin(folder: Path, after: Snapshot | None = None, page_bytes: int = 4096) -
 
 @dataclass(frozen=True, slots=True)
 class JournalContents:
-    """What opening found in the folder, all of it checked."""
+    """The contents of a journal folder, all of them checked."""
 
     head: Position
     paths: list[Path]
     snapshots: list[Position]
-    """The two newest usable ones, the older first."""
+    """The positions of the two newest usable snapshots, the older first."""
     cut: TornTail | None
     notes: list[str]
 
 
 def examine(folder: Path, noted: Position | None, witness: Position | None) -> JournalContents:
-    """Check the folder against all witnesses without changing anything in it."""
+    """Check the folder against all witnesses without changing anything in it.
+
+    `noted` is the position in the head file (None: the file is damaged), `witness` one from outside the folder. Raises
+    JournalDamaged if a fact is missing or altered.
+    """
     notes: list[str] = []
     paths = segment.segments_in(folder)
     earliest = segment.first_seq(paths[0]) - 1
@@ -99,7 +103,7 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
 
 
 def _check_chain(paths: Sequence[Path], base: int, end: int) -> Position:
-    """Follow the chain from a fact to the last."""
+    """Verify the chain after the fact `base` and return the position of the last fact, `end`."""
     digest = bytes.fromhex(segment.position_at(paths, base).hash)
     for _, _, digest in segment.read_rows(paths, base, end):  # noqa: B007 - the last one counts
         pass
@@ -107,7 +111,7 @@ def _check_chain(paths: Sequence[Path], base: int, end: int) -> Position:
 
 
 def readable_snapshots(folder: Path, notes: list[str]) -> Iterator[Snapshot]:
-    """The snapshots that are whole, newest first; the others are noted."""
+    """Iterate over the intact snapshots, newest first; append a sentence to `notes` for each damaged one."""
     for path in sorted(folder.glob(snapshots.PATTERN), reverse=True):
         try:
             yield snapshots.read(path)
@@ -116,10 +120,10 @@ def readable_snapshots(folder: Path, notes: list[str]) -> Iterator[Snapshot]:
 
 
 def begin_if_new(folder: Path, page_bytes: int) -> None:
-    """Make a journal where there is none; a folder that has lost its segments is no new one."""
+    """Create a journal if the folder has none. A folder that lost its segments is damaged, not new."""
     if segment.segments_in(folder):
         return
-    # A head that says "nothing yet" is from a begin that was killed.
+    # A head at GENESIS without a segment is left by a `begin` that was killed.
     if any(folder.glob(snapshots.PATTERN)) or ((folder / head.NAME).exists() and _noted(folder) != GENESIS):
         raise JournalDamaged(f"All segments of the journal in {folder} are gone. {segment.WAY_OUT}")
     begin(folder, None, page_bytes)
@@ -132,7 +136,7 @@ def _noted(folder: Path) -> Position | None:
 
 
 def open_head(folder: Path) -> head.HeadFile:
-    """The head file, which is there as long as the journal is."""
+    """Open the head file. Every journal has one; raises JournalDamaged if it is missing."""
     try:
         return head.HeadFile(folder / head.NAME)
     except FileNotFoundError:
@@ -140,7 +144,7 @@ def open_head(folder: Path) -> head.HeadFile:
 
 
 def take_lock(folder: Path) -> int:
-    """The right to write; it ends when the descriptor is closed, or with the process."""
+    """Take the write lock and return its descriptor. Closing the descriptor, or the end of the process, releases it."""
     path = folder / "lock"
     try:
         lock = locks.take_lock(path)
@@ -148,6 +152,6 @@ def take_lock(folder: Path) -> int:
         holder = path.read_bytes()[:20].decode(errors="replace").strip()
         who = f"Process {holder}" if holder else "Another process"
         raise JournalLocked(f"{who} writes the journal in {folder}. Stop it first.") from None
-    with suppress(OSError):  # a courtesy to whoever is refused; a full disk is no reason to stop here
+    with suppress(OSError):  # the PID only serves the message of a refused process; a full disk is not an error here
         os.pwrite(lock, b"%-19d\n" % os.getpid(), 0)
     return lock

@@ -1,15 +1,15 @@
 """One segment: an SQLite database with a run of consecutive facts, named after the first of them.
 
-A segment says which position it follows, so segments chain like the facts in them. It is made under another name and
-renamed when it is whole. All stay in write-ahead mode; SQLite removes the log when the last connection closes cleanly,
-and a segment without a log is one plain file that can be copied, moved and read anywhere. A retired one may be packed
-with gzip (facts-….sqlite.gz): it can still be read, and nothing more.
+A segment records the position it follows, so segments form a chain like the facts in them. It is created under a
+temporary name and renamed when it is complete. All segments stay in write-ahead mode; SQLite removes the log when the
+last connection closes cleanly, and a segment without a log is one plain file that can be copied, moved and read
+anywhere. A retired segment may be compressed with gzip (facts-….sqlite.gz); it can then only be read.
 
-Nothing that is read is believed: the schema must be ours to the letter, the numbers must have no gap, every payload
-must fit its hash and every hash the one before it.
+All content is verified when it is read: the schema must match exactly, the numbers must have no gaps, every payload
+must match its hash, and every hash must follow from the one before it.
 
-Do not open a segment with anything but SQLite while this process has a connection to it. POSIX drops all locks a
-process has on a file when it closes any descriptor of it, and SQLite's locks would go with them.
+Do not open a segment with anything but SQLite while this process has a connection to it. POSIX releases all locks that
+a process holds on a file when it closes any descriptor of that file, and SQLite's locks would be lost.
 """
 
 import gzip
@@ -44,7 +44,7 @@ _SCHEMA = [
     "CREATE TABLE segment (format INTEGER NOT NULL, after_seq INTEGER NOT NULL, after_hash BLOB NOT NULL, checksum BLOB NOT NULL)",
 ]
 _HEADER_FROM_18 = bytes([2, 2, 0, 64, 32, 32])
-"""Written and read in write-ahead mode, no bytes reserved on a page, and three constants of the format."""
+"""Bytes 18 to 23 of an SQLite file: write-ahead mode (write, read), no reserved bytes, three format constants."""
 _ROWS_A_STATEMENT = 100
 _INSERT = "INSERT INTO fact VALUES (?, ?, ?)"
 _INSERT_MANY = _INSERT + ", (?, ?, ?)" * (_ROWS_A_STATEMENT - 1)
@@ -54,36 +54,36 @@ _NOT_DAMAGE = {
 }  # fmt: skip
 
 SQLITE_SAYS = (sqlite3.Error, UnicodeDecodeError)
-"""What sqlite3 raises over a damaged file; the second when its sentence quotes the damage."""
+"""The exceptions sqlite3 raises for a damaged file; the second if the message quotes damaged bytes."""
 
 SegmentRow = tuple[int, bytes, bytes]
 """Number, payload, hash."""
 
 
 def segments_in(folder: Path) -> list[Path]:
-    """The segments in a folder, oldest first."""
+    """Return the segments in a folder, oldest first."""
     return sorted(path for path in folder.glob(_PATTERN) if path.stem.removeprefix("facts-").isdecimal())
 
 
 def segments_with_packed(folder: Path) -> list[Path]:
-    """The segments in a folder, packed or not, oldest first; one that is there in both ways as it is not packed."""
+    """Return the segments in a folder, packed or plain, oldest first; the plain one if both exist."""
     packed = {first_seq(path): path for path in folder.glob(_PATTERN + PACKED)}
     both = packed | {first_seq(path): path for path in segments_in(folder)}
     return [both[seq] for seq in sorted(both)]
 
 
 def first_seq(path: Path) -> int:
-    """The number of a segment's first fact, there or still to come."""
+    """Return the number of a segment's first fact, even if the segment is still empty."""
     return int(path.name.partition(".")[0].removeprefix("facts-"))
 
 
 def damaged(path: Path, seq: int, what: str) -> JournalDamaged:
-    """The error that names the place and the way out."""
+    """Return the error that names the place of the damage and the way out."""
     return JournalDamaged(f"{path.name} in {path.parent} is damaged at fact {seq}: {what}. {WAY_OUT}")
 
 
 def create(folder: Path, after: Position, page_bytes: int) -> Path:
-    """Make an empty segment that follows a position."""
+    """Create an empty segment that follows a position, durably; return its path."""
     path = folder / f"facts-{after.seq + 1:012d}.sqlite"
     beside = path.with_name(path.name + ".new")
     after_hash = bytes.fromhex(after.hash)
@@ -111,15 +111,15 @@ def create(folder: Path, after: Position, page_bytes: int) -> Path:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed writer was about to make."""
+    """Remove the unfinished files of a killed writer."""
     for leftover in folder.glob("*.new*"):
         leftover.unlink()
 
 
 def check_header(path: Path) -> None:
-    """Refuse a file whose first bytes SQLite would believe, read well, and then write wrongly.
+    """Raise JournalDamaged if header bytes differ that SQLite accepts and reads correctly, but then writes wrongly.
 
-    They never change in the life of a segment. Only for a segment to which this process has no connection.
+    They never change during the life of a segment. This process must have no connection to the segment.
     """
     with as_journal_errors(path.parent), path.open("rb") as file:
         beginning = file.read(24)
@@ -128,9 +128,9 @@ def check_header(path: Path) -> None:
 
 
 def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection whose commits are on disk when they return, with everything in the log moved to the database."""
+    """Open a connection whose commits are durable when they return, and move the log into the database."""
     with writing(path.parent), as_journal_errors(path.parent):
-        # A killed writer's last commit may be in the log and not on the disk. It counts as written from now on.
+        # The last commit of a killed writer may be in the log but not yet on disk. From now on it counts as durable.
         if wal.path_of(path).exists():
             sync_file(wal.path_of(path))
         connection = _connect(path, "mode=rw")
@@ -149,11 +149,11 @@ def _move_log(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if _code(error) != sqlite3.SQLITE_FULL:
             raise
-        # The log is as good a place as the database. It is moved when there is space again.
+        # The facts are as safe in the log as in the database. They are moved when there is space again.
 
 
 def checkpoint_log(path: Path) -> bool:
-    """Move what is left in a full segment's log into it; False while somebody still reads it."""
+    """Move the rest of a full segment's log into the database. Return False if a reader prevents it."""
     with writing(path.parent), closing(_connect(path, "mode=rw")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return not wal.path_of(path).exists()
@@ -162,7 +162,7 @@ def checkpoint_log(path: Path) -> bool:
 def write(connection: sqlite3.Connection, rows: Sequence[SegmentRow]) -> None:
     """Commit these facts, all or none."""
     connection.execute("BEGIN IMMEDIATE")
-    # A hundred rows in one statement take two thirds of the time of a hundred statements.
+    # One statement with a hundred rows takes two thirds of the time of a hundred statements.
     whole = len(rows) - len(rows) % _ROWS_A_STATEMENT
     for first in range(0, whole, _ROWS_A_STATEMENT):
         connection.execute(_INSERT_MANY, list(chain.from_iterable(rows[first : first + _ROWS_A_STATEMENT])))
@@ -172,7 +172,7 @@ def write(connection: sqlite3.Connection, rows: Sequence[SegmentRow]) -> None:
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn what SQLite says of a write into errors of the journal."""
+    """Convert SQLite errors during a write to journal errors."""
     try:
         yield
     except SQLITE_SAYS as error:
@@ -188,15 +188,16 @@ def writing(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def reader(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that changes nothing, not even by closing. A packed segment is unpacked for as long."""
+    """Open a connection that changes nothing, not even when it closes. A packed segment is unpacked temporarily."""
     with _unpacked(path) if path.suffix == PACKED else nullcontext(path) as file:
         with as_journal_errors(path.parent):
-            # SQLite takes a file without a first page for a new database, and throws the log beside it away.
+            # SQLite treats a file without a complete first page as a new database, and deletes the log next to it.
             cut = file.stat().st_size < _SMALLEST_PAGE
             log_there = wal.path_of(file).exists()
         if cut:
             raise damaged(path, first_seq(path), "the file is cut short")
         try:
+            # Without a log the file does not change; `immutable` keeps SQLite from creating files next to it.
             with closing(_connect(file, "mode=ro" if log_there else "mode=ro&immutable=1")) as connection:
                 yield connection
         except SQLITE_SAYS as error:
@@ -216,7 +217,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
 
 
 def start_of(path: Path, connection: sqlite3.Connection) -> Position:
-    """The position a segment follows, by its own word."""
+    """Return the position that a segment follows, as recorded in it; check its format and schema."""
     first = first_seq(path)
     row = connection.execute("SELECT format, after_seq, after_hash, checksum FROM segment").fetchone()
     if row is None or row[3] != _checksum(*row[:3]):
@@ -233,7 +234,7 @@ def start_of(path: Path, connection: sqlite3.Connection) -> Position:
 
 
 def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -> Iterator[SegmentRow]:
-    """All facts after a number, across segments, each one checked. Holds no lock between chunks."""
+    """Iterate over all facts after a number, across segments; each is checked. No lock is held between chunks."""
     seq, digest = after, b""
     for path in _from(paths, after):
         with reader(path) as connection:
@@ -253,14 +254,14 @@ def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -
 
 
 def position_at(paths: Sequence[Path], seq: int) -> Position:
-    """The position of one fact that is there, by the word of its segment."""
+    """Return the position of a stored fact, as recorded in its segment; the chain is not checked."""
     path = _from(paths, seq)[0]
     with reader(path) as connection:
         return Position(seq, _hash_at(path, connection, start_of(path, connection), seq).hex())
 
 
 def last_seq(path: Path) -> int:
-    """The highest number in a segment."""
+    """Return the highest number in a segment; the number before its first if it is empty."""
     with reader(path) as connection:
         (highest,) = connection.execute("SELECT max(seq) FROM fact").fetchone()
         if highest is None:
@@ -271,7 +272,7 @@ def last_seq(path: Path) -> int:
 
 
 def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
-    """The segments that are needed to go on after a fact."""
+    """Return the segments that are needed to read on after a fact."""
     begun = [index for index, path in enumerate(paths) if first_seq(path) <= after + 1]
     if not begun:
         there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"
@@ -318,7 +319,7 @@ def _unreadable(path: Path, seq: int, error: Exception) -> JournalError:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
-    # Autocommit: transactions begin and end where this file says so. The journal's mutex guards the writer.
+    # Autocommit: this module begins and ends transactions explicitly. The journal's mutex guards the writer.
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None, check_same_thread=False
     )

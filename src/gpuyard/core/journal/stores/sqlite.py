@@ -1,15 +1,15 @@
 """A journal in a folder, kept in SQLite.
 
     lock                            held by the one process that writes
-    head                            how far the journal goes at least (head.py)
+    head                            lower bound of the last position (head.py)
     facts-000000000001.sqlite       the first segment, full: never written again (segment.py)
     facts-000000065537.sqlite       the last segment, which grows
     facts-000000065537.sqlite-wal   its write-ahead log, while it is open or after a crash
     snapshot-000000060000.json      the older snapshot (gpuyard/core/journal/snapshots.py)
     snapshot-000000070000.json      the newest
 
-Only `append` uses the connection that writes. Whatever reads has a connection of its own, so reading, saving snapshots
-and retiring may go on in other threads. How a folder is judged before it is opened stands in opening.py.
+Only `append` uses the connection that writes. Every reader has its own connection, so other threads may read, save
+snapshots and retire at the same time. opening.py checks a folder before it is opened.
 """
 
 import gzip
@@ -34,15 +34,15 @@ from gpuyard.core.journal.stores import head, opening, segment, wal
 from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
 
 SEGMENT_FACTS = 65_536
-"""A segment of some 15 MB: small enough to retire often, large enough that those of a year are no crowd."""
+"""About 15 MB: small enough to retire often, large enough to keep the number of segments of a year low."""
 _BY = b',"by":"'
-"""In the payload of every fact that somebody asked for, and of few others."""
+"""Occurs in the payload of every fact with a `by`, and in few others: a cheap filter before decoding."""
 _GZIP_LEVEL = 6
-"""A fifth of the size, in a fifth of a second."""
+"""Compresses a segment to a fifth of its size in a fifth of a second."""
 
 
 class SqliteJournal:
-    """See gpuyard.core.journal.port.Journal. Made by `open`."""
+    """See gpuyard.core.journal.port.Journal. Create it with `open`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class SqliteJournal:
         self._folder = folder
         self._codec = codec
         self.segment_facts = segment_facts
-        """A new segment is begun when the last one holds so many facts."""
+        """A new segment is created when the last one holds this many facts."""
         self._page_bytes = page_bytes
         self._lock = lock
         self._noted = noted
@@ -69,12 +69,12 @@ class SqliteJournal:
         self._closed = False
         self._unusable = ""
         self._unnoted: tuple[Position, list[bytes]] | None = None
-        """Facts that are written and do not count yet, with how far the journal goes with them."""
+        """Committed facts that the head file does not cover yet, because the disk was full; and the head after them."""
         self._writer = segment.open_writer(self._paths[-1])
         self.cut = found.cut
-        """The torn tail that was cut when the journal was opened."""
+        """The torn tail that was cut when the journal was opened; None: there was none."""
         self.notes = found.notes
-        """What was noticed when the journal was opened and is not as it should be, a sentence each."""
+        """Problems that were found when the journal was opened and did not prevent it, one sentence each."""
 
     @classmethod
     def open(
@@ -86,9 +86,9 @@ class SqliteJournal:
         segment_facts: int = SEGMENT_FACTS,
         page_bytes: int = 4096,
     ) -> Self:
-        """Open the journal in a folder for writing, or begin one there if there is none.
+        """Open the journal in a folder for writing, or create one if there is none.
 
-        `witness` is a position that somebody else has seen; a journal that does not hold it is refused.
+        `witness` is a position known from outside; a journal that does not contain it is refused as damaged.
         """
         with as_journal_errors(folder):
             closed_folder(folder, "folder of the journal", "storage.data_dir")
@@ -113,11 +113,11 @@ class SqliteJournal:
 
     @property
     def head(self) -> Position:
-        """How far the journal goes."""
+        """The position of the last fact."""
         return self._head
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """A fact as it would be written."""
+        """Encode a fact as it would be written."""
         return self._codec.encode(entry)
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
@@ -125,7 +125,7 @@ class SqliteJournal:
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Write facts durably, all or none."""
+        """Write encoded facts durably, all or none; return the new head."""
         with self._mutex:
             self._check_usable()
             if self._unnoted is not None:
@@ -143,7 +143,7 @@ class SqliteJournal:
             return self._reached(Position(rows[-1][0], digest.hex()), payloads)
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """The facts after this number, up to the head of this moment, each checked against the chain."""
+        """Iterate over the facts after this number, up to the current head; each is checked against the chain."""
         with self._mutex:
             self._check_usable()
             paths, until = list(self._paths), self._head.seq
@@ -152,7 +152,7 @@ class SqliteJournal:
         return self._decoded(paths, after, until) if after < until else iter(())
 
     def position_at(self, seq: int) -> Position | None:
-        """The place after this fact; none: it was never there, or is not any more."""
+        """Return the position of this fact, or None if it does not exist or was retired."""
         with self._mutex:
             self._check_usable()
             paths, reached = list(self._paths), self._head
@@ -163,18 +163,18 @@ class SqliteJournal:
         return segment.position_at(paths, seq)
 
     def verify(self) -> int:
-        """Check every fact that is there, the oldest segment first; return how many. Raises what is wrong."""
+        """Check every stored fact, oldest first; return how many. Raises JournalDamaged at the first defect."""
         return sum(1 for _ in self.read(segment.first_seq(self._paths[0]) - 1))
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
-        """Write it durably, and drop all but the two newest. Safe beside `append`, in another thread."""
+        """Write a snapshot durably, and delete all but the two newest. Another thread may append meanwhile."""
         self._check_position(snapshot.position)
         with as_journal_errors(self._folder):
             snapshots.write(self._folder, snapshot)
             self._keep_newest(snapshot.position)
 
     def adopt_snapshot(self, position: Position, folder: Path) -> None:
-        """Take over the snapshot at this position that another process wrote durably into a folder beside."""
+        """Move in the snapshot at this position, which another process wrote durably to `folder` (same file system)."""
         self._check_position(position)
         with as_journal_errors(self._folder):
             snapshots.path_of(folder, position.seq).replace(snapshots.path_of(self._folder, position.seq))
@@ -183,7 +183,7 @@ class SqliteJournal:
 
     @property
     def folder(self) -> Path:
-        """Where it is kept."""
+        """The folder of the journal."""
         return self._folder
 
     def _check_position(self, position: Position) -> None:
@@ -203,11 +203,11 @@ class SqliteJournal:
                 path.unlink()
 
     def snapshot_path(self, seq: int) -> Path:
-        """The file of a snapshot, for people."""
+        """Return the path of the snapshot at this fact, for messages."""
         return snapshots.path_of(self._folder, seq)
 
     def usable_snapshots(self) -> Iterator[Snapshot]:
-        """All snapshots that are whole and that the facts here go on from, the newest first."""
+        """Iterate over the intact snapshots whose following facts are all stored here, newest first."""
         with self._mutex:
             self._check_usable()
             earliest, reached = segment.first_seq(self._paths[0]) - 1, self._head.seq
@@ -218,7 +218,7 @@ class SqliteJournal:
         )
 
     def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:
-        """Drop or pack the segments that both snapshots cover, oldest first."""
+        """Delete or pack the segments that both snapshots cover, oldest first; return the number of facts."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered():
@@ -234,7 +234,7 @@ class SqliteJournal:
         return count
 
     def close(self) -> None:
-        """Leave plain files: SQLite moves the log into the database. The lock is free then."""
+        """Close the journal and release the lock. SQLite moves the log into the database, which leaves plain files."""
         with self._mutex:
             if self._closed:
                 return
@@ -248,7 +248,7 @@ class SqliteJournal:
                 os.close(self._lock)
 
     def _keep(self, path: Path, audit: AuditRetention) -> None:
-        """Write the facts that must outlive their segment as lines of JSON, as `gpuyard.core.journal.read` prints them."""
+        """Write the facts that the audit keeps as lines of JSON, in the format of `gpuyard.core.journal.read`."""
         decode, encode = self._codec.decode, msgspec.json.Encoder().encode
         first = segment.first_seq(path)
         with as_journal_errors(audit.folder):
@@ -264,13 +264,13 @@ class SqliteJournal:
     def _oldest_covered(self) -> Path | None:
         with self._mutex:
             self._check_usable()
-            # The last segment stays, whoever covers it: it is being written.
+            # The last segment is being written, so it stays even if the snapshots cover it.
             if len(self._snapshots) < 2 or len(self._paths) < 2:
                 return None
             path, after = self._paths[:2]
             if segment.first_seq(after) - 1 > self._snapshots[0].seq:
                 return None
-        # A reader may have kept its log from being absorbed; then the segment goes the next time.
+        # A reader may prevent the checkpoint of its log; the segment is then retired the next time.
         return path if not wal.path_of(path).exists() or segment.checkpoint_log(path) else None
 
     def _decoded(self, paths: Sequence[Path], after: int, until: int) -> Iterator[Record]:
@@ -280,7 +280,7 @@ class SqliteJournal:
                 yield decode(seq, payload)
         except JournalError as error:
             oldest = segment.first_seq(self._paths[0])
-            if seq + 1 < oldest:  # retired while it was being read
+            if seq + 1 < oldest:  # the segment was retired during the read
                 raise FactsRetired(seq, oldest) from error
             raise
 
@@ -300,7 +300,7 @@ class SqliteJournal:
             raise
 
     def _reached(self, position: Position, payloads: Sequence[bytes]) -> Position:
-        """Note how far the journal goes now; only then does it count."""
+        """Write the new head to the head file; the facts count only after that."""
         try:
             self._note(position)
         except StorageFull:
@@ -310,7 +310,10 @@ class SqliteJournal:
         return position
 
     def _note_again(self, payloads: Sequence[bytes]) -> Position:
-        """The facts of the last call are written, but there was no space to note it. Nobody has heard of them."""
+        """Retry writing the head: the last call committed its facts, but had no space for the head and failed.
+
+        The caller must pass the same facts again; they are not written twice.
+        """
         assert self._unnoted is not None
         position, written = self._unnoted
         if written != list(payloads):
@@ -322,18 +325,18 @@ class SqliteJournal:
         try:
             self._noted.note(position)
         except OSError as error:
-            if error.errno in NO_SPACE:  # a file system that copies on write needs space for this, too
+            if error.errno in NO_SPACE:  # a copy-on-write file system needs space even to overwrite
                 raise no_space(self._folder) from error
             self._unusable = f"The facts up to {position.seq} are written, but the head file is not: {error}."
             raise JournalError(self._unusable) from error
 
     def _begin_segment(self) -> None:
         path = segment.create(self._folder, self._head, self._page_bytes)
-        # From here on the new segment is there, and nothing more may go into the old one.
+        # The new segment exists from here on, and nothing may be written to the old one.
         try:
             writer = segment.open_writer(path)
         except StorageFull:
-            raise  # the next attempt makes it again, under the same name: nothing is in it
+            raise  # the segment is empty; the next attempt creates it again under the same name
         except BaseException as error:
             self._unusable = f"A new segment could not be opened ({error}). Open the journal again."
             raise
@@ -352,9 +355,10 @@ class SqliteJournal:
 
 
 def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) -> Iterator[Record]:
-    """Read a journal, or a folder of retired facts, without opening it for writing; by default from the first that is there.
+    """Read a journal, or a folder of retired facts, without opening it for writing.
 
-    It needs no lock and no witness: a live journal can be read too, up to what is committed.
+    `after` None: begin with the first stored fact. No lock and no witness are needed: a live journal can be read up to
+    the last commit.
     """
     paths = segment.segments_with_packed(folder)
     if not paths:
@@ -364,7 +368,7 @@ def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) ->
 
 
 def _pack(path: Path, folder: Path) -> None:
-    """Put a full segment into a folder, compressed; whoever is killed here begins again."""
+    """Compress a full segment into a folder. If the process is killed here, the next call starts over."""
     packed = folder / (path.name + segment.PACKED)
     with as_journal_errors(folder):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,9 +1,9 @@
-"""Reads how a write-ahead log ends, before SQLite opens it and forgets.
+"""Find a torn tail in a write-ahead log, before SQLite opens the log and discards it.
 
-A log is a header and frames; a frame is one page of the database, and the last frame of a commit says so. Each frame
-carries the salts of the header and a checksum over everything before it. SQLite takes the commits that are whole and
-silently leaves the rest; what a killed writer left behind the last commit is found here. Frames with older salts are
-no rest: after a checkpoint the log is written again from its beginning, over what it held before.
+A log is a header and frames; a frame is one page of the database, and the last frame of a commit is marked. Each frame
+carries the salts of the header and a checksum over everything before it. SQLite reads the complete commits and silently
+ignores the rest; this module measures what a killed writer left after the last commit. Frames with older salts do not
+count: after a checkpoint the log is rewritten from its beginning, over its old content.
 (The format is SQLite's, https://sqlite.org/walformat.html.)
 """
 
@@ -15,16 +15,16 @@ _FRAME = Struct(">6I")
 _MAGIC_LITTLE, _MAGIC_BIG = 0x377F0682, 0x377F0683
 _WORD = 0xFFFFFFFF
 _GENERATIONS = 1 << 16
-"""Frames this many rewritings old are still known as old."""
+"""Frames from fewer rewrites ago than this are recognized as old: SQLite increments the first salt at each rewrite."""
 
 
 def path_of(database: Path) -> Path:
-    """Where SQLite keeps the write-ahead log of a database."""
+    """Return the path of SQLite's write-ahead log of a database."""
     return database.with_name(database.name + "-wal")
 
 
 def torn_bytes(wal: Path) -> int:
-    """How many bytes behind the last whole commit belong to a commit that is not whole."""
+    """Return the number of bytes after the last complete commit that belong to an incomplete one; 0 without a log."""
     try:
         log = memoryview(wal.read_bytes())
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def torn_bytes(wal: Path) -> int:
         return len(log)
     words = Struct("<2I" if magic == _MAGIC_LITTLE else ">2I")
     sums = _add(words, log[:24], 0, 0)
-    if sums != tuple(claimed):
+    if sums != tuple(claimed):  # SQLite ignores the whole log if its header is damaged
         return len(log)
 
     committed = at = _HEADER.size
@@ -50,7 +50,7 @@ def torn_bytes(wal: Path) -> int:
         if sums != tuple(claimed):
             break
         at += step
-        if size_after_commit:
+        if size_after_commit:  # nonzero only in the last frame of a commit
             committed = at
     rest = log[committed:]
     return 0 if _is_older(rest, salt1) else len(rest)

@@ -1,8 +1,8 @@
-"""Rules: what a node must be, whatever runs on it at the moment. One rule a file, all of them in this list.
+"""Rules: requirements on a node that do not depend on its current load. One file per rule; `RULES` lists all of them.
 
-A rule is a module with two functions: `device_groups(ask, index)` gives every device group that obeys it, and
-`refusal(ask, index, among)` says what is wrong when none of `among` does, naming what would change that.
-The order is the order in which a refusal looks for its reason: what users get wrong most often comes first.
+A rule is a module with two functions: `device_groups(ask, index)` returns every device group that meets the rule, and
+`refusal(ask, index, among)` returns the reason when none of `among` does, and names what would change that.
+A refusal gives the first failing rule in this order: the most frequent mistakes of users come first.
 """
 
 from typing import Protocol
@@ -18,10 +18,10 @@ class Rule(Protocol):
     """The two functions of a rule's module."""
 
     def device_groups(self, ask: Resources, index: Index) -> DeviceGroupMask:
-        """Every device group that obeys the rule."""
+        """Return every device group that meets the rule."""
 
     def refusal(self, ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-        """Why none of `among` does."""
+        """Return why no device group of `among` meets the rule."""
 
 
 RULES: tuple[Rule, ...] = (gpu_model, gpu_memory, gpu_count, labels, cpus, host_memory, accounts)

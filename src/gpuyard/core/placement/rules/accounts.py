@@ -1,7 +1,7 @@
 """The node has a system account for the task.
 
-An agent that is root and shares its own account with nobody runs only what is mapped to a system account. It says so
-with a label, and with one more label for each tenant and user its own settings map.
+An agent that runs as root and does not share its own account runs only tasks that are mapped to a system account. Its
+node carries a label for this, and one more label for each tenant and user that the agent's own settings map.
 """
 
 from gpuyard.core.domain.node import MAPPED_ONLY, tenant_account_label, user_account_label
@@ -12,7 +12,7 @@ from gpuyard.core.placement.index import Index
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups of nodes that run tasks of every tenant, or map this tenant or user."""
+    """Return the device groups of nodes that run tasks of every tenant, or map this tenant or user."""
     if ask.account is None:
         return index.everywhere
     tenant, user = ask.account

@@ -7,10 +7,10 @@ from gpuyard.core.placement.index import Index
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups of nodes with enough CPUs built in."""
+    """Return the device groups of nodes with enough installed CPUs."""
     return index.by_cpus.at_least(ask.cpus) if ask.cpus else index.everywhere
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the largest node."""
+    """Name the CPU count of the largest node."""
     return TooFewCpus(ask.cpus, index.by_cpus.largest(among))

@@ -11,11 +11,11 @@ def _needed(ask: Resources) -> int:
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups with enough cards; a task without GPUs is at home in one device group of every node."""
+    """Return the device groups with enough GPUs; for a task without GPUs, the first device group of every node."""
     needed = _needed(ask)
     return index.by_gpu_count.at_least(needed) if needed else index.primary
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the largest node."""
+    """Name the GPU count of the largest device group."""
     return NodeTooSmall(_needed(ask), index.by_gpu_count.largest(among))

@@ -1,4 +1,4 @@
-"""Each GPU has the memory the task needs; a share needs a card with at least that much."""
+"""Each GPU has the memory the task needs; a share needs a GPU with at least its memory."""
 
 from gpuyard.core.domain.refusals import GpuMemoryTooSmall, Never
 from gpuyard.core.domain.task import Resources
@@ -11,11 +11,11 @@ def _needed_mib(ask: Resources) -> int:
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups with large enough cards."""
+    """Return the device groups whose GPUs have enough memory."""
     needed = _needed_mib(ask)
     return index.by_gpu_memory.at_least(needed) if needed else index.everywhere
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the largest card."""
+    """Name the largest GPU memory."""
     return GpuMemoryTooSmall(_needed_mib(ask), index.by_gpu_memory.largest(among))

@@ -8,7 +8,7 @@ from gpuyard.core.placement.index import Index
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups with one of the named models; all device groups when none is named."""
+    """Return the device groups with one of the named models; all device groups if none is named."""
     if not ask.models:
         return index.everywhere
     found = 0
@@ -18,7 +18,7 @@ def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the models there are."""
+    """Name the available models and, if there is one, the model with the closest name."""
     known = sorted(model for model, having in index.by_model.items() if having & among)
     return UnknownGpuModel(
         ask.models, tuple(known), next(filter(None, (closest_gpu_name(it, known) for it in ask.models)), "")

@@ -7,10 +7,10 @@ from gpuyard.core.placement.index import Index
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups of nodes with enough memory built in."""
+    """Return the device groups of nodes with enough installed memory."""
     return index.by_memory.at_least(ask.memory_mib) if ask.memory_mib else index.everywhere
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the largest node."""
+    """Name the memory of the largest node."""
     return HostMemoryTooSmall(ask.memory_mib, index.by_memory.largest(among))

@@ -7,7 +7,7 @@ from gpuyard.core.placement.index import Index
 
 
 def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
-    """Device groups of nodes with all the labels."""
+    """Return the device groups of nodes that carry all the labels."""
     found = index.everywhere
     for label in ask.labels:
         found &= index.by_label.get(label, 0)
@@ -15,6 +15,6 @@ def device_groups(ask: Resources, index: Index) -> DeviceGroupMask:
 
 
 def refusal(ask: Resources, index: Index, among: DeviceGroupMask) -> Never:
-    """Name the labels no such node carries; all of them if each is carried, only never together."""
+    """Name the labels that no node of `among` carries; all of them if each exists, but no node carries all."""
     missing = [f"{key}={value}" for key, value in ask.labels if not index.by_label.get((key, value), 0) & among]
     return NoNodeWithLabels(tuple(missing or [f"{key}={value}" for key, value in ask.labels]))

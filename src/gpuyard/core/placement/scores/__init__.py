@@ -1,8 +1,8 @@
-"""Scores: which of the fitting nodes is taken. One score a file, all of them in this dictionary.
+"""Scores: which of the fitting nodes is chosen. One file per score; `SCORES` lists all of them.
 
-To most scores, nodes with the same number of free GPUs are alike: such a score does not look at nodes at all, it puts the
-possible numbers of free GPUs in the order in which they are to be tried, and a decision is free of scans.
-`fragmentation` knows what room costs and has a search of its own (`fragmentation_search`).
+Most scores treat nodes with the same number of free GPUs as equal: they do not examine nodes, but order the possible
+numbers of free GPUs by preference, so a decision needs no scan.
+`fragmentation` computes the cost of room and has its own search (`fragmentation_search`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from gpuyard.core.placement.scores import best_fit, fragmentation, spread
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 
 NodeOrder = Sequence[int] | FragmentationCosts
-"""Numbers of free GPUs, first choice first; or what room costs."""
+"""Numbers of free GPUs in order of preference, or a table of costs."""
 ScoreFunction = Callable[[int, Index, Demand], NodeOrder]
-"""(GPUs wanted, what is free where, what the open tasks ask for) -> in which order room is tried."""
+"""(GPUs wanted, index of free resources, demand of the open tasks) -> the order in which nodes are tried."""
 
 SCORES: dict[str, ScoreFunction] = {
     "best_fit": best_fit.order,

@@ -1,7 +1,7 @@
 """Take the fullest node that still has room.
 
-Promise: a node with many free GPUs is broken up only when no fuller one will do, so large tasks find room longer.
-Choose it when in doubt. It can not know what the yard's tasks ask for; `fragmentation` does.
+Promise: a node with many free GPUs is used only if no fuller node has room, so large tasks find room for longer.
+Choose it when in doubt. It ignores what the open tasks request; `fragmentation` considers it.
 """
 
 from collections.abc import Sequence
@@ -11,5 +11,5 @@ from gpuyard.core.placement.index import Index
 
 
 def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
-    """From exactly enough to most."""
+    """Return the numbers of free GPUs from exactly enough to the most."""
     return range(wanted, max(len(index.by_free), wanted + 1))

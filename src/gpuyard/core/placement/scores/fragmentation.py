@@ -1,19 +1,21 @@
-"""Take the room whose loss costs the yard's tasks least.
+"""Take the room whose loss costs the cluster's tasks least.
 
-Promise: steepest descent on what room is still good for. The open tasks of the yard, waiting and running, stand for what
-will be asked for next (`Demand`); with none, or with all alike, it is best fit. Four things are added up, in
-thousandths of a GPU:
+Promise: each placement minimizes the increase of a cost (steepest descent). The open tasks of the cluster, waiting and
+running, serve as the forecast of future requests (`Demand`); without any, or if all are alike, the result is best fit.
+The cost is the sum of four terms, in thousandths of a GPU:
 
-- *fragments*: a GPU that is free beside k - 1 others, or the rest of a shared card, counts with the part of the tasks
-  that ask for more than that; and, with less weight, one on a node with too few CPUs left for them
+- *fragments*: a GPU in a group of k free ones, or the remainder of a shared GPU, is weighted by the fraction of tasks
+  that request more than that; and, with a smaller weight, by the fraction that needs more CPUs than its node has left
   (Weng et al., "Beware of Fragmentation", USENIX ATC 2023);
-- *worth*: what the rest of a shared card could still hold, at prices that follow from the shares asked for (`worth`);
-- *stranded* GPUs: those for which a node has too few CPUs or too little memory left, if tasks go on to ask as they do;
-- *pressure*: GPUs of models that tasks insist on, by how much is asked of them against how many there are.
+- *worth*: what the remainder of a shared GPU could still hold, at prices that follow from the requested shares
+  (`Demand.worth`);
+- *stranded* GPUs: those for which the node has too few CPUs or too little memory left, if requests stay as they are;
+- *pressure*: GPUs of models that tasks require, by the requested amount relative to the number of such GPUs.
 
 Choose it when sizes are mixed, GPUs are shared, or tasks differ in CPUs and models. It compares a bounded number of
-nodes a decision, so it is slower than the other scores. For gangs, whole nodes and wishes for a link it only counts free
-GPUs. A share of memory is counted as a part of the largest card. The weights were found on the openb traces (decision 0016).
+nodes per decision, so it is slower than the other scores. For gangs, whole nodes and link preferences it only counts
+free GPUs. A memory share counts as its part of the largest GPU. The weights were tuned on the openb traces (decision
+0016).
 """
 
 from bisect import bisect_right
@@ -26,17 +28,17 @@ from gpuyard.core.placement.fragmentation_cost import STEP_MILLI
 from gpuyard.core.placement.index import Index, NodeEntry
 
 WORTH = 6.0
-"""What a card's worth counts for, against a fragment as large as a card."""
+"""Weight of the worth of one GPU, relative to a fragment of one GPU."""
 PRESSURE = 1.0
-"""The same for a GPU of a model of which as much is asked by name as is there, against all."""
+"""Weight of a GPU of a model whose part of the demand, requested by name, equals its part of all GPUs."""
 CPU_FRAGMENT = 0.1
-"""The same for a GPU on a node with too few CPUs for a task."""
+"""Weight of a GPU on a node with too few CPUs for a task, relative to a fragment of one GPU."""
 SLACK = 0.9
-"""A node is short of CPUs or memory when it has less than this part of what tasks ask for beside a GPU."""
+"""A node is short of CPUs or memory if it has less than this fraction of what tasks request per GPU on average."""
 
 
 class FragmentationCosts:
-    """What room costs, as tables: made when the demand or the nodes have changed, read with every decision."""
+    """Tables of the cost of room: built when the demand or the nodes have changed, read in every decision."""
 
     def __init__(self, index: Index, demand: Demand) -> None:
         most = max(len(index.by_free) - 1, 1)
@@ -58,7 +60,7 @@ class FragmentationCosts:
         tasks = max(sum(wholes) + sum(shares), 1)
         self._of_free = [free * MILLI * (sum(wholes[free + 1 :]) / tasks - WORTH) for free in range(most + 1)]
         self._of_rest = [0.0] * MILLI
-        larger, worth = sum(wholes), demand.worth(card_mib)
+        larger, worth = sum(wholes), demand.worth(card_mib)  # `larger`: tasks that request more than `left`
         for left in range(MILLI - 1, 0, -1):
             larger += shares[left + 1]
             self._of_rest[left] = left * larger / tasks - WORTH * MILLI * worth[left // STEP_MILLI]
@@ -72,29 +74,29 @@ class FragmentationCosts:
         """Device groups by the pressure on their model, lowest first."""
 
     def whole(self, free: int, wanted: int) -> float:
-        """What it costs to take so many of the free GPUs of a device group."""
+        """Return the cost of taking `wanted` of the `free` GPUs of a device group."""
         return self._of_free[free - wanted] - self._of_free[free]
 
     def fresh(self, free: int, milli: int) -> float:
-        """What it costs to begin to share one of the free GPUs of a device group."""
+        """Return the cost of placing a share on one of the `free` GPUs of a device group."""
         return self._of_free[free - 1] - self._of_free[free] + self._of_rest[MILLI - milli]
 
     def rest(self, left: int, milli: int) -> float:
-        """What it costs to take a share of a card that is shared already."""
+        """Return the cost of placing a share on a shared GPU that has `left` thousandths left."""
         return self._of_rest[left - milli] - self._of_rest[left]
 
     def counts(self, wanted: int) -> Sequence[int]:
-        """Numbers of free GPUs, first choice first, for those who do not look into nodes."""
+        """Return the numbers of free GPUs in order of preference, for searches that do not examine nodes."""
         return sorted(range(wanted, len(self._of_free)), key=lambda free: (round(self.whole(free, wanted), 6), free))
 
     def stranding(self, host: NodeEntry, milli: int, cpus: int, memory_mib: int) -> float:
-        """What it costs, in GPUs that lack CPUs or memory, to take this of a node."""
+        """Return the cost, in GPUs that lack CPUs or memory, of taking these resources from a node."""
         free, cpus_free, memory_free = host.milli_free, host.cpus_free, host.memory_free
         after = self._stranded(free - milli, cpus_free - cpus, memory_free - memory_mib)
         return after - self._stranded(free, cpus_free, memory_free)
 
     def least_stranding(self, milli: int, cpus: int, memory_mib: int) -> float:
-        """No node can do better than this."""
+        """Return a lower bound of `stranding` over all nodes."""
         return min(0.0, self._served(milli, cpus, memory_mib) - milli) - CPU_FRAGMENT * milli
 
     def _stranded(self, milli: int, cpus: int, memory_mib: int) -> float:
@@ -102,14 +104,17 @@ class FragmentationCosts:
         return short + CPU_FRAGMENT * milli * self._ask_for_more[bisect_right(self._cpus, cpus)]
 
     def _served(self, milli: int, cpus: int, memory_mib: int) -> float:
-        """How many thousandths of GPUs these CPUs and this memory serve; all, as far as nobody asks for any."""
+        """Return the thousandths of GPUs that these CPUs and this memory can serve; all, if no task requests any."""
         by_cpus = cpus * self._milli_a_cpu if self._milli_a_cpu else milli
         by_memory = memory_mib * self._milli_a_mib if self._milli_a_mib else milli
         return min(by_cpus, by_memory)
 
 
 def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, DeviceGroupMask]]:
-    """What is asked of each model by tasks that insist on models, as a part of all, against its part of the GPUs."""
+    """Return the device groups by the pressure on their GPU model, lowest first.
+
+    The pressure is the model's part of the demand, counting tasks that name models, divided by its part of the GPUs.
+    """
     gpus = {model: index.by_gpu_count.total(device_groups) for model, device_groups in index.by_model.items()}
     pressure = dict.fromkeys(gpus, 0.0)
     asked = 0
@@ -127,5 +132,5 @@ def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, Dev
 
 
 def order(wanted: int, index: Index, demand: Demand) -> FragmentationCosts:  # noqa: ARG001
-    """The same for every number of GPUs."""
+    """Return the cost tables; they do not depend on the number of GPUs wanted."""
     return FragmentationCosts(index, demand)

@@ -1,7 +1,7 @@
 """Take the emptiest node.
 
-Promise: tasks are kept apart, so each has more of its node's CPUs, memory bandwidth and air for itself.
-Choose it for small yards of single-GPU tasks. It leaves no room for large tasks.
+Promise: tasks are spread out, so each has more of its node's CPUs, memory bandwidth and cooling.
+Choose it for small clusters with single-GPU tasks. It leaves no room for large tasks.
 """
 
 from collections.abc import Sequence
@@ -11,5 +11,5 @@ from gpuyard.core.placement.index import Index
 
 
 def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
-    """From most to exactly enough."""
+    """Return the numbers of free GPUs from the most to exactly enough."""
     return range(max(len(index.by_free) - 1, wanted), wanted - 1, -1)
