@@ -45,9 +45,7 @@ class PowerSample:
 
 
 class PowerMeter:
-    """Listens to a world; boots and sleeps, which no fact reports, are reported by calls. Counts from the first task
-    on.
-    """
+    """Listens to the facts of a world; booting and sleeping are reported by calls. Counts from the first task on."""
 
     def __init__(self, price: float = 0.0) -> None:
         """`price` is the price of one GPU for an hour."""

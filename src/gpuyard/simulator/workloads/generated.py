@@ -48,7 +48,7 @@ MOST_OF_CLUSTER = 4
 """No job requests more than 1/MOST_OF_CLUSTER of the cluster, but at least one GPU is allowed."""
 GPUS_A_USER, USERS_SLOPE = 9, 0.8
 KINDS, SAME_AGAIN, NEW_KIND, ANOTHER = 5, 0.7, 0.1, 0.3
-"""Job kinds of a user; probabilities of the same kind again, of a new kind at a change, of arrival with the last job."""
+"""Kinds of a user; probabilities of the same kind again, of a new kind on a change, of arrival with the last job."""
 LOAD = 0.9
 MOST_JOBS, LEAST_LOAD, MOST_LOAD = 100_000_000, 0.001, 100.0
 LIGHT_MILLI = (250, 500)
