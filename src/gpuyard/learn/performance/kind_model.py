@@ -7,8 +7,7 @@ which behaves similarly on every GPU. Which head predicts depends on what was me
     known      this GPU was measured, the family was not: the GPU is a feature
     twin       the GPU was not measured, one with the same chip was: it is used instead, with its own memory and power
     strange    the GPU was not measured: only ratios that do not identify a GPU, learned from all GPUs together; where
-each
-               GPU has enough rows for a model of its own, the median of those models counts as much (a committee)
+               each GPU has enough rows for a model of its own, their median counts as much (a committee)
 
 A GPU with few rows is strange with a `Correction`. Each head has a band by split conformal prediction: held-out rows,
 families or GPUs are predicted from the rest, and the band is as wide as those errors; separately for each measured GPU,

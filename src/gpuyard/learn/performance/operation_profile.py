@@ -104,7 +104,7 @@ class OperationProfile:
 
     @staticmethod
     def counted(few: CountedStep, many: CountedStep, few_batch: int, many_batch: int) -> "OperationProfile":
-        """Create a profile from one step counted with two batches: what grows belongs to a sample, the rest to the model.
+        """Create a profile from a step counted with two batches: growth belongs to a sample, the rest to the model.
 
         The operations come in the same order both times. Similar ones, within a factor of two in FLOPs per byte and in
         the share of constant bytes, are grouped: a GPU is equally good at them.

@@ -11,7 +11,7 @@ LAUNCH_MS = {
     "infer": (0.017, 0.025, 0.025, 0.080, 0.030, 0.016),
     "train": (0.012, 0.040, 0.050, 0.200, 0.050, 0.033),
 }
-"""Host time to launch an operation of each kind in eager mode; in training it includes autograd. Measured with an H200."""
+"""Host time to launch an operation of each kind, eagerly; in training it includes autograd. Measured with an H200."""
 HOST_US = 6.6
 """The speed of that host: its time for the smallest kernel."""
 HOST = 0.5
