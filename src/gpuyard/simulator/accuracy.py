@@ -28,7 +28,7 @@ class RuntimeForecast(NamedTuple):
 
     @property
     def log_error(self) -> float:
-        """Return the error as the logarithm of the factor between prediction and run time."""
+        """Absolute logarithm of the factor between prediction and run time."""
         return abs(log(max(self.told, LEAST_SECONDS) / max(self.seconds, LEAST_SECONDS)))
 
 

@@ -1,5 +1,4 @@
-"""Confidence intervals for the mean of a few runs: Student's t interval, which contains the true mean in 95 of 100
-series.
+"""Confidence intervals for the mean of a few runs, by Student's t: 95 of 100 contain the true mean.
 
 Two policies are compared run by run on the same workloads. The difficulty of a workload cancels out of the difference,
 so the difference can be significant where the two means are not.

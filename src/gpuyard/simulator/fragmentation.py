@@ -1,5 +1,4 @@
-"""Fragmentation: the share of free GPUs that cannot be used because their nodes have too few free GPUs for the open
-tasks.
+"""Fragmentation: the share of free GPUs on nodes that have too few free GPUs for the open tasks.
 
 For every open task, waiting or running, count the free GPUs of all nodes that could ever hold it, and those of them on
 nodes that currently have no room for it. The share of the second count in the first, over all tasks, is the
@@ -45,6 +44,7 @@ class FragmentationSampler:
 
     def _look(self) -> tuple[int, int]:
         index = self._state.index
+        # Tasks with the same eligible nodes share one pass over the free GPUs, so the cost is independent of the queue.
         asks: dict[DeviceGroupMask, dict[int, int]] = {}
         for ask, count in self._state.demand.asks():
             if not ask.gpus and ask.share is None:

@@ -34,8 +34,7 @@ class SimulationMeasures(msgspec.Struct, frozen=True):
     """Bounded slowdown: time from submission to end, divided by the time with GPUs (at least 10 s)."""
     worst_slowdown: float
     user_fairness: float
-    """Jain's index over users' mean slowdowns: 1 means that all users have the same slowdown; 1/n, one of n has all of
-    it."""
+    """Jain's index over users' mean slowdowns: 1 means equal slowdowns; 1/n means that one of n users has all of it."""
 
 
 def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:

@@ -1,5 +1,4 @@
-"""Policy variants that can be compared: a policy with its settings, by the name that `gpuyard simulate --policy`
-accepts.
+"""Policy variants for comparisons: a policy with its settings, by the name for `gpuyard simulate --policy`.
 
 `fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that results can be compared with the papers: the
 first three stop at the first job that does not fit, and jobs may be preempted immediately and without limit.

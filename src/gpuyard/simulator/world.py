@@ -165,6 +165,7 @@ class World:
         """Process everything that is due at an instant."""
         self.now = due
         facts: list[fact.Event] = []
+        # Actors wait until everything else of this instant was decided; they are then due at the same instant again.
         if self.actors and ((own := self._next_own()) is None or own > due):
             for actor in self.actors:
                 if (at := actor.due()) is not None and at <= due:

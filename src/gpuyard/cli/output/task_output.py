@@ -52,8 +52,7 @@ class Output:
         tail: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Copy one `attempt`, or all from the current one on; with `tail`, only the last bytes of the first attempt
-        copied.
+        """Copy one `attempt`, or all from the current one on; with `tail`, only the last bytes of the first one.
 
         `strict`: a refusal of the first request is raised, unless the node may return.
         """

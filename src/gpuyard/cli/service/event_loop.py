@@ -11,8 +11,7 @@ import structlog
 import uvloop
 
 SWITCH_SECONDS = 0.0003
-"""Thread switch interval: how long gRPC's own thread waits to hand over input. Python's 5 ms exceed the round trip of a
-task."""
+"""Thread switch interval: how long gRPC's thread waits to hand over input. Python's 5 ms exceed a task's round trip."""
 
 
 def silence_grpc() -> None:

@@ -197,8 +197,7 @@ async def _keep_agent(plan: UpPlan) -> None:
 
 
 async def _run_agent(plan: UpPlan) -> int:
-    """Run one agent to its end; end it when cancelled. It has its own session: Ctrl-C reaches only us, the agent stops
-    after us.
+    """Run one agent; end it when cancelled. It has its own session: Ctrl-C reaches only us, the agent stops after us.
 
     Started by `subprocess` and not by the event loop, whose way of forking makes gRPC print warnings.
     """

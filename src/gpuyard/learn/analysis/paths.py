@@ -31,8 +31,7 @@ class Text:
 
     pattern: str
     variables: frozenset[str] = frozenset()
-    """Loop variables. Not empty only if every `*` is the value of one of them, so that different values give different
-    strings."""
+    """Loop variables, if every `*` is the value of one of them, so that different values give different strings."""
 
     @property
     def is_known(self) -> bool:

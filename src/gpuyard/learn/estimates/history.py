@@ -140,6 +140,7 @@ class HistoryPredictor:
                 known = kind
         runs = len(known.ordered)
         likely = (mean + known.ordered[runs // 2]) / 2
+        # `kind` is the most specific kind of the task. If it has too few runs, the task may be something new.
         side = NINE_OF_TEN * sqrt(variance) + (AT_LEAST if kind is known else NEW)
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
         return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)

@@ -1,11 +1,10 @@
-"""Corrects the estimates of simple statistics with gradient-boosted trees: hour, weekday, bursts, differences between
-users.
+"""Corrects estimates of simple statistics with gradient-boosted trees: hour, weekday, bursts, user differences.
 
 It starts from the estimate of `HistoryPredictor` and learns the factor by which that is wrong, from what was known when
 each task was submitted: the last run times of its kinds, the size, hour and weekday, the number of open tasks of its
 kind and the time since the last one. LightGBM is fitted to the logarithm of that factor after every `EVERY` ends, on
-the last `WINDOW` of them. Before the first fit the estimate of `HistoryPredictor` is used as it is; its band is always
-kept.
+the last `WINDOW` of them. Before the first fit the estimate of `HistoryPredictor` is used as it is. Its band is kept,
+widened if the estimate lies outside.
 
 Needs LightGBM, which is imported only here (`pip install 'gpuyard[learn]'`). docs/manual/prediction.md describes
 benefit and cost: it is too slow for a scheduler that needs thousands of estimates per second.
@@ -78,6 +77,7 @@ class LearnedPredictor:
             self._count[kind] = self._count.get(kind, 0) - 1
         if told is None or told not in self._open:
             return
+        # Open tasks with equal estimates are not distinguished: any of their rows will do.
         known, said = self._open[told].pop()
         if not self._open[told]:
             del self._open[told]

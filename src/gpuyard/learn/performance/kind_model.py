@@ -45,8 +45,7 @@ SHARED: TreeParameters = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_
 DETAILED: TreeParameters = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN: TreeParameters = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
 MANY = 5_000
-"""Number of rows from which fine trees learn better from squared than from absolute errors; with fewer, outliers
-mislead them."""
+"""From this number of rows on, fine trees use squared instead of absolute errors; with fewer, outliers mislead them."""
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
 """Maximum number of rows that a head is trained on; more make it slower and hardly better."""
 FOLDS = 4

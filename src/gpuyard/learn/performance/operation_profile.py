@@ -151,7 +151,7 @@ class OperationProfile:
         }
 
     def times(self, factor: float) -> "OperationProfile":
-        """Return the profile with everything multiplied: a training step is about three inference steps."""
+        """Return the profile with kernels, FLOPs and traffic multiplied: training is about three steps of inference."""
         groups = self.groups * np.array([1.0, factor, factor, factor, factor])
         return replace(self, groups=groups)
 

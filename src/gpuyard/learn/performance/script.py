@@ -18,8 +18,7 @@ from typing import Any
 
 PEELED = {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float"}
 SIDES = (224, 32, 28, 8, 16, 64, 96, 128, 256, 299, 384, 512)
-"""Image sizes in pixels, as in common data sets; if none is written in the code, the first one the model accepts is
-used."""
+"""Image sizes of common data sets, in pixels; without one in the code, the first that the model accepts is used."""
 WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"}
 
 

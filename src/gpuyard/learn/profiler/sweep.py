@@ -1,4 +1,4 @@
-"""Selects the configurations of a model to measure: all small ones, and a uniform sample of the many combinations."""
+"""Selects the configurations of a model to measure: all combinations, or a fixed pseudo-random share of them."""
 
 from collections.abc import Iterable
 from hashlib import blake2b

@@ -35,8 +35,7 @@ from gpuyard.simulator.workloads.arrival import Workload
 
 HORIZON = 3 * 86_400.0
 LOOKAHEAD, LEAST_LOOKAHEAD = 2.0, 1_800.0
-"""A return contains the observed rewards within this multiple of the task's run, and at least this number of
-seconds."""
+"""A return has the observed rewards within this multiple of the task's run, at least this number of seconds."""
 BATCH = 256
 RATE, LAST_RATE = 3e-4, 1e-5
 DECAY = 0.01

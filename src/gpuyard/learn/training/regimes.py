@@ -65,8 +65,7 @@ TRAINED: tuple[Regime, ...] = (
     Regime("lab, three models", GAVEL_NODES, 0.45, GAVEL),
     Regime("lab, two models", "2x8:new+2x8:old", 0.65, DESK),
 )
-"""Regimes for training, and with other seeds for selecting the guard. GPU models differ in all: otherwise advice is not
-used."""
+"""For training, and with other seeds for selecting the guard. All mix GPU models; without a mix no advice is used."""
 
 
 def of_trace(name: str) -> Regime:

@@ -93,7 +93,7 @@ class PolicyGuard(NamedTuple):
 
 
 GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
-"""The guards that are tried; `doubt` is only varied with `trust`."""
+"""The guards that are tried; without `trust` only `doubt` 0 makes sense."""
 
 
 class Trained(NamedTuple):

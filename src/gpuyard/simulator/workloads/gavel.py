@@ -1,5 +1,4 @@
-"""Jobs in the format of Gavel's simulator (OSDI 2020): training steps of each job, and steps per second on each GPU
-model.
+"""Jobs in the format of Gavel's simulator (OSDI 2020): training steps, and steps per second on each GPU model.
 
     jobs           job_type, total_steps, scale_factor (GPUs), arrival_s
     throughputs    gpu_type, model (the type of job), num_gpus, iters_per_s

@@ -61,7 +61,7 @@ class JournalWorkload:
     """The settings of the journal with their changes over time; all other variants use its final settings."""
     gpus: int
     stop_seconds: float
-    """The typical time to stop a task in the journal."""
+    """Median time to stop a task in the journal; 0 if none was stopped."""
     happened: Recorder
     """What really happened to the tasks of this workload."""
     still_running: int
@@ -242,6 +242,7 @@ class _Reader:
         for task, spec in specs.items():
             for key in spec.prerequisites():
                 waiting.setdefault(key, []).append(task)
+        # Dependents of dependents never ran either: repeat until nothing new is reached.
         while reached := [key for key in waiting if not left_out.isdisjoint(range(key[0], key[1] + 1))]:
             for key in reached:
                 left_out.update(waiting.pop(key))

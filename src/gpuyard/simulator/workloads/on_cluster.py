@@ -106,9 +106,7 @@ def fits(job: Job, cluster: Cluster) -> bool:
 
 
 def resources(job: Job, largest: int) -> Resources:
-    """Return one node if it can hold the job, otherwise as few nodes as possible with equal parts; or its share of a
-    GPU.
-    """
+    """Return one node if it can hold the job, otherwise the fewest nodes with equal parts; or its share of a GPU."""
     labels = ((POOL, job.pool),) if job.pool else ()
     if job.fraction_milli < MILLI:
         return Resources(share=Share(job.fraction_milli), labels=labels, models=job.models, speeds=job.speeds)

@@ -1,5 +1,4 @@
-"""Jobs from a CSV file with a header and one row for each job, plain or gzip; the format of the Helios and Philly
-traces.
+"""Jobs from a CSV file with a header and one row per job, plain or gzip; the Helios and Philly traces have this format.
 
     submit_s, duration_s, gpu_num    submission time, run time, number of GPUs
     user, name, state                optional; all jobs count, in any state
@@ -77,9 +76,7 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
 
 
 def write_trace(path: Path, jobs: Iterable[Job]) -> None:
-    """Write a trace that can be read again, compressed if its name says so; the same jobs always give the same
-    bytes.
-    """
+    """Write a readable trace, compressed if its name says so; the same jobs always give the same bytes."""
     with path.open("wb") as raw, ExitStack() as stack:
         packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)) if path.suffix == ".gz" else raw
         file = stack.enter_context(TextIOWrapper(packed, encoding="utf-8", newline=""))

@@ -1,5 +1,4 @@
-"""`python -m gpuyard.learn.performance.partition.count_model`: count a step of a user's model. Only this module runs
-user code.
+"""`python -m gpuyard.learn.performance.partition.count_model`: count a step of a model. Only this runs user code.
 
 The model is created on torch's meta device, where tensors have shapes and no contents: no GPU and no memory is needed.
 It is counted as in `performance.flops`; for every operation its module, the storages it reads and writes, and what

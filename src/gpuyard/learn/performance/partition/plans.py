@@ -41,8 +41,7 @@ BACKWARD = 2.0
 COPIES = 4.0
 """Copies of the weights in training: weights, gradients and two moments."""
 UPDATE_ACCESSES, LEAST_ACCESSES = 7.0, 3.0
-"""Accesses in multiples of the weights' bytes: Adam reads four and writes three; forward and backward read, and
-gradients are written."""
+"""Multiples of the weights' bytes: Adam reads 4 and writes 3; forward and backward read 2 and write gradients."""
 OF_LINK = 0.8
 LINK_SECONDS = 1e-5
 """Latency of a message."""
@@ -158,6 +157,7 @@ class _Model:
     def _without_update(self, step: float, span: tuple[int, int]) -> float:
         if not self.setting.training:
             return step
+        # The computed update may exceed the predicted step: keep at least the share of the other weight accesses.
         return max(step - self.update(*span), step * LEAST_ACCESSES / (LEAST_ACCESSES + UPDATE_ACCESSES))
 
     def update(self, first: int, last: int) -> float:
@@ -243,6 +243,7 @@ class _Model:
             if now < slowest:
                 found, slowest = cuts, now
             for seconds, (first, last) in zip(times, spans, strict=True):
+                # Scale the units so that their sum is the predicted time of the stage as a whole.
                 right = seconds / sum(weights[first:last])
                 weights[first:last] = [weight * right for weight in weights[first:last]]
         return found

@@ -1,5 +1,4 @@
-"""Rooflines: one file for each kind of work, with the least time a GPU needs and the features that determine how close
-it gets.
+"""Rooflines: for each kind of work a file with the least time a GPU needs and the features that affect the rest.
 
 Features are ratios, not sizes of GPUs: work over cache, tiles over processors, arithmetic over memory. A GPU without
 measurements then has ratios that were seen on others.
@@ -14,8 +13,7 @@ from gpuyard.learn.performance.rooflines import memory, network, utilization
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 Features = tuple[Floats, dict[str, Floats]]
-"""The lower bound in the unit of the measurement, and the features that determine how close the measurement comes to
-it."""
+"""The lower bound in the unit of the measurement, and the features that determine how close a GPU comes to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +29,7 @@ class Roofline:
     """Whether every GPU has enough rows of all sorts for a model of its own; the median of those models then has the
     same weight as the common model."""
     is_shared: bool = False
-    """Whether irregularities of one size occur on every GPU: then they are also learned in detail for GPUs without
-    measurements."""
+    """Whether irregularities of one size occur on every GPU: then they are learned in detail for new GPUs, too."""
     knows_family: bool = False
     """Whether there are few enough families to learn each."""
     unit: str = "ms"

@@ -1,5 +1,4 @@
-"""The models that can be measured: our own small models, and those of torchvision and transformers if they are
-installed.
+"""The models that can be measured: our own small ones, and those of torchvision and transformers if installed.
 
 A `ProfiledModel` builds a model and its inputs; weights are random, because they do not affect the time of a step.
 Names are stable, because they are the key of a row: `own/decoder-768x12`, `torchvision/resnet50`,
