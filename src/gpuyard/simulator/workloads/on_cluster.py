@@ -63,7 +63,7 @@ class JobsOnCluster:
         return self.interference(spec, other)
 
     def opening(self) -> list[command.Command]:
-        """Return the commands that give all GPUs to everyone and add all nodes."""
+        """Return the commands that assign all GPUs to batch tasks and add all nodes."""
         return [command.SetSplit(Split(0.0, 1.0)), *(command.JoinNode(node) for node in self.cluster.nodes)]
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
