@@ -1,16 +1,17 @@
-"""By how much would it be better to do something else? A learned answer, in numpy, with a guard.
+"""Inference of a trained policy in numpy, with a guard: by how much is another decision better than the heuristic's?
 
-A model is a few small nets that were trained apart (gpuyard.learn.training). Each gives every candidate of a question a number;
-the difference between a candidate's and the first one's is its *advantage*: which part of the first task's run is saved, for
-all tasks together, by doing that instead of what the heuristic would do (the first).
+A model is a few small networks that were trained separately (gpuyard.learn.training). Each gives every candidate of a
+question a number; the difference between a candidate's and the first one's is its *advantage*: the share of the first
+task's run that is saved, for all tasks together, by that decision instead of the heuristic's (the first).
 
-The guard keeps the heuristic's choice unless the advantage is there:
-- figures beyond the range that the nets were trained on: the nets are not asked, only the rule of thumb that they put
-  right, which knows no range; figures that are none: the heuristic;
-- the lower side of the advantage, the mean of the nets less `doubt` times their spread, must be above `margin`. Both are
-  chosen when the model is made, on workloads that the nets have not seen, so that no kind of yard is worse for the advice.
+The guard keeps the heuristic's choice unless the advantage is significant:
+- for features outside the range of training the networks are not used, only the rule of thumb that they correct, which
+  has no range; for features that are not numbers the heuristic decides;
+- the lower bound of the advantage, the mean of the networks less `doubt` times their spread, must be above `margin`.
+  Both are chosen when the model is made, on workloads that the networks have not seen, so that no kind of cluster gets
+  worse.
 
-The file is numpy's own `npz`, and everything that is needed to use it is in it.
+The file is a numpy `npz` and contains everything that is needed to use it.
 """
 
 from collections.abc import Sequence
@@ -28,9 +29,9 @@ from gpuyard.core.domain.errors import WrongInput
 VERSION = 1
 KIND = "gpuyard policy"
 DEFAULT = Path(__file__).parent / "data" / "policy.npz"
-"""The model that ships; docs/manual/learning.md has its card."""
+"""The model that ships; docs/manual/learning.md has its model card."""
 SLACK = 0.05
-"""How far beyond the trained range a figure may be, as a part of it."""
+"""How far a feature may be outside the trained range, as a fraction of the range."""
 
 PARTS = ("low", "high", "mean", "scale", "rule")
 Array = npt.NDArray[np.float32]
@@ -41,33 +42,33 @@ class WrongPolicyModel(WrongInput):
 
 
 class Layer(NamedTuple):
-    """Of one net: what it multiplies with, and what it adds."""
+    """One layer of a network: weights and bias."""
 
     weights: Array
     bias: Array
 
 
 class PolicyModel(NamedTuple):
-    """All that is in the file."""
+    """The content of the file."""
 
     features: tuple[str, ...]
     low: Array
     high: Array
-    """The range of each figure in training."""
+    """The range of each feature in training."""
     mean: Array
     scale: Array
-    """What figures are brought to: less the mean, over the scale."""
+    """Features are normalized: minus the mean, divided by the scale."""
     rule: Array
-    """What a figure adds to the answer as it is: the rule of thumb that the nets put right."""
+    """Linear weights of the rule of thumb that the networks correct."""
     nets: tuple[tuple[Layer, ...], ...]
     margin: float
     doubt: float
     about: dict[str, Any]
-    """What it was trained on and how well it did, for people."""
+    """What it was trained on and how well it did, for display."""
 
 
 class AdvantageAdvisor:
-    """See gpuyard.core.engine.advice.Advisor."""
+    """An advisor with a trained model; implements `gpuyard.core.engine.advice.Advisor`."""
 
     def __init__(self, model: PolicyModel, *, guarded: bool = True) -> None:
         self._model = model
@@ -79,7 +80,7 @@ class AdvantageAdvisor:
         self._biases = [np.stack([net[layer].bias for net in model.nets])[:, None, :] for layer in range(depth)]
 
     def pick(self, rows: Sequence[Sequence[float]]) -> int:
-        """The number of a candidate; 0 unless another is surely better."""
+        """Return the index of a candidate; 0 unless another is significantly better."""
         seen = np.asarray(rows, np.float32)
         usual = bool(((seen >= self._low) & (seen <= self._high)).all())
         if not usual and not np.isfinite(seen).all():
@@ -92,7 +93,7 @@ class AdvantageAdvisor:
         return int(worth.argmax())
 
     def _surely(self, advantages: Array) -> Array:
-        """The lower side of what the nets say of each candidate."""
+        """Return the lower bound of each candidate's advantage."""
         mean: Array = advantages.sum(axis=0) / len(advantages)
         if not self._model.doubt:
             return mean
@@ -101,7 +102,7 @@ class AdvantageAdvisor:
         return mean - self._model.doubt * spread
 
     def advantages(self, rows: Array) -> Array:
-        """For every net and candidate."""
+        """Return the advantage for every network and candidate."""
         last = len(self._weights) - 1
         values = ((rows - self._model.mean) / self._model.scale)[None]
         for layer, (weights, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
@@ -112,13 +113,13 @@ class AdvantageAdvisor:
         return worth - worth[:, :1] + self._by_rule(rows)
 
     def _by_rule(self, rows: Array) -> Array:
-        """For every candidate, by the rule of thumb alone."""
+        """Return the advantage of every candidate by the rule of thumb alone."""
         worth: Array = rows @ self._model.rule
         return worth - worth[:1]
 
 
 def save(path: Path, model: PolicyModel) -> None:
-    """Write a file that can be loaded again; the same model, the same bytes."""
+    """Write a file that can be loaded again; the same model gives the same bytes."""
     head = {
         "kind": KIND,
         "version": VERSION,
@@ -146,7 +147,7 @@ def save(path: Path, model: PolicyModel) -> None:
 
 
 def load(path: Path, features: Sequence[str]) -> PolicyModel:
-    """Read a model that goes by these features."""
+    """Read a model that uses these features."""
     try:
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
@@ -194,7 +195,7 @@ def _model(path: Path, head: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]
 
 
 def _check(path: Path, model: PolicyModel) -> None:
-    """Shapes that fit together, and numbers that are numbers."""
+    """Check that shapes match and all numbers are finite."""
     width = len(model.features)
     fits = all(
         each.shape == (width,) for each in (model.low, model.high, model.mean, model.scale, model.rule)

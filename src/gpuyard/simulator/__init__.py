@@ -1,4 +1,4 @@
-"""What if: the live engine under a virtual clock, on nodes that only exist in memory. README.md is its map."""
+"""What-if simulation: the live engine under a virtual clock, on nodes that exist only in memory. See README.md."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Load the front door when it is used: parts of the simulator do without it."""
+        """Import `comparison` on first use; most modules of the simulator do not need it."""
         if name in {"JobSet", "PolicyRun", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
             from gpuyard.simulator import comparison
 

@@ -1,4 +1,4 @@
-"""How right predictions of run times were: each was made when its job came, and is judged when the job has ended."""
+"""Accuracy of run-time predictions: each is made when its job is submitted and scored when the job has ended."""
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -11,29 +11,29 @@ import msgspec
 from gpuyard.core.domain.task import Estimate
 
 LEAST_SECONDS = 1.0
-"""Nobody minds whether it was half a second or one."""
+"""Run times below this count as this long: differences under a second do not matter."""
 DAY = 86_400.0
 
 
 class RuntimeForecast(NamedTuple):
-    """What was predicted, and what came of it."""
+    """A prediction and the run time that was observed later."""
 
     at: float
-    """When."""
+    """When the prediction was made."""
     told: float
     low: float
     high: float
     seconds: float
-    """How long it really ran."""
+    """Observed run time."""
 
     @property
     def log_error(self) -> float:
-        """By how much it was wrong, as the logarithm of the factor."""
+        """Absolute logarithm of the factor between prediction and run time."""
         return abs(log(max(self.told, LEAST_SECONDS) / max(self.seconds, LEAST_SECONDS)))
 
 
 class RuntimeForecasts:
-    """All of one run, in the order in which they turned out, as columns of numbers: a million take 40 MB."""
+    """All forecasts of one run in the order in which jobs ended, as columns of numbers: a million take 40 MB."""
 
     def __init__(self) -> None:
         self._columns = tuple(array("d") for _ in RuntimeForecast._fields)
@@ -48,30 +48,30 @@ class RuntimeForecasts:
         return any(forecast == mine for mine in self)
 
     def add(self, at: float, told: Estimate, seconds: float) -> None:
-        """One more."""
+        """Add one forecast."""
         row = (at, told.seconds, told.low_seconds, told.high_seconds, seconds)
         for column, value in zip(self._columns, row, strict=True):
             column.append(value)
 
 
 class Accuracy(msgspec.Struct, frozen=True):
-    """All predictions of one run together."""
+    """Accuracy of all predictions of one run."""
 
     predicted: int
     typical_factor: float
-    """The mean is wrong by this factor, up or down (of logarithms, so that no single job decides)."""
+    """Geometric mean of the error factors, up or down; the logarithm keeps a single job from dominating."""
     median_error: float
-    """Half of them were wrong by no more than this part of the real run time."""
+    """Median of the error relative to the real run time."""
     rank_correlation: float
-    """Spearman's: 1, all jobs stand in the right order; 0, in no order at all."""
+    """Spearman's rank correlation: 1 means that all jobs are in the right order, 0 that there is no correlation."""
     within_band: float
-    """Nine of ten should be."""
+    """Share of run times inside the predicted band; the target is nine of ten."""
     below_high: float
-    """Nineteen of twenty should be: backfill relies on this side."""
+    """Share of run times below the upper bound; the target is nineteen of twenty. Backfill relies on this bound."""
 
 
 def accuracy(forecasts: Collection[RuntimeForecast]) -> Accuracy | None:
-    """In numbers; none: nothing was predicted."""
+    """Return the accuracy of these forecasts, or None if there are none."""
     if not forecasts:
         return None
     count = len(forecasts)
@@ -88,12 +88,12 @@ def accuracy(forecasts: Collection[RuntimeForecast]) -> Accuracy | None:
 
 
 def typical_factor(forecasts: Collection[RuntimeForecast]) -> float:
-    """By how much predictions are wrong on average."""
+    """Return the geometric mean of the error factors."""
     return exp(fsum(it.log_error for it in forecasts) / len(forecasts))
 
 
 def by_day(forecasts: Iterable[RuntimeForecast]) -> list[tuple[int, list[RuntimeForecast]]]:
-    """Those of each day since the first, by when they were made; days without any are not there."""
+    """Group forecasts by the day they were made on, counted from the first day; empty days are omitted."""
     days: dict[int, list[RuntimeForecast]] = {}
     ordered = sorted(forecasts, key=lambda it: it.at)
     for it in ordered:
@@ -102,7 +102,7 @@ def by_day(forecasts: Iterable[RuntimeForecast]) -> list[tuple[int, list[Runtime
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """Places in the order; equal values share the middle of theirs."""
+    """Return the rank of each value; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     first = 0

@@ -1,6 +1,6 @@
-"""Simulations side by side, as pictures: how long jobs took and waited, how full the yard was, who waited for whom.
+"""Charts that compare simulations: completion and waiting times, utilization, fairness between users.
 
-Needs matplotlib, which is loaded only here (`pip install 'gpuyard[simulate]'`).
+Needs matplotlib, which is imported only here (`pip install 'gpuyard[simulate]'`).
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 SIZE_INCHES, DOTS_PER_INCH = (8.0, 4.2), 110
 LEAST_SECONDS = 1.0
-"""Where a scale of powers begins."""
+"""Lower end of a logarithmic time axis."""
 DAY = 86_400.0
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
-"""Told apart by everybody, in print too; from the ninth line on they come again, broken."""
+"""A color-blind safe palette that also works in print; from the ninth line on the colors repeat with dashed lines."""
 
 DrawChart = Callable[["Axes", Sequence[Result]], None]
 
 
 def pictures(results: Sequence[Result]) -> dict[str, bytes]:
-    """Every picture there is something to draw in, as PNG, by its name."""
+    """Return every chart for which there is data, as PNG by name."""
     return {
         name: _png(title, draw, results)
         for name, (title, draw) in _PICTURES.items()
@@ -36,7 +36,7 @@ def pictures(results: Sequence[Result]) -> dict[str, bytes]:
 
 
 def titles() -> dict[str, str]:
-    """What each picture shows."""
+    """Return the title of each chart by name."""
     return {name: title for name, (title, _) in _PICTURES.items()}
 
 
@@ -61,7 +61,7 @@ def _style(place: int) -> dict[str, Any]:
 
 
 def _share(axes: "Axes", results: Sequence[Result], seconds: Callable[[TaskTimeline], float]) -> None:
-    """For each instant, the share of jobs that took no longer."""
+    """Plot the cumulative distribution: for each duration, the share of jobs that took no longer."""
     for place, result in enumerate(results):
         values = sorted(max(LEAST_SECONDS, seconds(life)) for life in result.recorder.lives.over())
         shares = [(rank + 1) / len(values) for rank in range(len(values))]
@@ -100,7 +100,7 @@ def _waiting(axes: "Axes", results: Sequence[Result]) -> None:
 
 
 def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
-    """Each user's mean slowdown, the luckiest user first."""
+    """Plot each user's mean slowdown, smallest first."""
     for place, result in enumerate(results):
         slowdowns = sorted(by_user(result.recorder.lives.over()).values())
         axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.policy_variant.name, **_style(place))
@@ -110,7 +110,7 @@ def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
 
 
 def _accuracy(axes: "Axes", results: Sequence[Result]) -> None:
-    """For each day, by which factor the predictions made on it were wrong."""
+    """Plot for each day the error factor of the predictions made on it."""
     for place, result in enumerate(results):
         if days := by_day(result.forecasts):
             factors = [typical_factor(forecasts) for _, forecasts in days]
@@ -164,4 +164,4 @@ _WHERE: dict[str, Callable[[Result], bool]] = {
     "power": lambda result: result.meter is not None,
     "cost": lambda result: result.meter is not None and result.meter.cost > 0,
 }
-"""Drawn only where there is something to see."""
+"""Conditions under which a chart has data to show; other charts are always drawn."""

@@ -1,4 +1,4 @@
-"""Simulated nodes: so many with so many GPUs each, of one kind or several, or a file of them."""
+"""Simulated nodes: a number of nodes with a number of GPUs each, of one or several kinds, or read from a file."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
 
 MODEL, MEMORY_MIB = "GPU", 32_768
 POOL = "pool"
-"""The label of nodes and tasks that divides a cluster into parts."""
+"""The label of nodes and tasks that divides a cluster into pools."""
 MOST_NODES, MOST_GPUS = 100_000, 64
 
 
@@ -22,11 +22,11 @@ class Cluster:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it has."""
+        """Number of GPUs in the cluster."""
         return sum(len(node.gpus) for node in self.nodes)
 
     def sizes(self, pool: str, models: tuple[str, ...] = ()) -> list[int]:
-        """GPUs of each node of a pool and with these models; of all nodes, if nothing is named."""
+        """Return the GPU count of each node of this pool and these models; empty arguments match every node."""
         return [
             len(node.gpus)
             for node in self.nodes
@@ -35,7 +35,7 @@ class Cluster:
 
 
 def parse_cluster(text: str) -> Cluster:
-    """`72x8` is 72 nodes of 8 GPUs; `72x8:A100` says which; `2x4:V100+6x4:K80` is several kinds."""
+    """Parse `72x8` (72 nodes of 8 GPUs), `72x8:A100` (with the model) or `2x4:V100+6x4:K80` (several kinds)."""
     nodes: list[NodeSpec] = []
     for kind in text.split("+"):
         found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", kind)
@@ -48,7 +48,7 @@ def parse_cluster(text: str) -> Cluster:
 
 
 def read_nodes(path: Path, pool: str | None = None) -> Cluster:
-    """A file with a row for each kind of node: `nodes`, and perhaps `gpus_per_node` (else 8), `model`, and the pool."""
+    """Read a file of node kinds: `nodes`, and optionally `gpus_per_node` (default 8), `model` and the pool column."""
     found: list[NodeSpec] = []
     for line, row in rows_of(path, ("nodes", pool) if pool else ("nodes",)):
         where = f"{path}, line {line}"

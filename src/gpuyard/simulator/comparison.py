@@ -1,4 +1,4 @@
-"""Compare policies on one workload: the front door of the simulator for Python and for `gpuyard simulate`.
+"""Compare policies on one workload: the entry point of the simulator for Python and for `gpuyard simulate`.
 
     from gpuyard import simulate
     from gpuyard.simulator import generated_jobs
@@ -6,8 +6,8 @@
     for run in simulate(generated_jobs(200, cluster="4x8", seed=1), policies=("fifo", "default")):
         print(run.name, run.measures.avg_jct_s)
 
-This is the one module of the simulator with a clock and chance: it draws seeds into streams of numbers, and measures
-how long a run took.
+This is the only module of the simulator that reads a real clock and creates random generators: it turns seeds into
+streams of numbers and measures how long a run took.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,20 +37,20 @@ from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
 ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
-"""Called with the name of a run and its number of tasks before it begins; what it yields hears how many have come."""
+"""Called with the name and the number of tasks of each run; yields a callback for the number submitted so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
-    """One policy's run."""
+    """The run of one policy."""
 
     result: Result
     wall_seconds: float
-    """How long the simulation took."""
+    """Real time the simulation took."""
 
     @property
     def name(self) -> str:
-        """Of the policy, with what was added to it."""
+        """Name of the policy, including what its scenario adds to it."""
         return self.result.policy_variant.name
 
     @property
@@ -66,18 +66,18 @@ class PolicyRun:
 
     @property
     def unfinished(self) -> int:
-        """Tasks that never end, because the nodes they need are gone."""
+        """Number of tasks that never end because the nodes they need are gone."""
         return len(self.result.recorder.lives) - self.result.measures.jobs
 
 
 @dataclass(frozen=True, slots=True)
 class JobSet:
-    """A workload and what is to be said of it."""
+    """A workload, with notes about how it was read."""
 
     workload: Workload
     description: str
     notes: tuple[str, ...] = ()
-    """What was left out or corrected while it was read, in sentences."""
+    """Sentences about rows that were left out or corrected while the workload was read."""
     recorded: tuple[PolicyRun, ...] = ()
     """What really happened, if it was recorded: the first row of a comparison."""
     known_policies: Mapping[str, PolicyVariant] = field(default_factory=lambda: POLICY_VARIANTS)
@@ -92,10 +92,10 @@ def trace_jobs(
     interference: Interference = by_demand,
     preemptible: bool = True,
 ) -> JobSet:
-    """Read jobs from a trace; those that the cluster could never run are left out.
+    """Read jobs from a trace; jobs that the cluster could never run are left out.
 
-    `throughputs`: how fast types of jobs are on which GPUs, as Gavel has it. `pool`: a column; jobs run only on nodes
-    of the same pool. `preemptible`: whether a job may be stopped for another.
+    `throughputs`: a file with the speed of job types on GPU models, in Gavel's format. `pool`: a column; jobs run only
+    on nodes of the same pool. `preemptible`: whether a job may be stopped for another.
     """
     trace, where = Path(trace), _cluster(cluster)
     read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, Path(throughputs))
@@ -124,9 +124,9 @@ def generated_jobs(
     interference: Interference = by_demand,
     preemptible: bool = True,
 ) -> JobSet:
-    """Draw jobs by chance: they ask for this part of all GPUs while they arrive.
+    """Generate random jobs that request the share `load` of all GPUs while they arrive.
 
-    `fractional`: this part of the kinds of jobs with one GPU asks for a quarter or half of it.
+    `fractional`: the share of the one-GPU job kinds that request a quarter or half of a GPU.
     """
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
@@ -137,7 +137,7 @@ def generated_jobs(
 
 
 def journal_jobs(folder: Path | str) -> JobSet:
-    """Take what really came to a cluster, nodes included, from its data folder or its journal, which is only read."""
+    """Read the real workload of a cluster, including its nodes, from its data folder or journal, which is only read."""
     began = perf_counter()
     found = read_journal(Path(folder))
     happened = PolicyVariant("recorded", found.same.settings)
@@ -165,13 +165,13 @@ def simulate(
     scenario: Mapping[str, Scenario] | None = None,
     progress: ShowProgress = lambda _name, _tasks: nullcontext(lambda _: None),
 ) -> Iterator[PolicyRun]:
-    """Run the live engine under a virtual clock, once for each policy; what was recorded comes first.
+    """Run the live engine under a virtual clock, once for each policy; a recorded run comes first.
 
-    `policies` are those of the manual's page on policies, with settings of their own if need be:
-    `default:level_seconds=86400`. `oracle`: policies that use run times know the real ones. `estimator`: where they
-    get them from otherwise. `policy_model`: a file that `gpuyard train policy` wrote, for the policy `dqn`.
-    `scenario`: elastic pools, sleeping nodes, prices and failures (`gpuyard.simulator.scenarios`), by what they add
-    to a policy's name. Arguments are checked at once; each policy is simulated when its run is asked for.
+    `policies` are those of the manual's page on policies, optionally with settings: `default:level_seconds=86400`.
+    `oracle`: policies that use run times get the real ones. `estimator`: where they get run times otherwise.
+    `policy_model`: a file written by `gpuyard train policy`, for the policy `dqn`. `scenario`: elastic pools, sleeping
+    nodes, prices and failures (`gpuyard.simulator.scenarios`), by the suffix they add to a policy's name. Arguments are
+    checked at once; each policy is simulated when the iterator reaches it.
     """
     names = variant_names(policies)
     variants = [policy_variant(name, jobs.known_policies) for name in names]
@@ -194,7 +194,7 @@ def simulate(
 
 
 def variant_names(policies: Sequence[str] | str) -> list[str]:
-    """Names of policies, each once, from a list or from words between commas."""
+    """Return policy names without duplicates, from a list or a comma-separated string."""
     names = policies.split(",") if isinstance(policies, str) else policies
     return list(dict.fromkeys(name.strip() for name in names if name.strip()))
 
@@ -218,7 +218,7 @@ def _predictor(named: str) -> Callable[[], RuntimePredictor]:
 
 
 def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
-    """The trained network, if a policy is compared that asks one."""
+    """Load the trained network if one of the policies needs it, otherwise return None."""
     if not any(name.split(":")[0].removesuffix("+backfill") == "dqn" for name in names):
         if model is not None:
             raise WrongInput("A policy model is used by the policy dqn only, and dqn is not among those to compare.")

@@ -1,7 +1,7 @@
-"""How sure is a mean of a few runs? The interval of Student's t, which holds the true mean in 95 of 100 such series.
+"""Confidence intervals for the mean of a few runs, by Student's t: 95 of 100 contain the true mean.
 
-Two policies are compared run by run on the same workloads: what is easy or hard about a workload falls out of the
-difference, so that it can be sure where the two means are not.
+Two policies are compared run by run on the same workloads. The difficulty of a workload cancels out of the difference,
+so the difference can be significant where the two means are not.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ Z95 = 1.959964
 
 
 class Mean(NamedTuple):
-    """A mean, and how far from it the true one may lie."""
+    """A mean with its 95 % confidence interval."""
 
     mean: float
     ci95: float
-    """Half of the interval."""
+    """Half the width of the interval."""
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Of two values at least."""
+    """Return the mean of at least two values with its interval."""
     count = len(values)
     mean = fsum(values) / count
     spread = sqrt(fsum((value - mean) ** 2 for value in values) / (count - 1))
@@ -30,12 +30,12 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def difference(values: Sequence[float], base: Sequence[float]) -> Mean:
-    """How much larger values are than those they are paired with."""
+    """Return the mean of the paired differences `values - base` with its interval."""
     return mean_of([value - other for value, other in zip(values, base, strict=True)])
 
 
 def t95(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's t; from five on by its expansion, good to three digits."""
+    """Return the two-sided 95 % quantile of Student's t; from 5 degrees of freedom on by expansion, to three digits."""
     if freedom <= len(T95_OF_FEW):
         return T95_OF_FEW[freedom - 1]
     z, n = Z95, freedom

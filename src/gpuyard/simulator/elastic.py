@@ -1,4 +1,4 @@
-"""An elastic pool in a simulated world: the rule of the live yard, and a provider whose nodes exist in memory only."""
+"""An elastic pool in a simulated world: the rule of the live scheduler, with a provider of in-memory nodes."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,11 +15,11 @@ from gpuyard.simulator.energy import PowerMeter
 from gpuyard.simulator.world import World
 
 REACTION_SECONDS = 10.0
-"""The rule is asked at most so often, as the live yard does."""
+"""Minimum interval between evaluations of the rule, as in the live scheduler."""
 
 
 class SimulatedPool:
-    """See gpuyard.simulator.world.WorldActor. Nodes that are let go are another's, or, with `asleep`, only sleep."""
+    """An elastic pool as a `gpuyard.simulator.world.WorldActor`. Released nodes leave, or sleep if `asleep`."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class SimulatedPool:
         asleep: bool = False,
         nodes: int | None = None,
     ) -> None:
-        """So many nodes are there from the start; unless said, as many as there are at least."""
+        """Create a pool that starts with `nodes` nodes; None means the minimum of its settings."""
         self._world = world
         self._meter = meter
         self._kind = kind
@@ -49,23 +49,23 @@ class SimulatedPool:
         """Tasks that no node of this kind could hold."""
         self._again_at: float | None = None
         self._up_at: float | None = None
-        """When the next node that boots is up, or has failed."""
+        """When the next booting node is up or has failed; None if none is booting."""
         world.actors.append(self)
         world.listeners.append(self._hear)
 
     def opening(self) -> list[command.Command]:
-        """The nodes that are there from the start."""
+        """Return the commands that add the initial nodes."""
         return [command.JoinNode(self._node(name)) for name in self._first]
 
     def due(self) -> float | None:
-        """After something happened, when a node is up, or when time alone changes what is to be done."""
+        """Return when to act next: after a relevant event, when a node is up, or when the rule asks for it."""
         times = [at for at in (self._again_at, self._up_at) if at is not None]
         if self._stirred:
             times.append(self._acted_at + REACTION_SECONDS)
         return min(times) if times and not self._world.is_over else None
 
     def act(self, now: float) -> Iterator[command.Command]:
-        """Let those join that are up, and do what the rule says."""
+        """Add the nodes that have booted, and apply the rule."""
         self._stirred, self._acted_at = False, now
         yield from self._joins(now)
         state = self._world.engine.state
@@ -78,10 +78,10 @@ class SimulatedPool:
             self._leaves(now, self._node(name))
         for name in orders.give_back:
             yield command.RemoveNode(name)
-        for _ in range(2):  # they are down at once, and forgotten
+        for _ in range(2):  # first pass: the nodes go down; second pass: they are removed
             self._provider.release((*orders.give_back, *orders.release))
         self._up_at = self._provider.next_change()
-        yield from self._joins(now)  # some need no time to boot
+        yield from self._joins(now)  # nodes without boot time join at once
 
     def _joins(self, now: float) -> Iterator[command.Command]:
         for hired in self._provider.nodes():
@@ -99,7 +99,7 @@ class SimulatedPool:
                 self._stirred = True
 
     def _concerns(self, event: fact.Event) -> bool:
-        """Whether it can change what is to be done here: what happens to tasks of other pools can not."""
+        """Return whether an event can change what this pool does; events of tasks in other pools cannot."""
         match event:
             case fact.TaskSubmitted(task, spec):
                 if any(label not in self._kind.labels for label in spec.resources.labels):

@@ -1,11 +1,11 @@
-"""What nodes draw, and what they cost: a listener that adds up energy, hired GPU-hours and money, from the facts.
+"""Energy and cost of nodes: a listener that adds up energy, hired GPU-hours and money from the facts.
 
-    busy      the board power of the card's data sheet, and idle 12 % of it (`domain.board_power`); what is held is busy
-    host      150 W for each card: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
-              with eight cards of 400 W) and 575 W (DGX H100: 10.2 kW with eight of 700 W) for the worst case
-    asleep    20 W a node, for what wakes it: an assumption
+    busy      the board power of the GPU's data sheet, idle 12 % of it (`domain.board_power`); a held GPU counts as busy
+    host      150 W for each GPU: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
+              with eight GPUs of 400 W) and 575 W (DGX H100: 10.2 kW with eight of 700 W) for the worst case
+    asleep    20 W for each node, for its wake-up circuit: an assumption
 
-A node that boots draws what an idle one does; one that is lost, under repair, draws nothing, and is paid for.
+A booting node draws as much as an idle one. A lost node is under repair: it draws nothing but is paid for.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ WATT_SECONDS_A_KWH = 3.6e6
 
 
 class NodePower(StrEnum):
-    """What a node that belongs to us may be doing."""
+    """Power state of a node that is hired."""
 
     UP = "up"
     BOOTING = "booting"
@@ -36,23 +36,23 @@ class NodePower(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PowerSample:
-    """What is so from an instant on."""
+    """Values that hold from an instant on."""
 
     nodes_up: int
     watts: float
     cost: float
-    """So far."""
+    """Total cost up to that instant."""
 
 
 class PowerMeter:
-    """A listener of a world; what facts do not say (a node boots, or sleeps) it is told. It counts from the first task on."""
+    """Listens to the facts of a world; booting and sleeping are reported by calls. Counts from the first task on."""
 
     def __init__(self, price: float = 0.0) -> None:
-        """The price is of one GPU for an hour."""
+        """`price` is the price of one GPU for an hour."""
         self._price = price
         self._nodes: dict[NodeId, tuple[NodeSpec, NodePower]] = {}
         self._at_work: dict[TaskId, float] = {}
-        """Watts a task takes beyond what its cards would draw idle."""
+        """Watts that a task draws above the idle power of its GPUs."""
         self._count = dict.fromkeys(NodePower, 0)
         self._gpus = dict.fromkeys(NodePower, 0)
         self._watts = 0.0
@@ -65,32 +65,32 @@ class PowerMeter:
 
     @property
     def energy_kwh(self) -> float:
-        """So far."""
+        """Total energy up to now."""
         return self._watt_seconds / WATT_SECONDS_A_KWH
 
     @property
     def gpu_hours_hired(self) -> float:
-        """GPUs that were there or about to be, asleep or not, times how long."""
+        """GPU-hours of all nodes that are up, booting, asleep or under repair."""
         return self._hired_gpu_seconds / HOUR
 
     @property
     def gpu_hours_up(self) -> float:
-        """GPUs that took work, times how long."""
+        """GPU-hours of the nodes that are up."""
         return self._up_gpu_seconds / HOUR
 
     @property
     def average_gpus(self) -> float:
-        """GPUs that took work, on average."""
+        """Average number of GPUs on nodes that are up."""
         seconds = self._last - (self._began or 0.0)
         return self._up_gpu_seconds / seconds if seconds else 0.0
 
     @property
     def cost(self) -> float:
-        """So far."""
+        """Total cost up to now."""
         return self.gpu_hours_hired * self._price
 
     def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        """Take down what happened."""
+        """Update the totals and the power from a batch of facts."""
         self._pass(at)
         for event in facts:
             match event:
@@ -111,15 +111,15 @@ class PowerMeter:
         self._sample()
 
     def boots(self, at: float, node: NodeSpec) -> None:
-        """A node is on its way."""
+        """Record that a node starts to boot."""
         self._tell(at, node, NodePower.BOOTING)
 
     def sleeps(self, at: float, node: NodeSpec) -> None:
-        """A node is put to sleep."""
+        """Record that a node goes to sleep."""
         self._tell(at, node, NodePower.ASLEEP)
 
     def leaves(self, at: float, node: NodeSpec) -> None:
-        """A node is ours no longer."""
+        """Record that a node is released."""
         self._tell(at, node, None)
 
     def _tell(self, at: float, node: NodeSpec, power: NodePower | None) -> None:
@@ -141,7 +141,7 @@ class PowerMeter:
         self._up_gpu_seconds += self._gpus[NodePower.UP] * seconds
 
     def _count_in(self, name: NodeId) -> bool:
-        """Whether a node counts as one of the yard: what sleeps or was let go has left it already."""
+        """Return whether a node is part of the cluster: sleeping and released nodes have left it already."""
         return name in self._nodes and self._nodes[name][1] in {NodePower.UP, NodePower.LOST}
 
     def _work(self, task: TaskId, watts: float) -> None:
@@ -169,7 +169,7 @@ class PowerMeter:
 
 
 def _resting_watts(node: NodeSpec, power: NodePower) -> float:
-    """What a node draws while nothing runs on it."""
+    """Return the power a node draws while nothing runs on it."""
     if power is NodePower.LOST:
         return 0.0
     if power is NodePower.ASLEEP:

@@ -1,7 +1,7 @@
-"""Nodes that fail and are repaired, in a simulated world. What ran there is lost, and begins anew as the engine says.
+"""Nodes that fail and are repaired in a simulated world. Tasks there are lost and restart as the engine decides.
 
-Both the time until a node fails and the time until it is back are drawn from exponential distributions. Chance is handed
-in, one stream for each node by its name, so that all policies of a comparison meet the same failures.
+Time to failure and time to repair are both drawn from exponential distributions. Randomness is passed in, one stream
+for each node by its name, so that all policies of a comparison see the same failures.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,12 +15,12 @@ from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.simulator.world import World
 
 MOST_LOSSES = 1_000
-"""A task that was lost so often will not end before its nodes fail again."""
+"""A task that was lost this often will not end before its nodes fail again."""
 
 RandomDraw = Callable[[], float]
-"""A number from 0 to 1, without 1."""
+"""Return a random number in [0, 1)."""
 NodeRandom = Callable[[str], RandomDraw]
-"""A stream of numbers by its name: under one seed, the same name gives the same numbers."""
+"""Return the random stream of this name: with one seed, the same name gives the same numbers."""
 
 
 class NeverEnds(GpuyardError):
@@ -28,20 +28,20 @@ class NeverEnds(GpuyardError):
 
 
 class Failures:
-    """See gpuyard.simulator.world.WorldActor."""
+    """Fails and repairs nodes; implements `gpuyard.simulator.world.WorldActor`."""
 
     def __init__(self, world: World, up_seconds: float, repair_seconds: float, chance: NodeRandom) -> None:
-        """How long nodes last, and how long a repair takes, on average."""
+        """`up_seconds`: mean time to failure. `repair_seconds`: mean time to repair."""
         self._world = world
         self._seconds = {True: up_seconds, False: repair_seconds}
         self._chance = chance
         self._draws: dict[NodeId, RandomDraw] = {}
         self._changes: dict[NodeId, float] = {}
-        """When each node of the yard fails or is back."""
+        """When each node of the cluster fails or returns."""
         self._agenda: list[tuple[float, NodeId]] = []
         self._since: dict[TaskId, tuple[float, int]] = {}
         self._work: dict[TaskId, float] = {}
-        """GPU-seconds of a task since it last began anew."""
+        """GPU-seconds of a task since its last restart from the beginning."""
         self._losses: dict[TaskId, int] = {}
         self.node_failures = 0
         self.attempts_lost = 0
@@ -50,14 +50,14 @@ class Failures:
         world.listeners.append(self._hear)
 
     def due(self) -> float | None:
-        """When the next node fails or is back, as long as anything is to be done."""
+        """Return when the next node fails or returns; None once the simulation is over."""
         agenda = self._agenda
         while agenda and self._changes.get(agenda[0][1]) != agenda[0][0]:
-            heappop(agenda)  # the node left the yard meanwhile
+            heappop(agenda)  # the node has left the cluster
         return agenda[0][0] if agenda and not self._world.is_over else None
 
     def act(self, now: float) -> Iterator[command.Command]:
-        """Nodes fail and come back."""
+        """Fail and return the nodes that are due."""
         while (at := self.due()) is not None and at <= now:
             node = self._agenda[0][1]
             lost = self._world.engine.state.index.hosts[node].lost
@@ -65,7 +65,7 @@ class Failures:
             yield command.ReturnNode(node) if lost else command.LoseNode(node)
 
     def _await(self, node: NodeId, now: float, *, up: bool) -> None:
-        """Draw when a node fails, or is back."""
+        """Draw when a node fails (`up`) or returns."""
         if node not in self._draws:
             self._draws[node] = self._chance(node)
         at = self._changes[node] = now - self._seconds[up] * log(1.0 - self._draws[node]())

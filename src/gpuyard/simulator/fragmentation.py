@@ -1,9 +1,10 @@
-"""How much of what is free is of no use: GPUs on nodes with too few free ones for the tasks there are.
+"""Fragmentation: the share of free GPUs on nodes that have too few free GPUs for the open tasks.
 
-For every open task, waiting or running, the free GPUs of the nodes that could ever hold it are counted, and those of
-them on nodes that have room for it no longer. The share of the second in the first, over all tasks, is the fragmentation
-of an instant: what another task like one of these, drawn at random, could not use. It is the measure of FGD (Weng et
-al., USENIX ATC 2023) for whole GPUs; a share of a GPU finds every free one of use.
+For every open task, waiting or running, count the free GPUs of all nodes that could ever hold it, and those of them on
+nodes that currently have no room for it. The share of the second count in the first, over all tasks, is the
+fragmentation at an instant: the share that another task like one of these, drawn at random, could not use. It is the
+measure of FGD (Weng et al., USENIX ATC 2023) for whole GPUs; for a task that needs a share of a GPU, every free GPU is
+usable.
 """
 
 from collections.abc import Sequence
@@ -19,22 +20,22 @@ SAMPLES = 500
 
 
 class FragmentationSampler:
-    """A listener of a world, from which it samples."""
+    """Samples the fragmentation of a world; registered as one of its listeners."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._shapes: dict[Resources, Shape] = {}
         self.line: Samples[tuple[int, int]] = Samples(SAMPLES)
-        """Free GPUs of no use, and all free GPUs, each counted once for every open task that could be there."""
+        """Unusable free GPUs and all free GPUs, each counted once for every open task that the node could ever hold."""
 
     def hear(self, at: float, _facts: Sequence[fact.Event]) -> None:
-        """Look, now and then."""
+        """Take a sample if one is due."""
         if self.line.wants(at):
             self.line.add(at, self._look())
 
     @property
     def average(self) -> float:
-        """Over time; instants with much free count for more."""
+        """Average over time, weighted by the number of free GPUs."""
         useless = free = 0.0
         for (at, point), (until, _) in zip(self.line.points, self.line.points[1:], strict=False):
             useless += point[0] * (until - at)
@@ -43,6 +44,7 @@ class FragmentationSampler:
 
     def _look(self) -> tuple[int, int]:
         index = self._state.index
+        # Tasks with the same eligible nodes share one pass over the free GPUs, so the cost is independent of the queue.
         asks: dict[DeviceGroupMask, dict[int, int]] = {}
         for ask, count in self._state.demand.asks():
             if not ask.gpus and ask.share is None:

@@ -1,4 +1,4 @@
-"""One simulation in numbers: how long jobs took and waited, how full the yard was, how evenly users were served."""
+"""Measures of one simulation: completion and waiting times, utilization, fairness between users."""
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,11 +10,11 @@ import msgspec
 from gpuyard.simulator.recorder import Recorder, TaskTimeline
 
 SHORT_SECONDS = 10.0
-"""Jobs shorter than this count as this long in slowdowns: a wait of a minute is no tragedy for a job of a second."""
+"""Lower bound of a job's length in slowdowns, so that short waits of very short jobs do not dominate."""
 
 
 class SimulationMeasures(msgspec.Struct, frozen=True):
-    """What is compared."""
+    """The figures by which runs are compared; times are in seconds."""
 
     jobs: int
     avg_jct_s: float
@@ -26,19 +26,19 @@ class SimulationMeasures(msgspec.Struct, frozen=True):
     p99_queue_s: float
     p999_queue_s: float
     makespan_s: float
-    """From the first submission to the last end."""
+    """Time from the first submission to the last end."""
     preemptions: int
     utilisation: float
-    """GPU-seconds in use, of those there were until the last end."""
+    """GPU-seconds in use, divided by the GPU-seconds available until the last end."""
     avg_slowdown: float
-    """Bounded slowdown: time from submission to end, over the time with GPUs (10 s at least)."""
+    """Bounded slowdown: time from submission to end, divided by the time with GPUs (at least 10 s)."""
     worst_slowdown: float
     user_fairness: float
-    """Jain's index over users' mean slowdowns: 1, all users wait alike for what they do; 1/n, one of n has all the wait."""
+    """Jain's index over users' mean slowdowns: 1 means equal slowdowns; 1/n means that one of n users has all of it."""
 
 
 def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:
-    """Of the tasks that ended."""
+    """Return the measures of all tasks that have ended; `gpus` is the number of GPUs, on average if it changed."""
     jcts, queues, slowdowns = array("d"), array("d"), array("d")
     preemptions, began, ended = 0, inf, -inf
     for life in recorder.lives.over():
@@ -70,12 +70,12 @@ def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:
 
 
 def slowdown(life: TaskTimeline) -> float:
-    """How many times longer a job took than it had GPUs."""
+    """Return the time from submission to end divided by the time with GPUs (bounded below)."""
     return max(1.0, life.jct / max(life.held, SHORT_SECONDS))
 
 
 def by_user(lives: Iterable[TaskTimeline]) -> dict[str, float]:
-    """The mean slowdown of each user's jobs."""
+    """Return the mean slowdown of each user's jobs."""
     found: dict[str, array[float]] = {}
     for life in lives:
         if (slowdowns := found.get(life.user)) is None:
@@ -85,12 +85,12 @@ def by_user(lives: Iterable[TaskTimeline]) -> dict[str, float]:
 
 
 def jain_index(values: Sequence[float]) -> float:
-    """Jain's index of fairness."""
+    """Return Jain's fairness index."""
     return float(fsum(values) ** 2 / (len(values) * fsum(value * value for value in values)))
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """The value that this part of all values do not exceed, between neighbours by a straight line."""
+    """Return the quantile `part` of sorted values, with linear interpolation between neighbors."""
     place = part * (len(ordered) - 1)
     below = floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -98,11 +98,11 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 
 
 def as_json(measures: SimulationMeasures) -> dict[str, Any]:
-    """For machines: seconds with three places."""
+    """Return the measures as a JSON object, rounded to three decimals."""
     plain: dict[str, Any] = msgspec.to_builtins(measures)
     return rounded(plain)
 
 
 def rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """With three places."""
+    """Round every figure to three decimals."""
     return {name: round(value, 3) if isinstance(value, float) else value for name, value in figures.items()}

@@ -1,9 +1,9 @@
-"""Who can be compared: a policy with the settings it is known by, as `gpuyard simulate --policy` names it.
+"""Policy variants for comparisons: a policy with its settings, by the name for `gpuyard simulate --policy`.
 
-`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that their numbers can be held against the published
-ones: the first three stop at the first job that does not fit, and jobs may be stopped at once and as often as the
-policy likes. `+backfill` lets whatever fits overtake. `default`, `priority` and `fair_share` are as in the live yard, and `levels` is
-`default` before anything is known of anybody.
+`fifo`, `sjf`, `qssf`, `srtf` and `tiresias` are as published, so that results can be compared with the papers: the
+first three stop at the first job that does not fit, and jobs may be preempted immediately and without limit.
+`+backfill` lets any job that fits overtake. `default`, `priority` and `fair_share` are as in the live scheduler;
+`levels` is `default` without run-time estimates.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from gpuyard.input.nearest_name import closest_word
 
 
 class EstimateSource(StrEnum):
-    """Where a policy's idea of run times comes from."""
+    """Where a policy gets its run times from."""
 
     NONE = "none"
     HISTORY = "history"
-    """Predicted from what had ended by then; with an oracle, the truth."""
+    """Predicted from the tasks that had ended by then; with an oracle, the real run times."""
     OUTLOOK = "outlook"
-    """Which of them are likely to end soon, from the same."""
+    """Which tasks are likely to end soon, learned from the same history."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyVariant:
-    """Settings by a name."""
+    """A policy with its settings, by name."""
 
     name: str
     settings: Settings
@@ -44,7 +44,7 @@ class NoSuchPolicy(WrongInput):
 
 BACKFILL = "+backfill"
 AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
-"""Whoever has the right stops others whenever it likes, and however often."""
+"""Preemption immediately and without limit."""
 STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
 
 POLICY_VARIANTS = {
@@ -66,7 +66,7 @@ POLICY_VARIANTS = {
 
 
 def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIANTS) -> PolicyVariant:
-    """By its name, with or without `+backfill`, and with settings of its own: `default:level_seconds=86400`."""
+    """Return the variant of this name, optionally with `+backfill` and with settings: `default:level_seconds=86400`."""
     called, *changes = name.split(":")
     plain = called.removesuffix(BACKFILL)
     found = among.get(plain)
@@ -79,7 +79,7 @@ def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIAN
 
 
 def _with(settings: Settings, change: str) -> Settings:
-    """Settings with one changed, said as name=value."""
+    """Return the settings with one changed, given as name=value."""
     name, _, value = change.partition("=")
     known = [field.name for field in fields(Settings) if field.name != "policy"]
     if name not in known:

@@ -1,4 +1,4 @@
-"""What happened to every job of a simulation, and how full the yard was, from the facts alone."""
+"""Records the timeline of every job of a simulation and the GPUs in use over time, from the facts alone."""
 
 from array import array
 from bisect import bisect_left
@@ -11,9 +11,9 @@ from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, TaskId
 
 STOPPED = (Why.PREEMPTED, Why.RECLAIMED, Why.MOVED, Why.EXCHANGED)
-"""Why a task is stopped that goes on later or elsewhere."""
+"""Reasons for which a task is stopped and continues later or elsewhere."""
 SAMPLES = 2_000
-"""At most so many points of a line over time: twice as many are thinned out to half."""
+"""Maximum number of points of a time series: at twice this number, every second point is dropped."""
 
 
 class TaskTimeline(NamedTuple):
@@ -22,15 +22,15 @@ class TaskTimeline(NamedTuple):
     user: str
     submitted: float
     started: float | None
-    """When it first had GPUs."""
+    """When it first had GPUs; None if it never had any."""
     ended: float | None
     held: float
-    """Seconds with GPUs, in all attempts that are over."""
+    """Seconds with GPUs, in all finished attempts."""
     preemptions: int
 
     @property
     def jct(self) -> float:
-        """Seconds from submission to end."""
+        """Job completion time: seconds from submission to end."""
         assert self.ended is not None
         return self.ended - self.submitted
 
@@ -41,9 +41,9 @@ class TaskTimeline(NamedTuple):
 
 
 class TaskTimelines(Mapping[TaskId, TaskTimeline]):
-    """All lives, in the order of submission, which is that of the numbers.
+    """All timelines in the order of submission, which is the order of task numbers.
 
-    A million of them have to fit: they are kept as columns of numbers, and a life is put together when it is asked for.
+    Stored as columns of numbers, so that a million timelines fit in memory; a `TaskTimeline` is built on access.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class TaskTimelines(Mapping[TaskId, TaskTimeline]):
         self._users = array("l")
         self._submitted = array("d")
         self._started = array("d")
-        """Not a number: not yet; likewise the end."""
+        """NaN until the task has started; likewise for the end."""
         self._ended = array("d")
         self._held = array("d")
         self._preemptions = array("l")
@@ -71,7 +71,7 @@ class TaskTimelines(Mapping[TaskId, TaskTimeline]):
         return self._life(row)
 
     def over(self) -> Iterator[TaskTimeline]:
-        """Those that have an end."""
+        """Return the timelines of the tasks that have ended."""
         return (self._life(row) for row, ended in enumerate(self._ended) if not isnan(ended))
 
     def _life(self, row: int) -> TaskTimeline:
@@ -88,7 +88,7 @@ class TaskTimelines(Mapping[TaskId, TaskTimeline]):
     # --- for the recorder --------------------------------------------------------------------------------------------
 
     def begin(self, task: TaskId, user: str, at: float) -> int:
-        """A task was submitted: its row."""
+        """Add a submitted task and return its row."""
         number = self._numbers.get(user)
         if number is None:
             number = self._numbers[user] = len(self._names)
@@ -103,45 +103,45 @@ class TaskTimelines(Mapping[TaskId, TaskTimeline]):
         return len(self._tasks) - 1
 
     def start(self, row: int, at: float) -> None:
-        """It has GPUs, perhaps not for the first time."""
+        """Record that the task has GPUs, not necessarily for the first time."""
         if isnan(self._started[row]):
             self._started[row] = at
 
     def hold(self, row: int, seconds: float) -> None:
-        """It had GPUs for so long."""
+        """Add to the time the task had GPUs."""
         self._held[row] += seconds
 
     def count_preemption(self, row: int) -> None:
-        """It was stopped for another."""
+        """Count one preemption."""
         self._preemptions[row] += 1
 
     def end(self, row: int, at: float) -> None:
-        """It is over."""
+        """Record the end of the task."""
         self._ended[row] = at
 
 
 class _Open:
-    """What has to be known of a task that is not over."""
+    """State of a task that has not ended."""
 
     __slots__ = ("charge_milli", "row", "since")
 
     def __init__(self, row: int) -> None:
         self.row = row
         self.since: float | None = None
-        """Since when it has GPUs."""
+        """Since when it has GPUs; None while it has none."""
         self.charge_milli = 0
-        """How many it has, in thousandths."""
+        """GPUs it holds, in thousandths."""
 
 
 class Recorder:
-    """A listener of a world, or a reader of a journal."""
+    """Builds timelines from facts; used as a listener of a world or on a journal."""
 
     def __init__(self) -> None:
         self.lives = TaskTimelines()
         self.gpu_seconds = 0.0
-        """GPUs in use, times how long."""
+        """GPUs in use, integrated over time."""
         self.line: list[tuple[float, float, int]] = []
-        """Instants, with the GPUs in use and the tasks that waited from then on."""
+        """Instants, with the GPUs in use and the number of waiting tasks from then on."""
         self.last = 0.0
         self._open: dict[TaskId, _Open] = {}
         self._in_use_milli = 0
@@ -150,7 +150,7 @@ class Recorder:
         self._end_of_sample = 0.0
 
     def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        """Take down what happened."""
+        """Record a batch of facts of one instant."""
         self.gpu_seconds += self._in_use_milli * (at - self.last) / MILLI
         self.last = at
         for event in facts:

@@ -1,4 +1,4 @@
-"""One page about a comparison: the table and the pictures, in a single file that needs nothing else."""
+"""HTML report of a comparison: the table and the charts in a single self-contained file."""
 
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "uti
 
 
 def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str, bytes]) -> str:
-    """The whole page."""
+    """Return the page as HTML."""
     figures = "".join(
         f'<figure><img alt="{escape(title_of)}" src="data:image/png;base64,{b64encode(pictures[name]).decode()}"></figure>'
         for name, title_of in titles().items()
@@ -88,7 +88,7 @@ def _table(results: Sequence[Result]) -> str:
 
 
 def _accuracies(results: Sequence[Result]) -> str:
-    """How right predictions were, where there were any."""
+    """Return the table of prediction accuracy; empty if nothing was predicted."""
     rows = [(result.policy_variant.name, it) for result in results if (it := accuracy(result.forecasts)) is not None]
     if not rows:
         return ""

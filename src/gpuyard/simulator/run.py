@@ -1,4 +1,4 @@
-"""Plays a workload under one contender: the live engine, a virtual clock, and nodes that do what the workload says."""
+"""Runs a workload under one policy variant: the live engine, a virtual clock and nodes that follow the workload."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from gpuyard.simulator.workloads.arrival import Arrival, Workload
 from gpuyard.simulator.world import TimedCommand, World
 
 LEAST_SECONDS = 1e-3
-"""An estimate of nothing is none."""
+"""Shortest estimate: an estimate of zero would count as no estimate."""
 
 ProgressCallback = Callable[[int], None]
 ALONE = Scenario()
@@ -40,16 +40,16 @@ class NothingEnded(GpuyardError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One contender's run."""
+    """The run of one policy variant."""
 
     policy_variant: PolicyVariant
     measures: SimulationMeasures
     recorder: Recorder
     further: Mapping[str, float] = field(default_factory=dict)
-    """Figures that recorded runs and other conditions do not have."""
+    """Figures that only some runs have: those of a scenario, and fragmentation, which recorded runs lack."""
     meter: PowerMeter | None = None
     forecasts: Collection[RuntimeForecast] = ()
-    """What was predicted."""
+    """The run times that were predicted and observed."""
 
 
 def simulate_policy(
@@ -63,10 +63,11 @@ def simulate_policy(
     advisor: Advisor | None = None,
     watch: Callable[[World], None] = lambda _: None,
 ) -> Result:
-    """Simulate to the end of the last task; `progress` hears now and then how many have come, and
-    `watch` is handed the world before anything comes.
+    """Simulate to the end of the last task. `progress` is called about every thousand tasks with the number submitted
+    so far; `watch` is called with the world before the first task arrives.
 
-    Policies that go by run times know the real ones with an oracle, and else what a new predictor learns on the way.
+    Policies that use run times get the real ones with `oracle`, otherwise those of a new predictor that learns during
+    the run.
     """
     world = World(
         Engine(advisor=advisor),
@@ -130,24 +131,24 @@ def _orders(
     progress(come)
 
 
-# --- foresight --------------------------------------------------------------------------------------------------------
+# --- run-time estimates -----------------------------------------------------------------------------------------------
 
 
 class _EstimateSource(Protocol):
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
-        """The task with what is thought of its run time when it is submitted."""
+        """Return the task with its run-time estimate at submission."""
         ...
 
 
 class _SubmittedEstimate:
-    """Nobody knows more than who submitted it."""
+    """Leaves the estimate as submitted."""
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         return arrival.spec
 
 
 class _OracleEstimate:
-    """The truth."""
+    """Sets the real run time as the estimate."""
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
@@ -157,7 +158,7 @@ class _OracleEstimate:
 
 
 class _LearnedEstimate:
-    """Its own word, or what had ended by then, as the live scheduler would have learnt it."""
+    """Keeps the submitted estimate, or predicts from the tasks ended so far, as the live scheduler does."""
 
     def __init__(
         self, world: World, estimate_source: EstimateSource, predictor: RuntimePredictor, forecasts: RuntimeForecasts

@@ -1,4 +1,4 @@
-"""A line over time with a bounded number of points, however long it gets: twice too many are thinned out to half."""
+"""A time series with a bounded number of points: at twice the limit, every second point is dropped."""
 
 from typing import Generic, TypeVar
 
@@ -8,7 +8,7 @@ PointT = TypeVar("PointT")
 
 
 class Samples(Generic[PointT]):
-    """Instants, each with what was so from then on."""
+    """Instants, each with the value that holds from then on."""
 
     def __init__(self, most: int = MOST) -> None:
         self.points: list[tuple[float, PointT]] = []
@@ -17,11 +17,11 @@ class Samples(Generic[PointT]):
         self._next = 0.0
 
     def wants(self, at: float) -> bool:
-        """Whether it is time for another point."""
+        """Return whether the next point is due."""
         return at >= self._next
 
     def add(self, at: float, point: PointT) -> None:
-        """Another point; of one instant the last counts."""
+        """Add a point; of several points at one instant the last one counts."""
         if self.points and self.points[-1][0] == at:
             self.points.pop()
         self.points.append((at, point))

@@ -1,5 +1,5 @@
-"""What a simulation is played under besides its workload and its policy: an elastic pool or nodes that sleep, a price,
-failures. Each adds figures of its own to those of the run.
+"""Conditions of a simulation besides its workload and its policy: an elastic pool or sleeping nodes, a price, failures.
+Each adds its own figures to those of the run.
 """
 
 from collections.abc import Sequence
@@ -21,17 +21,17 @@ from gpuyard.simulator.world import World
 
 @dataclass(frozen=True, slots=True)
 class ElasticNodes:
-    """Nodes are hired when they are needed. All are of the kind of the first one."""
+    """Nodes are hired on demand. All are of the kind of the first node."""
 
     settings: PoolSettings
     boot_seconds: float
     failing_part: float = 0.0
-    """How many of all boots fail."""
+    """Share of boots that fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class SleepingNodes:
-    """Nodes sleep when nothing has run there for a while, and are woken when they are needed."""
+    """Nodes go to sleep when nothing has run there for a while and are woken on demand."""
 
     idle_seconds: float
     wake_seconds: float
@@ -47,24 +47,24 @@ class FailingNodes:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is so; what is not named is not."""
+    """The conditions of a run; a condition that is not set does not apply."""
 
     pool: ElasticNodes | SleepingNodes | None = None
     repair: FailingNodes | None = None
     metered: bool = False
-    """Whether energy and cost are added up."""
+    """Whether energy and cost are measured."""
     price: float | None = None
-    """Of one GPU for an hour."""
+    """Price of one GPU for an hour."""
     chance: NodeRandom = lambda _: lambda: 0.0
 
 
 class AppliedScenario:
-    """Conditions in a world: to be made before anything happens there, and asked when all is over."""
+    """A scenario applied to a world: create it before the first event, read its figures after the last."""
 
     def __init__(self, world: World, scenario: Scenario, opening: Sequence[command.Command]) -> None:
         self._price = scenario.price
         self.opening = list(opening)
-        """What is so before anything comes."""
+        """Commands that set up the cluster before the first task arrives."""
         self.meter: PowerMeter | None = None
         self._failures: Failures | None = None
         self._has_pool = scenario.pool is not None
@@ -100,11 +100,11 @@ class AppliedScenario:
         self.opening += [order for each in pools for order in each.opening()]
 
     def gpus(self, otherwise: int) -> float:
-        """How many GPUs there were: of a pool, on average."""
+        """Return the number of GPUs, for a pool the average over time; `otherwise` if the cluster is fixed."""
         return self.meter.average_gpus if self.meter is not None and self._has_pool else otherwise
 
     def figures(self) -> dict[str, float]:
-        """What it adds to the measures, by name."""
+        """Return the figures that the scenario adds to the measures, by name."""
         found: dict[str, float] = {}
         if self.meter is not None:
             found |= {"energy_kwh": self.meter.energy_kwh, "gpu_hours_up": self.meter.gpu_hours_up}
@@ -120,7 +120,7 @@ class AppliedScenario:
 
 
 def kinds_of(nodes: Sequence[NodeSpec]) -> dict[NodeSpec, int]:
-    """Every kind of node and how many there are of it; a kind bears the name of its pool, and a number if need be."""
+    """Return every kind of node with its count; a kind is named after its pool, with a number if a pool has several."""
     counts: dict[NodeSpec, int] = {}
     for node in nodes:
         plain = replace(node, id=NodeId(""))

@@ -1,9 +1,9 @@
-"""A world for the engine: a virtual clock, and nodes that start, suspend and end attempts when they are told to.
+"""A world for the engine: a virtual clock, and nodes that start, suspend and end attempts on request.
 
 It drives the engine exactly as a control plane does: commands in, facts out, effects only from facts, and one decision
-for everything that happens at one instant. What the outside would decide (how much work a task really is, with which
-exit code it ends, how fast it is where, that a node dies) is said by whoever builds the world; nothing here draws lots. A
-listener sees every batch of facts with its instant, in order.
+for everything that happens at one instant. External inputs (how much work a task really is, its exit code, its speed on
+each GPU model, node failures) are supplied by the caller; nothing here is random. A listener receives every batch of
+facts with its instant, in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,46 +25,46 @@ from gpuyard.core.placement.speeds import Speeds, speed_of
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
 Listener = Callable[[float, Sequence[fact.Event]], None]
 TimedCommand = tuple[float, command.Command | Callable[[], command.Command]]
-"""A command, or how to make it when its instant has come."""
+"""A command with its instant, or a function that creates it when the instant has come."""
 GpuKey = tuple[NodeId, int]
-"""A GPU: its node, and which one."""
+"""A GPU: its node and its index there."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskBehavior:
-    """How a task really behaves, once it runs."""
+    """How a task really behaves once it runs."""
 
     seconds: float
-    """On the fastest GPU model, without a stop; infinite: until it is told to end."""
+    """Work, in seconds on the fastest GPU model without interruption; infinite means until it is told to end."""
     outcome: Outcome = Outcome.SUCCEEDED
-    """`STOPPED`: its user cancels it then."""
+    """Outcome when the work is done; `STOPPED` means that its user cancels it then."""
     exit_code: int | None = 0
     start_seconds: float | None = None
-    """From the placement to the start; none: what is usual in its world."""
+    """Time from placement to start; None means the default of the world."""
     speeds: Speeds | None = None
-    """On GPU models, where 1 is the fastest; none: as the task says."""
+    """Relative speed on GPU models, where 1 is the fastest; None means as the task declares."""
     then: "TaskBehavior | None" = None
-    """What the attempt after a failure does; none: the same."""
+    """Behavior of the attempt after a failure; None means the same again."""
 
 
 class WorldActor(Protocol):
-    """Somebody outside who watches the yard and acts at instants of its own: a pool that grows, nodes that fail."""
+    """An external actor that observes the cluster and acts at times of its own: an elastic pool, failing nodes."""
 
     def due(self) -> float | None:
-        """When it wants to act next, as things are."""
+        """Return when it acts next, given the current state; None means never."""
         ...
 
     def act(self, now: float) -> Iterable[command.Command]:
-        """What it does now; it is asked when everything else of this instant has happened and was decided."""
+        """Return its commands for now; called after all other events of this instant were handled and decided."""
         ...
 
 
 class _EndedByUser(command.ReportEnded, frozen=True):
-    """Its user has had enough of it."""
+    """The end of a task whose user cancels it at that point."""
 
 
 class World:
-    """An engine, a clock and virtual nodes."""
+    """An engine, a virtual clock and virtual nodes."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class World:
         self.engine = engine or Engine()
         self.now = self.engine.state.now
         self.runs: dict[TaskId, TaskBehavior] = {}
-        """What tasks do; one not named runs until it is told to end."""
+        """Behavior of each task; a task without an entry runs until it is told to end."""
         self.start_seconds = start_seconds
         self.stop_seconds = stop_seconds
         self.restart_seconds = restart_seconds
-        """Work that a task has to do once more when it goes on after a stop that kept what it had done."""
+        """Work a task repeats when it continues after a stop that kept its progress, in seconds."""
         self.slowed_by = slowed_by
-        """What a task keeps of its speed beside another on the same card."""
+        """Share of its speed that a task keeps next to another on the same GPU."""
         self.listeners: list[Listener] = []
         self.actors: list[WorldActor] = []
         self._agenda: list[tuple[float, int, command.Command]] = []
@@ -94,47 +94,47 @@ class World:
         self._lost: set[NodeId] = set()
         self._unsaid: list[tuple[int, command.Command]] = []
         self._ends: dict[TaskId, int] = {}
-        """Which entry of the agenda ends a task by itself; a task that was stopped meanwhile has a later one."""
+        """Agenda entry that ends each task. A change of speed adds a new entry; older ones are then ignored."""
         self._left: dict[TaskId, float] = {}
-        """Work that is left of tasks that have begun, as of the last start or stop."""
+        """Remaining work of tasks that have begun, as of the last start, stop or change of speed."""
         self._since: dict[TaskId, tuple[float, float]] = {}
-        """Since when a task works, and how fast."""
+        """Since when a task has run at its current speed, and that speed."""
         self._sharing: dict[GpuKey, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
-        """Tasks that work on a card of which they have a part."""
+        """Running tasks on each GPU of which they hold only a share."""
         self._cards: dict[TaskId, GpuKey] = {}
-        """Where each of these works."""
+        """The shared GPU of each of these tasks."""
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
     def tell(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
-        """Hand a command to the engine and let it decide."""
+        """Handle a command now and let the engine decide."""
         answer = self.handle(asked)
         if isinstance(answer, Refusal):
             return answer
         return self._publish([*answer, *self.engine.decide(self.now)])
 
     def handle(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
-        """Hand a command to the engine; whoever calls this publishes the answer and lets it decide."""
+        """Handle a command now; the caller must publish the answer and let the engine decide."""
         return self.engine.handle(asked, self.now)
 
     def later(self, at: float, asked: command.Command) -> int:
-        """Hand a command to the engine at an instant to come."""
+        """Schedule a command for an instant to come; return the number of its agenda entry."""
         self._count += 1
         heappush(self._agenda, (at, self._count, asked))
         return self._count
 
     def feed(self, source: Iterator[TimedCommand]) -> None:
-        """Hand over these commands at their instants, which only grow; each is asked for when the one before was due."""
+        """Handle these commands at their instants, which must not decrease; each is fetched after the previous one."""
         self._source = source
         self._next = next(source, None)
 
     @property
     def is_over(self) -> bool:
-        """Whether no task is open, and none comes."""
+        """Whether no task is open and none will arrive."""
         return self._next is None and not self.engine.state.tasks and not self._agenda
 
     def next_event(self) -> float | None:
-        """The instant at which something happens next, if nobody says anything."""
+        """Return the next instant at which something happens without further input; None if nothing is due."""
         times = [due for actor in self.actors if (due := actor.due()) is not None]
         own = self._next_own()
         if own is not None:
@@ -142,7 +142,7 @@ class World:
         return max(self.now, min(times)) if times else None
 
     def _next_own(self) -> float | None:
-        """The same, whatever the actors do."""
+        """Return the next instant of the agenda, the source or the engine, without the actors."""
         times = [self._agenda[0][0]] if self._agenda else []
         if self._next is not None:
             times.append(self._next[0])
@@ -152,19 +152,20 @@ class World:
         return min(times) if times else None
 
     def advance(self, until: float) -> None:
-        """Let time pass; everything due happens at its own instant, and one decision is made for all of one instant."""
+        """Advance the clock; everything due happens at its own instant, with one engine decision per instant."""
         self.run_to_end(until)
         self.now = max(self.now, until)
 
     def run_to_end(self, limit: float = 1e12) -> None:
-        """Let time pass until nothing is due any more."""
+        """Advance the clock until nothing is due any more, or the next event is after `limit`."""
         while (due := self.next_event()) is not None and due <= limit:
             self._happen(due)
 
     def _happen(self, due: float) -> None:
-        """All that is due at an instant."""
+        """Process everything that is due at an instant."""
         self.now = due
         facts: list[fact.Event] = []
+        # Actors wait until everything else of this instant was decided; they are then due at the same instant again.
         if self.actors and ((own := self._next_own()) is None or own > due):
             for actor in self.actors:
                 if (at := actor.due()) is not None and at <= due:
@@ -186,7 +187,7 @@ class World:
         return () if isinstance(answer, Refusal) else answer
 
     def _is_said(self, asked: command.Command, entry: int) -> bool:
-        """Whether what is due is still so. What a lost node has to say waits until it returns."""
+        """Return whether a report still applies. Reports of a lost node are held back until the node returns."""
         if not isinstance(asked, REPORTS):
             return True
         task = self.engine.state.tasks.get(asked.task)
@@ -215,7 +216,7 @@ class World:
         return facts
 
     def _effect(self, event: fact.Event) -> None:
-        """What nodes do when they hear of a fact."""
+        """Do what the nodes do in response to a fact."""
         match event:
             case fact.TaskPlaced(task, attempt):
                 run = self.runs.get(task)
@@ -256,14 +257,14 @@ class World:
     def _begin(
         self, event: fact.AttemptStarted | fact.AttemptResumed | fact.SuspensionFailed | fact.AttemptRecovered
     ) -> None:
-        """It works: until nothing is left, if its work is known."""
+        """Start the task's work and schedule its end if its amount of work is known."""
         run = self.runs.get(event.task)
         task = self.engine.state.tasks.get(event.task)
         if run is None or task is None or not isinstance(task.phase, Running):
             return
         left = self._left.get(event.task, run.seconds)
         if isinstance(event, fact.AttemptStarted) and not task.served_seconds:
-            left = run.seconds  # what an earlier attempt did is lost
+            left = run.seconds  # the progress of earlier attempts is lost
         elif event.task in self._left and not isinstance(event, fact.SuspensionFailed | fact.AttemptRecovered):
             left += self.restart_seconds(task.spec)
         self._left[event.task] = left
@@ -277,12 +278,12 @@ class World:
             self._set_speed(event.task, self._alone(event.task, task.spec, placement))
 
     def _alone(self, number: TaskId, spec: TaskSpec, placement: Placement) -> float:
-        """How fast it is with what it has of its cards to itself."""
+        """Return the speed of a task without neighbors on its GPUs."""
         speeds = self.runs[number].speeds
         return speed_of(spec.resources.speeds if speeds is None else speeds, placement, self.engine.state.index)
 
     def _set_speed(self, number: TaskId, speed: float) -> None:
-        """It works this fast from now on, and ends accordingly."""
+        """Set the speed of a task from now on and schedule its end accordingly."""
         self._settle(number)
         self._since[number] = (self.now, speed)
         task, run, left = self.engine.state.tasks.get(number), self.runs.get(number), self._left[number]
@@ -292,7 +293,7 @@ class World:
             self._ends[number] = self.later(self.now + left / speed, report)
 
     def _work_on(self, number: TaskId, card: GpuKey) -> None:
-        """It works as fast as those let it who share its card."""
+        """Set the speed of a task from the tasks that share its GPU."""
         sharing = self._sharing[card]
         spec, placement = sharing[number]
         speed = self._alone(number, spec, placement)
@@ -302,14 +303,14 @@ class World:
         self._set_speed(number, speed)
 
     def _settle(self, task: TaskId) -> None:
-        """Count what it has done since it works at this speed."""
+        """Subtract the work done at the current speed from the remaining work."""
         worked = self._since.pop(task, None)
         if worked is not None:
             since, speed = worked
             self._left[task] = max(0.0, self._left[task] - (self.now - since) * speed)
 
     def _pause(self, task: TaskId) -> None:
-        """It works no longer, and those who shared its card are faster."""
+        """Stop the task's work and speed up the tasks that shared its GPU."""
         self._settle(task)
         card = self._cards.pop(task, None)
         if card is not None:
@@ -321,16 +322,16 @@ class World:
                 del self._sharing[card]
 
     def _stop(self, event: fact.AttemptStopping) -> None:
-        """It is being ended: its nodes say so when it is."""
+        """Stop the task's work and schedule the reports of its nodes that it has ended."""
         self._pause(event.task)
         task = self.engine.state.tasks.get(event.task)
-        if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended in the same step
+        if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended at the same instant
             for node in task.phase.placement.nodes:
                 report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node, origin=task.origin)
                 self.later(self.now + self.stop_seconds, report)
 
     def _forget(self, task: TaskId) -> None:
-        """It is over."""
+        """Drop the state of a task that has ended."""
         self._left.pop(task, None)
         self._since.pop(task, None)
         self._ends.pop(task, None)
@@ -338,6 +339,6 @@ class World:
 
 
 def _shared_card(placement: Placement) -> GpuKey | None:
-    """The card that a placement has a part of, if it has only a part."""
+    """Return the GPU of which a placement holds only a share; None if it holds whole GPUs."""
     first = placement.slices[0]
     return (first.node, first.gpus[0]) if first.milli < MILLI and first.gpus else None

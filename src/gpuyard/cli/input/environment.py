@@ -1,8 +1,9 @@
-"""What a task gets of the environment that `submit` and `run` are called in.
+"""Which environment variables `submit` and `run` pass to a task.
 
-An active virtual or conda environment goes along: four variables that make programs find it, and no others. gpuyard's
-own environment does not count, since people activate it to have the `gpuyard` command. `--env-all` sends everything
-but what describes this terminal session and what looks like a secret, which belongs into `--secret`.
+An active virtual or conda environment is passed on: the four variables that make programs find it, and no others.
+gpuyard's own environment does not count, because users activate it to have the `gpuyard` command. `--env-all` sends
+everything except variables that describe this terminal session and names that look like secrets; use `--secret` for
+those.
 """
 
 import os
@@ -42,7 +43,7 @@ _SESSION_PREFIXES = ("BASH_FUNC_", "DBUS_", "GPUYARD_", "SSH_", "XDG_", "SYSTEMD
 
 
 def active(env: Mapping[str, str], own_prefix: str = sys.prefix) -> dict[str, str]:
-    """The variables of an active virtual or conda environment; none if there is none, or only gpuyard's own."""
+    """Return the variables of an active virtual or conda environment; empty if there is none, or only gpuyard's own."""
     prefixes = [env[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if env.get(name)]
     if not any(os.path.realpath(prefix) != os.path.realpath(own_prefix) for prefix in prefixes):
         return {}
@@ -50,7 +51,7 @@ def active(env: Mapping[str, str], own_prefix: str = sys.prefix) -> dict[str, st
 
 
 def everything(env: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """All variables that a task can be given, and the names of those left out because they look like secrets."""
+    """Return all variables that can be passed to a task, and the names left out because they look like secrets."""
     from gpuyard.live.wire.tasks import RESERVED_VARIABLES
 
     sent: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Options that many verbs have, and what they mean together. Nothing heavy is imported here."""
+"""Options that many commands share, and their combined meaning. Nothing heavy is imported here."""
 
 import os
 import sys
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class _Call:
-    """What the options of this call said that functions without a context have to know."""
+    """Options of this call that functions without a typer context need."""
 
     as_json = False
     wait_for_scheduler: float | None = None
 
 
 def _remember(context: typer.Context, value: bool) -> bool:
-    """For whoever says what went wrong."""
+    """Store the value of `--json` for error messages."""
     _Call.as_json = value
     if value and isinstance(context.obj, CallContext):
         context.obj.as_json = True
@@ -31,12 +31,12 @@ def _remember(context: typer.Context, value: bool) -> bool:
 
 
 def json_option(meaning: str) -> Any:
-    """`--json` of a verb; what goes wrong is told as JSON then, too."""
+    """Return the `--json` option of a command; errors are then printed as JSON, too."""
     return typer.Option("--json", help=meaning, callback=_remember)
 
 
 def finite(value: float | None) -> float | None:
-    """For options that are numbers: `nan` and `inf` can not be meant, and pass every comparison."""
+    """Validate a number option: reject `nan` and `inf`, which pass other range checks."""
     if value is not None and not isfinite(value):
         raise typer.BadParameter(f"{value} is not a number that can be meant")
     return value
@@ -81,17 +81,17 @@ AcceptClusterOption = Annotated[
 
 
 SERVICE_FOLDER = "/var/lib/gpuyard"
-"""Where `gpuyard server` keeps its data unless told otherwise (`storage.data_dir`)."""
+"""Default data folder of `gpuyard server` (`storage.data_dir`)."""
 WAIT_OPTION = "--wait-for-scheduler"
 WAIT_VARIABLE = "GPUYARD_WAIT_FOR_SCHEDULER"
 WAIT_SECONDS = 10.0
-"""How long a scheduler that is known to exist is waited for while it does not listen, as during a restart."""
+"""How long to wait for a scheduler that is known to exist but does not listen, as during a restart."""
 RECENTLY_SECONDS = 600.0
-"""A yard of this machine that was stopped on purpose within this time may be on its way back."""
+"""A scheduler of this machine that was stopped on purpose within this time may be restarting."""
 
 
 def wait_option() -> TyperOption:
-    """`--wait-for-scheduler`, which every verb has that speaks to a scheduler (see `hints.Verb`)."""
+    """Return `--wait-for-scheduler`, for every command that calls a scheduler (see `suggestions.ApiCommand`)."""
     return TyperOption(
         param_decls=[WAIT_OPTION],
         type=float,
@@ -104,7 +104,7 @@ def wait_option() -> TyperOption:
 
 def _remember_wait(context: typer.Context, parameter: object, value: float | None) -> None:  # noqa: ARG001
     nested = context.parent is not None and context.parent.parent is not None
-    if value is not None or not nested:  # what was said before a verb of a group counts for it as well
+    if value is not None or not nested:  # an option given before a subcommand applies to the subcommand as well
         _Call.wait_for_scheduler = None if value is None else _checked_wait(value, WAIT_OPTION)
 
 
@@ -115,14 +115,14 @@ def _checked_wait(seconds: float, name: str) -> float:
 
 
 def client(server: str | None, token: str | None) -> "Client":
-    """The yard these options speak of."""
+    """Return a client for the scheduler that these options select."""
     from gpuyard.live.sdk import connect
 
     return connect(server, token=token, wait_for_scheduler=_wait_seconds(server), on_wait=_tell_of_wait)
 
 
 def _wait_seconds(server: str | None) -> float:
-    """As asked for; otherwise only where a scheduler is known, so that the first call on a new machine is answered at once."""
+    """Return the requested waiting time; the default is 0 if no scheduler is known, so a first call does not wait."""
     if _Call.wait_for_scheduler is not None:
         return _Call.wait_for_scheduler
     if said := os.environ.get(WAIT_VARIABLE):
@@ -134,7 +134,7 @@ def _wait_seconds(server: str | None) -> float:
 
 
 def _is_known(server: str | None) -> bool:
-    """Whether an option, the environment, an earlier login or a data folder says that a scheduler is there."""
+    """Return whether an option, the environment, an earlier login or a data folder indicates a scheduler."""
     if server:
         return True
     from gpuyard.cli.up import data_folder, was_up
@@ -154,7 +154,7 @@ def _tell_of_wait(error: "ClusterError", seconds: float) -> None:
 
 
 def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | None, token: str | None) -> bool:
-    """Whether a verb of the group was called; what was said before it counts for it as well."""
+    """Return whether a subcommand was called; --server and --token apply to it, --json before it is an error."""
     if context.invoked_subcommand is None:
         return False
     if as_json:
@@ -166,7 +166,7 @@ def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | Non
 
 
 def seconds_of(text: str | None, option: str) -> float | None:
-    """A duration such as 90, 30m or 1h30m."""
+    """Parse a duration such as 90, 30m or 1h30m."""
     if text is None:
         return None
     from gpuyard.live.wire.config import Seconds
@@ -178,5 +178,5 @@ def seconds_of(text: str | None, option: str) -> float | None:
 
 
 def priority_of(text: str | None) -> str | int | None:
-    """A number, or one of the words the scheduler knows."""
+    """Parse a priority: a number, or one of the words the scheduler knows."""
     return int(text) if text and text.isdigit() else text

@@ -1,4 +1,4 @@
-"""Options that take all the words behind them: `--train one.csv two.csv` as well as `--train one.csv --train two.csv`."""
+"""Options with several values: `--train one.csv two.csv` as well as `--train one.csv --train two.csv`."""
 
 from typing import Any
 
@@ -6,10 +6,10 @@ from typer.core import TyperCommand
 
 
 class MultiValueCommand(TyperCommand):
-    """A verb whose options of many values may be said once."""
+    """A command whose multi-value options need to be given only once."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Say the option again before each further word."""
+        """Repeat the option before each further value."""
         many = {name for parameter in self.params if getattr(parameter, "multiple", False) for name in parameter.opts}
         said: list[str] = []
         option, first = "", True

@@ -1,4 +1,4 @@
-"""`gpuyard simulate --elastic …, --suspend-idle …, --failures …`: from words to the conditions that runs are played under."""
+"""`gpuyard simulate --elastic …, --suspend-idle …, --failures …`: parse the scenario options."""
 
 from collections.abc import Iterator
 from math import inf, isfinite
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuyard.simulator.workloads.arrival import Workload
 
 BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
-"""If nothing is said of it."""
+"""Default boot and wake-up times."""
 MOST = 1e9
 
 
@@ -24,7 +24,7 @@ class WrongCondition(WrongInput):
 def scenario_of(
     seed: int, *, elastic: str | None, suspend_idle: str | None, price: float | None, failures: str | None
 ) -> "dict[str, Scenario]":
-    """What every policy is played under, each by what it adds to the policy's name: the fixed cluster comes first."""
+    """Return the scenarios by the suffix that they add to a policy's name; the fixed cluster comes first."""
     from gpuyard.simulator.scenarios import Scenario
 
     if price is not None and not 0 <= price <= MOST:
@@ -40,7 +40,7 @@ def scenario_of(
 
 
 def check_pools(scenario: "dict[str, Scenario]", workload: "Workload") -> None:
-    """Whether a workload can be played under them."""
+    """Check that a workload can run under these scenarios."""
     from gpuyard.simulator.scenarios import ElasticNodes, kinds_of
     from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, resources
 
@@ -92,7 +92,7 @@ def _repair(text: str) -> "FailingNodes":
 
 
 def _numbers(text: str, needed: int, usual: tuple[float, ...], wrong: WrongCondition) -> Iterator[float]:
-    """Numbers between colons: so many, and perhaps more."""
+    """Parse numbers between colons: `needed` of them, then optional ones with defaults."""
     words = text.split(":")
     try:
         found = [float(word) for word in words]
@@ -104,7 +104,7 @@ def _numbers(text: str, needed: int, usual: tuple[float, ...], wrong: WrongCondi
 
 
 def _chance(seed: int) -> "NodeRandom":
-    """A stream of numbers for every name, the same for every policy."""
+    """Return a random stream for every name, the same for every policy."""
 
     def stream(name: str) -> "RandomDraw":
         return Random(f"{seed} {name}").random  # noqa: S311 - failures, not secrets

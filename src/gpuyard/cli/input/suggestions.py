@@ -1,7 +1,7 @@
-"""What all verbs have in common: which one was meant by one that does not exist, and how long a scheduler is waited for.
+"""Behavior shared by all commands: suggestions for unknown commands, and the wait for a scheduler.
 
-Words that other tools have for it are known by what they mean, as the nearest by letters can be the opposite
-(`undrain`); any other word gets the verb that is spelled most like it.
+The words of other tools are looked up by meaning, because the closest spelling can be the opposite (`undrain`); any
+other word gets the command with the most similar spelling.
 """
 
 from typing import Any
@@ -38,13 +38,13 @@ MEANT = {
     "gpuyard users": {"": "list ls show", "add": "create new", "passwd": "password", "remove": "delete rm"},
     "gpuyard tokens": {"": "list ls show", "create": "new add make", "revoke": "remove delete rm"},
 }  # fmt: skip
-"""By group: what we call it, and what others do. Empty: the group alone."""
+"""By group: our command, and the words of other tools for it. Empty: the group alone."""
 FEW = 8
-"""So many verbs are named all."""
+"""Up to this number, all commands are listed."""
 
 
 class ApiCommand(TyperCommand):
-    """One that speaks to a scheduler can be told how long to wait for it."""
+    """A command that calls a scheduler; adds `--wait-for-scheduler`."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -57,14 +57,14 @@ def _add_wait_option(params: list[Any]) -> None:
 
 
 class CommandGroup(TyperGroup):
-    """A group of verbs that says which one was meant."""
+    """A group of commands that suggests a command for an unknown one."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         _add_wait_option(self.params)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer does it, but for the sentence."""
+        """Resolve as typer does, with a different error message."""
         typed = args[0]
         if self.get_command(ctx, typed) is None and not typed.startswith("-"):
             ctx.fail(f"There is no verb {typed!r}{self._hint(ctx.command_path, typed)}")

@@ -1,6 +1,6 @@
-"""What `submit` and `run` let one say about a task: the options, and the request they make together.
+"""The options of `submit` and `run` that describe a task, and the request that they form.
 
-A part of the request is a function: its parameters are the options, what it returns is what they ask for.
+Each function builds a part of the request: its parameters are the options, it returns the fields that they set.
 """
 
 import os
@@ -50,7 +50,7 @@ def what_it_needs(
         bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
     ] = False,
 ) -> RequestFields:
-    """Where it can run."""
+    """Return the resources and constraints."""
     if gpus == 0 and not cpus and fraction is None:
         message = "a task without GPUs needs --cpus N; ask for at least one GPU or one CPU"
         raise typer.BadParameter(message, param_hint="'--gpus'")
@@ -86,7 +86,7 @@ def when_it_runs(
         str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
     ] = None,
 ) -> RequestFields:
-    """Its place in the queue."""
+    """Return the fields for its place in the queue."""
     return {
         "priority": priority_of(priority),
         "task_class": task_class,
@@ -113,7 +113,7 @@ def how_it_ends(
         str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
     ] = None,
 ) -> RequestFields:
-    """And whether it begins anew."""
+    """Return the fields for its end: timeout, retries, preemption, lost nodes."""
     return {
         "timeout": seconds_of(timeout, "--timeout"),
         "retries": retries,
@@ -137,7 +137,7 @@ def what_it_is_called(
         typer.Option("--work", metavar="K=V,...", help="What it computes: model=resnet50,batch=64,steps=1000."),
     ] = None,
 ) -> RequestFields:
-    """Names, for people and for the books; and what it computes."""
+    """Return names, for display and for usage accounting, and the declared workload."""
     return {
         "work": _work(work),
         "name": name,
@@ -178,7 +178,7 @@ def what_runs(
         str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
     ] = None,
 ) -> RequestFields:
-    """The command and what it finds."""
+    """Return the command and its environment."""
     return {
         "command": _command(command, shell),
         "array": array,
@@ -195,11 +195,11 @@ PARTS: tuple[Callable[..., RequestFields], ...] = (
     what_it_is_called,
     what_runs,
 )
-"""The whole request, in the order of `--help`."""
+"""The parts of the request, in the order of `--help`."""
 
 
 def task_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb whose first argument is such a request, with all the options of one and its own."""
+    """Give a command whose first parameter is such a request all task options in addition to its own."""
     options = {part: list(signature(part).parameters.values()) for part in PARTS}
     own = list(signature(verb).parameters.values())[1:]
 
@@ -217,7 +217,7 @@ def task_options(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
-    """Words are arguments; one word with a space in it is a line for the shell, as it was quoted to be one."""
+    """Return words as arguments; a single word with a space in it is a shell line, because it was quoted as one."""
     if bool(words) == bool(shell):
         raise typer.BadParameter("give either a command or --shell with a line for the shell", param_hint="'COMMAND'")
     if shell or not words:
@@ -239,7 +239,7 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
 
 
 def _environment(texts: list[str] | None, *, env_all: bool, no_venv: bool, secrets: list[str]) -> dict[str, str] | None:
-    """What `-e` names, on top of the active environment or of everything."""
+    """Return the variables of `-e`, on top of the active environment or of the whole environment."""
     from gpuyard.cli.input.environment import ENVIRONMENT, active, everything
 
     said = _pairs(texts, "--env", from_environment=True) or {}
@@ -273,7 +273,7 @@ def _speeds(texts: list[str] | None) -> dict[str, float] | None:
 
 
 def _work(text: str | None) -> dict[str, Any] | None:
-    """Numbers are numbers, true and false are what they say; the rest is text."""
+    """Parse the pairs of `--work`: numbers and true/false are converted, everything else is text."""
     if text is None:
         return None
     said: dict[str, Any] = {}
@@ -293,7 +293,7 @@ def _number(value: str) -> int | float | str:
 
 
 def _secrets(names: list[str] | None) -> dict[str, str] | None:
-    """Never as an argument: anybody on the machine can read those."""
+    """Read secret values, never from arguments: all users of the machine can read those."""
     found = {}
     for name in names or ():
         if "=" in name:

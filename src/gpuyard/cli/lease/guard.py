@@ -1,18 +1,18 @@
-"""A process that gives a lease back if the command that asked for it is killed.
+"""A process that releases a lease if the command that requested it is killed.
 
-A lease has no process of its own, so a request whose asker is gone would wait, be granted and hold GPUs without a user.
-A signal that can be caught is handled by the asker itself; against SIGKILL it forks this guard before it asks, and the
-guard reads what the asker writes into a pipe:
+A lease has no process of its own. If the requesting command is gone, its request would wait, be granted and hold GPUs
+without a user. The command handles signals that can be caught itself; against SIGKILL it forks this guard before it
+sends the request, and the guard reads from a pipe what the command writes:
 
-    asker  ── the answer: which lease it is              ──►  guard knows the lease
-    asker  ── "the lease was handed over, or given back" ──►  guard ends
-    asker killed: the pipe closes without it             ──►  guard gives the lease back, and tries for two minutes
+    command  ── the answer with the lease                 ──►  guard knows the lease
+    command  ── "the lease was handed over, or released"  ──►  guard ends
+    command killed: the pipe closes without that          ──►  guard releases the lease, and retries for two minutes
 
-If the asker is killed before its answer came, the guard sends the same request with the same key. The scheduler answers
-with the lease that the first request made; if that one never arrived, a lease is made now, and given back at once.
+If the command is killed before the answer arrived, the guard sends the same request with the same idempotency key. The
+scheduler answers with the lease of the first request; if that never arrived, a lease is created and released at once.
 
-The guard has its own session, so that a closed terminal does not end it, and no standard output, so that a pipe behind
-the asker ends with the asker.
+The guard has its own session, so that a closed terminal does not end it, and no standard output, so that a pipe that
+reads the command's output ends with the command.
 """
 
 import os
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from gpuyard.live.wire.answers import LeaseAnswer
 
 SETTLED = b"."
-"""After the answer or in its place; JSON does not end so."""
+"""Written after the answer or instead of it; JSON never ends with this byte."""
 PAUSE_SECONDS = 0.5
 
 
 class LeaseGuard:
-    """Watches over one lease. Fork it before the lease is asked for and before any thread is started."""
+    """Guards one lease. Create it (it forks) before the lease is requested and before any thread is started."""
 
     def __init__(self, connect: "Callable[[], Client]", ask: "Callable[[Client], LeaseAnswer]") -> None:
-        """`connect` makes the guard a client of its own: a connection must not be shared by two processes.
+        """`connect` creates the guard's own client: a connection must not be shared by two processes.
 
-        `ask` sends the request for the lease, with the key that the asker sends it with.
+        `ask` sends the request for the lease, with the same idempotency key as the command.
         """
         watched, self._open = os.pipe()
         if os.fork() == 0:
@@ -50,13 +50,13 @@ class LeaseGuard:
         os.close(watched)
 
     def answered(self, lease: "LeaseAnswer") -> None:
-        """This is the lease."""
+        """Tell the guard which lease was granted."""
         from msgspec import json
 
         self._say(json.encode(lease))
 
     def settle(self) -> None:
-        """The lease was refused, handed over or given back: nothing is left to do."""
+        """Tell the guard that the lease was refused, handed over or released: it ends."""
         self._say(SETTLED)
         os.close(self._open)
 
@@ -93,7 +93,7 @@ def _watch(pipe: int, connect: "Callable[[], Client]", ask: "Callable[[Client], 
 
 
 def _lease_in(said: bytes) -> "LeaseAnswer | None":
-    """What the asker was answered; none: it was killed before it could pass that on."""
+    """Return the lease that the command received; None if it was killed before it could pass it on."""
     from msgspec import MsgspecError, json
 
     from gpuyard.live.wire.answers import LeaseAnswer

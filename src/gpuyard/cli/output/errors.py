@@ -1,4 +1,4 @@
-"""What went wrong, on standard error: a sentence for people; with `--json` one object, of the shape the API has."""
+"""Print errors to standard error: a sentence, or with `--json` one object in the format of the API."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ _WORDS_OF_PEOPLE = (
     (r"is not in the range (\S+)<=x<=(\S+)", r"is not between \1 and \2"),
     (r"Got unexpected extra argument\S* \((.*)\)", r"Too many words: \1"),
 )
-"""What typer says, and what it means."""
+"""Messages of typer, and their replacements."""
 
 _OPTION_OF = {
     "gpu_count": "--gpus",
@@ -33,13 +33,13 @@ _OPTION_OF = {
 
 
 class CallContext:
-    """What `main` has to know of a call that failed."""
+    """State of a call that `main` needs when it fails."""
 
     as_json = False
 
 
 def complain(message: str, *, code: str, field: str | None = None, as_json: bool) -> None:
-    """Say it once."""
+    """Print the error once."""
     if not as_json:
         for line in message.splitlines() or [""]:
             print(f"gpuyard: {line}", file=sys.stderr)
@@ -52,13 +52,13 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
 
 
 def in_words_of_options(message: str, field: str | None, options: Collection[str]) -> str:
-    """What the scheduler refused, with fields of the API called by the option that says them, where there is one."""
+    """Return a refusal of the scheduler with the fields of the API replaced by their options, where there is one."""
 
     def called(name: str) -> str:
         option = _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
         return option if option in options else name
 
-    if field and message.startswith(f"{field} "):  # of `array.count` and `depends_on[0]` the first word is the option
+    if field and message.startswith(f"{field} "):  # for `array.count` and `depends_on[0]` the first word is the option
         base = re.split(r"[.\[]", field)[0]
         message = f"{called(base)}{message.removeprefix(field if called(base) != base else base)}"
     if "--key" in options:
@@ -67,7 +67,7 @@ def in_words_of_options(message: str, field: str | None, options: Collection[str
 
 
 def in_words_of_people(message: str) -> str:
-    """What typer found wrong in a call."""
+    """Return a usage error of typer in plain words."""
     message = message.rstrip(".")
     for pattern, words in _WORDS_OF_PEOPLE:
         message = re.sub(pattern, words, message)

@@ -1,4 +1,4 @@
-"""Verbs that list: a table for people, the scheduler's own answer for programs."""
+"""Commands that print lists: a table, or with `--json` the scheduler's own answer."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Listing(NamedTuple):
-    """What is shown: names of columns, rows below them, and which columns are numbers."""
+    """A table: column names, rows, and the columns that are aligned right."""
 
     names: Sequence[str]
     rows: Iterable[Sequence[object]]
@@ -21,11 +21,11 @@ class Listing(NamedTuple):
 
 
 Look: TypeAlias = "Callable[[Client], Listing]"
-"""Asks the scheduler once; its name and docstring are the verb's."""
+"""Queries the scheduler once; its name and docstring become those of the command."""
 
 
 def verb(look: Look) -> Callable[..., None]:
-    """A verb that prints such a list."""
+    """Return a command that prints the list."""
 
     def called(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:
         _show(look, as_json=as_json, server=server, token=token)
@@ -35,7 +35,7 @@ def verb(look: Look) -> Callable[..., None]:
 
 
 def group(look: Look) -> typer.Typer:
-    """A group of verbs that prints such a list when none of them is called."""
+    """Return a group of commands that prints the list when called without a subcommand."""
     app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 
     def called(

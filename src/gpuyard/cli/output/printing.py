@@ -1,4 +1,4 @@
-"""How answers are shown: JSON as the scheduler said it, or a table. In a pipe a table is plain text and rich stays away."""
+"""Print answers: JSON as the scheduler sent it, or a table. In a pipe a table is plain text, without rich."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,23 +27,23 @@ COLORS = {
 }
 
 WRAPPED = frozenset({"REASON", "NOTE"})
-"""Columns whose text goes on in the next line where the terminal is narrow."""
+"""Columns whose text is wrapped on a narrow terminal."""
 SHORT, LONG = 12, 32
-"""Columns keep so many letters, and get no more than so many."""
+"""Columns are not narrowed below the first and never wider than the second, in characters."""
 
 
 def print_json(answer: object) -> None:
-    """As the API would say it, on one line."""
+    """Print the answer as the API encodes it, on one line."""
     sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
 
 
 def print_answer(cluster: "Client") -> None:
-    """What the scheduler said last, as it said it."""
+    """Print the last answer of the scheduler unchanged."""
     sys.stdout.write(cluster.connection.last_answer.decode() + "\n")
 
 
 def report(cluster: "Client", sentence: str, *, as_json: bool) -> None:
-    """What was done: in a sentence, or as the scheduler said it."""
+    """Print what was done: a sentence, or with `as_json` the scheduler's answer."""
     if as_json:
         print_answer(cluster)
     else:
@@ -51,7 +51,7 @@ def report(cluster: "Client", sentence: str, *, as_json: bool) -> None:
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
-    """Rows below their names. On a terminal it fits the width; in a pipe nothing is cut."""
+    """Print rows below their column names. On a terminal the table fits the width; in a pipe nothing is truncated."""
     texts = [[_shown(cell) for cell in row] for row in rows]
     if not sys.stdout.isatty():
         _print_plain(names, texts, right)
@@ -88,7 +88,7 @@ def _print_plain(names: Sequence[str], rows: list[list[str]], right: Sequence[st
 
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
-    """One fact a line, the empty ones left out."""
+    """Print one name and value per line; empty values are left out."""
     shown = [(name, _shown(value)) for name, value in pairs if value not in (None, "", [], {}, False)]
     width = max((len(name) for name, _ in shown), default=0)
     for name, text in shown:
@@ -111,12 +111,12 @@ def _shown(value: object) -> str:
 
 
 def _one_line(value: object) -> str:
-    """Text of others, with nothing in it that moves the cursor or begins a line."""
+    """Return untrusted text with control characters and line breaks replaced, which could move the cursor."""
     return "".join(letter if letter.isprintable() else "�" for letter in str(value))
 
 
 def seconds_since(instant: str | None, until: str | None = None) -> float | None:
-    """How long ago that was, or how long it took."""
+    """Return the seconds from an instant until now, or until another instant; None if there is no instant."""
     if instant is None:
         return None
     end = datetime.now(UTC) if until is None else datetime.fromisoformat(until)
@@ -124,7 +124,7 @@ def seconds_since(instant: str | None, until: str | None = None) -> float | None
 
 
 def format_seconds(seconds: float | None, *, fine: bool = False) -> str:
-    """45s, 12m, 3h10m, 2d4h; with `fine` two digits of what is shorter than ten seconds: 0.99s, 2.5s."""
+    """Return 45s, 12m, 3h10m or 2d4h; with `fine`, two digits below ten seconds: 0.99s, 2.5s."""
     if seconds is None:
         return ""
     if fine and seconds < 9.95:
@@ -141,7 +141,7 @@ def format_seconds(seconds: float | None, *, fine: bool = False) -> str:
 
 
 def format_instant(instant: str | None) -> str:
-    """On this machine's clock."""
+    """Return an instant in local time."""
     if instant is None:
         return ""
     there = datetime.fromisoformat(instant).astimezone()
@@ -150,17 +150,17 @@ def format_instant(instant: str | None) -> str:
 
 
 def counted(count: float, word: str) -> str:
-    """1 task, 2 tasks."""
+    """Return a count with its noun: 1 task, 2 tasks."""
     return f"{count:g} {word}" if count == 1 else f"{count:g} {word}s"
 
 
 def with_article(word: str) -> str:
-    """A member, an admin."""
+    """Return a word with its article: a member, an admin."""
     return f"{'an' if word[:1] in tuple('aeiou') else 'a'} {word}"
 
 
 def asked_gpus(task: Any) -> str:
-    """GPUs a task asks for, in a cell."""
+    """Return the GPUs that a task requests, for a table cell."""
     if task.gpu_fraction is not None:
         return f"{task.gpu_fraction:g}"
     return f"{task.nodes}×{task.gpu_count}" if task.nodes > 1 else str(task.gpu_count)

@@ -1,7 +1,7 @@
-"""What a verb says while its task waits, on standard error only.
+"""Progress messages while a task waits, on standard error only.
 
-On a terminal it is one line that is written over and disappears. Elsewhere it is one line when the task begins to wait,
-with the reason, and one when it starts; a task that never waits is not spoken of.
+On a terminal it is one line that is overwritten and disappears. Elsewhere it is one line when the task begins to wait,
+with the reason, and one when it starts; for a task that never waits nothing is printed.
 """
 
 import sys
@@ -16,17 +16,17 @@ NO_NODES_SENTENCE = (
     "No node has joined yet. The agent of `gpuyard up` joins a few seconds after its start; on other GPU hosts start "
     "`gpuyard agent`."
 )
-"""Most often seen right after `gpuyard up`, where nothing is to be done."""
+"""Usually seen right after `gpuyard up`, when no action is needed."""
 
 
 class WaitProgress:
-    """Of one task. `with` leaves no line on the terminal, whatever happens."""
+    """Progress of one task. As a context manager it always removes its line from the terminal."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
         self._is_terminal = sys.stderr.isatty()
         self._shown = ""
-        """On the terminal, or as the last line: none while it does not wait."""
+        """The text on the terminal, or the last line printed; empty while the task does not wait."""
 
     def __enter__(self) -> Self:
         return self
@@ -35,7 +35,7 @@ class WaitProgress:
         self.clear()
 
     def tell(self, task: "Task") -> None:
-        """What the task does now."""
+        """Show the current state of the task."""
         if self._quiet:
             return
         waits = _waits(task)
@@ -49,7 +49,7 @@ class WaitProgress:
             print(f"gpuyard: {_started(task)}", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        """Make room on the terminal for something else."""
+        """Remove the line from the terminal to make room for other output."""
         if self._is_terminal:
             self._write_over("")
 
@@ -64,7 +64,7 @@ class WaitProgress:
 
 
 def _waits(task: "Task") -> str:
-    """In a sentence; empty when it runs, is over, or is just being started."""
+    """Return why the task waits, in a sentence; empty when it runs, has ended, or is being started."""
     if task.status == "pending" and task.reason:
         reason = NO_NODES_SENTENCE if task.reason_code == NO_NODES else task.reason
         return f"{task.id} waits. {reason}"

@@ -1,4 +1,4 @@
-"""What `gpuyard simulate --repeat` prints: means over all workloads, with how sure they are."""
+"""Output of `gpuyard simulate --repeat`: means over all workloads, with confidence intervals."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ RepeatedFigures = Mapping[str, Sequence[Mapping[str, float]]]
 
 
 def as_figures(found: RepeatedFigures) -> dict[str, Any]:
-    """Means under the names of the figures; `ci95`: half of each interval; `difference`: to the first policy."""
+    """Return means by the names of the figures; `ci95`: half of each interval; `difference`: to the first policy."""
     base = next(iter(found))
     rows: dict[str, Any] = {}
     for policy, runs in found.items():
@@ -26,7 +26,7 @@ def as_figures(found: RepeatedFigures) -> dict[str, Any]:
 
 
 def print_means(found: RepeatedFigures) -> None:
-    """For people."""
+    """Print the means as a table."""
     base = next(iter(found))
     names = ("POLICY", "AVG JCT", f"− {base}", "P99 JCT", "AVG QUEUE", "P99.9 QUEUE", "PREEMPTIONS", "USED", "FAIRNESS")
     rows = []

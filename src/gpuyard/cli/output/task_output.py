@@ -1,11 +1,11 @@
-"""Following a task: its output as it is written, over attempts of the task and restarts of the scheduler.
+"""Follow a task: print its output as it is written, across attempts of the task and restarts of the scheduler.
 
-`run` and `logs -f` do this. The scheduler may be away meanwhile, and another process may listen at its address: the task
-is not affected, so both go on trying for as long as the SDK does (`RESTART_SECONDS`). When they give up, they name the
+`run` and `logs -f` use this. The scheduler may be away meanwhile, and another process may listen at its address: the
+task is not affected, so both retry for as long as the SDK does (`RESTART_SECONDS`). When they give up, they print the
 task and the command that follows it again, and exit with `GAVE_UP`.
 
-Whoever answers when the scheduler is back may have other data, in which the number belongs to another task or to none:
-every request is about the task that was submitted, not about its number, and `gone` says that it is not there any more.
+A scheduler that is back may have other data, in which the number belongs to another task or to none: every request
+identifies the submitted task, not only its number, and `gone` reports that the task no longer exists there.
 """
 
 import sys
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, ClusterError, Refused, Task
 
 GAVE_UP = 75
-"""EX_TEMPFAIL of sysexits.h: the scheduler could not be asked any more. The task goes on."""
+"""EX_TEMPFAIL of sysexits.h: the scheduler could not be reached any more. The task continues."""
 OUTPUT_SECONDS = 15.0
-"""How long the output of a task that ended is asked for."""
+"""How long to retry reading the output of a task that has ended."""
 LOOK_SECONDS = 0.2
 NOT_THERE = "UnknownTask", "AnotherTask"
-"""Codes with which a scheduler says that it does not know a task, or has another one under its number."""
+"""Codes with which a scheduler reports that it does not know a task, or has another one under its number."""
 
 Write = Callable[[bytes], None]
 
 
 def to_standard_output(part: bytes) -> None:
-    """At once, byte for byte."""
+    """Write at once, byte for byte."""
     sys.stdout.buffer.write(part)
     sys.stdout.buffer.flush()
 
 
 class Output:
-    """How much of a task's output was copied. One attempt after the other, each from its beginning to its end."""
+    """Copies a task's output and keeps the position: one attempt after the other, each from beginning to end."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Output:
         tail: int | None = None,
         strict: bool = False,
     ) -> None:
-        """Of one `attempt` or of all from the present one on, whose last `tail` bytes are enough.
+        """Copy one `attempt`, or all from the current one on; with `tail`, only the last bytes of the first one.
 
         `strict`: a refusal of the first request is raised, unless the node may return.
         """
@@ -67,17 +67,18 @@ class Output:
         self.is_whole = True
 
     def is_over(self, task: "Task") -> bool:
-        """Whether nothing more can come, once what there is was copied."""
+        """Return whether no more output can come after the existing output was copied."""
         if task.ended or self._only is None:
             return task.ended
         return task.attempts > self._only or task.status == "pending"
 
     def copy(self, task: "Task") -> None:
-        """What was written since the last time, and what is being written until the attempt or the connection ends."""
+        """Copy what was written since the last call, and follow until the attempt or the connection ends."""
         attempt = self._only or task.attempts
         if attempt != self._attempt:
             if self._attempt:
-                # It may have ended while the scheduler was away: a scheduler that stops ends a flow as an attempt does.
+                # The previous attempt may have ended while the scheduler was away: a stopping scheduler ends the stream
+                # just as the end of an attempt does.
                 self._read(task, follow=False)
                 self._tail = None
             self._attempt, self._offset = attempt, 0
@@ -91,7 +92,7 @@ class Output:
             time.sleep(LOOK_SECONDS)
 
     def _read(self, task: "Task", *, follow: bool) -> "ClusterError | None":
-        """Once; the error that broke it off, if that can pass."""
+        """Read once; return the error that interrupted it if a retry may help, otherwise None."""
         from gpuyard.live.sdk import Refused
         from gpuyard.live.sdk.waiting import AWAY
 
@@ -103,7 +104,7 @@ class Output:
                 self._strict = False
                 self._offset += len(part)
                 if tail is not None:
-                    self._tail = 0  # where it begins in the whole output is not known: go on with what is new
+                    self._tail = 0  # the offset in the whole output is unknown: continue with new output only
                 self._write(part)
         except (*AWAY, Refused) as error:
             if isinstance(error, Refused) and (
@@ -114,7 +115,7 @@ class Output:
         return None
 
     def _is_final(self, refused: "Refused") -> bool:
-        """Whether a refusal is the caller's mistake; a node that is away is told of, once."""
+        """Return whether a refusal is the caller's mistake; report an unreachable node once."""
         if not self._strict:
             return False
         if refused.code == "NodeUnreachable" and not self._told_of_node:
@@ -131,7 +132,7 @@ def follow(
     watch: "Callable[[Task], None] | None" = None,
     on_outage: "Callable[[ClusterError], None] | None" = None,
 ) -> "Task":
-    """Until it ended, or until the one attempt did that is followed."""
+    """Follow the task until it has ended, or until the selected attempt has."""
     for now in cluster.changes(task, on_outage=on_outage):
         if watch is not None:
             watch(now)
@@ -143,7 +144,7 @@ def follow(
 
 
 def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Callable[[ClusterError], None]":
-    """One line on standard error that says what is seen, and that the task is not affected."""
+    """Return a callback that prints one line on standard error: the error, and that the task is not affected."""
 
     def tell(error: "ClusterError") -> None:
         from gpuyard.live.sdk.waiting import RESTART_SECONDS
@@ -158,7 +159,7 @@ def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Ca
 
 
 def gave_up(error: "GpuyardError", task_id: str, server: str | None, *, as_json: bool) -> typer.Exit:
-    """What to raise when a task can not be followed any longer: it names the task and the command that goes on."""
+    """Print the task and the command that follows it again; return the exception that ends this command."""
     at = f" --server {server}" if server else ""
     message = f"{error} {task_id} goes on; follow it again with: gpuyard logs -f{at} {task_id}"
     complain(message, code=error.code, as_json=as_json)
@@ -166,12 +167,12 @@ def gave_up(error: "GpuyardError", task_id: str, server: str | None, *, as_json:
 
 
 def is_gone(error: "GpuyardError") -> bool:
-    """Whether the scheduler said that the task itself, and not something of it, is not there."""
+    """Return whether the scheduler reported that the task itself, not a part of it, does not exist."""
     return error.code in NOT_THERE
 
 
 def gone(error: "GpuyardError", task_id: str, cluster: "Client", *, as_json: bool) -> typer.Exit:
-    """What to raise when the scheduler at this address does not know a task that it, or one before it, has accepted."""
+    """Print that the scheduler at this address does not know a task accepted earlier; return the exception to raise."""
     server = cluster.connection.server
     if error.code == "AnotherTask":
         found = f"the scheduler at {server} has another task under this number now: its data folder was replaced or restored"

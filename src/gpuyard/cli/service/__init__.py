@@ -1,1 +1,1 @@
-"""Run a process that stays: event loop, log and `--check-config` of server, agent and up."""
+"""Run a long-lived process: event loop, log and `--check-config` of server, agent and up."""

@@ -1,4 +1,4 @@
-"""How the verbs that stay run: one event loop on uvloop, which serves about twice as many requests as asyncio's own."""
+"""The event loop of long-lived commands: uvloop, which serves about twice as many requests as asyncio's own loop."""
 
 import asyncio
 import os
@@ -11,19 +11,19 @@ import structlog
 import uvloop
 
 SWITCH_SECONDS = 0.0003
-"""How long gRPC's own thread waits to hand over what came in; Python's 5 ms are longer than a task takes to go round."""
+"""Thread switch interval: how long gRPC's thread waits to hand over input. Python's 5 ms exceed a task's round trip."""
 
 
 def silence_grpc() -> None:
-    """Keep gRPC's own lines out of our log, unless GRPC_VERBOSITY is set. It reads this when it is imported.
+    """Keep gRPC's own messages out of our log, unless GRPC_VERBOSITY is set. gRPC reads this when it is imported.
 
-    Failures reach us as errors of calls and are logged in our own form.
+    Failures are reported as errors of calls and logged in our own format.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def protect_settings(config: Path | None) -> None:
-    """Take a file of settings that holds a join token or passwords away from other users, or warn about it."""
+    """Remove other users' access to a settings file that holds a join token or passwords, or warn about it."""
     if config is None:
         return
     mode = config.stat().st_mode & 0o777
@@ -40,7 +40,7 @@ def protect_settings(config: Path | None) -> None:
 
 
 def run_in_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run this to its end."""
+    """Run this coroutine function to its end."""
     sys.setswitchinterval(SWITCH_SECONDS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())

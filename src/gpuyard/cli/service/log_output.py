@@ -1,7 +1,7 @@
-"""Where a scheduler and an agent write what they do: JSON or text, to standard output or a file that does not grow for ever.
+"""Logs of the scheduler and the agent: JSON or text, to standard output or a file that is rotated.
 
-Our own code speaks through structlog. What libraries say through `logging` comes out in the same shape. A call that
-carries `lines` is a line for each of them, with its own timestamp: whoever has much to say at once pays once for saying it.
+Our own code uses structlog. Messages of libraries that use `logging` are written in the same format. A call with
+`lines` writes a line for each of them, with its own timestamp: the cost of a call is paid once for many lines.
 """
 
 import logging
@@ -19,7 +19,7 @@ from gpuyard.core.domain.errors import GpuyardError
 LARGEST_FILE_BYTES = 16 * 1024 * 1024
 OLD_FILES = 4
 QUIET = ("uvicorn.access", "asyncio", "grpc")
-"""Libraries that are heard from warnings on only."""
+"""Libraries of which only warnings and errors are logged."""
 
 
 class NoLog(GpuyardError):
@@ -27,14 +27,14 @@ class NoLog(GpuyardError):
 
 
 class LogOutput(Protocol):
-    """Somewhere to write lines to."""
+    """A destination for lines."""
 
     def write(self, line: bytes, /) -> int: ...  # noqa: D102
     def flush(self) -> None: ...  # noqa: D102
 
 
 def set_up(level: str, form: str, output: str) -> None:
-    """Say everything from `level` on, as `json` or `text`, to `stdout`, `stderr` or a file."""
+    """Log everything from `level` on, as `json` or `text`, to `stdout`, `stderr` or a file."""
     number = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=_processors(form),
@@ -72,7 +72,7 @@ def _as_text(logger: Any, name: str, event: EventDict) -> bytes:
     lines = event.pop("lines", None)
     if lines is None:
         text = str(_render(logger, name, event))
-    else:  # they are many, and the renderer takes its time
+    else:  # there may be many, and the renderer is slow
         level = event["level"]
         text = "\n".join([f"{line.pop('timestamp')} [{level:<9}] {_words(**line)}" for line in lines])
     return text.encode(errors="replace")
@@ -92,7 +92,7 @@ def _words(event: str, **more: object) -> str:
 
 
 class _Factory:
-    """Gives every logger the one output."""
+    """Gives every logger the same output."""
 
     def __init__(self, out: LogOutput) -> None:
         self._logger = structlog.BytesLogger(_Steady(out))  # type: ignore[arg-type]  # it writes and flushes, no more
@@ -102,7 +102,7 @@ class _Factory:
 
 
 class _Steady:
-    """A log that can not be written for the moment loses lines; whoever writes it goes on."""
+    """Drops lines while the log cannot be written, so that the process continues."""
 
     def __init__(self, out: LogOutput) -> None:
         self._out = out
@@ -127,7 +127,7 @@ def _out(output: str) -> LogOutput:
 
 
 class RotatingFile:
-    """A file that is put aside when it is large: `x.log`, then `x.log.1` to `x.log.4`, and no more."""
+    """A file that is rotated when it is large: `x.log`, then `x.log.1` to `x.log.4`; older ones are deleted."""
 
     def __init__(self, path: Path, largest_bytes: int = LARGEST_FILE_BYTES) -> None:
         self._path = path
@@ -136,7 +136,7 @@ class RotatingFile:
         self._open()
 
     def write(self, line: bytes, /) -> int:
-        """Append; begin a new file first if this one is full."""
+        """Append a line; rotate first if the file is full."""
         if self._size + len(line) > self._largest and self._size:
             self._put_aside()
         written = self._file.write(line)
@@ -144,10 +144,10 @@ class RotatingFile:
         return written
 
     def flush(self) -> None:
-        """Nothing waits to be seen."""
+        """Do nothing: writes are not buffered."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
         self._file.close()
 
     def _open(self) -> None:
@@ -159,7 +159,7 @@ class RotatingFile:
             older = self._path.with_name(f"{self._path.name}.{number - 1}")
             if older.exists():
                 older.replace(self._path.with_name(f"{self._path.name}.{number}"))
-        with suppress(FileNotFoundError):  # somebody removed it
+        with suppress(FileNotFoundError):  # the file was removed externally
             self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         full = self._file
         self._open()
@@ -167,7 +167,7 @@ class RotatingFile:
 
 
 class _Forward(logging.Handler):
-    """Hands what a library says to structlog."""
+    """Forwards messages of libraries to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         say = structlog.get_logger(library=record.name)

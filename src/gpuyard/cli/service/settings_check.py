@@ -1,4 +1,4 @@
-"""What `--check-config` answers: the settings as they would be used, without what nobody should read."""
+"""Output of `--check-config`: the settings as they would be used, without secrets."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ HIDDEN = frozenset({"password", "join_token"})
 
 
 def show(settings: Any, config: Path | None, *, as_json: bool) -> None:
-    """Say that the settings are right."""
+    """Print that the settings are valid, or print them as JSON."""
     from msgspec import json, to_builtins
 
     if as_json:
@@ -20,7 +20,7 @@ def show(settings: Any, config: Path | None, *, as_json: bool) -> None:
 
 
 def _plain(value: object) -> object:
-    """Durations and addresses have types of their own."""
+    """Convert durations and addresses, which have types of their own, to plain values."""
     return float(value) if isinstance(value, float) else str(value)
 
 

@@ -1,7 +1,7 @@
-"""`gpuyard up`: a whole yard on this machine, with one command.
+"""`gpuyard up`: a complete cluster on this machine, with one command.
 
-The scheduler runs in this process, the agent in a child that is started again should it die. Both write their logs
-below the data folder; the terminal shows the few lines a person needs. `mark` is how `gpuyard down` finds us.
+The scheduler runs in this process, the agent in a child process that is restarted if it dies. Both write their logs
+below the data folder; the terminal shows only the few lines a user needs. `gpuyard down` finds this process by `mark`.
 """
 
 import os
@@ -15,7 +15,7 @@ import typer
 from gpuyard.cli.input.options import ConfigOption, DataDirOption, TakeOverOption, json_option
 
 MARK = "up.json"
-"""Says who is up on a data folder: empty when the last yard was stopped on purpose (see `mark`)."""
+"""Identifies the process that is up on a data folder; empty after a stop on purpose (see `mark`)."""
 
 HTTP = Annotated[
     str | None,
@@ -68,7 +68,7 @@ def up(
 
 
 def _options(config: Path | None, http: str | None, grpc: str | None, virtual_gpus: str | None) -> list[str]:
-    """What `up` was told, for the command that starts it again."""
+    """Return the options of `up` for the command that starts it again."""
     said = {
         "--config": None if config is None else str(config.absolute()),
         "--http-address": http,
@@ -79,7 +79,7 @@ def _options(config: Path | None, http: str | None, grpc: str | None, virtual_gp
 
 
 def data_folder(given: Path | None, config: Path | None = None) -> Path:
-    """The folder a yard of one machine lives in: from the option, the environment or the file of settings."""
+    """Return the data folder of a one-machine cluster: from the option, the environment or the settings file."""
     if given is not None:
         return given.absolute()
     said = os.environ.get("GPUYARD_STORAGE__DATA_DIR") or (_said_in(config) if config is not None else "")
@@ -90,13 +90,13 @@ def data_folder(given: Path | None, config: Path | None = None) -> Path:
 
 
 def command_on(folder: Path, verb: str, *options: str) -> str:
-    """`gpuyard up` or `gpuyard down` for this data folder, as it can be typed in the same environment."""
+    """Return `gpuyard up` or `gpuyard down` for this data folder, as it can be typed in the same environment."""
     where = () if folder == data_folder(None) else ("--data-dir", str(folder))
     return shlex.join(["gpuyard", verb, *where, *options])
 
 
 def was_up(folder: Path, seconds: float) -> bool:
-    """Whether a yard may be on its way back: it runs, it was killed, or it was stopped within so many seconds."""
+    """Return whether the cluster may be restarting: it runs, was killed, or was stopped within `seconds`."""
     try:
         found = (folder / MARK).stat()
     except OSError:
@@ -105,7 +105,7 @@ def was_up(folder: Path, seconds: float) -> bool:
 
 
 def _said_in(config: Path) -> str:
-    """storage.data_dir of a file; empty: it does not say. Whatever is wrong in the file is said when it is read for good."""
+    """Return storage.data_dir of a file; empty if it is not set. Errors in the file are reported later."""
     from gpuyard.live.control_plane.settings import ServerSettings, StorageSection, load_server_settings
     from gpuyard.live.wire.config import WrongSettings, variables
 

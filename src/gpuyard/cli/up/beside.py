@@ -1,7 +1,7 @@
 """The agent of `gpuyard up`: `python -m gpuyard.cli.up.beside CONFIG PARENT PRETENDED`.
 
-It differs from `gpuyard agent` in two things. It ends with its parent, however that ends: the next `up` starts its own.
-And a machine without GPUs gets pretended ones.
+It differs from `gpuyard agent` in two ways. It always ends with its parent, because the next `up` starts its own agent.
+And a machine without GPUs gets virtual ones.
 """
 
 import ctypes
@@ -21,10 +21,10 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(config: str, parent: str, pretended: str) -> int:
-    """Run it to its end."""
+    """Run the agent to its end."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != int(parent):
-        return 0  # it ended before we could ask to be told
+        return 0  # the parent ended before we could register for its death signal
     try:
         run_agent(with_gpus(read_settings(Path(config)), pretended))
     except GpuyardError as error:
@@ -34,7 +34,7 @@ def main(config: str, parent: str, pretended: str) -> int:
 
 
 def with_gpus(settings: AgentSettings, pretended: str) -> AgentSettings:
-    """The same settings; where nothing is said of GPUs and there are none, with these pretended ones."""
+    """Return the settings; if they do not mention GPUs and the machine has none, with these virtual ones."""
     gpu = settings.gpu
     if gpu.virtual or gpu.detection_method != "auto" or detect("auto", node=settings.node_id).cards():
         return settings

@@ -1,6 +1,7 @@
-"""Who is up on a data folder: a file that is locked for as long as that process lives, and says where it listens.
+"""Marks the process that is up on a data folder: a file that is locked while the process lives and has its addresses.
 
-A process id alone would lie after a crash, when the number belongs to somebody else; the lock goes with the process.
+A process id alone would be wrong after a crash, when the number belongs to another process; the lock ends with its
+process.
 """
 
 import fcntl
@@ -28,7 +29,7 @@ class NoFolder(GpuyardError):
 
 
 class RunningCluster(msgspec.Struct, frozen=True):
-    """What is known of a yard that is up."""
+    """A cluster that is up."""
 
     pid: int
     http: str = ""
@@ -45,7 +46,7 @@ class RunningMark:
     @classmethod
     @contextmanager
     def take(cls, folder: Path) -> Iterator["RunningMark"]:
-        """Be the one who is up on this folder, or say who is."""
+        """Lock the file of this folder; if it is locked, fail with an error that names the other process."""
         try:
             closed_folder(folder, "data folder", "--data-dir")
             descriptor = take_lock(folder / FILE)
@@ -69,13 +70,13 @@ class RunningMark:
             os.close(descriptor)
 
     def write(self, http: str = "", grpc: str = "") -> None:
-        """Say where we listen."""
+        """Write the addresses at which we listen."""
         os.truncate(self._descriptor, 0)
         os.pwrite(self._descriptor, msgspec.json.encode(RunningCluster(os.getpid(), http, grpc)), 0)
 
 
 def running_cluster(folder: Path) -> RunningCluster | None:
-    """Who is up on this folder; none: nobody."""
+    """Return the cluster that is up on this folder, or None."""
     try:
         descriptor = os.open(folder / FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -93,4 +94,4 @@ def _read(descriptor: int) -> RunningCluster | None:
     try:
         return msgspec.json.decode(os.pread(descriptor, 4096, 0), type=RunningCluster)
     except msgspec.MsgspecError:
-        return None  # it is just being written
+        return None  # it is being written

@@ -1,4 +1,4 @@
-"""What a supervisor of this machine still holds when its yard is down, and how to end it. It has no scheduler to ask."""
+"""Tasks that this machine's supervisor still holds while the scheduler is down, and how to end them."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ GRACE_SECONDS = 10.0
 
 
 def what_goes_on(folder: Path, up: str, down: str) -> str:
-    """How many tasks run under the supervisor in this folder, and the commands that take them up again and end them."""
+    """Return a sentence with the number of tasks under the supervisor and the commands to resume and end them."""
     with _line_to(folder) as line:
         count = _running(line) if line else 0
     if not count:
@@ -25,14 +25,14 @@ def what_goes_on(folder: Path, up: str, down: str) -> str:
 
 
 def end_all(folder: Path) -> int:
-    """End every attempt of the supervisor in this folder, and the supervisor. How many there were."""
+    """End every attempt of the supervisor in this folder, and the supervisor; return the number of attempts."""
     with _line_to(folder) as line:
         return _end_all(line) if line else 0
 
 
 @contextmanager
 def _line_to(folder: Path) -> Iterator[socket.socket | None]:
-    """To the supervisor in this folder; none: nothing is held where nobody listens."""
+    """Connect to the supervisor in this folder; yield None if none listens, because nothing is held then."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.settimeout(STOP_SECONDS)
         try:
@@ -77,6 +77,6 @@ def _end_all(line: socket.socket) -> int:
         if running is not None and not running:
             break
     if supervisor:
-        with suppress(ProcessLookupError):  # it saw that nothing is left
+        with suppress(ProcessLookupError):  # it has ended by itself because nothing is left
             os.kill(supervisor, signal.SIGTERM)
     return count

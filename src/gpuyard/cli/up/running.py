@@ -1,4 +1,4 @@
-"""Scheduler here, agent beside it, until somebody says stop."""
+"""Runs the scheduler in this process and the agent in a child process until stopped."""
 
 import asyncio
 import os
@@ -31,25 +31,25 @@ from gpuyard.system.backoff import Backoff
 from gpuyard.version import __version__
 
 PRETENDED = "4"
-"""GPUs offered where there are no real ones."""
+"""Number of virtual GPUs on a machine without real ones."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what an address of all interfaces means from here
 GPUS_SECONDS = 60.0
 STOP_SECONDS = 15.0
 LONGEST_PAUSE_SECONDS = 30.0
 GOOD_SECONDS = 60.0
-"""An agent that ran for so long was well; should it die, the next one starts at once."""
+"""After an agent ran for this long, the delay before a restart is reset to its minimum."""
 
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)
-"""The limit that was set for us. The scheduler raises its own; agent and tasks keep this one."""
+"""The inherited limit. The scheduler raises its own; agent and tasks keep this one."""
 
 
 class UpPlan(msgspec.Struct, frozen=True):
-    """What is to be run."""
+    """The settings and options of a run."""
 
     settings: ServerSettings
     agent: dict[str, object]
-    """The agent's file of settings, but for where the scheduler will be."""
+    """The agent's settings file, without the address of the scheduler."""
     folder: Path
     as_json: bool
     take_over: bool = False
@@ -70,7 +70,7 @@ class UpPlan(msgspec.Struct, frozen=True):
         as_json: bool,
         again: str = "gpuyard up",
     ) -> Self:
-        """From options, environment and a file of settings, in this order."""
+        """Create from options, environment and a settings file; earlier ones take precedence."""
         logs = folder / "logs"
         said = {**env, "GPUYARD_STORAGE__DATA_DIR": str(folder)}
         if config is None:
@@ -101,7 +101,7 @@ class UpPlan(msgspec.Struct, frozen=True):
 
 
 def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, object]:
-    """What the scheduler's file and the options say of the GPUs of this machine, as the agent's file has it."""
+    """Return the GPU settings of the scheduler's file and the options, in the format of the agent's file."""
     gpu = settings.gpu
     gpus: dict[str, object] = {
         "devices": gpu.devices,
@@ -117,14 +117,14 @@ def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, ob
 
 
 def _in_words_of_options(sentence: str) -> str:
-    """A setting that came from an option is named by it."""
+    """Replace an environment variable in an error message by the option that set it."""
     for variable, option in (("HTTP_ADDRESS", "--http-address"), ("GRPC_ADDRESS", "--grpc-address")):
         sentence = sentence.replace(f"Environment variable GPUYARD_SERVER__{variable}", option)
     return sentence
 
 
 async def run(plan: UpPlan, mark: RunningMark) -> None:
-    """Until Ctrl-C, TERM, or a failure of the scheduler."""
+    """Run until Ctrl-C, TERM, or a failure of the scheduler."""
     settings = plan.settings
     set_up(settings.log_level, settings.logging.format, settings.log_output)
     stop = asyncio.Event()
@@ -172,7 +172,7 @@ def _agent_file(plan: UpPlan) -> Path:
 
 
 def _write_agent_file(plan: UpPlan, grpc: str) -> None:
-    """The agent's settings, for this user's eyes only since the join token is in them. JSON is YAML too."""
+    """Write the agent's settings as JSON, which is valid YAML; only for this user, as they have the join token."""
     scheduler = {"master_address": grpc, "plain": plan.settings.server.plain}
     content = {**plan.agent, "agent": {"join_token": join_token(plan.settings)}, "scheduler": scheduler}
     path = _agent_file(plan)
@@ -182,7 +182,7 @@ def _write_agent_file(plan: UpPlan, grpc: str) -> None:
 
 
 async def _keep_agent(plan: UpPlan) -> None:
-    """Run the agent, and another one whenever it dies; soon at first, then more patiently."""
+    """Run the agent and restart it whenever it ends, with increasing delays."""
     backoff = Backoff(0.5, LONGEST_PAUSE_SECONDS)
     loop = asyncio.get_running_loop()
     while True:
@@ -197,9 +197,9 @@ async def _keep_agent(plan: UpPlan) -> None:
 
 
 async def _run_agent(plan: UpPlan) -> int:
-    """One agent, to its end; ended with us. In a session of its own: Ctrl-C is for us to hear, the agent stops after us.
+    """Run one agent; end it when cancelled. It has its own session: Ctrl-C reaches only us, the agent stops after us.
 
-    Started by `subprocess` and not by the loop, whose way of forking makes gRPC complain.
+    Started by `subprocess` and not by the event loop, whose way of forking makes gRPC print warnings.
     """
     command = (sys.executable, "-m", "gpuyard.cli.up.beside", str(_agent_file(plan)), str(os.getpid()), PRETENDED)
     with (plan.folder / "logs" / "agent.log").open("ab") as errors:
@@ -229,7 +229,7 @@ async def _end(process: subprocess.Popen[bytes], ended: "asyncio.Task[int]") -> 
         await ended
 
 
-# --- what people see --------------------------------------------------------------------------------------------------
+# --- terminal output --------------------------------------------------------------------------------------------------
 
 
 def _greet(plan: UpPlan, http: str, grpc: str) -> None:
@@ -245,7 +245,7 @@ def _greet(plan: UpPlan, http: str, grpc: str) -> None:
 
 
 async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
-    """Say which GPUs there are, once the agent has joined."""
+    """Print the GPUs of this machine once the agent has joined."""
     cluster = connect(http, token="")
     try:
         async with asyncio.timeout(GPUS_SECONDS):
@@ -261,13 +261,13 @@ async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
 
 
 def _gpus(cluster: Client) -> GpusAnswer | None:
-    """All GPUs, once there is a node; the last one may have none."""
+    """Return all GPUs once there is a node, which may have none; None before that."""
     try:
         return cluster.gpus() if cluster.nodes().nodes else None
     except NotAllowed:
         raise
     except GpuyardError:
-        return None  # busy starting
+        return None  # still starting
 
 
 def _spoken(known: GpusAnswer) -> str:
@@ -285,6 +285,6 @@ def _spoken(known: GpusAnswer) -> str:
 
 
 def _say(plan: UpPlan, sentence: str) -> None:
-    """To the person who started it; programs read `--json`."""
-    with suppress(OSError):  # the terminal may be gone, the yard goes on
+    """Print a message for the user; with `--json` it goes to standard error."""
+    with suppress(OSError):  # the terminal may be closed; the cluster continues
         print(sentence, file=sys.stderr if plan.as_json else sys.stdout, flush=True)

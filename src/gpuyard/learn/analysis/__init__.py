@@ -1,11 +1,11 @@
-"""CODE ANALYSIS: the steps of a Python script, which needs which, and what they are. The script is read and never run.
+"""Code analysis: the steps of a Python script, their dependencies and their kinds. The script is read and never run.
 
     source ─► steps ─► effects ─► dataflow ─► graph ─► levels, critical path, width
     (names)   (units)  (per unit)  (reasons)    │
-                           │                    └─► submission: one process, or parts that meet in files only
+                           │                    └─► submission: one process, or parts connected by files only
                            └─► step_classifier: training, inference, data, hpc, other
 
-Read `effects` first: its head says what is believed of code. `library_calls.toml` has all knowledge of libraries.
+Read `effects` first: its head has the assumptions about code. `library_calls.toml` has all knowledge of libraries.
 """
 
 from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest, TaskGraph

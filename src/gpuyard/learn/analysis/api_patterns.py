@@ -1,8 +1,8 @@
-"""What is known of library calls: the kind of work they belong to, the files they use, and what they change.
+"""Knowledge about library calls: the kind of work they belong to, the files they use, and what they change.
 
-The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them may change anything outside
-of the program: files, random numbers, the state of any library (`OUTSIDE`). Functions are found by dotted name, the longest
-known beginning wins. Methods are found by their last name, whatever object they are called on.
+The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them may change
+anything outside of the program: files, random numbers, the state of any library (`OUTSIDE`). Functions are found by
+dotted name; the longest known prefix wins. Methods are found by their last name, on any object.
 """
 
 import tomllib
@@ -20,20 +20,20 @@ EXITS: Final = "the end of the script"
 
 
 class Pattern(NamedTuple):
-    """What one call says about the work it belongs to."""
+    """What one call implies about the work it belongs to."""
 
     kind: StepKind | None
     bound: TaskBound | None
     weight: float
     says: str
     gpu: bool = False
-    """Whether it runs on a GPU where there is one."""
+    """Whether it runs on a GPU if there is one."""
     is_work: bool = True
-    """Whether it takes time itself, or only prepares the work of others."""
+    """Whether it takes time itself; False if it only prepares other work."""
 
 
 class FileUse(NamedTuple):
-    """Which file a call uses."""
+    """A file that a call uses."""
 
     how: Literal["read", "write", "mode"]
     """`mode`: as the argument after the file says, as for `open`."""
@@ -49,9 +49,9 @@ class Effect(NamedTuple):
     state: str = ""
     """The hidden state that it uses and changes."""
     is_plain: bool = False
-    """The result is a number, a text or the like: it refers to no argument."""
+    """The result is a number, a string or the like: it refers to no argument."""
     iterates: bool = False
-    """It goes through its arguments, which uses up iterators."""
+    """It iterates over its arguments, which consumes iterators."""
 
 
 NOTHING: Final = Effect()
@@ -98,7 +98,7 @@ STEPPERS: Final = frozenset(_TABLES["steppers"].split())
 
 
 def _longest(table: Mapping[str, T], dotted: str) -> T | None:
-    """The entry of the longest beginning: whole words, or letters where an entry ends in _ or a capitalized word."""
+    """Return the entry of the longest prefix: whole words, or letters if an entry ends in _ or a capitalized word."""
     for end in range(len(dotted), 0, -1):
         head = dotted[:end]
         if head in table:
@@ -111,32 +111,32 @@ def _longest(table: Mapping[str, T], dotted: str) -> T | None:
 
 @lru_cache(maxsize=65536)
 def pattern_of(dotted: str, method: str) -> Pattern | None:
-    """What a call says about its work, by its dotted name or else by the name of the method."""
+    """Return what a call implies about its work, by its dotted name, otherwise by the name of the method."""
     return _longest(_PATTERNS, dotted) or _METHOD_PATTERNS.get(method)
 
 
 @lru_cache(maxsize=65536)
 def files_of(dotted: str, method: str) -> tuple[FileUse, ...]:
-    """The files that a call uses, by its dotted name or else by the name of the method."""
+    """Return the files that a call uses, by its dotted name, otherwise by the name of the method."""
     return _longest(_FILES, dotted) or _METHOD_FILES.get(method, ())
 
 
 @lru_cache(maxsize=65536)
 def function_effect(dotted: str) -> Effect | None:
-    """What a function changes; None if it is not known."""
+    """Return what a function changes; None if it is not known."""
     return Effect(changes=(0,)) if _is_in_place(dotted) else _longest(_EFFECTS, dotted)
 
 
 def method_effect(name: str) -> Effect | None:
-    """What a method changes; None if it is not known."""
+    """Return what a method changes; None if it is not known."""
     return CHANGES_OBJECT if _is_in_place(name) else _METHOD_EFFECTS.get(name)
 
 
 def _is_in_place(name: str) -> bool:
-    """PyTorch marks functions that change their first argument with an underscore at the end."""
+    """Return whether a function changes its first argument; PyTorch marks these with a trailing underscore."""
     return name.endswith("_") and not name.endswith("__")
 
 
 def is_container(dotted: str) -> bool:
-    """Whether the function returns something that can be gone through any number of times."""
+    """Return whether the function returns something that can be iterated any number of times."""
     return any(f"{dotted}.".startswith(f"{name}.") for name in _CONTAINERS) and not dotted.startswith(_ITERATORS)

@@ -1,8 +1,8 @@
-"""Which unit of a script has to run before which other, and why.
+"""Finds which units of a script must run before which others, and why.
 
-Two units may run in either order only if this is shown: no variable, group of aliases, file or hidden state that one of them
-changes is used by the other. A variable that a unit assigns before it reads it, and that no later unit reads, belongs to that
-unit alone: loops that reuse the name `i` do not meet in it.
+Two units may run in either order only if this is proven: no variable, group of aliases, file or hidden state that one
+of them changes is used by the other. A variable that a unit assigns before it reads it, and that no later unit reads,
+is private to that unit: loops that reuse the name `i` do not depend on each other.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from gpuyard.learn.analysis.steps import Unit
 
 
 class Reason(NamedTuple):
-    """Why one unit has to run before another."""
+    """Why one unit must run before another."""
 
     kind: Literal["value", "change", "file", "state", "control"]
     what: str
@@ -34,7 +34,7 @@ Edges = dict[tuple[int, int], set[Reason]]
 
 
 def dependencies(units: Sequence[Unit]) -> Edges:
-    """Every pair of units that has to keep its order."""
+    """Return every pair of units that must keep its order."""
     effects = _with_private_names([unit.effects for unit in units])
     groups = Groups(pair for one in effects for pair in one.aliases)
     held: dict[Variable, set[FileAccess]] = {}
@@ -68,7 +68,7 @@ class _Use:
 
 
 def _with_private_names(effects: Sequence[Effects]) -> list[Effects]:
-    """The same with variables that belong to one unit alone told apart."""
+    """Return the effects with variables that are private to one unit renamed."""
     made = []
     for number, one in enumerate(effects):
         private = {v for v in one.assigns - one.reads if not _is_read_later(v, effects, number)}
@@ -87,7 +87,7 @@ def _with_private_names(effects: Sequence[Effects]) -> list[Effects]:
 
 
 def _is_read_later(variable: Variable, effects: Sequence[Effects], number: int) -> bool:
-    """Whether a later unit reads the value, before another one is always assigned."""
+    """Return whether a later unit reads the value before it is certainly assigned again."""
     for later in effects[number + 1 :]:
         if variable in later.reads:
             return True

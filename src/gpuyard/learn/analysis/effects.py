@@ -1,13 +1,14 @@
-"""What a piece of code reads, assigns and changes: variables, files and hidden state, through all functions that it calls.
+"""Finds what code reads, assigns and changes: variables, files and hidden state, through all functions that it calls.
 
-Nothing here is clever, and in doubt the answer is "may". Objects are not followed. Variables that a statement brings together
-may from then on refer to a common object: they are *aliases*, and a change of one is a change of all in its group. A call that
-is not known to leave its arguments alone changes all of them. One that is not known at all may change anything outside of the
-program besides (`api_patterns.OUTSIDE`). A call of a method is a call of every method of that name in the project. Going
-through an object changes it unless it is known to be a container. Plain values (numbers, texts, options) alias nothing.
+The analysis is conservative: in doubt the answer is "may". Objects are not tracked. Variables that a statement combines
+may from then on refer to a common object: they are *aliases*, and a change of one is a change of all in its group. A
+call that is not known to leave its arguments unchanged changes all of them. An unknown call may also change anything
+outside of the program (`api_patterns.OUTSIDE`). A method call is a call of every method of that name in the project.
+Iterating over an object changes it unless it is known to be a container. Plain values (numbers, strings, options) have
+no aliases.
 
-A function of the project is summed up once for the paths that it is called with. A file belongs to the values that were made
-with it: a statement that uses such a value may use the file.
+A function of the project is summarized once for each set of paths that it is called with. A file belongs to the values
+that were made with it: a statement that uses such a value may use the file.
 """
 
 import ast
@@ -25,9 +26,9 @@ from gpuyard.learn.analysis.source import Found, Function, Module, Project, assi
 from gpuyard.learn.analysis.step_classifier import Clues, function_clue, method_clue
 
 DEEPEST = 20
-"""Calls within calls that are followed."""
+"""Maximum depth of nested calls that are followed."""
 EVERYTHING: Final = "code made at run time"
-"""The state of code that is run from a text: it is ordered with everything."""
+"""The state of code that is executed from a string: it is ordered with everything."""
 MODULES: Final = re.compile(r"(^self$|model|net|module|encoder|decoder)", re.IGNORECASE)
 """Names of objects whose `train()` only switches a mode."""
 DISPLAYS = (
@@ -51,10 +52,10 @@ class FileAccess(NamedTuple):
 
 @dataclass
 class Effects:
-    """Of one piece of code, or of a call of a function."""
+    """The effects of a piece of code, or of a call of a function."""
 
     reads: set[Variable] = field(default_factory=set)
-    """Variables whose value from before is read."""
+    """Variables whose previous value is read."""
     assigns: set[Variable] = field(default_factory=set)
     always_assigns: set[Variable] = field(default_factory=set)
     changes: set[Variable] = field(default_factory=set)
@@ -66,17 +67,17 @@ class Effects:
     states: set[str] = field(default_factory=set)
     """Hidden state that is used and changed."""
     exits: bool = False
-    """It may end the script, or the function that does its work."""
+    """Whether it may end the script, or the function that does its work."""
     changes_arguments: bool = False
-    """Of a function: it may change what it is given."""
+    """For a function: whether it may change its arguments."""
     keeps_arguments: bool = False
-    """Of a function: a variable outside of it may refer to what it was given."""
+    """For a function: whether a variable outside of it may refer to its arguments."""
     iterates_arguments: bool = False
-    """Of a function: it goes through what it is given, which changes iterators."""
+    """For a function: whether it iterates over its arguments, which changes iterators."""
     returns_plain: bool = True
     returns_container: bool = True
     calls: list[Found] = field(default_factory=list)
-    """Functions of the project that are called here, not those that they call."""
+    """Functions of the project that are called here directly."""
     unknown_calls: list[str] = field(default_factory=list)
     clues: Clues = field(default_factory=Clues)
 
@@ -88,18 +89,18 @@ class Analysis:
         self.project, self.scope = project, scope
         self.options_change = _options_change(project)
         self.outer: dict[int, tuple[tuple[str, frozenset[str]], ...]] = {}
-        """For functions inside of functions: the scopes around them, the innermost first."""
+        """For nested functions: the enclosing scopes, the innermost first."""
         self._known: dict[tuple[int, tuple[tuple[str, Text], ...]], Effects] = {}
         self._open: list[int] = []
         self._met_open = False
 
     def summary(self, found: Found, texts: dict[str, Text]) -> Effects:
-        """Effects of a call of this function on variables outside of it, on its arguments and on the rest."""
+        """Return the effects of a call of this function on outside variables, arguments and everything else."""
         key = (id(found.function), tuple(sorted(texts.items(), key=lambda item: item[0])))
         if key in self._known:
             return self._known[key]
         if id(found.function) in self._open or len(self._open) >= DEEPEST:
-            self._met_open = True  # a summary that misses a part is not kept
+            self._met_open = True  # an incomplete summary is not cached
             deep = set() if id(found.function) in self._open else {api.OUTSIDE}
             return Effects(changes_arguments=True, returns_plain=False, returns_container=False, states=deep)
         self._open.append(id(found.function))
@@ -121,21 +122,21 @@ class Analysis:
 
 
 def _options_change(project: Project) -> bool:
-    """Whether a function changes options of the command line that it was given, or an object does that holds them."""
+    """Return whether any function changes command-line options, or an attribute of an object that holds them."""
     functions = [node for module in project.modules() for node in ast.walk(module.tree) if isinstance(node, Function)]
     parts = [part for function in functions for part in ast.walk(function) if isinstance(part, ast.Attribute)]
     return any(isinstance(part.ctx, ast.Store) and OPTIONS.search(ast.unparse(part.value)) for part in parts)
 
 
 def parameters(function: Function) -> list[str]:
-    """All of them; those that are given by place come first."""
+    """Return all parameters; positional ones come first."""
     given = function.args
     rest = [arg for arg in (given.vararg, given.kwarg) if arg is not None]
     return [arg.arg for arg in [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]]
 
 
 def _from_outside(inside: Effects, scope: str, given: set[str]) -> Effects:
-    """The effects of a function without its own variables."""
+    """Return the effects of a function without its local variables."""
     groups = Groups(inside.aliases)
     own = {groups.group(Variable(scope, name)) for name in given}
     changed = {groups.group(variable) for variable in inside.changes}
@@ -162,9 +163,9 @@ class Walker:
         self.loops = 0
         self.key = module.shown
         self._facts: dict[Variable, tuple[bool, bool]] = {}
-        """Of variables: whether all values so far were plain, and whether all were containers."""
+        """For each variable: whether all values so far were plain, and whether all were containers."""
         self._sure: set[Variable] = set()
-        """Variables that were assigned, whichever way the code went."""
+        """Variables that are assigned on every path."""
         self._given: set[str] = set()
         self._locals = frozenset(module.variables)
         self._outer: tuple[tuple[str, frozenset[str]], ...] = ()
@@ -186,7 +187,7 @@ class Walker:
                 self.analysis.outer[id(part)] = ((self.key, self._locals), *self._outer)
 
     def enter(self, found: Found, call: ast.Call) -> tuple["Walker", Effects]:
-        """A walker for the body of a function that is called here, and the effects of giving it its arguments."""
+        """Return a walker for the body of a function that is called here, and the effects of passing its arguments."""
         texts = self._texts(found, call)
         scope = self.scope.inside(found.module, dict(texts))
         scope.learn(found.function.body)
@@ -206,7 +207,7 @@ class Walker:
         return inner, self.effects
 
     def variable(self, name: str) -> Variable | None:
-        """The variable that a name is here."""
+        """Return the variable that a name refers to here."""
         for key, names in ((self.key, self._locals), *self._outer):
             if name in names:
                 return Variable(key, name)
@@ -217,7 +218,7 @@ class Walker:
         return Variable(there[0].shown, there[1]) if there else None
 
     def _library_name(self, node: ast.expr) -> str | None:
-        """The dotted name of something imported or built in."""
+        """Return the dotted name of something imported or built in."""
         name = dotted_name(node)
         first = (name or "").partition(".")[0]
         if name is None or (
@@ -227,7 +228,7 @@ class Walker:
         return resolved(node, self.module)
 
     def function(self, node: ast.expr) -> Found | None:
-        """The function of the project that an expression names."""
+        """Return the function of the project that an expression names."""
         if isinstance(node, ast.Name) and node.id in self._functions:
             return self._functions[node.id]
         dotted = resolved(node, self.module)
@@ -236,7 +237,7 @@ class Walker:
         return self.analysis.project.function(self.module, dotted)
 
     def _mentioned(self, node: ast.AST) -> set[Variable]:
-        """Variables that code mentions, in this scope or in other files."""
+        """Return the variables that code mentions, in this scope or in other files."""
         found: set[Variable | None] = set()
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
@@ -248,12 +249,12 @@ class Walker:
         return {variable for variable in found if variable is not None}
 
     def _undefined(self, node: ast.Name) -> Variable | None:
-        """A name that nothing in the file defines, such as one that `from x import *` brings."""
+        """Return the variable of a name that nothing in the file defines, such as one from `from x import *`."""
         known = {*self.module.imports, *self.module.functions, *self.module.classes, *self._functions}
         return None if node.id in known or hasattr(builtins, node.id) else Variable(self.module.shown, node.id)
 
     def _references(self, node: ast.AST) -> set[Variable]:
-        """Those whose values are not plain."""
+        """Return the mentioned variables whose values are not plain."""
         return {variable for variable in self._mentioned(node) if not self._fact(variable)[0]}
 
     def _fact(self, variable: Variable) -> tuple[bool, bool]:
@@ -264,7 +265,7 @@ class Walker:
         return (False, False) if variable.scope == self.key else literal_facts(self.analysis.project, variable)
 
     def unit(self, body: Iterable[ast.stmt], loop: ast.For | None = None) -> Effects:
-        """Effects of these statements alone, or of one round of a loop."""
+        """Return the effects of these statements alone, or of one iteration of a loop."""
         self.effects, self._sure = Effects(), set()
         if loop is not None:
             self._assign([loop.target], loop.iter, is_element=True)
@@ -273,7 +274,7 @@ class Walker:
         return self.effects
 
     def block(self, body: Iterable[ast.stmt]) -> None:
-        """Statements one after the other."""
+        """Process statements in order."""
         for node in body:
             self._statement(node)
 
@@ -302,7 +303,7 @@ class Walker:
                     if item.optional_vars is not None:
                         self._assign([item.optional_vars], item.context_expr, is_element=True)
                 self.block(node.body)
-                for item in node.items:  # leaving it may do what __exit__ does
+                for item in node.items:  # leaving the context may do anything that __exit__ does
                     self._change(self._references(item))
                     self._call_methods("__exit__", item.context_expr)
             case ast.Try() | ast.TryStar():
@@ -341,7 +342,7 @@ class Walker:
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         before = set(self._sure)
         self.loops += 1
-        for _ in range(2):  # the second round sees what the first one assigned
+        for _ in range(2):  # the second pass sees what the first one assigned
             if not isinstance(node, ast.While):
                 self._assign([node.target], node.iter, is_element=True)
             self.block(node.body)
@@ -350,7 +351,7 @@ class Walker:
         self._maybe(node.orelse)
 
     def _maybe(self, body: Iterable[ast.stmt]) -> None:
-        """Statements that may also not run."""
+        """Process statements that may not run."""
         before = set(self._sure)
         self.block(body)
         self._sure = before
@@ -365,7 +366,7 @@ class Walker:
         self.effects.aliases |= set(pairwise(sorted(set(variables))))
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None, *, is_element: bool = False) -> None:
-        """Give targets a value, or an element of it, whose expression was already looked at."""
+        """Assign a value, or an element of it, to targets; the value's expression was already processed."""
         plain = value is None or self._is_plain(value)
         container = value is None or (self._is_container(value) and not is_element)
         referred, files = self._made_of(value) if value is not None else (set(), set())
@@ -395,7 +396,7 @@ class Walker:
             self.effects.holds |= {(variable, file) for variable in variables for file in files}
 
     def _expression(self, node: ast.expr) -> None:
-        """Everything that evaluating an expression does."""
+        """Process everything that evaluating an expression does."""
         self._sure |= self._bound_in(node)
         self._read(self._mentioned(node))
         parts = list(ast.walk(node))
@@ -423,11 +424,11 @@ class Walker:
                     self._call(part)
                 case ast.Name() | ast.Attribute() if id(part) not in in_calls:
                     found = self.function(part)
-                    if found is not None:  # it may be called later, with anything
+                    if found is not None:  # it may be called later, with any arguments
                         self._apply(found, {}, node)
 
     def _bound_in(self, node: ast.expr) -> set[Variable]:
-        """Variables of comprehensions and lambdas."""
+        """Return the variables of comprehensions and lambdas."""
         found: set[Variable | None] = set()
         for part in ast.walk(node):
             if isinstance(part, ast.comprehension):
@@ -437,10 +438,8 @@ class Walker:
         return {variable for variable in found if variable is not None}
 
     def _iterate(self, node: ast.expr) -> None:
-        """Go through a value: an iterator is used up, a data loader draws random numbers."""
-        if self._is_container(node) or isinstance(
-            node, ast.GeneratorExp
-        ):  # what that goes through is looked at by itself
+        """Process iteration over a value: an iterator is consumed, a data loader draws random numbers."""
+        if self._is_container(node) or isinstance(node, ast.GeneratorExp):  # its sources are processed on their own
             return
         own = {Variable(self.key, name) for name in self._given} & self._references(node)
         self.effects.iterates_arguments |= bool(own)
@@ -453,7 +452,7 @@ class Walker:
                 self._call_methods(name, node)
 
     def _is_plain(self, node: ast.expr) -> bool:
-        """Whether the value is a number, a text or the like."""
+        """Return whether the value is a number, a string or the like."""
         match node:
             case ast.Constant() | ast.Compare() | ast.JoinedStr():
                 return True
@@ -470,7 +469,7 @@ class Walker:
         return False
 
     def _is_container(self, node: ast.expr) -> bool:
-        """Whether the value can be gone through any number of times."""
+        """Return whether the value can be iterated any number of times."""
         match node:
             case ast.BinOp():
                 return True
@@ -487,7 +486,7 @@ class Walker:
         return isinstance(node, DISPLAYS) or self._is_plain(node)
 
     def _effect_of(self, node: ast.Call) -> Effects | api.Effect | None:
-        """What is known of a call: the effects of a function of the project, an entry of the tables, or nothing."""
+        """Return what is known about a call: the effects of a function of the project, a table entry, or None."""
         found = self.function(node.func)
         if found is not None:
             return self.analysis.summary(found, self._texts(found, node))
@@ -541,7 +540,7 @@ class Walker:
             self._call_methods("forward", node)
 
     def _apply(self, found: Found, texts: dict[str, Text], node: ast.expr) -> None:
-        """The effects of a call of a function of the project; `node` has all that it may be given."""
+        """Apply the effects of a call of a function of the project; `node` has all possible arguments."""
         inside, effects = self.analysis.summary(found, texts), self.effects
         given = self._references(node)
         self._read(inside.reads)
@@ -559,7 +558,7 @@ class Walker:
         effects.clues.add(inside.clues, self.loops)
 
     def _call_methods(self, name: str, node: ast.expr) -> None:
-        """Any method of this name in the project may be called."""
+        """Apply the effects of every method of this name in the project."""
         for found in self.analysis.project.methods_named(name):
             self._apply(found, {}, node)
 
@@ -591,7 +590,7 @@ class Walker:
             self._state_of(effect, func.attr)
 
     def _library(self, node: ast.Call, dotted: str) -> None:
-        """A function of a library, or one that is built in."""
+        """Process a call of a library function or a builtin."""
         self.effects.clues.note(function_clue(node, self.module, dotted), self.loops)
         self.effects.files |= self._accesses(node)
         if dotted == "torch.multiprocessing.spawn":
@@ -611,7 +610,7 @@ class Walker:
         self._state_of(effect, dotted)
 
     def _unknown(self, name: str, node: ast.AST) -> None:
-        """A call that is not understood."""
+        """Process a call that is not known."""
         self._outside(name)
         self._change(self._references(node))
         self._alias(self._references(node))
@@ -626,7 +625,7 @@ class Walker:
         self.effects.states |= {effect.state} if effect is not None and effect.state else set()
 
     def decorator(self, mark: ast.expr) -> None:
-        """A decorator is called with what it decorates."""
+        """Process a decorator as a call with the decorated object."""
         dotted = self._library_name(mark)
         if dotted is None:
             self._expression(mark)
@@ -635,7 +634,7 @@ class Walker:
             self._state_of(api.function_effect(dotted), dotted)
 
     def _made_of(self, node: ast.expr) -> tuple[set[Variable], set[FileAccess]]:
-        """Variables that a value may refer to, and files that it was made with."""
+        """Return the variables that a value may refer to, and the files that it was made with."""
         referred, files = self._references(node), set()
         for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
             effect = self._effect_of(call)
@@ -659,7 +658,7 @@ class Walker:
         return found
 
     def _texts(self, found: Found, node: ast.Call) -> dict[str, Text]:
-        """The text of each parameter: what is given, or its default."""
+        """Return the text of each parameter: the argument, or its default."""
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
             return {}
         function, inside = found.function, NameScope(found.module)
@@ -675,7 +674,7 @@ class Walker:
 
 
 def literal_facts(project: Project, variable: Variable) -> tuple[bool, bool]:
-    """Whether a variable of a file is only ever assigned plain values, and containers, as far as the code shows."""
+    """Return whether a file's variable is assigned only plain values, and only containers, as far as the code shows."""
     module = next((module for module in project.modules() if module.shown == variable.scope), None)
     if module is None:
         return False, False
@@ -689,20 +688,20 @@ def literal_facts(project: Project, variable: Variable) -> tuple[bool, bool]:
 
 
 def _given(call: ast.Call) -> list[ast.expr]:
-    """The object of a method, and all arguments."""
+    """Return the object of a method, and all arguments."""
     receiver = [call.func.value] if isinstance(call.func, ast.Attribute) else []
     return [*receiver, *call.args, *(word.value for word in call.keywords)]
 
 
 def _argument(call: ast.Call, place: int, keywords: Collection[str]) -> ast.expr | None:
-    """An argument by its number or one of its names."""
+    """Return an argument by its number or one of its names."""
     if place < len(call.args) and not any(isinstance(arg, ast.Starred) for arg in call.args[: place + 1]):
         return call.args[place]
     return next((word.value for word in call.keywords if word.arg in keywords), None)
 
 
 def _modes(node: ast.Call, place: int) -> set[bool]:
-    """Whether a mode such as "r+" reads (False) and writes (True)."""
+    """Return whether a mode such as "r+" reads (False) and writes (True)."""
     mode = _argument(node, place + 1, {"mode"}) or ast.Constant("r")
     letters = mode.value if isinstance(mode, ast.Constant) and isinstance(mode.value, str) else "r+"
     return {True for letter in "wax+" if letter in letters} | {False for letter in "ra+" if letter in letters}

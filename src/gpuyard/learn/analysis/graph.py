@@ -1,7 +1,7 @@
-"""Tasks that need each other, and what follows: levels, the critical path, how many could run at once.
+"""The graph of tasks and their dependencies: levels, the critical path, the number of tasks that could run at once.
 
-The width is exact: the largest set of tasks of which none needs another. By Dilworth's theorem it is the number of tasks less
-the size of a largest matching in "needs, directly or through others".
+The width is exact: the largest set of tasks of which none needs another. By Dilworth's theorem it is the number of
+tasks minus the size of a maximum matching in "needs, directly or through others".
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from msgspec.structs import replace
 StepKind = Literal["training", "inference", "data", "hpc", "other"]
 TaskBound = Literal["compute", "memory", "io", "communication", "unknown"]
 EXACT_WIDTH = 300
-"""With more tasks than these the width is that of the widest level."""
+"""With more tasks than this the width is that of the widest level."""
 
 
 class Evidence(Struct, frozen=True, order=True):
-    """A call seen in the code, and what it says."""
+    """A call seen in the code, and what it implies."""
 
     file: str
     line: int
@@ -26,7 +26,7 @@ class Evidence(Struct, frozen=True, order=True):
 
 
 class Need(Struct, frozen=True, order=True):
-    """A task that has to run before, and why."""
+    """A task that must run before, and why."""
 
     task: str
     why: str
@@ -45,14 +45,14 @@ class ScriptTask(Struct, frozen=True, kw_only=True):
     bound: TaskBound = "unknown"
     level: int = 0
     needs: tuple[Need, ...] = ()
-    """Direct ones; those that they imply are left out."""
+    """Direct dependencies; implied ones are left out."""
     rounds: int | None = None
-    """Of a loop, where the code says how many."""
+    """Number of iterations of a loop; None if the code does not say."""
     independent: bool = False
-    """The rounds of the loop are shown not to need each other."""
+    """Whether the iterations of the loop are proven independent."""
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
-    """Files; * stands for what only a run would tell."""
+    """Files; * stands for parts that are known only at run time."""
     gpus: int = 0
     seconds: float | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -72,7 +72,7 @@ class SubmitRequest(Struct, frozen=True, kw_only=True):
     gpus: int = 0
     seconds: float | None = None
     array: int | None = None
-    """So many copies, one for each round of a loop."""
+    """Number of copies, one for each iteration of a loop."""
 
 
 class TaskGraph(Struct, frozen=True, kw_only=True):
@@ -83,10 +83,10 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
     levels: tuple[tuple[str, ...], ...]
     critical_path: tuple[str, ...]
     critical_length: float
-    """In seconds if those of every task are known; else every task counts 1."""
+    """In seconds if those of every task are known; otherwise every task counts 1."""
     total_length: float
     width: int
-    """So many tasks could run at once; independent rounds of a loop count one by one."""
+    """Number of tasks that could run at once; independent iterations of a loop count separately."""
     speedup: float
     """An upper bound, with any number of GPUs."""
     in_seconds: bool
@@ -97,7 +97,7 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
 def graph_of(
     source: str, tasks: Sequence[ScriptTask], notes: Iterable[str] = (), requests: Iterable[SubmitRequest] = ()
 ) -> TaskGraph:
-    """Everything that follows from the tasks and their needs."""
+    """Compute everything that follows from the tasks and their dependencies."""
     before = {task.id: [need.task for need in task.needs] for task in tasks}
     level = levels(before)
     rows: list[list[str]] = [[] for _ in range(max(level.values(), default=-1) + 1)]
@@ -125,7 +125,7 @@ def graph_of(
 
 
 def reduced(before: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """Needs that no others imply. Every task comes after those it needs."""
+    """Return the transitive reduction. In `before`, every task must come after those it needs."""
     reach: dict[str, set[str]] = {}
     kept = {}
     for name, needed in before.items():
@@ -136,7 +136,7 @@ def reduced(before: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
 
 
 def levels(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """0 for tasks without needs, else one more than the highest of those needed. Every task comes after those it needs."""
+    """Return the level of each task: 0 without needs, otherwise one above them. Tasks must come after their needs."""
     level: dict[str, int] = {}
     for task, needed in before.items():
         level[task] = max((level[other] + 1 for other in needed), default=0)
@@ -144,7 +144,7 @@ def levels(before: Mapping[str, Sequence[str]]) -> dict[str, int]:
 
 
 def critical_path(before: Mapping[str, Sequence[str]], lengths: Mapping[str, float]) -> list[str]:
-    """The longest path through the needs."""
+    """Return the longest path through the dependencies."""
     ends: dict[str, float] = {}
     chosen: dict[str, str | None] = {}
     for task, needed in before.items():
@@ -160,7 +160,7 @@ def critical_path(before: Mapping[str, Sequence[str]], lengths: Mapping[str, flo
 
 
 def width(copies: Mapping[str, int], before: Mapping[str, Sequence[str]]) -> int:
-    """The most tasks that could run at once. A task of n copies is n tasks with the same needs."""
+    """Return the largest number of tasks that could run at once. A task of n copies is n tasks with the same needs."""
     level = levels(before)
     if sum(copies.values()) > EXACT_WIDTH:
         return max(sum(copies[task] for task in level if level[task] == row) for row in set(level.values()))
@@ -171,7 +171,7 @@ def width(copies: Mapping[str, int], before: Mapping[str, Sequence[str]]) -> int
     matched: dict[int, int] = {}
 
     def finds_one(node: int, seen: set[int]) -> bool:
-        """Match one more by an augmenting path (Kuhn)."""
+        """Extend the matching by an augmenting path (Kuhn)."""
         for other, task in enumerate(nodes):
             if task in reach[nodes[node]] and other not in seen:
                 seen.add(other)

@@ -17,7 +17,7 @@ class Groups(Generic[K]):
                 self._above[other] = one
 
     def group(self, key: K) -> K:
-        """The representative of the group of a key."""
+        """Return the representative of the group of a key."""
         while key in self._above:
             key = self._above[key]
         return key

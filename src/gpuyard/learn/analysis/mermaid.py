@@ -6,7 +6,7 @@ COLORS = {"training": "#f4b183", "inference": "#9dc3e6", "data": "#c5e0b4", "hpc
 
 
 def mermaid(graph: TaskGraph) -> str:
-    """One box per task, colored by class; edges of the critical path are thick."""
+    """Return the diagram: one box per task, colored by class; edges of the critical path are thick."""
     number = {task.id: f"t{at}" for at, task in enumerate(graph.tasks)}
     path = set(zip(graph.critical_path, graph.critical_path[1:], strict=False))
     lines = ["flowchart LR"]

@@ -1,7 +1,7 @@
-"""Evaluate texts and paths as far as they are written in the code, and tell which paths may be the same file.
+"""Evaluates strings and paths as far as they are written in the code, and finds which paths may be the same file.
 
-`os.path.join(OUT, f"part_{i}.npy")` is `runs/part_*.npy` where OUT is "runs": `*` stands for what only a run would tell.
-Options of argparse and click count with the value from the command line, else with their default.
+`os.path.join(OUT, f"part_{i}.npy")` is `runs/part_*.npy` where OUT is "runs": `*` stands for parts that are known only
+at run time. Options of argparse and click have the value from the command line, otherwise their default.
 """
 
 import ast
@@ -16,26 +16,26 @@ from gpuyard.learn.analysis.source import Function, Module, assigned, resolved, 
 ANY = "*"
 SAME_FUNCTIONS = {"str", "os.fspath", "os.path.abspath", "os.path.expanduser", "os.path.normpath", "os.path.realpath"}
 SAME_METHODS = {"resolve", "absolute", "as_posix", "expanduser", "__str__", "__fspath__"}
-"""Calls that return the path they are given, as far as the analysis is concerned."""
+"""Calls that return the path they are given, for the purposes of this analysis."""
 PATHS = {"pathlib.Path", "pathlib.PurePath", "os.path.join", "posixpath.join"}
 WHOLE_NUMBER = re.compile(r"0?\d*d?")
-"""Format specifications that print different whole numbers differently."""
+"""Format specifications that print different integers differently."""
 NOT_A_NUMBER = re.compile(r"[^\d.e+*-]")
 OPTIONS = re.compile(r"(args|arguments|opts?|options|cfg|config|conf|flags|params)$", re.IGNORECASE)
-"""Names of objects that hold options of the command line."""
+"""Names of objects that hold command-line options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text as far as it is known; `*` stands for unknown parts."""
+    """A string as far as it is known; `*` stands for unknown parts."""
 
     pattern: str
     variables: frozenset[str] = frozenset()
-    """Loop variables. Not empty only if every `*` is the value of one of them, so that other values give another text."""
+    """Loop variables, if every `*` is the value of one of them, so that different values give different strings."""
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing of it is unknown except values of loop variables."""
+        """Whether everything is known except values of loop variables."""
         return ANY not in self.pattern or bool(self.variables)
 
     def __add__(self, other: "Text") -> "Text":
@@ -43,7 +43,7 @@ class Text:
         return Text(self.pattern + other.pattern, both)
 
     def changed(self, pattern: str) -> "Text":
-        """The same after an operation on the pattern; what is cut off is forgotten."""
+        """Return the text after an operation on the pattern; if a `*` was cut off, the loop variables are dropped."""
         kept = self.variables if pattern.count(ANY) == self.pattern.count(ANY) else frozenset()
         return Text(pattern, kept)
 
@@ -53,7 +53,7 @@ UNKNOWN = Text(ANY)
 
 @dataclass
 class NameScope:
-    """What names and options stand for at one place in the code."""
+    """The values of names and options at one place in the code."""
 
     module: Module
     names: dict[str, Text] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class NameScope:
     """The command line itself."""
 
     def inside(self, module: Module, names: dict[str, Text]) -> "NameScope":
-        """The scope of a function that is called from here."""
+        """Return the scope of a function that is called from here."""
         return NameScope(module, names, self.options, self.arguments)
 
     def learn(self, body: list[ast.stmt]) -> None:
-        """Remember names that are assigned one text and nothing else."""
+        """Record names that are assigned one string and nothing else."""
         seen = set(self.names)  # parameters have a value already
         for node in statements(body):
             for name in assigned(node):
@@ -80,7 +80,7 @@ class NameScope:
 
 
 def text(node: ast.expr | None, scope: NameScope) -> Text | None:
-    """The text that an expression gives; None where nothing of it is known."""
+    """Return the string that an expression evaluates to; None if nothing of it is known."""
     match node:
         case ast.Constant(value=str() | int() | float() as value) if not isinstance(value, bool):
             return Text(str(value))
@@ -161,7 +161,7 @@ def _mapped(found: Text | None, change: Callable[[str], str]) -> Text | None:
 
 
 def constants(module: Module) -> dict[str, Text]:
-    """Texts that a file assigns to names, once and outside of functions."""
+    """Return strings that a file assigns to names, once and outside of functions."""
     if module.constants is None:
         module.constants = {}
         NameScope(module, module.constants).learn([node for node in module.tree.body if not isinstance(node, Function)])
@@ -171,7 +171,7 @@ def constants(module: Module) -> dict[str, Text]:
 
 
 def options_of(module: Module, arguments: Sequence[str] = ()) -> dict[str, str]:
-    """Options that the file declares to argparse or click: their defaults, then the values from the command line."""
+    """Return options declared to argparse or click: their defaults, overridden by values of the command line."""
     found: dict[str, str] = {}
     positional: list[str] = []
     for node in ast.walk(module.tree):
@@ -200,7 +200,7 @@ def options_of(module: Module, arguments: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _given(arguments: Sequence[str], positional: Sequence[str]) -> dict[str, str]:
-    """--out x, --out=x, and words without an option, one for each positional argument."""
+    """Parse --out x, --out=x, and words without an option, one for each positional argument."""
     found: dict[str, str] = {}
     waiting = list(positional)
     option: str | None = None
@@ -227,7 +227,7 @@ def _option(name: str) -> str:
 
 
 def may_meet(one: str, other: str) -> bool:
-    """Whether two patterns may be the same file, or one may be in the folder that the other is. In doubt they may."""
+    """Return whether two patterns may be the same file, or one may be inside the other. In doubt, return True."""
     one, other = posixpath.normpath(one), posixpath.normpath(other)
     if one.startswith("/") != other.startswith("/") or one.startswith("..") or other.startswith(".."):
         one, other = (path if path.startswith("/") else f"{ANY}/{path.lstrip('./')}" for path in (one, other))
@@ -235,7 +235,7 @@ def may_meet(one: str, other: str) -> bool:
 
 
 def _may_hold(folder: str, path: str) -> bool:
-    """Whether one is a folder that the other is in. A name with a suffix is a folder only if it is written as one."""
+    """Return whether `folder` may contain `path`. A name with a suffix is a folder only if written as one."""
     if path.partition(ANY)[0].startswith(f"{folder}/"):
         return True
     return not posixpath.splitext(folder)[1] and _overlap(path, f"{folder}/{ANY}")
@@ -243,7 +243,7 @@ def _may_hold(folder: str, path: str) -> bool:
 
 @lru_cache(maxsize=65536)
 def _overlap(one: str, other: str) -> bool:
-    """Whether there is a text that both patterns match."""
+    """Return whether there is a string that both patterns match."""
     if ANY not in one and ANY not in other:
         return one == other
     waiting, seen = [(0, 0)], set()

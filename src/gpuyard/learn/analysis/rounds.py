@@ -1,4 +1,4 @@
-"""Show that the rounds of a loop do not need each other, so that they could run at once. What is not shown is not claimed."""
+"""Proves that the iterations of a loop are independent and could run at once; unproven means dependent."""
 
 import ast
 from dataclasses import replace
@@ -10,7 +10,7 @@ from gpuyard.learn.analysis.steps import Script, Unit
 
 
 def are_independent(unit: Unit, script: Script) -> bool:
-    """Whether each round uses only its own variables and files, and no hidden state. Training is never divided."""
+    """Return whether each iteration uses only its own variables and files and no hidden state; never for training."""
     loop = unit.node
     if not isinstance(loop, ast.For) or loop.orelse or not unit.rounds or unit.effects.clues.trains:
         return False
@@ -38,7 +38,7 @@ def are_independent(unit: Unit, script: Script) -> bool:
 
 
 def _distinct_names(target: ast.expr, source: ast.expr) -> frozenset[str]:
-    """Loop variables that have another value in every round."""
+    """Return the loop variables that have a different value in every iteration."""
     match target, source:
         case ast.Tuple(elts=[ast.Name(id=name), *_]), ast.Call(func=func) if dotted_name(func) == "enumerate":
             return frozenset([name])

@@ -1,8 +1,8 @@
 """`python -m …run_part SCRIPT --without LINES --round-of LINE -- ARGUMENTS`: run a part of a script.
 
-The statements that begin on the lines of `--without` are left out. Of the loop that begins on the line of `--round-of` one round
-runs, the one that GPUYARD_ARRAY_INDEX says. The rest runs as if the script had been called, with its own name, folder, arguments
-and line numbers.
+The statements that begin on the lines of `--without` are left out. Of the loop that begins on the line of `--round-of`
+one iteration runs, the one selected by GPUYARD_ARRAY_INDEX. The rest runs as if the script had been called, with its
+own name, folder, arguments and line numbers.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from types import ModuleType
 
 
 class Part(ast.NodeTransformer):
-    """A script with statements left out and one loop cut to one round; an empty body becomes `pass`."""
+    """A script with statements left out and one loop cut to one iteration; an empty body becomes `pass`."""
 
     def __init__(self, without: set[int], round_of: int | None, number: int) -> None:
         self._without, self._round_of, self._number = without, round_of, number
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        """One body after the other."""
+        """Transform each body of a node."""
         if isinstance(node, ast.For) and node.lineno == self._round_of:
             every = ast.Call(ast.Name("list", ast.Load()), [node.iter], [])
             chosen = ast.Subscript(every, ast.Constant(self._number), ast.Load())
@@ -38,7 +38,7 @@ class Part(ast.NodeTransformer):
 
 
 def main() -> None:
-    """Run what is left."""
+    """Run the remaining script."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("script")
     parser.add_argument("--without", default="", metavar="LINES")

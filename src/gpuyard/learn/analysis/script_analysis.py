@@ -1,4 +1,4 @@
-"""The front door: a script in, its tasks, their dependencies and what could be submitted out. The script is not run."""
+"""Entry point: return the tasks of a script, their dependencies and what could be submitted. The script is not run."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,8 @@ def analyze(
 ) -> TaskGraph:
     """Read a Python script as it would run with these arguments.
 
-    `seconds` are durations by the id of the task; when every task has one, the critical path counts seconds. `python` is the
-    program that the requests of the result would be run with.
+    `seconds` are durations by the id of the task; when every task has one, the critical path counts seconds. `python`
+    is the interpreter of the resulting requests.
     """
     path = Path(path)
     if not path.is_file():
@@ -52,7 +52,7 @@ def analyze(
 
 
 def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, ScriptTask]:
-    """The steps as tasks, by the number of their unit."""
+    """Return the steps as tasks, by the number of their unit."""
     steps = [unit for unit in script.units if unit.is_step]
     names = _names(steps)
     needs = _needs(script.units, edges)
@@ -83,7 +83,7 @@ def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[i
 
 
 def _names(steps: Sequence[Unit]) -> dict[int, str]:
-    """A name for each step; the second `load` is `load-2`."""
+    """Return a name for each step; the second `load` is `load-2`."""
     used: dict[str, int] = {}
     names = {}
     for unit in steps:
@@ -94,7 +94,7 @@ def _names(steps: Sequence[Unit]) -> dict[int, str]:
 
 
 def _needs(units: Sequence[Unit], edges: Edges) -> dict[int, dict[int, set[Reason]]]:
-    """For each unit the steps that it needs, directly or through setup, with the reasons."""
+    """Return for each unit the steps that it needs, directly or through setup, with the reasons."""
     needs: dict[int, dict[int, set[Reason]]] = {unit.number: {} for unit in units}
     for (earlier, later), reasons in sorted(edges.items(), key=lambda edge: (edge[0][1], edge[0][0])):
         through = {earlier: reasons} if units[earlier].is_step else needs[earlier]

@@ -1,7 +1,7 @@
-"""Read Python files without running them: functions, classes, imports, and which file of the project a name leads to.
+"""Reads Python files without running them: functions, classes, imports, and the project file that defines a name.
 
-A name is *resolved* to a dotted name: `F.relu` is `torch.nn.functional.relu` where the file says
-`import torch.nn.functional as F`. A dotted name may lead to a function or class in another file beside the script.
+A name is *resolved* to a dotted name: `F.relu` is `torch.nn.functional.relu` where the file says `import
+torch.nn.functional as F`. A dotted name may refer to a function or class in another file next to the script.
 """
 
 import ast
@@ -31,13 +31,13 @@ class Module:
     """Functions by name, methods as Class.name."""
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
     imports: dict[str, str] = field(default_factory=dict)
-    """What an imported name stands for, dotted."""
+    """The dotted name that an imported name stands for."""
     variables: set[str] = field(default_factory=set)
     """Names that the file assigns outside of functions."""
     shared: set[str] = field(default_factory=set)
     """Those that functions assign as well."""
     constants: dict[str, Any] | None = None
-    """Those that are assigned one text only; `paths.constants` fills it."""
+    """Those that are assigned one string only; `paths.constants` fills it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Found:
     module: Module
     function: Function
     name: str
-    """In its file; Class.name for a method."""
+    """Its name in the file; Class.name for a method."""
 
     @property
     def is_method(self) -> bool:
@@ -57,7 +57,7 @@ class Found:
 
 
 class Project:
-    """The script and the files beside it that it imports, directly or through others."""
+    """The script and the files next to it that it imports, directly or through others."""
 
     def __init__(self, script: Path) -> None:
         self.script_path = script
@@ -66,7 +66,7 @@ class Project:
         self._methods: dict[str, list[Found]] = {}
 
     def module(self, path: Path) -> Module:
-        """A file of the project, read once, with all files that it imports."""
+        """Return a file of the project, read once, with all files that it imports."""
         path = Path(os.path.normpath(path))
         known = self._modules.get(path)
         if known is None:
@@ -80,23 +80,23 @@ class Project:
         return known
 
     def function(self, module: Module, dotted: str) -> Found | None:
-        """The function that a dotted name stands for, as seen from a file."""
+        """Return the function that a dotted name refers to, as seen from a file; None if it is not in the project."""
         there, name = self._definition(module, dotted)
         return Found(there, there.functions[name], name) if name in there.functions else None
 
     def find_class(self, module: Module, dotted: str) -> tuple[Module, str] | None:
-        """The class that a dotted name stands for, and its file."""
+        """Return the class that a dotted name refers to, and its file; None if it is not in the project."""
         there, name = self._definition(module, dotted)
         return (there, name) if name in there.classes else None
 
     def variable(self, module: Module, dotted: str) -> tuple[Module, str] | None:
-        """The module-level variable of another file that a dotted name stands for."""
+        """Return the module-level variable of another file that a dotted name refers to."""
         there, name = self._definition(module, dotted)
         first = name.partition(".")[0]
         return (there, first) if there is not module and first in there.variables else None
 
     def _definition(self, module: Module, dotted: str) -> tuple[Module, str]:
-        """The file that a name comes from, through what other files import, and its name there."""
+        """Return the file that defines a name, following imports of other files, and its name there."""
         for _ in range(DEEPEST_PACKAGE):
             first = dotted.partition(".")[0]
             there, rest = (None, "") if first in {*module.functions, *module.classes} else self.target(module, dotted)
@@ -107,7 +107,7 @@ class Project:
         return module, dotted
 
     def method(self, owner: tuple[Module, str], name: str) -> Found | None:
-        """A method of a class, its own or inherited from a class of the project."""
+        """Return a method of a class, its own or inherited from a class of the project."""
         seen: set[tuple[str, str]] = set()
         waiting = [owner]
         while waiting:
@@ -124,15 +124,15 @@ class Project:
         return None
 
     def methods_named(self, name: str) -> list[Found]:
-        """Methods of that name of any class: those that a call on an unknown object may reach."""
+        """Return the methods of that name of any class: those that a call on an unknown object may reach."""
         return self._methods.get(name, [])
 
     def modules(self) -> list[Module]:
-        """All files that were read."""
+        """Return all files that were read."""
         return list(self._modules.values())
 
     def target(self, module: Module, dotted: str) -> tuple[Module | None, str]:
-        """The file that the longest beginning of a dotted name leads to, and the rest of the name."""
+        """Return the file that the longest prefix of a dotted name refers to, and the rest of the name."""
         key = (module.path.parent, dotted)
         if key not in self._targets:
             self._targets[key] = self._target(module, dotted)
@@ -159,7 +159,7 @@ class Project:
 
 
 def read_module(path: Path, shown: str) -> Module:
-    """One file and the meaning of its names. An error names the file and the line."""
+    """Read one file and resolve its names. An error names the file and the line."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -197,7 +197,7 @@ def _collect(module: Module, body: list[ast.stmt], owner: str) -> None:
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """These statements and those inside of loops and conditions; not those inside of functions and classes."""
+    """Yield these statements and those inside of loops and conditions; not those inside of functions and classes."""
     for node in body:
         yield node
         if not isinstance(node, Function | ast.ClassDef):
@@ -208,7 +208,7 @@ def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def assigned(node: ast.stmt) -> set[str]:
-    """Names that this statement alone assigns, with those that are bound inside of its expressions."""
+    """Return the names that this statement alone assigns, including those bound inside of its expressions."""
     found: set[str] = set()
     waiting: list[ast.AST] = [] if isinstance(node, Function | ast.ClassDef) else [node]
     while waiting:
@@ -234,7 +234,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> dict[str, str]:
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """`a.b.c` as it stands in the code; None where it is no such chain."""
+    """Return `a.b.c` as written in the code; None if the expression is not such a chain."""
     parts = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -245,7 +245,7 @@ def dotted_name(node: ast.expr) -> str | None:
 
 
 def resolved(node: ast.expr, module: Module) -> str | None:
-    """The same with the first part replaced by what it was imported as."""
+    """Return the dotted name with the first part replaced by what it was imported as."""
     name = dotted_name(node)
     if name is None:
         return None
@@ -255,7 +255,7 @@ def resolved(node: ast.expr, module: Module) -> str | None:
 
 
 def one_line(node: ast.AST, most: int = 60) -> str:
-    """The code on one line, cut where it is long. Of a compound statement, its first line."""
+    """Return the code on one line, truncated if it is long; for a compound statement, its first line."""
     text = ast.unparse(node)
     if isinstance(node, ast.stmt):
         text = text.split("\n")[0].removesuffix(":")

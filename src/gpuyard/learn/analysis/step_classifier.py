@@ -1,7 +1,7 @@
-"""Classify a step by the calls in it: training, inference, data, hpc or other, and the resource that limits it.
+"""Classifies a step by the calls in it: training, inference, data, hpc or other, and the resource that limits it.
 
-Every call that `api_patterns` knows is a clue with a weight; clues inside of loops count more. Gradients decide: a step that
-computes them trains, whatever else it does.
+Every call that `api_patterns` knows is a clue with a weight; clues inside of loops count more. Gradients decide: a step
+that computes them is training, whatever else it does.
 """
 
 import ast
@@ -16,7 +16,7 @@ from gpuyard.learn.analysis.source import Module, one_line
 
 T = TypeVar("T")
 LOOPS_COUNT = 3
-"""Loops around a clue that make it heavier; more do not."""
+"""Maximum number of enclosing loops that add to the weight of a clue."""
 DECISIVE = 8.0
 """Weight from which a clue of training outweighs everything."""
 RUNS_A_MODEL = 5.0
@@ -36,19 +36,19 @@ class Clue(NamedTuple):
 
 @dataclass
 class Clues:
-    """Everything that was seen in a piece of code."""
+    """All clues in a piece of code."""
 
     seen: dict[Evidence, Clue] = field(default_factory=dict)
     processes: int = 1
-    """Processes that it starts, one per GPU."""
+    """Number of processes that it starts, one per GPU."""
 
     def note(self, clue: Clue | None, loops: int) -> None:
-        """Remember a clue where it is heaviest."""
+        """Add a clue; of equal ones the one in the most loops is kept."""
         if clue is not None and (clue.evidence not in self.seen or self.seen[clue.evidence].loops < clue.loops + loops):
             self.seen[clue.evidence] = clue._replace(loops=clue.loops + loops)
 
     def add(self, other: "Clues", loops: int) -> None:
-        """All clues of a function that is called inside of so many loops."""
+        """Add all clues of a function that is called inside of this number of loops."""
         for clue in list(other.seen.values()):
             self.note(clue, loops)
         self.processes = max(self.processes, other.processes)
@@ -69,7 +69,7 @@ class Clues:
         return any(clue.pattern.kind == "training" and clue.pattern.weight >= DECISIVE for clue in self.seen.values())
 
     def kind(self) -> StepKind:
-        """The kind with most weight."""
+        """Return the kind with the largest weight."""
         if self.trains:
             return "training"
         runs = any(c.pattern.kind == "inference" and c.pattern.weight >= RUNS_A_MODEL for c in self.seen.values())
@@ -79,11 +79,11 @@ class Clues:
         )
 
     def bound(self) -> TaskBound:
-        """The resource that limits it."""
+        """Return the resource that limits it."""
         return self._heaviest(BOUNDS, lambda pattern: pattern.bound) or "unknown"
 
     def evidence(self) -> tuple[Evidence, ...]:
-        """The strongest clues, in the order of the code."""
+        """Return the strongest clues, in the order of the code."""
         weighty = (clue for clue in self.seen.values() if clue.pattern.weight > 0)
         strongest = sorted(weighty, key=lambda clue: (-_weight(clue), clue.evidence))[:MOST_EVIDENCE]
         return tuple(sorted(clue.evidence for clue in strongest))
@@ -99,12 +99,12 @@ def _weight(clue: Clue) -> float:
 
 
 def function_clue(node: ast.AST, module: Module, dotted: str) -> Clue | None:
-    """What a call of a library function, a decorator, an operator or a constant says, by its name in the tables."""
+    """Return the clue of a library function, a decorator, an operator or a constant, by its name in the tables."""
     return _clue(node, module, api.pattern_of(dotted, dotted.rpartition(".")[2]))
 
 
 def method_clue(node: ast.Call, module: Module, method: str, owner: str) -> Clue | None:
-    """What a call of a method says; `owner` is the name of the object."""
+    """Return the clue of a method call; `owner` is the name of the object."""
     owner = owner.lower()
     pattern = api.pattern_of("", method)
     if method == "step" and any(word in owner for word in api.STEPPERS):

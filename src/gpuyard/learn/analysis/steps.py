@@ -1,8 +1,8 @@
-"""Divide a script into units, one for each statement, and tell which of them are steps.
+"""Divides a script into units, one for each statement, and finds which of them are steps.
 
-A *step* is a statement that works: it calls a function of the project or one that is not known, or a library call that takes
-time. A loop is one step, whatever is in it. Everything else is *setup*: options, constants, building a model. Setup is not
-shown, but dependencies pass through it. Where one call does all the work (`main()`), its body is divided instead.
+A *step* is a statement that works: it calls a function of the project or an unknown one, or a library call that takes
+time. A loop is one step. Everything else is *setup*: options, constants, building a model. Setup is not shown, but
+dependencies pass through it. If one call does all the work (`main()`), its body is divided instead.
 """
 
 import ast
@@ -32,7 +32,7 @@ TRIVIAL = set(
 )
 """Calls that do not make a loop a step."""
 ITERATION = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "list", "reversed", "sorted"}
-"""Calls around what a loop goes through that do not change the number of rounds."""
+"""Wrappers around a loop's iterable that do not change the number of iterations."""
 
 
 @dataclass(eq=False)
@@ -47,13 +47,13 @@ class Unit:
 
     @property
     def rounds(self) -> int | None:
-        """How often a loop goes round, where the code says so."""
+        """Number of iterations of a loop; None if the code does not say."""
         return _rounds(self.node.iter, self.walker.scope) if isinstance(self.node, ast.For) else None
 
 
 @dataclass(frozen=True)
 class Script:
-    """A script that was read, in units."""
+    """A script, divided into units."""
 
     module: Module
     units: list[Unit]
@@ -67,7 +67,7 @@ def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
     guarded = [node.body if _is_main_guard(node) else [node] for node in module.tree.body]
     walker = Walker(Analysis(project, scope), module, scope)
     units = _units(walker, [node for body in guarded for node in body])
-    for _ in range(5):  # main() may call run(), and that another one
+    for _ in range(5):  # main() may call run(), which may call another one
         working = [unit for unit in units if unit.is_step]
         entry = _entry(working[0].node) if len(working) == 1 else None
         found = walker.function(entry.func) if entry is not None else None
@@ -100,7 +100,7 @@ def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
 
 
 def _entry(node: ast.stmt) -> ast.Call | None:
-    """The call of a statement that is nothing but a call, such as `main()` or `sys.exit(main())`."""
+    """Return the call of a statement that is only a call, such as `main()` or `sys.exit(main())`."""
     call = node.value if isinstance(node, ast.Expr) else node.exc if isinstance(node, ast.Raise) else None
     if isinstance(call, ast.Call) and dotted_name(call.func) in {"sys.exit", "exit", "asyncio.run", "SystemExit"}:
         call = call.args[0] if call.args else None
@@ -108,7 +108,7 @@ def _entry(node: ast.stmt) -> ast.Call | None:
 
 
 def is_quick(found: Found, effects: Effects) -> bool:
-    """Whether a function of the project is setup."""
+    """Return whether a function of the project is setup."""
     name = found.name.rpartition(".")[2]
     return bool(QUICK.match(name)) or (bool(BUILDERS.match(name)) and not effects.clues.is_work)
 
@@ -129,9 +129,9 @@ def _is_step(node: ast.stmt, effects: Effects) -> bool:
 
 
 def step_name(unit: Unit) -> str:
-    """What a reader would call a step: the function of the project that it calls, else the library call, else its class."""
+    """Return a name for a step: the project function that it calls, otherwise the library call or its class."""
     called = [found for found in unit.effects.calls if not is_quick(found, unit.effects)]
-    if unit.effects.clues.trains:  # what trains gives the name
+    if unit.effects.clues.trains:  # training determines the name
         training = [found for found in called if unit.walker.analysis.summary(found, {}).clues.trains]
         called = training or ([] if isinstance(unit.node, ast.For | ast.While | ast.AsyncFor) else called)
     if called:
@@ -147,7 +147,7 @@ def step_name(unit: Unit) -> str:
 
 
 def _rounds(source: ast.expr, scope: NameScope) -> int | None:
-    """How many elements there are, where that is written down."""
+    """Return the number of elements of a loop's iterable; None if it is not written in the code."""
     while isinstance(source, ast.Call) and source.args and resolved(source.func, scope.module) in ITERATION:
         source = source.args[0]
     match source:

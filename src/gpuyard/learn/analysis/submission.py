@@ -1,10 +1,11 @@
-"""What to submit for a script: one process, or parts that may run at once.
+"""Creates the requests to submit for a script: one process, or parts that may run at once.
 
-A value cannot go from one process to another, a file can. So units that are tied by anything but files are put into one part.
-Setup that needs no step is repeated in every part. A part runs as the script without the statements of the others (`run_part`).
-A part that is a loop with independent rounds becomes an array, one process for each round.
+A value cannot pass between processes, a file can. So units that are connected by anything but files are put into one
+part. Setup that needs no step is repeated in every part. A part runs as the script without the statements of the others
+(`run_part`). A part that is a loop with independent iterations becomes an array, one process for each iteration.
 
-A script that trains is one process. So is one whose setup writes files or does something unknown, which must not be repeated.
+A script that trains is one process. So is one whose setup writes files or does something unknown, which must not be
+repeated.
 """
 
 from collections.abc import Sequence
@@ -18,13 +19,13 @@ from gpuyard.learn.analysis.groups import Groups
 from gpuyard.learn.analysis.steps import Script, Unit
 
 MOST_ROUNDS = 1_000
-"""Of a loop that becomes an array."""
+"""Maximum number of iterations of a loop that becomes an array."""
 
 
 def requests_of(
     script: Script, edges: Edges, tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str], python: str
 ) -> list[SubmitRequest]:
-    """The requests of a script, those that others wait for first. `tasks` are its steps by the number of their unit."""
+    """Return the requests of a script in dependency order. `tasks` are its steps by the number of their unit."""
     if not tasks:
         return []
     parts = _parts(script.units, edges)
@@ -51,7 +52,7 @@ def requests_of(
 
 
 def _parts(units: Sequence[Unit], edges: Edges) -> list[list[int]]:
-    """Numbers of the units of each part, without the setup that all parts repeat."""
+    """Return the numbers of the units of each part, without the setup that all parts repeat."""
     steps = [unit.number for unit in units if unit.is_step]
     after_a_step = set(steps)
     for earlier, later in sorted(edges, key=lambda edge: edge[1]):
@@ -79,7 +80,7 @@ def _parts(units: Sequence[Unit], edges: Edges) -> list[list[int]]:
 
 
 def _array(part: Sequence[int], tasks: dict[int, ScriptTask]) -> int | None:
-    """The number of rounds, if the part is one loop whose rounds can be processes of their own."""
+    """Return the number of iterations if the part is one loop that can be separate processes; otherwise None."""
     task = tasks.get(part[0])
     if len(part) > 1 or task is None or not task.independent or task.rounds is None:
         return None

@@ -1,18 +1,19 @@
-"""How long will it run? What this user's last tasks of this kind did, and who like them.
+"""Estimates run times from the last tasks of the same kind and of similar kinds.
 
-Known at submission are the user, a name, a project, the size, and the part of the yard it is for. What a task has in common
-with others is a *kind*, from all tasks down to this user's tasks of this name and size. Run times differ by factors, so
-everything is reckoned in their logarithms. Two answers are averaged:
+Known at submission are the user, a name, a project, the size, and the pool. A *kind* is a set of tasks with common
+features, from all tasks down to this user's tasks of this name and size. Run times differ by factors, so all
+calculations use their logarithms. The estimate is the average of two values:
 
-- the median of the last runs of the most particular kind that was seen at least `ENOUGH` times;
-- a mean in which late runs count more, made from the general to the particular: each kind pulls it towards its own runs,
-  the more so the more of them there are and the more alike they are.
+- the median of the last runs of the most specific kind that was seen at least `ENOUGH` times;
+- a mean in which recent runs count more, computed from the general kind to the specific: each kind pulls it towards its
+  own runs, more strongly the more runs it has and the less they vary.
 
 On the public traces each of the two is clearly worse on one of them, and their average is good on both.
 
-The band is the spread of those runs, stretched so that nine of ten tasks do end inside it: each that ends below or above the
-band it was given stretches that side a little, and each that does not lets it shrink (Gibbs and Candès, "Adaptive
-Conformal Inference Under Distribution Shift", 2021). It learns from ends only, so it never knows the future.
+The band is the spread of those runs, stretched so that nine of ten tasks end inside it: each task that ends below or
+above its band stretches that side a little, and each that does not lets it shrink (Gibbs and Candès, "Adaptive
+Conformal Inference Under Distribution Shift", 2021). It learns only from tasks that have ended, so it never uses the
+future.
 """
 
 from bisect import bisect_left, insort
@@ -28,38 +29,39 @@ from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 ENOUGH = 3
 REMEMBERED = 50
 MOST_KINDS = 10_000
-"""Above this the kind that nothing was heard of for longest is forgotten."""
+"""Maximum number of kinds; above it the least recently updated kind is dropped."""
 LONGEST_NAME = 200
-"""Letters of a name, or of the command of a task that has none, that tell kinds apart."""
+"""Characters of a name, or of the command of a task without a name, that distinguish kinds."""
 LEAST_SECONDS = 1e-3
-"""Nothing runs for no time at all."""
+"""Shorter run times count as this long, because logarithms are taken."""
 LEVELS = ((0.995, 1.0), (0.99, 5.0), (0.98, 5.0), (0.9, 1.0), (0.8, 1.0), (0.8, 1.0))
-"""For each level of likeness: what a run counts for after the next one of its kind, as users change what they do and a yard
-does so slowly; and how many runs of its own a kind needs to weigh as much as all that is more general."""
+"""For each level of similarity: the factor by which a run loses weight with the next run of its kind (users change
+their work quickly, a cluster slowly), and the number of own runs at which a kind weighs as much as all more general
+kinds."""
 NINE_OF_TEN = 1.645
-"""So many standard deviations to each side hold nine of ten."""
+"""Nine of ten values lie within this number of standard deviations of the mean."""
 MISSES = 0.05
-"""How many may end beyond either side of the band."""
+"""Allowed share of tasks that end beyond either side of the band."""
 STRETCH = 0.02
 """How much one miss stretches a side."""
 MOST_STRETCHED = 10.0
 LONGEST_LOG = log(1e9)
-"""Nobody says that something may run for more than thirty years."""
+"""Upper limit of a band: about thirty years."""
 SAID = "said"
-"""Of a kind that holds by which factor a user's own estimates were wrong."""
+"""Key of the kinds that record the error factors of a user's own estimates."""
 FORETOLD = "foretold"
-"""Of a kind that holds by which factor run times were wrong that one model foretold from what tasks compute."""
+"""Key of the kinds that record the error factors of run times that a model predicted from the declared workload."""
 CORRECTED_BY = 2.0
 CORRECTED_AT_LEAST = 0.1
 CORRECTIONS_FADE = 0.9
 AT_LEAST = 0.3
-"""What is added to both sides before they are stretched: runs that were all alike leave a third open."""
+"""Added to both sides before they are stretched: even if all runs were equal, the band is a third wide to each side."""
 NEW = 2.3
-"""The same for what was hardly seen before: it may be something else, ten times as long or short."""
+"""Used instead of `AT_LEAST` for tasks of kinds hardly seen before: they may run ten times as long or short."""
 
 
 class TaskFeatures(NamedTuple):
-    """What is known of a task before it runs."""
+    """Features of a task that are known before it runs."""
 
     user: str = ""
     project: str = ""
@@ -68,21 +70,21 @@ class TaskFeatures(NamedTuple):
     pool: str = ""
 
     def similarity_keys(self) -> tuple[SimilarityKey, ...]:
-        """The kinds it belongs to, the most general first, as many as there are `LEVELS` at the most."""
+        """Return the keys of its kinds, the most general first; at most one for each of `LEVELS`."""
         user, _, _, gpus, pool = self
         kinds = ((), (pool,), (pool, gpus), (pool, user), (pool, user, gpus))
         return (*kinds, self) if self.name or self.project else kinds
 
 
 def features_of(spec: TaskSpec) -> TaskFeatures:
-    """What is known of a task of a yard."""
+    """Return the features of a submitted task."""
     return features_from(spec.tenant, spec.user, spec.project, spec.name, spec.command, spec.resources.all_gpus)
 
 
 def features_from(
     tenant: str, user: str, project: str, name: str, command: Sequence[str] | str | None, gpus: float
 ) -> TaskFeatures:
-    """The same, from what is kept of it. Its command stands for a name; people who hold GPUs by a lease are another world."""
+    """Return the features from stored fields. The command replaces a missing name; leases form kinds of their own."""
     if command is None:
         return TaskFeatures(user, project, name[:LONGEST_NAME], gpus, f"{tenant}, leases")
     called = name or (command if isinstance(command, str) else " ".join(command))
@@ -90,29 +92,29 @@ def features_from(
 
 
 class RuntimePredictor(Protocol):
-    """Whoever has an idea of run times. It is told of every end, and of nothing before it has happened."""
+    """Interface of run-time estimators. They learn of every end, and of nothing before it has happened."""
 
     def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
-        """How long a task that is submitted now is thought to run; none: nobody knows."""
+        """Return the estimated run time of a task that is submitted now; None if nothing is known."""
         ...
 
     def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
-        """A task has ended after it ran so long; `told` is what was foreseen for it."""
+        """Learn that a task has ended after it ran for `seconds`; `told` is the estimate it was given."""
         ...
 
 
 class HistoryPredictor:
-    """See RuntimePredictor: simple statistics of everything that has ended, as far as it is remembered."""
+    """A `RuntimePredictor` with simple statistics of the ended tasks that it remembers."""
 
     def __init__(self) -> None:
         self._kinds = RecentKinds(KindHistory, MOST_KINDS)
         self._low = self._high = 1.0
-        """How far the sides of bands are stretched."""
+        """Factors by which the two sides of a band are stretched."""
         self._before: tuple[TaskFeatures, Estimate | None] | None = None
-        """What was asked last, and the answer while nothing has ended since: tasks often come in swarms."""
+        """The last question and its answer, valid until the next end: tasks are often submitted in bursts."""
 
     def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
-        """How long a task like this one is thought to run."""
+        """Return the estimated run time of a task with these features; None if too little is known."""
         if self._before is None or self._before[0] != asked:
             self._before = asked, self._estimate(asked)
         return self._before[1]
@@ -129,7 +131,7 @@ class HistoryPredictor:
             if kind is None:
                 continue
             weight, inertia = kind.weight, pull
-            if variance > 0.0:  # the more alike its runs are, the further it pulls
+            if variance > 0.0:  # the less its runs vary, the stronger it pulls
                 inertia *= (weight * kind.variance + pull * variance) / ((weight + pull) * variance)
             share, apart = weight / (weight + inertia), kind.mean - mean
             variance = share * kind.variance + (1.0 - share) * (variance + share * apart * apart)
@@ -138,16 +140,17 @@ class HistoryPredictor:
                 known = kind
         runs = len(known.ordered)
         likely = (mean + known.ordered[runs // 2]) / 2
+        # `kind` is the most specific kind of the task. If it has too few runs, the task may be something new.
         side = NINE_OF_TEN * sqrt(variance) + (AT_LEAST if kind is known else NEW)
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
         return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)
 
     def kind(self, likeness: SimilarityKey) -> "KindHistory | None":
-        """What is remembered of a kind."""
+        """Return the history of a kind; None if there is none."""
         return self._kinds.get(likeness)
 
     def believed(self, asked: TaskFeatures, said: Estimate) -> Estimate:
-        """What a user said, with a band by how right this user was before."""
+        """Return the user's own estimate, with a band that reflects how accurate this user was before."""
         kind = self._kinds.get((SAID, asked.pool, asked.user))
         if kind is None or len(kind.ordered) < ENOUGH:
             return said
@@ -160,9 +163,9 @@ class HistoryPredictor:
         )
 
     def corrected(self, asked: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
-        """What was foretold from what a task computes, put right by what tasks of its kind took over what was foretold.
+        """Return a prediction from the declared workload, corrected by the observed errors for tasks of this kind.
 
-        Two runs of its own weigh as much as what was foretold.
+        Two own runs weigh as much as the prediction.
         """
         kind = self._kinds.get((FORETOLD, by, *asked))
         if kind is None:
@@ -176,12 +179,12 @@ class HistoryPredictor:
         return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
 
     def learn_correction(self, asked: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
-        """A task took so long where somebody foretold so long of it."""
+        """Learn the error of a prediction of the model `by` from the observed run time."""
         wrong = log(max(seconds, LEAST_SECONDS) / max(predicted_seconds, LEAST_SECONDS))
         self._kinds.touch((FORETOLD, by, *asked)).add(wrong, CORRECTIONS_FADE)
 
     def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
-        """Remember it with all its kinds, and judge the band it was given, or how right its user was."""
+        """Add the run to all its kinds, and adjust the band, or record how accurate the user's own estimate was."""
         if told is not None and not told.runs:
             wrong = log(max(seconds, LEAST_SECONDS) / told.seconds)
             self._kinds.touch((SAID, asked.pool, asked.user)).add(wrong, 1.0)
@@ -200,20 +203,20 @@ def _stretched(side: float, *, missed: bool) -> float:
 
 
 class KindHistory:
-    """The run times of what is alike, as logarithms."""
+    """The run times of one kind, as logarithms."""
 
     __slots__ = ("last", "mean", "ordered", "variance", "weight")
 
     def __init__(self) -> None:
         self.last: list[float] = []
-        """As they came, the oldest first."""
+        """The last runs, oldest first."""
         self.ordered: list[float] = []
-        """The same, the shortest first."""
+        """The same runs, shortest first."""
         self.weight = self.mean = self.variance = 0.0
-        """Of all runs, late ones counting more: how many they count for, their mean and variance."""
+        """Statistics of all runs with recent ones counting more: total weight, mean and variance."""
 
     def add(self, seconds_log: float, fade: float) -> None:
-        """One more; the oldest goes when there are too many."""
+        """Add a run; the oldest is dropped when there are more than `REMEMBERED`."""
         self.last.append(seconds_log)
         insort(self.ordered, seconds_log)
         if len(self.last) > REMEMBERED:

@@ -1,12 +1,13 @@
-"""What simple statistics miss, learnt by trees: the hour, the weekday, bursts, and who differs from whom in what way.
+"""Corrects estimates of simple statistics with gradient-boosted trees: hour, weekday, bursts, user differences.
 
-It does not begin anew. It takes what `HistoryPredictor` says and learns by which factor that is wrong, from what was known when each
-task came: the last run times of its kinds, the size, hour and weekday, how many tasks of its kind are open and how long ago
-the last one came. LightGBM is fitted to the logarithm of that factor after every `EVERY` ends, on the last `WINDOW` of them;
-before the first fit `HistoryPredictor` speaks alone, and its band is kept.
+It starts from the estimate of `HistoryPredictor` and learns the factor by which that is wrong, from what was known when
+each task was submitted: the last run times of its kinds, the size, hour and weekday, the number of open tasks of its
+kind and the time since the last one. LightGBM is fitted to the logarithm of that factor after every `EVERY` ends, on
+the last `WINDOW` of them. Before the first fit the estimate of `HistoryPredictor` is used as it is. Its band is kept,
+widened if the estimate lies outside.
 
-Needs LightGBM, which is loaded only here (`pip install 'gpuyard[learn]'`). docs/manual/prediction.md says what it brings and
-what it costs: for a scheduler that is asked thousands of times a second it is too slow.
+Needs LightGBM, which is imported only here (`pip install 'gpuyard[learn]'`). docs/manual/prediction.md describes
+benefit and cost: it is too slow for a scheduler that needs thousands of estimates per second.
 Reference: Ke et al., "LightGBM: A Highly Efficient Gradient Boosting Decision Tree", 2017.
 """
 
@@ -36,28 +37,28 @@ SHAPE = {
     "num_threads": 1,
     "verbosity": -1,
 }
-"""Small trees and few of them: what users did last week is only a hint of what they do next."""
+"""Small trees and few of them, against overfitting: last week's work says little about the next."""
 HOUR, DAY = 3_600.0, 86_400.0
 LONG_AGO = 30 * DAY
 
 
 class LearnedPredictor:
-    """See RuntimePredictor."""
+    """A `RuntimePredictor` that corrects `HistoryPredictor`."""
 
     def __init__(self) -> None:
         self._history = HistoryPredictor()
         self._model: lightgbm.Booster | None = None
         self._open: dict[Estimate, list[tuple[list[float], float]]] = {}
-        """What was known of tasks that have not ended, and what `HistoryPredictor` said, by what they were told."""
+        """Features of open tasks and the estimate of `HistoryPredictor`, by the estimate they were given."""
         self._rows: deque[tuple[list[float], float]] = deque(maxlen=WINDOW)
-        """What was known of tasks that have, and by how much `HistoryPredictor` was wrong."""
+        """Features of ended tasks and the error of `HistoryPredictor`."""
         self._ends = 0
         self._count: dict[tuple[object, ...], int] = {}
         self._came: dict[tuple[object, ...], float] = {}
-        """Of each kind: how many are open, and when the last one came."""
+        """For each kind, the number of open tasks and the time of the last submission."""
 
     def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
-        """What `HistoryPredictor` says, put right."""
+        """Return the estimate of `HistoryPredictor`, corrected."""
         said = self._history.estimate(asked, now)
         told = None
         if said is not None:
@@ -70,12 +71,13 @@ class LearnedPredictor:
         return told
 
     def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
-        """Remember it, and learn anew when there is enough that is new."""
+        """Record an ended task, and fit again after every `EVERY` ends."""
         self._history.ended(asked, seconds, now, told)
         for kind in _own(asked):
             self._count[kind] = self._count.get(kind, 0) - 1
         if told is None or told not in self._open:
             return
+        # Open tasks with equal estimates are not distinguished: any of their rows will do.
         known, said = self._open[told].pop()
         if not self._open[told]:
             del self._open[told]
@@ -93,7 +95,7 @@ class LearnedPredictor:
         return replace(said, seconds=seconds, low_seconds=low, high_seconds=high)
 
     def _known(self, asked: TaskFeatures, now: float, said: Estimate) -> list[float]:
-        """All that is known of a task that comes now, as numbers."""
+        """Return the features of a task that is submitted now."""
         known = [asked.gpus, now / HOUR % 24, now // DAY % 7, log(said.seconds), float(said.runs)]
         similarity_keys = asked.similarity_keys()
         for place in range(len(LEVELS)):
@@ -111,5 +113,5 @@ class LearnedPredictor:
 
 
 def _own(asked: TaskFeatures) -> tuple[tuple[object, ...], ...]:
-    """The kinds whose tasks come in bursts: the user's, and the user's of this size."""
+    """Return the kinds whose tasks come in bursts: the user's, and the user's of this size."""
     return asked.similarity_keys()[3:5]

@@ -1,19 +1,20 @@
-"""Which tasks will soon be over? A level for every age a task may reach, from how long others like it ran.
+"""Predicts which tasks will end soon: a level for every age a task may reach, from the run times of similar tasks.
 
-For each kind of task (everybody's; a user's; a user's of one size; and of one name) it is counted at which age they
-ended. The part of a kind that ends at an age, of those that come to it, is drawn towards the part of the wider kind as
-if that had been seen `WEIGHT` times; so a new user starts with what is true of everybody, and what was seen often of a
-kind speaks for itself.
+For each kind of task (all tasks; a user's; a user's of one size; and of one name) the ages at which tasks ended are
+counted. The share of a kind that ends at an age, of the tasks that reach it, is shrunk towards the share of the wider
+kind as if that had been seen `WEIGHT` times. A new user therefore starts with the shares of all users, and a kind with
+many tasks uses its own.
 
-From these parts follows the Gittins index: if a task may run until some age and not longer, how much run time does it
-take on average until it, or another like it, ends within that time? The best such bound is what one more end costs, and
-whoever is cheapest should run: with equal servers and nothing known but these parts, no order has a smaller mean time to
-completion. A user whose tasks fail in the first minute or run for a day is worth a minute's trial, and not two. An index
-is rough, so it is rounded to a level.
+The Gittins index follows from these shares: if a task may run until some age and not longer, how much run time does it
+take on average until it, or another like it, ends within that time? The best such bound is the cost of one more end,
+and the task with the lowest cost should run: with equal servers and no other information, no order has a smaller mean
+completion time. For a user whose tasks fail in the first minute or run for a day, a trial of one minute pays off, and
+one of two does not. An index is imprecise, so it is rounded to a level.
 
-It pays because tasks differ. Where nobody says whose a task is, or most tasks are of one kind, all would have much the same
-outlook and be served in the order they came, so there is none, and how long each has run must do: on two weeks of Philly,
-whose tasks are nobody's, one outlook for all made the mean time to completion a sixth longer than none.
+This helps only if tasks differ. If tasks have no user, or most tasks are of one kind, all would have nearly the same
+levels and be served in the order of arrival. No levels are given then, and the policy uses the time each task has run:
+on two weeks of Philly, whose tasks have no user, one set of levels for all made the mean completion time a sixth longer
+than none.
 Reference: Gittins, "Bandit Processes and Dynamic Allocation Indices", 1979; Scully, Harchol-Balter and Scheller-Wolf,
 "SOAP: One Clean Analysis of All Age-Based Scheduling Policies", 2018.
 """
@@ -26,32 +27,32 @@ from gpuyard.learn.estimates.history import TaskFeatures
 from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
 WEIGHT = 5.0
-"""How many tasks of a kind weigh as much as all that is known of the wider kind."""
+"""Number of tasks of a kind that weigh as much as everything known about the wider kind."""
 ENDS_OF_NEW = 0.3
-"""Before anything was seen: this part of those who come to an age ends at it. It makes all ages alike but for scale."""
+"""Prior: the share of tasks that end at an age, of those that reach it. It makes all ages alike except for scale."""
 GUESS_WEIGHT = 1.0
-"""How many tasks weigh as much as that guess."""
+"""Number of tasks that weigh as much as that prior."""
 MOST = 1000
-"""Of a kind that was seen so often, all counts are halved: habits change."""
+"""When a kind was seen this often, all its counts are halved, because habits change."""
 KINDS = 20_000
-"""How many kinds are remembered; the one that was not seen for longest is forgotten first."""
+"""Maximum number of kinds; the least recently seen is dropped first."""
 
 BOUNDS = [age_begins_at(age) for age in range(AGES)] + [2 * age_begins_at(AGES - 1)]
 
 
 class RemainingTimeModel:
-    """What is known of all kinds."""
+    """Counts of ended tasks for all kinds, and the levels that follow."""
 
     def __init__(self) -> None:
         self._kinds = RecentKinds(_Kind, KINDS)
         self._known: dict[SimilarityKey, RemainingTimeLevels] = {}
-        """Answers since the last end: whoever submits many at once gets them at once."""
+        """Levels computed since the last end, so that many tasks submitted at once share one computation."""
         self._last_ends: deque[SimilarityKey] = deque()
         self._ends_of: Counter[SimilarityKey] = Counter()
-        """Of which particular kind the last ends were, and how many of each."""
+        """The number of the last `MOST` ends for each most specific kind."""
 
     def observe(self, asked: TaskFeatures, seconds: float) -> None:
-        """A task has ended after it ran for so long."""
+        """Learn that a task has ended after it ran for `seconds`."""
         age, kinds = age_of(seconds), _kinds(asked)
         self._note_end(kinds[-1])
         self._known.clear()
@@ -72,7 +73,7 @@ class RemainingTimeModel:
         return len(self._kinds)
 
     def outlook(self, asked: TaskFeatures) -> RemainingTimeLevels:
-        """The levels of a task that is submitted now."""
+        """Return the levels of a task that is submitted now; empty if they would not help."""
         kinds = _kinds(asked)
         if not asked.user or 2 * self._ends_of[kinds[-1]] > len(self._last_ends):
             return ()
@@ -90,7 +91,7 @@ class RemainingTimeModel:
 
 
 class _Kind:
-    """How many of a kind ended at each age."""
+    """Number of tasks of one kind that ended at each age."""
 
     __slots__ = ("ended", "seen")
 
@@ -99,7 +100,7 @@ class _Kind:
         self.seen = 0.0
 
     def count(self, age: int) -> None:
-        """One more."""
+        """Count one end at this age."""
         self.ended[age] += 1.0
         self.seen += 1.0
         if self.seen > MOST:
@@ -107,7 +108,7 @@ class _Kind:
             self.seen /= 2
 
     def shrunk_towards(self, wider: list[float], weight: float) -> list[float]:
-        """The part that ends at each age, of those who come to it."""
+        """Return the share that ends at each age, of the tasks that reach it, shrunk towards the wider kind."""
         parts, come = [], self.seen
         for ended, other in zip(self.ended, wider, strict=True):
             parts.append((ended + weight * other) / (come + weight))
@@ -116,7 +117,7 @@ class _Kind:
 
 
 def _kinds(asked: TaskFeatures) -> list[SimilarityKey]:
-    """The kinds a task is of, the widest first."""
+    """Return the keys of a task's kinds, the widest first."""
     kinds: list[SimilarityKey] = [(), (asked.user,), (asked.user, asked.gpus)]
     if asked.name:
         kinds.append((asked.user, asked.gpus, asked.name))
@@ -124,7 +125,7 @@ def _kinds(asked: TaskFeatures) -> list[SimilarityKey]:
 
 
 def _levels(parts: list[float]) -> RemainingTimeLevels:
-    """The level at each age, if these parts of those who come to an age end at it."""
+    """Return the level at each age from the share of tasks that end at each age."""
     levels = [level_of(index) for index in indices(parts)]
     while len(levels) > 1 and levels[-1] == levels[-2]:
         levels.pop()
@@ -132,10 +133,10 @@ def _levels(parts: list[float]) -> RemainingTimeLevels:
 
 
 def indices(parts: list[float]) -> list[float]:
-    """At each age: seconds of run time for one end, at best, if those who come to it may run until some later age.
+    """Return for each age the least run time per end, in seconds, over all later ages until which tasks may run.
 
-    With the run time spent up to an age drawn over the part that has ended by then, this is the least slope from the point
-    of an age to a later one: the slope of the lower hull of all later points.
+    Plot the run time spent up to each age over the share that has ended by then: the index is the smallest slope from
+    the point of an age to a later point, which is the slope of the lower convex hull of all later points.
     """
     ended, spent, alive = [0.0], [0.0], 1.0
     for age, part in enumerate(parts):

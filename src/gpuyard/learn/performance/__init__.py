@@ -1,1 +1,1 @@
-"""What will it need: run times predicted from what is known before a task runs."""
+"""The GPU performance model: predicts time, memory and utilization from what is known before a task runs."""

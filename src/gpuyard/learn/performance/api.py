@@ -1,4 +1,4 @@
-"""Predict from Python: the front door of the performance model, which `gpuyard predict` calls, too.
+"""The Python interface of the performance model, which `gpuyard predict` also uses.
 
 from gpuyard import predict
 
@@ -29,7 +29,7 @@ from gpuyard.learn.performance.query import GpuPrediction, ask, profile_of
 from gpuyard.live.wire.tasks import WorkRequest
 
 SCRIPT_SECONDS = 120.0
-"""Longest time for finding the model in a script."""
+"""Time limit for finding the model in a script."""
 
 AnyPath: TypeAlias = Path | str
 
@@ -42,7 +42,7 @@ class DescribedWorkload:
     profile: OperationProfile
 
     def changed(self, *, batch: int | None = None, precision: str | None = None) -> "DescribedWorkload":
-        """The same with another batch size or precision."""
+        """Return the same workload with another batch size or precision."""
         changes: dict[str, Any] = {"batch": batch, "precision": precision}
         given = {name: value for name, value in changes.items() if value is not None}
         return DescribedWorkload(replace(self.spec, **given), self.profile)
@@ -61,9 +61,8 @@ def predict(
     """Predict time, memory and utilization of one step on each of these GPUs, whether they were measured or not.
 
     `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
-    (`.py`) that makes a PyTorch model, which is read in a separate process. `model`: a file that `gpuyard train
-    predictor` wrote, instead of the one that is shipped. `specs`, `calibration`: files of GPUs and of their measured
-    peaks.
+    (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
+    predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks.
     """
     found = described(workload).changed(batch=batch, precision=precision)
     names = [name.strip() for name in (gpus.split(",") if isinstance(gpus, str) else gpus) if name.strip()]
@@ -75,7 +74,7 @@ def predict(
 
 
 def described(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
-    """A workload in any of the forms that `predict` takes."""
+    """Return the workload given in any of the forms that `predict` accepts."""
     match workload:
         case DescribedWorkload():
             return workload
@@ -91,7 +90,7 @@ def described(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | A
 
 
 def of_file(path: Path) -> DescribedWorkload:
-    """A workload that a YAML file declares."""
+    """Return the workload that a YAML file declares."""
     try:
         return _of_fields(parse(path.read_bytes()).value, "the file")
     except (WrongRequest, WrongInput) as error:
@@ -99,7 +98,7 @@ def of_file(path: Path) -> DescribedWorkload:
 
 
 def of_script(path: Path) -> DescribedWorkload:
-    """The model that a script makes, found in a separate process that does not run the rest of it."""
+    """Return the model that a script creates, found in a separate process that does not run the rest of the script."""
     call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(path)]
     try:
         done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
@@ -118,7 +117,7 @@ def of_script(path: Path) -> DescribedWorkload:
 
 
 def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpecs:
-    """The GPUs of a file or those that are shipped, with what was measured on them."""
+    """Return the GPUs of a file, or the shipped ones, with their measured peaks."""
     try:
         found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing(specs))
     except UnicodeDecodeError:
@@ -127,7 +126,7 @@ def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpe
 
 
 def existing(file: AnyPath) -> Path:
-    """The path, if there is such a file."""
+    """Return the path; fail if there is no such file."""
     path = Path(file)
     if not path.is_file():
         raise WrongInput(f"There is no file {path}")

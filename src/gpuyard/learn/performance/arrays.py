@@ -1,4 +1,4 @@
-"""Types of numpy's arrays, as the performance model uses them."""
+"""Types of the numpy arrays that the performance model uses."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,10 +1,10 @@
-"""A GPU that was measured a little: what a minute on it tells.
+"""Calibration to one GPU from a short measurement.
 
-Two things can be known of a GPU besides its data sheet. Its peaks, measured (`gpuyard profile calibrate`), put the
-sheet right. And a few rows of work measured there show in which direction the prediction for it is wrong: near a row that was
-slower than predicted, others will be, too. `Correction` is that sentence as a Gaussian process: how far two rows are apart
-is counted in all features, and for what is far from everything measured most of the mean is what remains. A plain
-offset is hardly better than nothing, because a GPU is good at some sorts of work and bad at others.
+Two kinds of measurement improve on a GPU's data sheet. Measured peaks (`gpuyard profile calibrate`) correct the sheet.
+And a few measured rows show in which direction the predictions are wrong: near a row that was slower than predicted,
+others will be slower, too. `Correction` models this as a Gaussian process: the distance between two rows uses all
+features, and far from every measured row the correction falls back mostly to the mean. A constant offset is hardly
+better than no correction, because a GPU is good at some kinds of work and bad at others.
 """
 
 import csv
@@ -18,26 +18,26 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.arrays import Floats
 
 NOISE = 0.1
-"""The part of a row's error that says nothing of its neighbours."""
+"""Share of a row's error that is noise, independent of its neighbors."""
 PEAKS = ("fp32_tflops", "tf32_tflops", "bf16_tflops", "fp16_tflops", "fp8_tflops", "copy_gb_s", "launch_us")
-"""What can be measured of a GPU."""
+"""Properties of a GPU that can be measured."""
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """What the rows that were measured on one GPU say about others there."""
+    """What the rows measured on one GPU imply for other rows there."""
 
     middle: list[float]
     spread: list[float]
-    """Of each feature, so that all count alike."""
+    """Scale of each feature, so that all have equal weight."""
     rows: list[list[float]]
     weights: list[float]
     low: float
     high: float
-    """How wrong it is for a row that was left out: between these, as logarithms, eight times of ten."""
+    """Band of the error for a row that was left out, as logarithms: eight of ten errors lie in it."""
 
     @staticmethod
     def of(features: Floats, wrong: Floats, part: float) -> "Correction":
-        """From features of the measured rows, and the logarithm of measured over predicted."""
+        """Fit to the features of the measured rows and the logarithm of measured over predicted."""
         middle, spread = np.nanmean(features, axis=0), np.nanstd(features, axis=0)
         spread = np.where(spread > 1e-9, spread, 1.0)
         rows = np.nan_to_num((features - middle) / spread)
@@ -48,19 +48,19 @@ class Correction(msgspec.Struct, frozen=True):
         return Correction(middle.tolist(), spread.tolist(), rows.tolist(), weights.tolist(), low, high)
 
     def at(self, features: Floats) -> Floats:
-        """What to add to the logarithm of a prediction."""
+        """Return the value to add to the logarithm of a prediction."""
         rows = np.nan_to_num((features - np.array(self.middle)) / np.array(self.spread))
         return np.asarray(_alike(rows, np.array(self.rows)) @ np.array(self.weights), dtype=np.float64)
 
 
 def _alike(one: Floats, other: Floats) -> Floats:
-    """Two for the same row, half of that for rows that have nothing in common."""
+    """Return the kernel: two for identical rows, one for rows with nothing in common."""
     apart = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     return np.asarray(np.exp(-np.sqrt(np.maximum(apart, 0.0) / one.shape[1] / 2.0)) + 1.0, dtype=np.float64)
 
 
 def read_peaks(path: Path) -> dict[str, dict[str, float]]:
-    """What `gpuyard profile calibrate` wrote: an object or a list of them, or a table with a line for each GPU."""
+    """Read the output of `gpuyard profile calibrate`: an object, a list, or a table with a line for each GPU."""
     try:
         text = path.read_text(encoding="utf-8")
         said = json.loads(text) if text.lstrip()[:1] in {"{", "["} else list(csv.DictReader(text.splitlines()))

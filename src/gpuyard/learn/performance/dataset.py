@@ -1,9 +1,9 @@
-"""Measured rows, from whoever measured them.
+"""Measured rows, from several sources.
 
-Files of profiles come from many hands, each with its own columns. `sources/` has a file for each of them; it turns lines
-into `ProfileRows`: which GPU, what was done there, how long it took or how much memory it needed. A file is known by its columns,
-so it may be called anything. What kind of work the rows are decides which features they have (`rooflines/`) and which model
-learns them.
+Files of profiles have different columns depending on their source. `sources/` has a file for each source; it converts
+lines to `ProfileRows`: the GPU, the work, and the time or memory it took. The source is recognized by the columns, so a
+file may have any name. The kind of work determines the features of the rows (`rooflines/`) and the model that learns
+them.
 """
 
 import csv
@@ -25,27 +25,27 @@ from gpuyard.learn.performance.operation_profile import OperationProfiles
 
 @dataclass(frozen=True, slots=True)
 class ProfileRows:
-    """Rows of one kind of work. What a GPU has to do with it is not in here: that is for the features."""
+    """Rows of one kind of work. Properties of the GPU are not included; the features add them."""
 
     kind: str
     gpu: Words
     family: Words
-    """Rows of one family are alike: whoever wants to know how good predictions are for something new leaves out all of them."""
+    """Rows of one family are similar: to evaluate predictions for new models, leave out whole families."""
     precision: Words
     measured: Floats
-    """Milliseconds, or MiB where the kind is one of memory."""
+    """Milliseconds, or MiB if the kind is memory."""
     shape: Mapping[str, Floats]
-    """How large it is, in the words of its kind."""
+    """Numeric properties of the work; the columns depend on the kind."""
     words: Mapping[str, Words] = field(default_factory=dict)
-    """Which sort of it, where that is not a number."""
+    """Categorical properties of the work."""
     works: OperationProfiles | None = None
-    """What a step is made of, for whole models."""
+    """The operations of a step, for whole models."""
 
     def __len__(self) -> int:
         return len(self.gpu)
 
     def take(self, which: NDArray[Any]) -> "ProfileRows":
-        """Some of them: a mask, or places."""
+        """Return some of the rows, by a mask or by indices."""
         return ProfileRows(
             self.kind,
             self.gpu[which],
@@ -58,30 +58,30 @@ class ProfileRows:
         )
 
     def of(self, works: OperationProfiles) -> "ProfileRows":
-        """The same, made of this."""
+        """Return the same rows with these operations."""
         return ProfileRows(
             self.kind, self.gpu, self.family, self.precision, self.measured, self.shape, self.words, works
         )
 
 
 def constant_column(word: str, count: int) -> Words:
-    """A column that says the same in every row."""
+    """Return a column with the same word in every row."""
     return np.full(count, word)
 
 
 def missing_column(count: int) -> Floats:
-    """A column that says nothing."""
+    """Return a column of missing values."""
     return np.full(count, np.nan)
 
 
 def families(models: Words) -> Words:
-    """Models whose names begin with the same letters: `resnet50` and `resnet101_d`."""
+    """Return the family of each model: the common first letters of names such as `resnet50` and `resnet101_d`."""
     named = {name: (re.match(r"[a-z]+", name.lower()) or [name])[0] for name in set(models.tolist())}
     return np.array([named[name] for name in models.tolist()])
 
 
 def merge_rows(parts: Sequence[ProfileRows]) -> dict[str, ProfileRows]:
-    """Rows of the same kind in one, by kind."""
+    """Merge rows of the same kind; return them by kind."""
     kinds: dict[str, list[ProfileRows]] = {}
     for rows in parts:
         kinds.setdefault(rows.kind, []).append(rows)
@@ -107,7 +107,7 @@ def _joined(parts: list[ProfileRows]) -> ProfileRows:
 
 
 class CsvColumns:
-    """A file as it was written: its columns as text, turned into what they mean when they are asked for."""
+    """A CSV file: its columns as text, converted on access."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -127,11 +127,11 @@ class CsvColumns:
         return len(self._texts[self.names[0]]) if self.names else 0
 
     def texts(self, name: str) -> Words:
-        """A column of words."""
+        """Return a column of words."""
         return np.array(self._texts[name], dtype=np.str_)
 
     def numbers(self, name: str, *, above: float | None = None, empty: float | None = None) -> Floats:
-        """A column of numbers. `above`: all of them must be; `empty`: what an empty cell means, else it is an error."""
+        """Return a column of numbers. `above`: exclusive lower bound; `empty`: value of empty cells; None: an error."""
         texts = self._texts[name]
         try:
             values = np.array(texts if empty is None else [t or empty for t in texts], dtype=np.float64)
@@ -154,7 +154,7 @@ def _number(text: str) -> float:
 
 
 def read(path: Path) -> list[ProfileRows]:
-    """The rows of one file, a part for each kind of work in it."""
+    """Read one file; return a part for each kind of work in it."""
     from gpuyard.learn.performance.sources import SOURCES
 
     columns = CsvColumns(path)

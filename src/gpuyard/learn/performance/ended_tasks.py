@@ -1,9 +1,9 @@
-"""Rows from tasks of a yard that have ended: what they said they compute, and what that took.
+"""Rows from ended tasks of a cluster: their declared workload, and the time and memory it took.
 
-A task tells less than a profile. Its run time has the start of the program in it, and all that is not a step; so only tasks
-count that ended well, ran for half a minute or longer on one GPU, and said how many steps they do. Its memory is what the driver
-saw, with CUDA's own part, which is taken off. Both are what the next task of its kind will take in this yard, and that is what
-a yard wants to know.
+A task says less than a profile. Its run time includes the start of the program and everything that is not a step. So
+only tasks count that succeeded, ran for at least half a minute on one GPU, and declared their number of steps. Its
+memory is what the driver reported, minus CUDA's own part. Both values are what the next task of its kind will take on
+this cluster.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,12 +22,12 @@ from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.query import CONTEXT_MIB, profile_of, rows
 
 LEAST_SECONDS = 30.0
-"""What ran for less is mostly its own start."""
+"""The run time of shorter tasks is mostly startup."""
 LEAST_MIB = 16.0
 
 
 class EndedRun(msgspec.Struct, frozen=True):
-    """A task that said what it computes, and what that took."""
+    """An ended task that declared its workload, with its time and memory."""
 
     work: WorkloadSpec
     gpu_model: str
@@ -35,11 +35,11 @@ class EndedRun(msgspec.Struct, frozen=True):
     ended_at: float
     memory_peak_mib: float | None = None
     utilization: float | None = None
-    """In percent."""
+    """GPU utilization in percent; None if it was not measured."""
 
 
 class _Answer(msgspec.Struct):
-    """What the archive keeps of a task, as far as it matters here."""
+    """The fields of an archived task that are used here."""
 
     gpu_count: int
     nodes: int
@@ -55,14 +55,14 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def ended_runs(ended: Iterable[tuple[float, bytes]]) -> list[EndedRun]:
-    """Those of the archive's tasks that something can be learnt from, in the order in which they ended."""
+    """Return the archived tasks that can be learned from, in the order in which they ended."""
     found = []
     for at, answer in ended:
         if b'"work":null' in answer:
             continue
         try:
             said = _decode(answer)
-        except msgspec.DecodeError:  # kept by a gpuyard that knew of no work
+        except msgspec.DecodeError:  # archived by a version without declared workloads
             continue
         if said.work is None or said.ran_on is None or said.reason_code != Why.SUCCEEDED:
             continue
@@ -75,7 +75,7 @@ def ended_runs(ended: Iterable[tuple[float, bytes]]) -> list[EndedRun]:
 
 
 def rows_of(ran: Sequence[EndedRun], specs: GpuSpecs) -> dict[str, ProfileRows]:
-    """As rows, by kind. What is of models or GPUs that nobody knows is left out."""
+    """Return the runs as rows, by kind. Unknown models and GPUs are left out."""
     alike: dict[tuple[WorkloadSpec, str], list[EndedRun]] = {}
     for one in ran:
         alike.setdefault((one.work, one.gpu_model), []).append(one)
@@ -90,7 +90,7 @@ def rows_of(ran: Sequence[EndedRun], specs: GpuSpecs) -> dict[str, ProfileRows]:
 
 
 def _measured(work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, some: list[EndedRun]) -> list[ProfileRows]:
-    """What tasks with the same work on the same GPU took."""
+    """Return the rows of tasks with the same workload on the same GPU."""
     took = {
         "network": [one.seconds / work.steps * 1e3 for one in some],
         "memory": [
@@ -110,7 +110,7 @@ def _rows(kind: str, work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, 
 
 
 def mean_error(model: PerformanceModel, ran: Sequence[EndedRun]) -> float | None:
-    """By which part predictions of these run times are wrong on average; none: it can say nothing of them."""
+    """Return the mean relative error of the predictions for these run times; None if none can be predicted."""
     found = rows_of(ran, model.specs).get("network")
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""How right predictions are, asked honestly: what is predicted was left out when it was learnt.
+"""Accuracy of predictions on held-out rows, which were not used for training.
 
-What is left out decides what the figure means. Random rows: a GPU and a family that were measured, in another size. Whole
-families: a model that is new. Whole GPUs: a machine that is new, with its data sheet alone, or with a few rows measured on it
+The choice of held-out rows determines what the figure means. Random rows: a measured GPU and family, in another size.
+Whole families: a new model. Whole GPUs: a new GPU, with its data sheet alone, or with a few rows measured on it
 (`samples`). Every split is drawn by a seed, and every row is predicted once.
 """
 
@@ -25,7 +25,7 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedRows:
-    """Rows, and what was said of them."""
+    """Rows, and the predictions for them."""
 
     rows: ProfileRows
     said: KindPrediction
@@ -34,7 +34,7 @@ class EvaluatedRows:
 def across_files(
     train: Mapping[str, ProfileRows], test: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1
 ) -> list[EvaluatedRows]:
-    """Learn from some files, predict others."""
+    """Train on some files, predict others."""
     missing = sorted(set(test) - set(train))
     if missing:
         raise WrongInput(f"Nothing to learn {', '.join(missing)} from: no file of that kind among those to train on")
@@ -45,7 +45,7 @@ def across_files(
 def cross_validated(
     kinds: Mapping[str, ProfileRows], specs: GpuSpecs, split: str, seed: int = 1, samples: int = 0
 ) -> list[EvaluatedRows]:
-    """Leave out parts of the rows in turn, learn from the rest, predict what was left out."""
+    """Cross-validate: hold out parts of the rows in turn, train on the rest, predict the held-out rows."""
     return [
         EvaluatedRows(
             rows.take(held), kind_model.fit(rows.take(~held | shown), specs, seed).predict(rows.take(held), specs)
@@ -58,7 +58,7 @@ def cross_validated(
 def parts(
     rows: ProfileRows, split: str, seed: int, samples: int
 ) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Which rows are predicted, and which of a GPU that is left out are shown after all."""
+    """Yield masks: the rows to predict, and the rows of a held-out GPU that are used for training after all."""
     chance = np.random.default_rng(seed)
     if split == "gpu":
         names = np.unique(rows.gpu)
@@ -82,7 +82,7 @@ def parts(
 
 
 def report(told: list[EvaluatedRows]) -> dict[str, Any]:
-    """Figures over all rows, and by GPU and by kind."""
+    """Return figures over all rows, by GPU and by kind."""
 
     def over(pick: Any) -> dict[str, dict[str, float]]:
         names = np.concatenate([pick(one) for one in told])

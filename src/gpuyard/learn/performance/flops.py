@@ -1,13 +1,12 @@
-"""What a step costs on paper: arithmetic, memory traffic, kernels, bytes that stay. Counted on torch's `meta` device, where
-tensors have shapes and no contents: no GPU is needed, and a billion parameters take no memory.
+"""Counts the cost of a step: arithmetic, memory traffic, kernels, bytes that are kept. Counts on torch's `meta` device,
+where tensors have shapes and no contents: no GPU is needed, and a billion parameters take no memory.
 
-Every operation that PyTorch dispatches is seen once. Its FLOPs come from torch's own table; its traffic is what goes in
-and what comes out; operations that only look at a tensor another way cost nothing. What the backward pass needs is what
-autograd keeps.
+Every operation that PyTorch dispatches is counted once. Its FLOPs come from torch's own table; its traffic is its
+inputs and outputs; views cost nothing. The memory of the backward pass is what autograd saves.
 
-An embedding reads the rows that were asked for, not its table. Two operations are one kernel on a GPU and many on `meta`:
-attention, whose scores never reach memory, and recurrent layers, whose steps cuDNN runs in a few. They are caught before
-they fall apart and counted whole.
+An embedding reads the requested rows, not its table. Two operations are one kernel on a GPU and many on `meta`:
+attention, whose scores never reach memory, and recurrent layers, whose steps cuDNN runs in a few kernels. They are
+intercepted before they are decomposed and counted as a whole.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,42 +25,42 @@ Tensors = Sequence[torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class StepCounts:
-    """Of one step."""
+    """Cost of one step."""
 
     flops: float
-    """Two for each multiplication with addition."""
+    """A multiply-add counts as two."""
     matmul_flops: float
     convolution_flops: float
     attention_flops: float
     bytes: float
-    """Read and written, each operation for itself."""
+    """Bytes read and written, added up over operations."""
     heavy_bytes: float
-    """Those of operations that have FLOPs."""
+    """Bytes of the operations that have FLOPs."""
     kernels: int
     heavy_kernels: int
     parameter_bytes: float
     activation_bytes: float
-    """What the backward pass needs; 0 without one."""
+    """Bytes saved for the backward pass; 0 without one."""
     largest_bytes: float
-    """Of the largest operation: what goes in and comes out."""
+    """Inputs and outputs of the largest operation."""
     operations: tuple[tuple[str, int, float, float], ...] = ()
-    """Each in its turn: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
+    """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
 
 
 class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Of one model. Storages are told apart by their address, so a model has to be held while it is counted."""
+    """Counts one model. Storages are identified by their address, so the model must stay alive while it is counted."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.model = model
         self.operations: list[tuple[str, int, float, float]] = []
-        """Each in its turn: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
+        """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
         self.parameters = {storage_of(p): p for p in model.parameters()}
         self.kept: dict[int, int] = {}
-        """Bytes of storages that autograd keeps."""
+        """Bytes of storages that autograd saves."""
 
     def step(self, given: Sequence[Any], *, training: bool) -> None:
-        """One, forward and, in training, back from a plain loss."""
+        """Run one step: forward and, in training, backward from a simple loss."""
         hooks = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda x: x)
         with torch.set_grad_enabled(training), self, _Catch(self), hooks:
             out = self.model(*given)
@@ -71,20 +70,20 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 loss.backward()  # type: ignore[no-untyped-call]
 
     def add(self, kind: str, kernels: int, flops: float, moved: float, given: Tensors, made: Tensors) -> None:  # noqa: ARG002 - of use to those who add more
-        """One operation: what it costs, what goes in and what comes out."""
+        """Add one operation: its cost, its inputs and its outputs."""
         self.operations.append((kind, kernels, flops, moved))
 
     def forward_is_over(self) -> None:
-        """What comes now is the loss, and the way back."""
+        """Mark the end of the forward pass; the loss and the backward pass follow."""
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Autograd needs this later."""
+        """Record a tensor that autograd saves."""
         if storage_of(tensor) not in self.parameters:
             self.kept[storage_of(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Every operation comes by here."""
+        """Count an operation that PyTorch dispatches."""
         out = func(*args, **(kwargs or {}))
         operation = func.overloadpacket
         if func.is_view or operation in _FREE:
@@ -101,13 +100,13 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Whole(torch.autograd.Function):
-    """Stands for an operation that is one kernel on a GPU: remembers its cost, gives back tensors of the right shape."""
+    """Replaces an operation that is one kernel on a GPU: records its cost and returns tensors of the right shape."""
 
     @staticmethod
     def forward(
         context: Any, seen: OperationCounter, kind: str, flops: float, kernels: int, shape: Any, *tensors: Any
     ) -> Any:
-        """`shape` is of what comes out."""
+        """Record the cost and return an output of this `shape`."""
         context.cost = seen, kind, flops, kernels
         context.save_for_backward(*tensors)
         out = tensors[0].new_empty(shape)
@@ -116,7 +115,7 @@ class _Whole(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *grads: Any) -> Any:
-        """Twice the arithmetic; attention computes its scores once more."""
+        """Record twice the arithmetic; attention also computes its scores again."""
         seen, kind, flops, kernels = context.cost
         tensors = context.saved_tensors
         made = tuple(torch.empty_like(x) if x.is_floating_point() else None for x in tensors)
@@ -126,7 +125,7 @@ class _Whole(torch.autograd.Function):
 
 
 class _Catch(TorchFunctionMode):
-    """Hands attention and recurrent layers to `_Whole`."""
+    """Replaces attention and recurrent layers by `_Whole`."""
 
     def __init__(self, seen: OperationCounter) -> None:
         super().__init__()
@@ -137,7 +136,7 @@ class _Catch(TorchFunctionMode):
         if name == "scaled_dot_product_attention":
             return self._attention(*args, **(kwargs or {}))
         if name in {"item", "__bool__"} and args[0].is_meta:
-            return False  # who asks for contents looks for an exception, such as a mask that is no mask
+            return False  # contents are read to test for a special case, such as a mask without effect
         if name in {"lstm", "gru"} and len(args) == 9:
             return self._recurrent(name, *args)
         return func(*args, **(kwargs or {}))
@@ -168,11 +167,11 @@ _FREE = {
     torch.ops.aten._reshape_alias,
     torch.ops.aten.new_empty,
 }
-"""They take no time on a GPU."""
+"""Operations that take no time on a GPU."""
 
 
 def _flops(operation: Any, args: Any, kwargs: Any, out: Any) -> float:
-    """By torch's table, but for the way back through a convolution, where the table forgets the groups."""
+    """Return the FLOPs by torch's table, except for convolutions backward, where the table ignores groups."""
     if operation is not torch.ops.aten.convolution_backward:
         return float(flop_registry[operation](*args, **kwargs, out_val=out))
     grad, before, weight, *_, transposed, _padding, _groups, mask = args
@@ -180,7 +179,7 @@ def _flops(operation: Any, args: Any, kwargs: Any, out: Any) -> float:
 
 
 def _is_grouped(name: str, args: Any) -> bool:
-    """Whether a convolution sees few channels at a time, which leaves most of a GPU idle."""
+    """Return whether a convolution processes few channels at a time, which leaves most of a GPU idle."""
     return _kind(name) == "convolution" and int(args[9 if "backward" in name else 8]) > 1
 
 
@@ -189,7 +188,7 @@ def _kind(name: str) -> str:
 
 
 def _on_meta(build: Callable[[], Any]) -> Any:
-    """Made without contents; by way of the CPU where the making itself looks at numbers."""
+    """Build without contents; on the CPU first if building itself reads values."""
     try:
         with torch.device("meta"):
             return build()
@@ -201,7 +200,7 @@ def _on_meta(build: Callable[[], Any]) -> Any:
 def count(
     build: Callable[[], Any], inputs: Callable[[], tuple[Any, ...]], *, training: bool, dtype: str = "float32"
 ) -> StepCounts:
-    """Count one step. `build` and `inputs` make their tensors on torch's default device, which is `meta` here."""
+    """Count one step. `build` and `inputs` create their tensors on torch's default device, which is `meta` here."""
     model = _on_meta(build).to(getattr(torch, dtype)).train(training)
     with torch.device("meta"):
         given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
@@ -229,7 +228,7 @@ def count(
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """What tells memory apart: views of a tensor have the same."""
+    """Return the address of the storage; views of a tensor share it."""
     return int(tensor.untyped_storage()._cdata)
 
 

@@ -1,7 +1,7 @@
-"""GPUs as their data sheets describe them: what a prediction for a GPU nobody has measured can start from.
+"""GPUs as described by their data sheets: the basis of predictions for GPUs without measurements.
 
-A file of specs is CSV with a line for each GPU; `data/gpus.csv` is the one that ships. Peaks are dense. What was measured
-on a node (`gpuyard profile calibrate`) puts the sheet right: boards with a power cap never reach theirs for long.
+A file of specs is CSV with a line for each GPU; `data/gpus.csv` is shipped. Peaks are without sparsity. Measurements on
+a node (`gpuyard profile calibrate`) correct the sheet: boards with a power cap never sustain their peaks.
 """
 
 import csv
@@ -27,18 +27,19 @@ PICOJOULES = {
     "hopper": (7.5, 0.85, 0.52),
     "blackwell": (7.0, 1.45, 0.8),
 }
-"""What an operation of a matrix product costs, by generation: in fp32, in 16 bits and in 8. From the rates at which boards
-settle that can not keep up their peak: P4 and P100, T4 and V100, L4, L40S, RTX PRO 6000, H100."""
+"""Energy of an operation of a matrix product by generation, in fp32, 16 bits and 8 bits. Derived from the rates at
+which boards settle that cannot sustain their peak: P4 and P100, T4 and V100, L4, L40S, RTX PRO 6000, H100."""
 
 REACHED, COPIED = 0.95, 0.85
-"""What the best products and copies reach of what power keeps up and of the sheet's bandwidth: medians over P4, P100, V100, T4,
-A100, H100, L40S and RTX PRO 6000. What was measured is divided by it, since the GPUs it is compared with go by their sheets."""
+"""The share that the best matrix products reach of the power-limited rate, and the best copies of the sheet's
+bandwidth: medians over P4, P100, V100, T4, A100, H100, L40S and RTX PRO 6000. Measured values are divided by it,
+because the GPUs they are compared with are described by their sheets."""
 TWINS = 1.16
-"""By which factor the processors of two boards with one chip may differ: some are switched off on the cheaper one."""
+"""Largest ratio of the multiprocessor counts of two boards with one chip: some are disabled on the cheaper board."""
 
 
 class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One model of GPU."""
+    """One GPU model."""
 
     gpu: str
     aliases: str = ""
@@ -57,24 +58,24 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
     tdp_w: float
     pcie_gen: int = 4
     nvlink_gbs: float | None = None
-    """Both ways together, to all others of a node; 0 or nothing where there is none."""
+    """Bandwidth to all other GPUs of a node, both directions together; 0 or None without NVLink."""
     launch_us: float | None = None
-    """Of the smallest kernel, where somebody measured it."""
+    """Time of the smallest kernel; None if it was not measured."""
     kept_up: dict[str, float] = {}
-    """TFLOPS by type of numbers, as if they were a sheet's, where somebody measured them."""
+    """Measured TFLOPS by number type, scaled to be comparable with a data sheet."""
 
     @property
     def names(self) -> list[str]:
-        """All it goes by."""
+        """Its name and aliases."""
         return [name for name in (self.gpu, *self.aliases.split("|")) if name]
 
     @property
     def link_gbs(self) -> float:
-        """One way between two GPUs of a node: NVLink, else PCIe as it is in practice."""
+        """Bandwidth in one direction between two GPUs of a node: NVLink, otherwise PCIe as it is in practice."""
         return self.nvlink_gbs / 2 if self.nvlink_gbs else 12.5 * 2.0 ** (self.pcie_gen - 3)
 
     def tflops(self, precision: str) -> float:
-        """Its peak at this type of numbers; a type it does not know is computed in the next wider one."""
+        """Return its peak for this number type; an unsupported type is computed in the next wider one."""
         named = {
             "fp8": (self.fp8_dense_tflops, self.fp16_dense_tflops),
             "bf16": (self.bf16_dense_tflops, self.fp16_dense_tflops),
@@ -84,7 +85,7 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
         return max(next((peak for peak in named if peak), self.fp32_tflops), 0.25 * self.fp32_tflops)
 
     def sustained_tflops(self, precision: str) -> float:
-        """What its power lets it keep up of that peak, as it was measured or by its generation."""
+        """Return the part of that peak that its power limit sustains, as measured or by its generation."""
         peak = self.tflops(precision)
         if precision in self.kept_up or self.arch_family not in PICOJOULES:
             return min(peak, self.kept_up.get(precision, peak))
@@ -93,20 +94,20 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
         return min(peak, self.tdp_w / cost)
 
     def has_same_chip_as(self, other: "GpuSpec") -> bool:
-        """Whether both boards carry the same chip, whole or nearly: they run the same kernels, with other memory and power."""
+        """Return whether both boards have nearly the same chip: the same kernels, with other memory and power."""
         size = self.sm_count / other.sm_count
         return self.compute_capability == other.compute_capability != "" and 1 / TWINS < size < TWINS
 
 
 class GpuSpecs:
-    """GPUs by their names."""
+    """GPUs by name."""
 
     def __init__(self, gpus: Iterable[GpuSpec]) -> None:
         self.gpus = {gpu.gpu: gpu for gpu in gpus}
         self._by_name = {_plain(name): gpu for gpu in self.gpus.values() for name in gpu.names}
 
     def find(self, name: str) -> GpuSpec:
-        """By its name, one of its aliases, or a beginning that only one memory size or socket can be meant by."""
+        """Find a GPU by name, alias, or a prefix that leaves only the memory size or socket open."""
         plain = _plain(name)
         if plain in self._by_name:
             return self._by_name[plain]
@@ -120,13 +121,13 @@ class GpuSpecs:
         )
 
     def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "GpuSpecs":
-        """The same with what was measured, by name of the GPU: see `gpuyard profile calibrate`."""
+        """Return the same specs with measured peaks, by GPU name: see `gpuyard profile calibrate`."""
         peaks = {self.find(name).gpu: dict(said) for name, said in measured.items()}
         return GpuSpecs(_measured(gpu, peaks[gpu.gpu]) if gpu.gpu in peaks else gpu for gpu in self.gpus.values())
 
 
 def _measured(gpu: GpuSpec, peaks: dict[str, float]) -> GpuSpec:
-    """A product of seconds tells what is kept up. Shorter ones may be faster: the peak is the sheet's all the same."""
+    """Return the GPU with measured values. A long product gives the sustained rate; the peak stays the sheet's."""
     kept = {name.removesuffix("_tflops"): peak / REACHED for name, peak in peaks.items() if name.endswith("_tflops")}
     copied = peaks.get("copy_gb_s")
     return msgspec.structs.replace(
@@ -142,18 +143,18 @@ def _plain(name: str) -> str:
 
 
 def _beginnings(name: str) -> set[str]:
-    """Its first word, its first two, and so on."""
+    """Return the first word of a name, the first two, and so on."""
     return {_plain(name[: word.end()]) for word in re.finditer("[A-Za-z0-9]+", name)}
 
 
 @cache
 def shipped() -> GpuSpecs:
-    """The GPUs that ship with gpuyard."""
+    """Return the GPUs that ship with gpuyard."""
     return read_specs(SHIPPED)
 
 
 def read_specs(path: Path) -> GpuSpecs:
-    """Read a file of specs; what is wrong in it is said with its line."""
+    """Read a file of specs; errors name the line."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         needed = [f.name for f in msgspec.structs.fields(GpuSpec) if f.required]

@@ -1,17 +1,17 @@
-"""One kind of work, learnt: how far above its roofline it stays, on GPUs that were measured and on others.
+"""Learns one kind of work: the ratio of measured time to roofline, on measured and on new GPUs.
 
-Trees do not extrapolate, so they are never asked for a time. They learn the logarithm of measured over roofline, which is
-the same story on every GPU, told in ratios. Who asks decides which head answers:
+Trees do not extrapolate, so they never predict a time. They learn the logarithm of measured over roofline from ratios,
+which behaves similarly on every GPU. Which head predicts depends on what was measured:
 
     familiar   this GPU and this family of models were measured: both are features
-    known      this GPU was, the family was not: the GPU is a feature
-    twin       the GPU was not, one with the same chip was: it is taken for that one, with its own memory and power
-    strange    the GPU was not: only ratios that do not give away a GPU, learnt from all GPUs together; and where each GPU
-               has enough rows to teach alone, the middle of what each of them would say counts as much (a committee)
+    known      this GPU was measured, the family was not: the GPU is a feature
+    twin       the GPU was not measured, one with the same chip was: it is used instead, with its own memory and power
+    strange    the GPU was not measured: only ratios that do not identify a GPU, learned from all GPUs together; where
+               each GPU has enough rows for a model of its own, their median counts as much (a committee)
 
-A GPU with a handful of rows is strange with a `Correction`. With each head comes a band, by split conformal prediction: what
-was left out (rows; families; GPUs) is predicted by what was not, and the band is as wide as those errors were; on each GPU
-that was measured, since some are harder to foresee than others. LightGBM's own quantiles promise 80 % and keep 60.
+A GPU with few rows is strange with a `Correction`. Each head has a band by split conformal prediction: held-out rows,
+families or GPUs are predicted from the rest, and the band is as wide as those errors; separately for each measured GPU,
+because some are harder to predict than others. LightGBM's own quantiles promise 80 % and reach 60 %.
 """
 
 from collections.abc import Mapping
@@ -30,46 +30,46 @@ from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 BAND = 0.83
-"""The part of new rows that a band should hold; 80 % are promised."""
+"""The share of new rows that a band is fitted to contain; 80 % are promised."""
 LEAST = 10
-"""Rows of a kind without which nothing is learnt."""
+"""Minimum number of rows of a kind to learn anything."""
 ENOUGH = 400
-"""Rows that make a GPU known; fewer do, if they are half of what a GPU has on average."""
+"""Number of rows that make a GPU known; fewer suffice if they are half of the average per GPU."""
 TreeParameters = Mapping[str, float]
-"""Settings of LightGBM, and how many trees."""
+"""Settings of LightGBM, and the number of trees."""
 FINEST: TreeParameters = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
 FINE: TreeParameters = {"num_leaves": 127, "learning_rate": 0.14, "min_data_in_leaf": 8, "trees": 150}
-"""Of trees that are asked for sorts of work they have seen: the finest of single operations; of whole models as many as 10,000
-predictions in a fifth of a second allow."""
+"""Settings for work of kinds seen in training: the finest trees for single operations; for whole models as many as
+allow 10,000 predictions in a fifth of a second."""
 SHARED: TreeParameters = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
 DETAILED: TreeParameters = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN: TreeParameters = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
 MANY = 5_000
-"""Rows from which on fine trees learn more from squared errors than from plain ones; with fewer, single rows mislead them."""
+"""From this number of rows on, fine trees use squared instead of absolute errors; with fewer, outliers mislead them."""
 MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
-"""Rows that a head learns from; more of them make it slower and hardly better."""
+"""Maximum number of rows that a head is trained on; more make it slower and hardly better."""
 FOLDS = 4
 TELLING = 100
-"""Errors about a GPU that make a band of its own."""
+"""Number of errors on a GPU from which it has a band of its own."""
 THREADS = 1
-"""Of LightGBM; 0 lets it take all cores. On a machine that has other work they wait for each other, and all is slower."""
+"""Threads of LightGBM; 0 means all cores. On a busy machine the threads wait for each other, which is slower."""
 
 
 Band = tuple[float, float]
-"""From where to where, as logarithms of measured over predicted."""
+"""Lower and upper end, as logarithms of measured over predicted."""
 OTHERS = ""
-"""The name for GPUs that have no band of their own."""
+"""The key for GPUs without a band of their own."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeModel:
-    """Trees and the columns they look at."""
+    """Trees and their feature columns."""
 
     columns: tuple[str, ...]
     trees: Any
 
     def __call__(self, table: "FeatureTable") -> Floats:
-        """The logarithm of measured over roofline."""
+        """Predict the logarithm of measured over roofline."""
         return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=1), dtype=np.float64)
 
 
@@ -81,17 +81,17 @@ class FeatureTable:
     columns: dict[str, Floats]
 
     def matrix(self, names: tuple[str, ...]) -> Floats:
-        """These columns."""
+        """Return these columns as a matrix."""
         return np.column_stack([self.columns[name] for name in names])
 
     def take(self, which: NDArray[Any]) -> "FeatureTable":
-        """Some of the rows."""
+        """Return some of the rows."""
         return FeatureTable(self.base[which], {name: values[which] for name, values in self.columns.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class KindPrediction:
-    """In the unit of the kind."""
+    """Predictions in the unit of the kind."""
 
     middle: Floats
     low: Floats
@@ -101,20 +101,20 @@ class KindPrediction:
 
 @dataclass(slots=True)
 class KindModel:
-    """See the head of this file."""
+    """The heads and bands of one kind of work; see the head of this file."""
 
     kind: str
     vocabulary: dict[str, list[str]]
-    """Words in their order, of each column of words; `gpu` and `family` are among them."""
+    """The known words of each categorical column in order, including `gpu` and `family`."""
     heads: dict[str, list[TreeModel]]
     """familiar, known, strange, and experts (one for each known GPU)."""
     bands: dict[str, dict[str, Band]]
-    """Of each head: for GPUs that have one of their own, and for all others."""
+    """For each head: the bands of GPUs that have their own, and one for all others."""
     corrections: dict[str, Correction] = field(default_factory=dict)
-    """Of GPUs with a handful of rows."""
+    """Corrections of GPUs with few rows."""
 
     def table(self, rows: ProfileRows, specs: GpuSpecs) -> FeatureTable:
-        """Rows in this speciality's numbers; a word it has never heard is not a number."""
+        """Return the features of the rows; an unknown word is NaN."""
         base, columns = ROOFLINES[self.kind].features(rows, GpuColumns.of(rows, specs))
         words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
         words |= {"gpu": self._as_known(_names(rows, specs), specs), "family": rows.family}
@@ -123,7 +123,7 @@ class KindModel:
         )
 
     def predict(self, rows: ProfileRows, specs: GpuSpecs) -> KindPrediction:
-        """Each row by the head that knows it best."""
+        """Predict each row by the most specific head that applies."""
         table = self.table(rows, specs)
         logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
         head, gpus = self._heads(table), _names(rows, specs)
@@ -148,7 +148,7 @@ class KindModel:
         return KindPrediction(np.minimum(middle, most), low, high, head)
 
     def _as_known(self, gpus: Words, specs: GpuSpecs) -> Words:
-        """A GPU that was not measured goes by the name of one with its chip that was, and has no rows of its own."""
+        """Replace each GPU without rows of its own by a measured one with the same chip, if there is one."""
         known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
         taken = {
             gpu: next(
@@ -164,7 +164,7 @@ class KindModel:
         return np.where(familiar, "familiar", np.where(gpu, "known", "strange")).astype("<U9")
 
     def strange(self, table: FeatureTable) -> Floats:
-        """What is said of a GPU nobody has measured."""
+        """Predict rows of GPUs without measurements."""
         together = self.heads["strange"][0](table)
         experts = self.heads.get("experts")
         if experts:
@@ -172,7 +172,7 @@ class KindModel:
         return np.asarray(together, dtype=np.float64)
 
     def seen(self, table: FeatureTable) -> Floats:
-        """What tells rows of a GPU that was measured a little from each other: their ratios, and what others would take."""
+        """Return the features in which corrections are made: the ratios, and what other heads predict."""
         ratios = table.matrix(self.heads["strange"][0].columns)
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
 
@@ -182,7 +182,7 @@ class KindModel:
 
 
 def _names(rows: ProfileRows, specs: GpuSpecs) -> Words:
-    """GPUs by the name they have in the specs."""
+    """Return the GPUs by their name in the specs."""
     named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
     return np.array([named[gpu] for gpu in rows.gpu.tolist()])
 
@@ -190,7 +190,7 @@ def _names(rows: ProfileRows, specs: GpuSpecs) -> Words:
 def _numbered(said: Words, known: list[str]) -> Floats:
     if not known:
         return np.full(len(said), np.nan)
-    words = np.array(known)  # they are sorted
+    words = np.array(known)  # already sorted
     place = np.minimum(np.searchsorted(words, said), len(words) - 1)
     return np.where(words[place] == said, place.astype(np.float64), np.nan)
 
@@ -242,7 +242,7 @@ def _strange_band(
     known: list[str],
     taught: NDArray[np.bool_],
 ) -> Band:
-    """Every known GPU as if nobody had measured it. With one GPU there is no telling: families stand for GPUs, twice as wide."""
+    """Return the band from held-out known GPUs. With one GPU, families are held out instead and the band is doubled."""
     if len(known) < 2:
         low, high = made.bands["known"][OTHERS]
         return 2.0 * low, 2.0 * high
@@ -259,7 +259,7 @@ def _strange_band(
 
 
 def _quantiles(wrong: list[Floats]) -> Band:
-    """The band that holds its part of these errors; each group counts alike, however many rows it has."""
+    """Return the band that contains the share `BAND` of these errors; each group has equal weight."""
     errors = np.concatenate(wrong)
     weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
     order = np.argsort(errors)
@@ -282,7 +282,7 @@ class _Learner:
     seed: int
 
     def some(self, which: NDArray[np.bool_], most: int) -> NDArray[np.intp]:
-        """Places of rows, at the most so many of them, of each GPU as many as of any other if it has them."""
+        """Return indices of at most `most` rows, with equally many of each GPU as far as it has them."""
         places = np.flatnonzero(which)
         if len(places) <= most:
             return places
@@ -294,7 +294,7 @@ class _Learner:
         return np.sort(places[np.argsort(turn, kind="stable")[:most]])
 
     def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: TreeParameters, size: str) -> TreeModel:
-        """Learn from these rows."""
+        """Train a head on these rows."""
         import lightgbm
 
         places = self.some(which, MOST[size])
@@ -323,7 +323,7 @@ class _Learner:
     def bands(
         self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: TreeParameters
     ) -> dict[str, Band]:
-        """How wrong a head is about rows that it has not seen, of groups that it has not seen where there are groups."""
+        """Return the bands of a head from its errors on held-out rows, or on held-out groups if there are groups."""
         places = self.some(which, MOST["fold"])
         names = places.astype(np.str_) if groups is None or len(np.unique(groups[places])) < 2 else groups[places]
         different = np.unique(names)

@@ -1,7 +1,7 @@
-"""How long, how much memory, how busy: everything that was learnt from profiles, in one value and one file.
+"""The trained performance model (time, memory, utilization) in one value and one file.
 
-The file is msgpack, compressed: trees as LightGBM writes them, in text, and what is around them. Nothing in it is run when
-it is read. A file of another version is refused: train anew, it takes minutes.
+The file is compressed msgpack: trees in LightGBM's text format, and their metadata. Reading it executes no code. A file
+of another version is rejected: train again, which takes minutes.
 """
 
 import zlib
@@ -49,7 +49,7 @@ class _File(msgspec.Struct):
 
 
 class _Beginning(msgspec.Struct):
-    """What every version of the file has."""
+    """The fields that every version of the file has."""
 
     format: str
     version: int
@@ -57,33 +57,33 @@ class _Beginning(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class PerformanceModel:
-    """A speciality for each kind of work, and the GPUs it can speak of."""
+    """A kind model for each kind of work, and the GPUs it knows."""
 
     specialities: Mapping[str, KindModel]
     specs: GpuSpecs
     trained_on: Mapping[str, int]
-    """Rows of each kind."""
+    """Number of rows of each kind."""
     seen_until: float = 0.0
-    """Of tasks of a yard it has learnt from those that had ended by then; 0: from none."""
+    """The model has learned from tasks of a cluster that had ended by this time; 0 means from none."""
     name: str = ""
-    """That of the file's content: another file, another name."""
+    """Hash of the file's content: another file has another name."""
 
     @staticmethod
     def learnt(
         kinds: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1, seen_until: float = 0.0
     ) -> "PerformanceModel":
-        """From rows, by kind."""
+        """Train on rows, by kind."""
         made = {kind: kind_model.fit(rows, specs, seed) for kind, rows in kinds.items()}
         return PerformanceModel(made, specs, {kind: len(rows) for kind, rows in kinds.items()}, seen_until)
 
     def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
-        """For rows of one kind."""
+        """Predict rows of one kind."""
         if rows.kind not in self.specialities:
             raise WrongInput(f"The model has learnt {', '.join(self.specialities)}, and nothing of {rows.kind}")
         return self.specialities[rows.kind].predict(rows, specs or self.specs)
 
     def save(self, path: Path) -> None:
-        """Write it; what was there before is replaced at once or not at all."""
+        """Write the file atomically."""
         said = _File(
             FORMAT,
             VERSION,
@@ -146,7 +146,7 @@ def _trees(text: str) -> Any:
 
 
 def accuracy(measured: Any, said: KindPrediction) -> dict[str, float]:
-    """How right predictions were, as parts of one."""
+    """Return error measures of predictions, as fractions."""
     wrong = np.abs(said.middle / measured - 1.0)
     inside = (said.low <= measured) & (measured <= said.high)
     return {

@@ -1,12 +1,12 @@
-"""What the steps of models are made of: groups of operations, each with its arithmetic and its memory traffic.
+"""The operations of a model's step, in groups, each with its arithmetic and its memory traffic.
 
-A GPU has two speeds, one for arithmetic and one for memory, and every operation waits for the slower of the two. Which
-that is differs within a model: the sum over operations of the slower one says far more than the totals do, and it has to
-be done for each GPU anew. So we keep the operations, those alike together, for one sample; a batch has so many times the
-arithmetic and traffic, and its parameters once.
+A GPU has two speeds, one for arithmetic and one for memory, and every operation is limited by the slower of the two.
+Which one differs within a model: the sum of the slower times over operations is far more accurate than totals, and it
+has to be computed for each GPU. So the operations are kept for one sample, similar ones grouped; a batch multiplies
+arithmetic and traffic, and has its parameters once.
 
-`data/anatomy.csv.gz` has the anatomy of models that profiles speak of by name alone. It was counted on torch's `meta`
-device by `benchmarks/anatomy.py`: nothing in it was measured.
+`data/anatomy.csv.gz` has the profiles of models that measurements refer to by name only. They were counted on torch's
+`meta` device by `benchmarks/anatomy.py`: nothing in it was measured.
 """
 
 import csv
@@ -25,49 +25,49 @@ from gpuyard.learn.performance.arrays import Floats, Words
 
 KINDS = ("matmul", "convolution", "grouped", "attention", "norm", "light")
 MADE_OF = ("operations", *(f"of_{kind}" for kind in KINDS))
-"""What is known of the memory a step needs besides its tensors."""
+"""Features of the memory that a step needs besides its tensors."""
 KEPT, LARGEST = 0.35, 1.5
-"""Medians over the models of our zoo, which were counted both ways: what is kept over what inference moves (a quarter of
-them below 0.31, a quarter above 0.38), and the largest operation over the largest mean of a group."""
+"""Medians over the models of our zoo, which were counted both ways: bytes kept over the traffic of inference (a quarter
+of them below 0.31, a quarter above 0.38), and the largest operation over the largest mean of a group."""
 SHIPPED = Path(__file__).parent / "data" / "anatomy.csv.gz"
 
 
 class CountedStep(Protocol):
-    """A step, or a part of one, as it was counted with one batch."""
+    """A step, or a part of one, as counted with one batch."""
 
     @property
     def operations(self) -> Sequence[tuple[str, int, float, float]]:
-        """Each in its turn: kind, kernels, FLOPs, bytes."""
+        """In order of execution: kind, kernels, FLOPs, bytes."""
 
     @property
     def activation_bytes(self) -> float:
-        """What the backward pass needs."""
+        """Bytes kept for the backward pass."""
 
     @property
     def largest_bytes(self) -> float:
-        """Of the largest operation."""
+        """Inputs and outputs of the largest operation."""
 
     @property
     def parameter_bytes(self) -> float:
-        """Whatever the batch."""
+        """Bytes of the parameters, which do not depend on the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationProfile:
-    """Of one step of one model with one sample, in fp32. Each line: kind (a place in KINDS), kernels, FLOPs, bytes, bytes of parameters."""
+    """A step of a model with one sample, in fp32. Columns: index in KINDS, kernels, FLOPs, bytes, parameter bytes."""
 
     groups: Floats
     kept_bytes: float = 0.0
-    """What a backward pass needs to be kept of the forward one."""
+    """Bytes of the forward pass that are kept for a backward pass."""
     largest_bytes: float = 0.0
-    """What goes into and comes out of the largest operation; parameters not counted."""
+    """Inputs and outputs of the largest operation, without parameters."""
     parameter_bytes: float = 0.0
 
     @staticmethod
     def of(
         groups: Iterable[Sequence[Any]], kept: float = 0.0, largest: float = 0.0, parameters: float = 0.0
     ) -> "OperationProfile":
-        """From lines that name their kind."""
+        """Create a profile from lines that name their kind."""
         lines = np.array([(KINDS.index(kind), *numbers) for kind, *numbers in groups], dtype=np.float64)
         return OperationProfile(lines.reshape(-1, 5), kept, largest, parameters)
 
@@ -83,7 +83,7 @@ class OperationProfile:
         kept: float,
         largest: float,
     ) -> "OperationProfile":
-        """When a step of a whole batch was counted, and only its sums are known."""
+        """Create a profile from the totals of a step with a whole batch."""
         groups = [
             ("matmul", heavy_kernels, flops / batch, max(heavy - parameters, 0.1 * heavy) / batch, parameters),
             ("light", kernels - heavy_kernels, 0.0, max(moved - heavy, 1.0) / batch, 0.0),
@@ -92,7 +92,7 @@ class OperationProfile:
 
     @staticmethod
     def guessed(flops: float, activations: float, parameters: float) -> "OperationProfile":
-        """When only totals are known: one layer of each sort, with the traffic such models have on average."""
+        """Estimate a profile from totals: one layer of each kind, with the average traffic of such models."""
         return OperationProfile.of(
             [
                 ("convolution", 60, flops, 8.0 * activations, 4.0 * parameters),
@@ -104,10 +104,10 @@ class OperationProfile:
 
     @staticmethod
     def counted(few: CountedStep, many: CountedStep, few_batch: int, many_batch: int) -> "OperationProfile":
-        """From the same step counted with two batches: what grows belongs to a sample, what stays to the model.
+        """Create a profile from a step counted with two batches: growth belongs to a sample, the rest to the model.
 
-        The operations come in the same order both times. Those alike, within a factor of two in what they do for a byte
-        and in how much of that stays, are put together: a GPU is equally good at them.
+        The operations come in the same order both times. Similar ones, within a factor of two in FLOPs per byte and in
+        the share of constant bytes, are grouped: a GPU is equally good at them.
         """
         more = many_batch - few_batch
         groups: dict[tuple[str, int, int], Floats] = {}
@@ -127,7 +127,7 @@ class OperationProfile:
 
     @staticmethod
     def joined(parts: Sequence["OperationProfile"]) -> "OperationProfile":
-        """Of a step that is made of these, one after the other."""
+        """Return the profile of a step that consists of these parts, one after the other."""
         return OperationProfile(
             np.concatenate([part.groups for part in parts]),
             sum(part.kept_bytes for part in parts),
@@ -136,7 +136,7 @@ class OperationProfile:
         )
 
     def step(self, batch: int) -> dict[str, float]:
-        """The sums of a step of so many samples, by the names that columns of profiles have (`totals` reads them)."""
+        """Return the totals of a step with this batch, by the column names of profiles (`totals` reads them)."""
         each, heavy = self.groups, self.groups[:, 0] < KINDS.index("norm")
         moved = each[:, 3] * batch + each[:, 4]
         return {
@@ -151,31 +151,31 @@ class OperationProfile:
         }
 
     def times(self, factor: float) -> "OperationProfile":
-        """As much of everything, so often: a step of training is about three of inference."""
+        """Return the profile with kernels, FLOPs and traffic multiplied: training is about three steps of inference."""
         groups = self.groups * np.array([1.0, factor, factor, factor, factor])
         return replace(self, groups=groups)
 
     def in_training(self, times: float) -> "OperationProfile":
-        """A guess at a step of training, when only inference was counted: a third of the traffic is kept for the way back."""
+        """Estimate a training step from inference: a third of the traffic is kept for the backward pass."""
         return replace(self.times(times), kept_bytes=KEPT * float(self.groups[:, 3].sum()))
 
     def with_largest(self) -> "OperationProfile":
-        """A guess at its largest operation, where it was not counted."""
+        """Estimate the largest operation if it was not counted."""
         each = self.groups[:, 3] / np.maximum(self.groups[:, 1], 1.0)
         return self if self.largest_bytes else replace(self, largest_bytes=LARGEST * float(each.max(initial=0.0)))
 
 
 @dataclass(frozen=True, slots=True)
 class OperationProfiles:
-    """The anatomies of many rows, without a copy for each."""
+    """The profiles of many rows, without a copy for each."""
 
     profiles: tuple[OperationProfile, ...]
     index: NDArray[np.intp]
-    """Which of them each row has."""
+    """Index of the profile of each row."""
 
     @staticmethod
     def of(profiles: Sequence[OperationProfile]) -> "OperationProfiles":
-        """One for each row; the same ones are kept once."""
+        """Create from one profile per row; equal ones are stored once."""
         places: dict[int, int] = {}
         different: list[OperationProfile] = []
         for profile in profiles:
@@ -186,7 +186,7 @@ class OperationProfiles:
 
     @staticmethod
     def joined(parts: Sequence["OperationProfiles"]) -> "OperationProfiles":
-        """One after the other."""
+        """Concatenate."""
         starts = np.cumsum([0, *(len(part.profiles) for part in parts)])
         return OperationProfiles(
             tuple(a for part in parts for a in part.profiles),
@@ -194,11 +194,11 @@ class OperationProfiles:
         )
 
     def take(self, which: NDArray[Any]) -> "OperationProfiles":
-        """Of these rows."""
+        """Return those of some rows."""
         return OperationProfiles(self.profiles, self.index[which])
 
     def flat(self) -> tuple[Floats, NDArray[np.intp]]:
-        """All groups of all rows beside each other, in the order of the rows, and the row each belongs to."""
+        """Return the groups of all rows in the order of the rows, and the row of each group."""
         used, index = np.unique(self.index, return_inverse=True)
         tables = [self.profiles[place].groups for place in used.tolist()]
         lengths = np.array([len(groups) for groups in tables], dtype=np.intp)
@@ -210,17 +210,17 @@ class OperationProfiles:
 
 
 Library = Mapping[tuple[str, str], Mapping[int, OperationProfile]]
-"""By name of the model and mode, then by size of its input."""
+"""Profiles by model name and mode, then by input size."""
 
 
 @cache
 def shipped() -> Library:
-    """The anatomies that ship with gpuyard."""
+    """Return the profiles that ship with gpuyard."""
     return read(SHIPPED)
 
 
 def read(path: Path) -> Library:
-    """Read what `benchmarks/anatomy.py` has written: a line for each group of operations."""
+    """Read the output of `benchmarks/anatomy.py`: a line for each group of operations."""
     found: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
     with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
         for model, mode, said, kind, *numbers in list(csv.reader(file))[1:]:
@@ -234,7 +234,7 @@ def read(path: Path) -> Library:
 
 
 def find_profile(library: Library, model: str, mode: str, size: int) -> OperationProfile | None:
-    """The anatomy of a model at this size of input; of another size, if that is all there is, by the number of pixels."""
+    """Return the profile of a model at this input size; one of another size is scaled by the number of pixels."""
     sizes = library.get((model, mode))
     if sizes is None:
         return None
@@ -247,8 +247,8 @@ def find_profile(library: Library, model: str, mode: str, size: int) -> Operatio
 
 
 def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Words, mode: Words) -> dict[str, Floats]:
-    """What must be there at once, in MiB: what is kept for the backward pass, what passes through, parameters. And what needs
-    room besides: how many operations there are, and which part of the traffic is of which kind.
+    """Return what must be in memory at once, in MiB: bytes kept for the backward pass, transient bytes, parameters. And
+    what determines the overhead: the number of operations, and the share of each kind in the traffic.
     """
     different = {id(work): work for work in works}
     made = {name: operation_mix(work) for name, work in different.items()}
@@ -266,7 +266,7 @@ def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Word
 
 
 def operation_mix(work: OperationProfile) -> Floats:
-    """How many operations, and the part of the traffic that each kind has: in the order of `MADE_OF`."""
+    """Return the number of operations and the share of each kind in the traffic, in the order of `MADE_OF`."""
     kind, kernels, _, moved, _ = work.groups.T
     shares = np.bincount(kind.astype(np.intp), moved, len(KINDS)) / max(float(moved.sum()), 1.0)
     return np.array([float(kernels.sum()), *shares])

@@ -1,4 +1,4 @@
-"""What somebody wants to know: one piece of work, on several GPUs."""
+"""Queries to the performance model: one workload on several GPUs."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -26,35 +26,35 @@ PRECISIONS = {
     "amp_bf16": "bf16",
 }
 TRAINING = 3.5
-"""Steps of inference that one of training takes, where only inference was counted."""
+"""Ratio of a training step to an inference step, where only inference was counted."""
 CONTEXT_MIB = 1_400.0
-"""What CUDA and its libraries hold besides PyTorch's allocator."""
+"""Memory that CUDA and its libraries hold in addition to PyTorch's allocator."""
 MIB_OF_GB = 1_000.0
-"""Of a GPU's memory on paper, what is left to programs."""
+"""Usable MiB per nominal GB of a GPU's memory."""
 
 
 class GpuPrediction(msgspec.Struct, frozen=True):
-    """For one GPU."""
+    """The prediction for one GPU."""
 
     gpu: str
     step_ms: float
     step_low_ms: float
     step_high_ms: float
     seconds: float
-    """Of all steps."""
+    """Time of all steps."""
     memory_mib: float | None
     memory_low_mib: float | None
     memory_high_mib: float | None
     gpu_memory_mib: float
     fits: bool | None
-    """Whether even the high side of its memory, and the context, have room."""
+    """Whether the upper bound of the memory plus the CUDA context fits; None if it is unknown."""
     utilisation: float | None
     from_: str = msgspec.field(name="from")
-    """What it rests on: see `speciality`."""
+    """The head that made the prediction: see `kind_model`."""
 
 
 def profile_of(work: WorkloadSpec) -> OperationProfile:
-    """What a step of it is made of: counted, else a plain mixture with the totals that are said."""
+    """Return the operations of a step: as counted, otherwise a typical mixture with the declared totals."""
     library = operation_profile.shipped()
     names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
     counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
@@ -75,7 +75,7 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
 def ask(
     model: PerformanceModel, work: WorkloadSpec, made: OperationProfile, gpus: Sequence[str], specs: GpuSpecs
 ) -> list[GpuPrediction]:
-    """How long, how much memory, how busy: on each of these GPUs."""
+    """Predict time, memory and utilization on each of these GPUs."""
     _check(work)
     chips = [specs.find(name) for name in gpus]
     names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
@@ -113,7 +113,7 @@ def steps_ms(
     gpu: str,
     specs: GpuSpecs,
 ) -> list[float]:
-    """How long each of many steps takes on one GPU: what it is made of, and with how many samples; the rest says `work`."""
+    """Predict the time of many steps on one GPU; `steps` has profiles and numbers of samples, `work` the rest."""
     _check(work)
     made, batch = [profile for profile, _ in steps], np.array([float(samples) for _, samples in steps])
     asked = rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
@@ -133,7 +133,7 @@ def _check(work: WorkloadSpec) -> None:
 def rows(
     kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: Floats, gpus: Sequence[str]
 ) -> ProfileRows:
-    """Rows of one kind in which nothing is measured yet: this work with each anatomy, batch and GPU."""
+    """Return rows of one kind without measurements: this workload with each profile, batch and GPU."""
     count = len(gpus)
     numbers, mode = constant_column(work.precision, count), constant_column(work.mode, count)
     words = {

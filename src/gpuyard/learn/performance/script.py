@@ -1,11 +1,11 @@
-"""What a training script trains, found without training it.
+"""Finds the model that a training script trains, without training it.
 
     python -m gpuyard.learn.performance.script train.py
 
-The script is read, not run: its imports, classes and functions are made, and whatever it calls to make a model is called, on
-torch's `meta` device, where nothing is computed and nothing takes memory. A loop, a download or a file that is written stays
-where it is. What goes into the model is guessed from its first layer; batch, mode and type of numbers from what is written.
-Somebody else's imports do run, so this is a process of its own, with a time limit. It prints one JSON object.
+The script is read, not run: its imports, classes and functions are executed, and calls that create a model are made on
+torch's `meta` device, where nothing is computed and nothing takes memory. Loops, downloads and writes are not executed.
+The input of the model is derived from its first layer; batch, mode and number type from the code. Third-party imports
+do run, so this is a separate process with a time limit. It prints one JSON object.
 """
 
 import ast
@@ -18,12 +18,12 @@ from typing import Any
 
 PEELED = {"to", "cuda", "cpu", "train", "eval", "half", "bfloat16", "float"}
 SIDES = (224, 32, 28, 8, 16, 64, 96, 128, 256, 299, 384, 512)
-"""Pixels of images, as data sets have them; the first that goes through the model is taken where none is written."""
+"""Image sizes of common data sets, in pixels; without one in the code, the first that the model accepts is used."""
 WRAPPERS = {"DataParallel", "DistributedDataParallel", "DDP", "compile", "prepare"}
 
 
 def main(path: Path) -> dict[str, Any]:
-    """What was found: its anatomy and how it is run."""
+    """Return the profile of the model and how it is run."""
     source = path.read_text(encoding="utf-8")
     tree = ast.parse(source, str(path))
     try:
@@ -67,7 +67,7 @@ def main(path: Path) -> dict[str, Any]:
 
 
 def _define(tree: ast.Module, space: dict[str, Any], path: Path) -> list[str]:
-    """Imports, classes, functions and constants, each for itself; what could not be imported is handed back."""
+    """Execute imports, classes, functions and constants one by one; return what could not be imported."""
     missing = []
     for node in tree.body:
         plain = isinstance(node, ast.Assign) and _is_plain(node.value)
@@ -90,7 +90,7 @@ def _is_plain(value: ast.expr) -> bool:
 
 
 def _makers(tree: ast.Module, space: dict[str, Any], path: Path) -> Iterator[tuple[int, Callable[[], Any]]]:
-    """Every call whose result gets a name, without what only moves or wraps it."""
+    """Yield every call whose result is assigned, without calls that only move or wrap it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             code = compile(ast.Expression(_bare(node.value)), str(path), "eval")
@@ -115,7 +115,7 @@ def _is_model(make: Callable[[], Any]) -> bool:
     try:
         with torch.device("meta"):
             return isinstance(make(), torch.nn.Module) and _size(make) > 0
-    except (Exception, SystemExit):  # a call that needs what only a run has, such as arguments
+    except (Exception, SystemExit):  # the call needs values that exist only in a run, such as arguments
         return False
 
 
@@ -127,7 +127,7 @@ def _size(make: Callable[[], Any]) -> int:
 
 
 def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[Any, ...]]]:
-    """What its first layer takes: images, tokens or vectors."""
+    """Return what the first layer takes: images, tokens or vectors."""
     import torch
 
     says = torch.nn.Conv2d | torch.nn.Embedding | torch.nn.Linear | torch.nn.LSTM | torch.nn.GRU
@@ -148,7 +148,7 @@ def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[An
 
 
 def _takes(model: Any, channels: int, side: int) -> bool:
-    """Whether images of this size go through: a layer that is told how many numbers come to it takes one size alone."""
+    """Return whether the model accepts images of this size: a layer with a fixed number of inputs accepts only one."""
     import torch
 
     try:
@@ -160,7 +160,7 @@ def _takes(model: Any, channels: int, side: int) -> bool:
 
 
 def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
-    """The first whole number that is given one of these names, in an assignment, a call or an option of the command line."""
+    """Return the first integer assigned to one of these names, in an assignment, a call or a command-line option."""
     for node in ast.walk(tree):
         value: ast.expr | None = None
         if (
@@ -177,7 +177,7 @@ def _number(tree: ast.Module, names: set[str], otherwise: int) -> int:
 
 
 if __name__ == "__main__":
-    del sys.argv[0]  # the script finds what it would find if it were run by its name
+    del sys.argv[0]  # the script then sees the same arguments as if it were run directly
     try:
         answer = main(Path(sys.argv[0]))
     except SyntaxError as wrong:

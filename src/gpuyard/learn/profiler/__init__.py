@@ -1,7 +1,7 @@
-"""HOW IT BEHAVED: PyTorch models measured on a real GPU, one row a configuration; peaks of a GPU; any command, watched.
+"""Profiler: measures PyTorch models on a real GPU, one row per configuration; the peaks of a GPU; and any command.
 
     zoo (what can be measured) ─► sweep (which configurations) ─► measure (time, memory, power) ─► rows (a CSV file)
 
-What a step costs on paper (FLOPs, bytes) is counted by `predictor.flops`, on no device at all. torch loads only when
-something is measured.
+The FLOPs and bytes of a step are counted by `performance.flops` without a device. torch is imported only for a
+measurement.
 """

@@ -1,6 +1,6 @@
-"""The two peaks of a GPU, measured: its largest matrix product a second for each type of numbers, its fastest copy.
+"""Measures the peaks of a GPU: its fastest matrix product for each number type, and its fastest copy.
 
-Data sheets mislead on boards with a power cap; a minute here is worth more than a page there.
+Data sheets mislead for boards with a power cap; a measurement of one minute is more reliable.
 """
 
 from dataclasses import dataclass
@@ -12,25 +12,25 @@ from gpuyard.learn.profiler.measure import best_ms, launch_us
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Of one GPU."""
+    """The measured peaks of one GPU."""
 
     gpu: str
     fp32_tflops: float
     tf32_tflops: float | None
     bf16_tflops: float | None
     fp16_tflops: float | None
-    """None on a CPU: some that offer these types die of using them."""
+    """None on a CPU: some CPUs that offer these types crash on them."""
     copy_gb_s: float
     """Bytes read plus bytes written."""
     launch_us: float
-    """Of the smallest kernel, one after the other."""
+    """Time of the smallest kernel, launched one after the other."""
 
 
 _SHORT = ((torch.float32, True), (torch.bfloat16, False), (torch.float16, False))
 
 
 def calibrate(device: str, seconds: float = 3.0) -> Peaks:
-    """Measure, each for about so many seconds."""
+    """Measure each peak for about this number of seconds."""
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     fp32 = _product(device, torch.float32, seconds, tf32=False)
     tf32, bf16, fp16 = (

@@ -1,4 +1,4 @@
-"""Watch any command: how long it ran, what its GPUs and its processes did meanwhile."""
+"""Measures any command: its run time, and the resource usage of its GPU and processes."""
 
 import subprocess
 import time
@@ -12,27 +12,27 @@ from gpuyard.learn.profiler.watch import GpuWatch
 
 
 class CommandUsage(msgspec.Struct, frozen=True):
-    """Of one command. None where there is no GPU, or nothing was seen on it."""
+    """Resource usage of one command. GPU fields are None without a GPU, or if nothing was observed on it."""
 
     command: str
     exit_code: int
     seconds: float
     cpu_seconds: float
     memory_mib: float
-    """The most its processes held together, of the host."""
+    """Peak host memory of all its processes together."""
     gpu_memory_mib: float | None
-    """The most they held on the GPU."""
+    """Peak GPU memory of its processes."""
     utilisation: float | None
     power_w: float | None
     energy_j: float | None
 
 
 FIRST_LOOK_S = 0.005
-"""A command may be over soon, so it is looked at often in the beginning and less often with every look."""
+"""Interval of the first samples: a command may be short, so sampling starts often and slows down with every sample."""
 
 
 def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) -> CommandUsage:
-    """Run it to its end. Its output goes where ours goes."""
+    """Run the command to its end and sample it. Its output goes to our own output."""
     watch = GpuWatch(gpu) if gpu is not None else None
     before, began = _ended_cpu_s(), time.monotonic()
     pause_s = min(FIRST_LOOK_S, every_s)
@@ -65,13 +65,13 @@ def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) ->
 
 
 def _ended_cpu_s() -> float:
-    """Processor seconds of all processes that have ended below this one, as far as somebody waited for them."""
+    """Return the CPU seconds of all ended descendants of this process that were waited for."""
     used = getrusage(RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _family(process: psutil.Process) -> dict[int, tuple[float, float]]:
-    """Its processes: memory in MiB and processor seconds of each."""
+    """Return the memory in MiB and the CPU seconds of the process and each of its descendants."""
     found = {}
     try:
         for one in (process, *process.children(recursive=True)):

@@ -1,4 +1,4 @@
-"""What a step of a model costs on paper: looked up where it was counted before, else counted here, on no device at all."""
+"""The counted cost of a step of a model: looked up, or counted here without a device if it is unknown."""
 
 from functools import cache, partial
 
@@ -9,7 +9,7 @@ from gpuyard.learn.profiler.zoo import ProfiledModel
 
 @cache
 def counted(subject: ProfiledModel, mode: str) -> OperationProfile:
-    """Of one sample."""
+    """Return the operations of a step with one sample."""
     sizes = operation_profile.shipped().get((subject.name, mode), {})
     return sizes[subject.size] if subject.size in sizes else _count(subject, mode)
 

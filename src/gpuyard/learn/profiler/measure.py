@@ -1,7 +1,7 @@
-"""Measure steps of a model: build it once, run every configuration of it, one row each.
+"""Measures steps of a model: build it once, run every configuration, return one row each.
 
-A step is timed by events on the GPU, after a few that are not counted (they load kernels and fill the allocator). The
-clock of the host is used on a CPU. Running out of memory is an answer, too: the configuration has no row.
+A step is timed by events on the GPU, after a few warm-up steps (they load kernels and fill the allocator). On a CPU the
+host clock is used. A configuration that runs out of memory has no row.
 """
 
 import gc
@@ -24,12 +24,12 @@ WARM_UP = 3
 LEAST_STEPS = 4
 MOST_STEPS = 400
 LAUNCHING_S = 0.05
-"""For how long the host is tried beside each configuration: it is not as quick at all times."""
+"""Duration of the launch-time measurement for each configuration: the speed of the host varies over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementSetup:
-    """Where it is measured."""
+    """The machine and software of a measurement."""
 
     device: str
     gpu: str
@@ -39,7 +39,7 @@ class MeasurementSetup:
 
     @classmethod
     def here(cls, today: str, device: str) -> "MeasurementSetup":
-        """The first GPU, or the CPU."""
+        """Return the setup for the first GPU or the CPU of this machine."""
         if device == "cpu":
             return cls("cpu", "cpu", "", today, None)
         watch = GpuWatch(torch.cuda.current_device())
@@ -49,7 +49,7 @@ class MeasurementSetup:
 def measure(
     subject: ProfiledModel, configurations: Iterable[Configuration], place: MeasurementSetup, seconds: float
 ) -> Iterator[ProfileRow]:
-    """A row for each configuration that fits into memory, in their order."""
+    """Yield a row for each configuration that fits into memory, in their order."""
     _tidy(place.device)
     with torch.device(place.device):
         built = subject.build()
@@ -71,10 +71,10 @@ def measure(
 
 
 def _tidy(device: str) -> None:
-    """Give back what the allocator keeps, so that it is not counted for the next one."""
+    """Release what the allocator caches, so that it is not counted for the next configuration."""
     gc.collect()
     if device == "cuda":
-        torch._C._cuda_clearCublasWorkspaces()  # they would hold a segment of the last one's memory each
+        torch._C._cuda_clearCublasWorkspaces()  # each would hold a segment of the last one's memory
         torch.cuda.empty_cache()
 
 
@@ -89,7 +89,7 @@ def _row(
     for _ in range(WARM_UP):
         step()
     watched: AbstractContextManager[Any] = place.watch or nullcontext()
-    gc.disable()  # a collection in the middle of a step is not the model's
+    gc.disable()  # a collection during a step would distort the measurement
     try:
         with watched:
             times_ms = timed(step, place.device, seconds)
@@ -163,7 +163,7 @@ def _step(subject: ProfiledModel, model: Any, wanted: Configuration, device: str
 
 
 def timed(step: Callable[[], object], device: str, seconds: float) -> list[float]:
-    """Milliseconds of each step, for about so many seconds."""
+    """Return the milliseconds of each step, measured for about this number of seconds."""
     began = perf_counter()
     if device != "cuda":
         times: list[float] = []
@@ -179,14 +179,14 @@ def timed(step: Callable[[], object], device: str, seconds: float) -> list[float
         mark = _mark()
         mark.record()
         marks.append(mark)
-        if len(marks) % 4 == 0:  # the host may not run ahead of the GPU for longer than a few steps
+        if len(marks) % 4 == 0:  # keeps the host at most a few steps ahead of the GPU
             marks[-2].synchronize()
     torch.cuda.synchronize()
     return [a.elapsed_time(b) for a, b in pairwise(marks)]
 
 
 def launch_us(device: str, seconds: float) -> float:
-    """Microseconds that the smallest kernel takes, one after the other."""
+    """Return the microseconds of the smallest kernel, launched one after the other."""
     x = torch.zeros(1, device=device)
 
     def thousand() -> None:
@@ -197,7 +197,7 @@ def launch_us(device: str, seconds: float) -> float:
 
 
 def best_ms(step: Callable[[], object], device: str, seconds: float) -> float:
-    """The fastest tenth: what it can do, not what disturbed it."""
+    """Return the fastest tenth, which excludes disturbances."""
     for _ in range(WARM_UP):
         step()
     times = sorted(timed(step, device, seconds))

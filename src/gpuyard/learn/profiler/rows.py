@@ -1,4 +1,4 @@
-"""A row: one configuration of one model on one GPU, as it was measured. Rows live in CSV files, appended as they come."""
+"""A row: one measured configuration of one model on one GPU. Rows are stored in CSV files and appended."""
 
 import csv
 from collections.abc import Iterable
@@ -13,19 +13,19 @@ from gpuyard.core.domain.errors import WrongInput
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """What is measured; two rows with the same one are the same measurement again."""
+    """What is measured; two rows with the same configuration are repetitions."""
 
     model: str
     mode: str
     """`train` (forward, backward, AdamW) or `infer`."""
     batch: int
     precision: str
-    """`fp32` (no TF32), `tf32`, `bf16` (all of it), `amp` (autocast to bf16)."""
+    """`fp32` (no TF32), `tf32`, `bf16` (everything in bf16), `amp` (autocast to bf16)."""
     compiled: bool = False
 
 
 class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out. Times are of one step, on the GPU."""
+    """The result. Times are of one step, on the GPU."""
 
     model: str
     family: str
@@ -38,48 +38,48 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     driver: str
     launch_us: float
-    """Of the smallest kernel, on this host at this time."""
+    """Time of the smallest kernel, on this host at this time."""
     torch: str
     measured_on: str
-    """The day."""
+    """Date of the measurement."""
     steps: int
     step_ms: float
-    """The median."""
+    """Median."""
     step_ms_p10: float
     step_ms_p90: float
     memory_allocated_mib: float
-    """The most that PyTorch's tensors held."""
+    """Peak memory of PyTorch's tensors."""
     memory_reserved_mib: float
-    """The most that PyTorch's allocator held."""
+    """Peak memory of PyTorch's allocator."""
     memory_nvml_mib: float | None
-    """What the driver said was used on the GPU, context and all."""
+    """Memory used on the GPU according to the driver, including the context."""
     utilisation: float | None
-    """Part of the time in which some kernel ran, as NVML says."""
+    """Share of the time in which a kernel ran, according to NVML."""
     memory_utilisation: float | None
     power_w: float | None
     energy_j: float | None
-    """Of a step: power × time."""
+    """Energy of a step: power × time."""
     sm_clock_mhz: float | None
     memory_clock_mhz: float | None
     temperature_c: float | None
     parameters: int
     flops: float
-    """Counted, not measured, as all that follow; bytes are those of fp32, whatever the precision."""
+    """This and all following fields are counted, not measured; bytes are those of fp32 for every precision."""
     bytes: float
-    """Read and written, each operation for itself."""
+    """Bytes read and written, added up over operations."""
     heavy_bytes: float
-    """Those of operations that have FLOPs."""
+    """Bytes of the operations that have FLOPs."""
     kernels: float
     heavy_kernels: float
     parameter_bytes: float
     activation_bytes: float
-    """What the backward pass needs; 0 without one."""
+    """Bytes kept for the backward pass; 0 without one."""
     largest_bytes: float
-    """What goes into and comes out of the largest operation."""
+    """Inputs and outputs of the largest operation."""
 
     @property
     def configuration(self) -> Configuration:
-        """What was measured."""
+        """The configuration that was measured."""
         return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled)
 
 
@@ -89,7 +89,7 @@ _PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind == float | No
 
 
 def append(path: Path, row: ProfileRow) -> None:
-    """Add a row, durable enough for a measurement: it is on its way to the disk when this returns."""
+    """Append a row; it is flushed to the operating system, not synced to disk."""
     begins = not path.exists() or path.stat().st_size == 0
     with path.open("a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -99,7 +99,7 @@ def append(path: Path, row: ProfileRow) -> None:
 
 
 def read(path: Path) -> list[ProfileRow]:
-    """All rows of a file; a row that is not whole is named."""
+    """Read all rows of a file; an error names an incomplete row."""
     try:
         reader = csv.DictReader(StringIO(path.read_bytes().decode("utf-8"), newline=""))
         has, rows = reader.fieldnames or (), [(reader.line_num, said) for said in reader]
@@ -139,5 +139,5 @@ def _shown(value: object) -> str:
 
 
 def measured_configurations(paths: Iterable[Path]) -> set[Configuration]:
-    """What these files have, so that a run can go on where it was stopped."""
+    """Return the configurations in these files, so that an interrupted run can continue."""
     return {row.configuration for path in paths if path.exists() for row in read(path)}

@@ -1,4 +1,4 @@
-"""Which configurations of a model are measured: all small ones, and of the many combinations an even part, by a seed."""
+"""Selects the configurations of a model to measure: all combinations, or a fixed pseudo-random share of them."""
 
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -19,7 +19,7 @@ def configurations(
     *,
     compiled: bool = False,
 ) -> list[Configuration]:
-    """Ordered so that the model changes its type of numbers once, and the largest batch comes last."""
+    """Return configurations ordered so that the number type changes once and the largest batch comes last."""
     modes, batches = tuple(modes), tuple(batches or subject.batches)
     every = [
         Configuration(subject.name, mode, batch, precision, compiled)
@@ -31,6 +31,6 @@ def configurations(
 
 
 def _lot(one: Configuration) -> float:
-    """The same for the same configuration, evenly spread over 0 to 1."""
+    """Return a hash of the configuration, uniform in 0 to 1."""
     name = f"{one.model} {one.mode} {one.batch} {one.precision}".encode()
     return int.from_bytes(blake2b(name, digest_size=4).digest()) / 2**32

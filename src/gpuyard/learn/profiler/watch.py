@@ -1,8 +1,8 @@
-"""What NVML says of a GPU while something runs on it: power, energy, use, clocks, memory.
+"""Reads from NVML what a GPU does while something runs on it: power, energy, utilization, clocks, memory.
 
-The driver itself keeps samples with their times (power every 20 ms, use every 200 ms on an H200). They are asked for
-afterwards, so nothing disturbs what is measured; the plain calls (`nvmlDeviceGetPowerUsage`) answer with means over the
-last second, which belong to whatever ran before.
+The driver itself keeps samples with their times (power every 20 ms, utilization every 200 ms on an H200). They are read
+afterwards, so the measurement is not disturbed; the plain calls (`nvmlDeviceGetPowerUsage`) return means over the last
+second, which include earlier work.
 """
 
 import time
@@ -14,21 +14,21 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class GpuSamples:
-    """Means over the time that was watched; None where it was too short for a sample."""
+    """Means over the watched time; None if it was too short for a sample."""
 
     power_w: float | None
     utilisation: float | None
     memory_utilisation: float | None
     sm_clock_mhz: float
-    """At the end, as the memory's: an H200 keeps no samples of its clocks."""
+    """Clock at the end, likewise for the memory: an H200 keeps no samples of its clocks."""
     memory_clock_mhz: float
     temperature_c: float
     memory_mib: float
-    """At the end."""
+    """Memory in use at the end."""
 
 
 class GpuWatch:
-    """`with Watch(0) as watch: …` and then `watch.seen`."""
+    """Use as `with GpuWatch(0) as watch: …`, then read `watch.seen`."""
 
     def __init__(self, gpu: int, nvml: Any = None) -> None:
         if nvml is None:
@@ -43,7 +43,7 @@ class GpuWatch:
 
     @property
     def driver(self) -> str:
-        """Its version."""
+        """Version of the driver."""
         return str(self._nvml.nvmlSystemGetDriverVersion())
 
     def __enter__(self) -> Self:
@@ -70,12 +70,12 @@ class GpuWatch:
         )
 
     def memory_of(self, pids: set[int]) -> float:
-        """MiB that these processes hold on it."""
+        """Return the MiB that these processes hold on the GPU."""
         running = self._nvml.nvmlDeviceGetComputeRunningProcesses(self._gpu)
         return float(sum(p.usedGpuMemory or 0 for p in running if p.pid in pids)) / 2**20
 
     def _mean(self, kind: int, covers_s: float, ended: float) -> float | None:
-        """Of the samples that lie wholly inside; each speaks of the time before its stamp."""
+        """Return the mean of samples entirely inside the interval; each covers the time before its timestamp."""
         n = self._nvml
         try:
             of, samples = n.nvmlDeviceGetSamples(self._gpu, kind, int(self._began * 1e6))
@@ -87,7 +87,7 @@ class GpuWatch:
 
 
 def gpus_here() -> int:
-    """How many GPUs NVML can watch."""
+    """Return the number of GPUs that NVML can watch."""
     import pynvml
 
     try:

@@ -1,1 +1,1 @@
-"""How to decide better: training of advisors in the simulator."""
+"""Training of policies (advisors) in the simulator."""

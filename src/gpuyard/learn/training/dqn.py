@@ -1,21 +1,22 @@
-"""Deep Q-learning in the yard: episodes are played, remembered, and learnt from.
+"""Deep Q-learning on a simulated cluster: episodes are run, stored in a replay buffer, and learned from.
 
-What is usual: a memory from which steps are drawn at random; a second net that follows slowly and says what the future is
-worth, at the candidate that the first net would take there (double DQN); candidates that are not there are masked. What is
-particular:
+Standard parts: a replay buffer that is sampled at random; a second network that follows slowly and estimates future
+rewards, at the candidate that the first network would take there (double DQN); missing candidates are masked. Specific
+parts:
 
-- Time between questions differs, so the future counts exp(−seconds / HORIZON): a semi-Markov decision process. What an answer
-  was worth shows only when its task has run, many questions about other tasks later, so a return is what really followed within
-  `LOOKAHEAD` times its run; after that the net's own opinion counts.
-- An average completion time is made by thousands of answers and by what others submit; one answer about one task is worth a few
-  hours of it. So episodes are played by a rule of thumb, with another answer here and there by chance, and rewards are
-  shaped by the same workload played by the rule alone: what is left is what those answers changed. What is learnt is
-  the worth of departing from the rule, and whoever departs where it is above zero is better than the rule. Since the net has
-  no say in the episodes, they can be played on many cores at once.
-- Only where something is at stake is anything left to chance, and how much a return says depends on what else was left to chance
-  at about the same time: errors count in units of that, so that what came of a task of minutes is not read out of what
-  came of a task of days.
-- Of answers that do as the rule does few are remembered: they say nothing about departing from it.
+- The time between questions differs, so future rewards are discounted by exp(−seconds / HORIZON): a semi-Markov
+  decision process. The effect of an answer shows only when its task has run, many questions about other tasks later. A
+  return is therefore the observed reward within `LOOKAHEAD` times the task's run; after that the network's own estimate
+  is used.
+- An average completion time depends on thousands of answers and on what others submit; one answer about one task
+  changes it by a few hours. So episodes are run by a rule of thumb with occasional random answers, and rewards are
+  shaped by the same workload run by the rule alone: the difference is the effect of those answers. The network learns
+  the value of departing from the rule, and a policy that departs where the value is positive is better than the rule.
+  The network does not influence the episodes, so they can be run on many cores in parallel.
+- Exploration happens only where something is at stake. The uncertainty of a return depends on the other random answers
+  at about the same time, and errors are weighted by it, so that the outcome of a task of days does not hide that of a
+  task of minutes.
+- Only few of the answers that follow the rule are stored: they say nothing about departing from it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,21 +35,21 @@ from gpuyard.simulator.workloads.arrival import Workload
 
 HORIZON = 3 * 86_400.0
 LOOKAHEAD, LEAST_LOOKAHEAD = 2.0, 1_800.0
-"""What really followed within so many times the run of the task, and so many seconds at least, is what a return is made of."""
+"""A return has the observed rewards within this multiple of the task's run, at least this number of seconds."""
 BATCH = 256
 RATE, LAST_RATE = 3e-4, 1e-5
 DECAY = 0.01
-"""What pulls weights towards nothing, and so the net towards the rule."""
+"""Weight decay, which pulls the network towards the rule."""
 FOLLOWS = 0.002
-"""How far the second net comes nearer with each lesson."""
+"""Rate at which the second network follows the first, for each update."""
 EXPLORES, AT_STAKE = 0.15, 600.0
-"""How many answers are left to chance, of those about tasks that run for so many seconds at least."""
+"""Probability of a random answer, and the shortest run in seconds of the tasks for which it applies."""
 NOISE, OWN_NOISE = 0.1, 2.0
-"""By how many units returns differ anyway, and by how many times what is at stake."""
+"""Noise of a return: a constant in units, and a multiple of what is at stake."""
 ONE_OF = 20
-"""Answers as the rule's, of which one is remembered."""
+"""Of answers that follow the rule, one in ONE_OF is stored."""
 PART = 0.8
-"""Of what is remembered, that each net learns from: another part for each, so that they differ where little is known."""
+"""Share of transitions each network learns from; the parts differ, so that networks differ where data is sparse."""
 MOST_BEHIND = 3.0
 RULE = FEATURES.index("rule")
 
@@ -57,15 +58,15 @@ AnyArray = npt.NDArray[Any]
 
 
 class RuleOfThumb:
-    """Who plays the episodes: see gpuyard.core.engine.advice.Advisor."""
+    """Answers the questions in episodes; implements `gpuyard.core.engine.advice.Advisor`."""
 
     def pick(self, rows: Rows) -> int:
-        """The first, or to wait if that saves enough."""
+        """Return the candidate with the highest rule value: the first, or waiting if that saves enough."""
         return max(range(len(rows)), key=lambda place: (rows[place][RULE], -place))
 
 
 class EpisodeStep(NamedTuple):
-    """A question, its answer, and what came of it until the next."""
+    """A question, its answer, and the reward until the next question."""
 
     seen: AnyArray
     mask: AnyArray
@@ -74,19 +75,19 @@ class EpisodeStep(NamedTuple):
     reward: float
     seconds: float
     behind: float
-    """See gpuyard.learn.training.environment."""
+    """Difference in waiting tasks to the reference; see `gpuyard.learn.training.environment`."""
 
 
 class Transition(NamedTuple):
-    """What is remembered: a question, its answer, all that followed within its time, and the question after that."""
+    """A stored step: a question, its answer, the reward within its lookahead, and the question after that."""
 
     seen: AnyArray
     mask: AnyArray
     action: int
     reward: float
-    """In units."""
+    """In units of `network.UNIT`."""
     discount: float
-    """Of the question after; 0: the episode ended."""
+    """Discount of the next question's value; 0 if the episode ended."""
     after: AnyArray
     after_mask: AnyArray
     behind: float
@@ -98,13 +99,13 @@ class Transition(NamedTuple):
 
 
 def transitions(make: WorkloadFactory, seed: int) -> tuple[list[Transition], int]:
-    """Play one episode: what is remembered of it, and how many questions it had."""
+    """Run one episode; return its stored transitions and its number of questions."""
     steps = play_episode(make, seed)
     return _remembered(steps), len(steps)
 
 
 def play_episode(make: WorkloadFactory, seed: int) -> list[EpisodeStep]:
-    """By the rule, with something left to chance."""
+    """Run one episode by the rule, with random answers where something is at stake."""
     rule, draw = RuleOfThumb(), Random(f"episode/{seed}")  # noqa: S311
     env = ClusterEnv(make, horizon=HORIZON, reference=rule)
     seen, info = env.reset(seed=seed)
@@ -148,7 +149,7 @@ def _remembered(steps: Sequence[EpisodeStep]) -> list[Transition]:
 
 
 def _noise(steps: Sequence[EpisodeStep], times: AnyArray, spans: AnyArray) -> AnyArray:
-    """By how many units each return of an episode is uncertain: for all that was left to chance around it."""
+    """Return the uncertainty of each return in units, from all random answers around it."""
     at_stake = stakes(torch.from_numpy(np.stack([step.seen[0] for step in steps]))).numpy().astype(np.float64)
     squares = np.where([step.departs for step in steps], at_stake**2, 0.0)
     until = np.concatenate([[0.0], np.cumsum(squares)])
@@ -162,7 +163,7 @@ def _noise(steps: Sequence[EpisodeStep], times: AnyArray, spans: AnyArray) -> An
 
 
 class ReplayBuffer:
-    """All that is remembered of all episodes."""
+    """The stored transitions of all episodes."""
 
     def __init__(self, found: Sequence[Transition]) -> None:
         columns = zip(*found, strict=True)
@@ -182,18 +183,18 @@ class ReplayBuffer:
         self.count = len(found)
 
     def sample(self, among: AnyArray, draw: np.random.Generator) -> list[torch.Tensor]:
-        """A batch, a tensor for each field of a transition."""
+        """Return a random batch, with a tensor for each field of a transition."""
         at = draw.choice(among, BATCH)
         return [torch.from_numpy(column[at]) for column in self._columns]
 
     def rows(self) -> AnyArray:
-        """Every row of every candidate that was there."""
+        """Return the rows of all candidates that were not masked."""
         seen: AnyArray = self._columns[0][self._columns[1]]
         return seen
 
 
 class Learner:
-    """One net and all that it needs to learn; `slow` is the second one, a mean over many lessons, and the one to be used."""
+    """A network with its training state; `slow` is the second one, an average over many updates, to be exported."""
 
     def __init__(self, seed: int, memory: ReplayBuffer) -> None:
         torch.set_num_threads(1)
@@ -207,7 +208,7 @@ class Learner:
         self._optimizer = torch.optim.AdamW(self.net.parameters(), RATE, weight_decay=DECAY)
 
     def learn(self, lessons: int) -> Iterator[float]:
-        """Lesson after lesson, each with its loss."""
+        """Train for this number of updates and yield the loss of each."""
         for lesson in range(lessons):
             for group in self._optimizer.param_groups:
                 group["lr"] = RATE * (LAST_RATE / RATE) ** (lesson / lessons)

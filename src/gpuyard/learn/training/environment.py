@@ -1,23 +1,24 @@
-"""The yard as a Gymnasium environment: the engine of the live yard, the simulator's world, and somebody who is asked.
+"""A cluster as a Gymnasium environment: the live engine, the simulator's world, and an agent in place of the advisor.
 
-An episode is one workload. A step is one question that the engine puts (gpuyard.core.engine.advice): what is seen are the rows
-of the candidates, what is done is the number of one of them, and what the mask forbids is not there to choose. Whoever
-steps through the environment stands in the place of the advisor; there is no second scheduler.
+An episode is one workload. A step is one question of the engine (gpuyard.core.engine.advice): the observation has the
+rows of the candidates, the action is the index of one of them, and masked candidates do not exist. The agent takes the
+place of the advisor; there is no second scheduler.
 
-Rewards are the time that tasks spend in the yard, with a minus: their sum over an episode is minus the sum of all
-completion times, so whoever gets most has the lowest average. A task that nobody may stop is charged for its whole run
-when it starts, at the speed that it has there, because nothing that is done later changes it; everybody else is charged
-as time passes. Time between questions differs, so a reward in the future counts exp(−seconds / horizon): `info` says how many
-seconds have passed. With an infinite horizon the sums are exact.
+Rewards are the negative time that tasks spend in the cluster: their sum over an episode is minus the sum of all
+completion times, so the highest return has the lowest average. A task that cannot be preempted is charged for its whole
+run when it starts, at its speed there, because no later decision changes it; all other tasks are charged as time
+passes. The time between questions differs, so a future reward is discounted by exp(−seconds / horizon): `info` has the
+elapsed seconds. With an infinite horizon the sums are exact.
 
-How much is still to come depends mostly on what others will submit, which no candidate changes. So the workload is played once
-by somebody else first, without advice or with a *reference*, and `info` has a `potential`: minus what is owed from now on if
-every task that waits or comes later fared as it did then. Rewards may be shaped with it (Ng, Harada and Russell, "Policy invariance
-under reward transformations", 1999): which candidate is best stays the same, whoever does as the reference gets exactly
-nothing, and what is left is what an answer changed. `behind` says by how many tasks for each GPU more wait now than did then.
+Future rewards depend mostly on what others will submit, which no candidate changes. So the workload is first run once
+without advice or with a *reference* advisor, and `info` has a `potential`: minus what will be charged from now on if
+every task that waits or arrives later fares as in that run. Rewards may be shaped with it (Ng, Harada and Russell,
+"Policy invariance under reward transformations", 1999): the best candidate stays the same, an agent that acts like the
+reference gets exactly zero, and the rest is the effect of the answers. `behind` is the number of tasks, per GPU, that
+wait now in excess of the reference run.
 
-The engine asks from deep within a decision, and an environment is asked from outside: the world runs in a thread of its
-own that takes turns with the one who steps, never both at once, so every episode is the same again with the same seed.
+The engine asks from deep within a decision, but an environment is stepped from outside: the world runs in a thread of
+its own that alternates with the caller, never both at once, so an episode is reproducible with its seed.
 """
 
 from bisect import bisect_left, bisect_right
@@ -43,7 +44,7 @@ from gpuyard.simulator.workloads.arrival import Workload
 from gpuyard.simulator.world import World
 
 MOST = 1 + SPEEDS + (TASKS - 1) + 1
-"""Candidates of a question: the first, on other GPUs, other tasks, and to wait."""
+"""Maximum number of candidates: the first, the same on other GPUs, other tasks, and waiting."""
 Observation = dict[str, npt.NDArray[Any]]
 
 
@@ -55,7 +56,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     def __init__(
         self, workload: Callable[[int], Workload], *, horizon: float = inf, reference: Advisor | None = None
     ) -> None:
-        """`workload` makes one of a seed; `horizon` is how far, in seconds, rewards of the future count."""
+        """`workload` creates one from a seed; `horizon` is the time constant, in seconds, of the discount."""
         self.observation_space = spaces.Dict(  # type: ignore[assignment] # its type does not say what is in it
             {
                 "candidates": spaces.Box(-np.inf, np.inf, (MOST, len(FEATURES)), np.float32),
@@ -72,7 +73,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a workload: of this seed, or of one that is drawn."""
+        """Start a workload with this seed, or with a random one."""
         super().reset(seed=seed, options=options)
         self.close()
         number = int(self.np_random.integers(1 << 31)) if seed is None else seed
@@ -98,7 +99,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         return 0.0 if rows is None else -self._before.owed(self._played.bill.waiting, self._played.bill.now)
 
     def step(self, action: int) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Answer the question; a candidate that is not there can not be chosen."""
+        """Answer the question with the index of a candidate; fail if it is masked."""
         assert self._played is not None, "reset comes before step"
         rows = self._played.turn(int(action))
         reward, seconds = self._played.bill.settle()
@@ -108,7 +109,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         return self._seen(rows), reward, rows is None, False, info
 
     def close(self) -> None:
-        """Give an episode up."""
+        """Abandon the episode."""
         if self._played is not None:
             self._played.stop()
             self._played = None
@@ -138,7 +139,7 @@ class _Played:
         self._thread = Thread(target=self._run, args=(workload, under), daemon=True)
 
     def turn(self, answer: int | None) -> Rows | None:
-        """Let the world go on to its next question; none: it is over."""
+        """Run the world to its next question; return None when the episode is over."""
         if answer is None:
             self._thread.start()
         else:
@@ -152,7 +153,7 @@ class _Played:
         return self._rows
 
     def pick(self, rows: Rows) -> int:
-        """See gpuyard.core.engine.advice.Advisor."""
+        """Answer as `gpuyard.core.engine.advice.Advisor`: hand the question to the caller and wait for its answer."""
         self._rows = rows
         self._mine.release()
         self._theirs.acquire()
@@ -181,7 +182,7 @@ class _Played:
 
 @dataclass(slots=True)
 class _Stay:
-    """Of a task in the yard."""
+    """State of a task in the cluster."""
 
     preemptible: bool
     charged: bool = False
@@ -189,7 +190,7 @@ class _Stay:
 
 @dataclass(slots=True)
 class TaskFate:
-    """When a task came, when it was placed, and how long it ran there."""
+    """When a task arrived, when it was placed, and how long it ran there."""
 
     came: float
     placed: float = inf
@@ -197,7 +198,7 @@ class TaskFate:
 
 
 class Before:
-    """How tasks fared when the workload was played by the reference."""
+    """The timing of tasks in the reference run."""
 
     def __init__(self, fates: Mapping[TaskId, TaskFate], horizon: float) -> None:
         self._rate = 1.0 / horizon
@@ -206,7 +207,7 @@ class Before:
         self._came = [fate.came for fate in placed]
         self._placed = sorted(fate.placed for fate in placed)
         self._owed = [0.0] * (len(placed) + 1)
-        """For each, what it and all later ones owed, as of when it came."""
+        """For each task, the charge of it and all later ones, discounted to its arrival."""
         later = inf
         for place in reversed(range(len(placed))):
             fate = placed[place]
@@ -215,11 +216,11 @@ class Before:
             later = fate.came
 
     def waiting(self, now: float) -> int:
-        """How many waited then, when it was now."""
+        """Return how many tasks waited at this time in the reference run."""
         return bisect_right(self._came, now) - bisect_left(self._placed, now)
 
     def owed(self, waiting: Iterable[TaskId], now: float) -> float:
-        """By those who wait now, and all who come later, if they fare as they did then."""
+        """Return the charge of the tasks waiting now and of all later ones if they fare as in the reference run."""
         total = 0.0
         place = bisect_right(self._came, now)
         if place < len(self._came):
@@ -227,7 +228,7 @@ class Before:
         return total + sum(self._of(self._fates[task], now) for task in waiting if task in self._fates)
 
     def _of(self, fate: TaskFate, now: float) -> float:
-        """Who had been placed by now is counted as if it were placed now."""
+        """Return the charge of a task from now on; one that the reference had placed by now counts as placed now."""
         waits = max(0.0, fate.placed - now) if fate.placed < inf else 0.0
         if not self._rate:
             return waits + fate.seconds
@@ -235,37 +236,37 @@ class Before:
 
 
 class RewardMeter:
-    """What is owed for the time tasks spend in the yard, since it was settled last."""
+    """Adds up the charges for the time that tasks spend in the cluster, since the last settlement."""
 
     def __init__(self, horizon: float) -> None:
         self._rate = 1.0 / horizon
         self._world: World | None = None
         self._stays: dict[TaskId, _Stay] = {}
         self._passing = 0
-        """Tasks that are charged as time passes."""
+        """Number of tasks that are charged as time passes."""
         self._owed = 0.0
         self._at = self._settled_at = 0.0
         self.fates: dict[TaskId, TaskFate] = {}
         self._last = 0
-        """The last task that was looked for."""
+        """Number of the last task that was registered."""
 
     @property
     def now(self) -> float:
-        """Up to when it is kept."""
+        """The time up to which charges are included."""
         return self._at
 
     @property
     def waiting(self) -> Iterator[TaskId]:
-        """Who was not charged for its run yet."""
+        """The tasks that were not charged for their run yet."""
         return (task for task, stay in self._stays.items() if not stay.charged)
 
     def watch(self, world: World) -> None:
-        """Keep the bill of this world."""
+        """Start to observe this world."""
         self._world = world
         world.listeners.append(self._hear)
 
     def settle(self) -> tuple[float, float]:
-        """The reward since the last time, as of then, and how many seconds it has been."""
+        """Return the reward since the last settlement, discounted to it, and the seconds since then."""
         assert self._world is not None
         self._pass_until(self._world.now)
         state = self._world.engine.state
@@ -286,7 +287,7 @@ class RewardMeter:
             self._at = now
 
     def _worth(self, begin: float, end: float) -> float:
-        """Seconds from one instant to another, as they count since the bill was settled."""
+        """Return the discounted length of an interval, relative to the last settlement."""
         if not self._rate:
             return end - begin
         since = self._settled_at
@@ -305,7 +306,7 @@ class RewardMeter:
                         self._passing -= 1
 
     def _stay(self, task: TaskId, spec: TaskSpec) -> _Stay:
-        """The task is in the yard; it may be heard of twice, since questions are put before facts are told."""
+        """Register a task; may be called twice for one task, because questions are asked before facts are published."""
         stay = self._stays.get(task)
         if stay is None:
             stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)
@@ -314,7 +315,7 @@ class RewardMeter:
         return stay
 
     def _placed(self, event: fact.TaskPlaced) -> None:
-        """Charge the whole run of a task that nobody may stop."""
+        """Charge the whole run of a task that cannot be preempted."""
         assert self._world is not None
         state, task = self._world.engine.state, event.task
         stay = self._stays.get(task) or self._stay(task, state.tasks[task].spec)

@@ -1,4 +1,4 @@
-"""What is told of a trained model: its card, and how it learnt."""
+"""The model card of a trained policy, and its learning curves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ LIMITS = (
 
 
 def draw_curves(trained: Trained, path: Path) -> None:
-    """Two pictures, a line for each net: the loss, and how long tasks take on workloads it does not learn from."""
+    """Draw two charts with a line for each network: the loss, and completion times on held-out workloads."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -35,7 +35,7 @@ def draw_curves(trained: Trained, path: Path) -> None:
 
 
 def card_text(model: PolicyModel, command: str) -> str:
-    """The card, in Markdown."""
+    """Return the model card in Markdown."""
     about = model.about
     guard = (
         "The heuristic decides everything: no margin was harmless on all kinds of workloads."

@@ -1,16 +1,16 @@
-"""The net of the DQN: how good is each candidate of a question?
+"""The network of the DQN: the value of each candidate of a question.
 
-Double and dueling. The value of a state is that of doing what the reference does there, a rule of thumb that is among the
-figures (waiting is good as far as it saves more than three tenths of the run), and the other stream says by how much another
-candidate is better:
+Double and dueling. The value of a state is that of following the reference, a rule of thumb that is one of the features
+(waiting is good as far as it saves more than three tenths of the run), and the other stream gives the advantage of
+another candidate:
 
-    Q(s, a) = V(first row) + S · (A(row of a) − A(row of what the rule does))
+    Q(s, a) = V(first row) + S · (A(row of a) − A(row of the rule's choice))
 
-A begins as the rule itself, and the net learns by how much that is wrong. S is what is at stake: how long the first task is
-thought to run where it would be placed, once for itself and once for all who wait for a GPU that it takes. So advantages are parts
-of a run, and what is learnt on tasks of minutes holds for tasks of hours. All candidates go through the same small nets, one
-row each, so there may be any number of tasks and GPUs. V is used in training only, so it may know how far the episode is from
-the one that the rule played. A is what is served (gpuyard.learn.policy_network).
+A starts as the rule itself, and the network learns its error. S is what is at stake: the expected run of the first task
+on its placement, for itself and for all tasks that wait for a GPU that it takes. So advantages are fractions of a run,
+and what is learned on tasks of minutes holds for tasks of hours. All candidates go through the same small networks, one
+row each, so any number of tasks and GPUs is possible. V is used in training only, so it may use the distance of the
+episode from the one that the rule ran. A is exported (gpuyard.learn.policy_network).
 """
 
 from typing import cast
@@ -26,13 +26,13 @@ GPUS, WAITING = FEATURES.index("log2_gpus"), FEATURES.index("log_tasks_waiting")
 MOST_BEHIND, USUAL = 30.0, 0.1
 RULE = FEATURES.index("rule")
 LEAST_RUN, MOST_RUN = 300.0, 2 * 86_400.0
-"""Between these the run of the first task is counted."""
+"""Limits to which the run of the first task is clamped."""
 UNIT = 86_400.0
-"""Seconds that count as one in all that is learnt."""
+"""Seconds of one unit of reward and value."""
 
 
 class Net(nn.Module):
-    """Both streams."""
+    """Both streams: value and advantage."""
 
     mean: Tensor
     scale: Tensor
@@ -48,12 +48,12 @@ class Net(nn.Module):
             nn.init.zeros_(cast("nn.Linear", stream[-1]).bias)
 
     def look_at(self, rows: Tensor) -> None:
-        """Learn from some rows what figures are usual."""
+        """Set the normalization of features from some rows."""
         self.mean.copy_(rows.mean(dim=0))
         self.scale.copy_(rows.std(dim=0).clamp(min=0.05))
 
     def forward(self, candidates: Tensor, behind: Tensor) -> Tensor:
-        """Q of every candidate, in units; of candidates that are not there too."""
+        """Return Q of every candidate, in units, including masked candidates."""
         seen = (candidates - self.mean) / self.scale
         worth = self.advantage(seen)[..., 0] + candidates[..., RULE]
         value = self.value(torch.cat([seen[:, 0], behind[:, None]], dim=1))[:, 0] * USUAL
@@ -62,7 +62,7 @@ class Net(nn.Module):
 
 
 def stakes(first: Tensor) -> Tensor:
-    """S, in units: the run of the first task, for itself and for those who wait behind it."""
+    """Return S, in units: the run of the first task, for itself and for the tasks that wait behind it."""
     run = torch.expm1(first[:, SECONDS_HERE]).clamp(LEAST_RUN, MOST_RUN) / UNIT
     gpus = torch.exp2(first[:, GPUS]) - 1.0
     return run * (1.0 + gpus * torch.expm1(first[:, WAITING])).clamp(max=MOST_BEHIND)

@@ -1,12 +1,12 @@
-"""Regimes: kinds of yards and of work on which an advisor is trained, chosen and judged.
+"""Regimes: kinds of clusters and workloads on which an advisor is trained, selected and evaluated.
 
-A regime is nodes, a load and a kind of jobs; with a seed it is a workload. Jobs are drawn (gpuyard.simulator.workloads.generated),
-or drawn from a trace: a stretch of it, as it came, thinned out or pressed together until it asks for as much of the nodes as
-the regime says. Where a yard has GPUs of several models, every program has a speed of its own on each, drawn once from the
-range of the model; the ranges are those of Gavel's measurements (OSDI 2020) in round numbers.
+A regime is a set of nodes, a load and a kind of jobs; with a seed it is a workload. Jobs are generated
+(gpuyard.simulator.workloads.generated) or sampled from a section of a trace in their order, with arrival times scaled
+to the load of the regime. In a cluster with several GPU models, every program has its own speed on each, drawn once
+from the range of the model; the ranges are those of Gavel's measurements (OSDI 2020) in round numbers.
 
-Nobody may stop the jobs, as it is with tasks that do not say how they save themselves: what could be moved later has no
-need of advice. In a regime that says `preemptible` they may be, and whoever is advised must not be worse for it.
+Jobs cannot be preempted, like tasks that do not declare how to save a checkpoint: a task that can be moved later needs
+no advice. In a regime with `preemptible` they can, and advice must not make it worse.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,27 +23,27 @@ from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits
 
 Range = tuple[float, float]
 LONGEST_STRETCH = 20
-"""A stretch of a trace begins with one of so many times as many jobs as are wanted."""
+"""A section of a trace has at most this multiple of the number of jobs to sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A kind of yard and of work."""
+    """A kind of cluster and workload."""
 
     name: str
     nodes: str
-    """As `gpuyard simulate --cluster` has it."""
+    """In the format of `gpuyard simulate --cluster`."""
     load: float
-    """GPU-seconds at full speed that come, of those there are."""
+    """GPU-seconds at full speed that arrive, as a share of those available."""
     speeds: Mapping[str, Range] = field(default_factory=dict)
-    """For each model, how fast programs are there; empty: all alike."""
+    """Range of programs' speeds for each GPU model; empty means equal speeds."""
     jobs: int = 600
     trace: str = ""
-    """Which trace the jobs are drawn from; none: they are made up."""
+    """The trace from which jobs are sampled; empty means generated jobs."""
     preemptible: bool = False
 
     def workload(self, seed: int, traces: Mapping[str, Sequence[Job]]) -> JobsOnCluster:
-        """One of this kind; the same seed, the same jobs."""
+        """Return a workload of this kind; the same seed gives the same jobs."""
         cluster = parse_cluster(self.nodes)
         if self.trace:
             jobs = _stretch(traces[self.trace], self.jobs, cluster, self.load, Random(f"{self.name}/{seed}"))  # noqa: S311
@@ -65,16 +65,16 @@ TRAINED: tuple[Regime, ...] = (
     Regime("lab, three models", GAVEL_NODES, 0.45, GAVEL),
     Regime("lab, two models", "2x8:new+2x8:old", 0.65, DESK),
 )
-"""What advisors are trained on, and their guard is set on with other seeds. GPUs differ in all of them: elsewhere nobody is asked."""
+"""For training, and with other seeds for selecting the guard. All mix GPU models; without a mix no advice is used."""
 
 
 def of_trace(name: str) -> Regime:
-    """What is trained on where there is a trace."""
+    """Return the regime for training on a trace."""
     return Regime(f"lab, three models, jobs of {name}", GAVEL_NODES, 0.45, GAVEL, trace=name)
 
 
 def _with_speeds(jobs: Sequence[Job], ranges: Mapping[str, Range], seed: int) -> Iterator[Job]:
-    """The same jobs; all of one program, user and size are equally fast."""
+    """Yield the jobs with speeds; jobs of one program, user and size are equally fast."""
     known: dict[tuple[str, str, int], Speeds] = {}
     for job in jobs:
         program = (job.user, job.name, job.gpus)
@@ -87,7 +87,7 @@ def _with_speeds(jobs: Sequence[Job], ranges: Mapping[str, Range], seed: int) ->
 
 
 def _stretch(trace: Sequence[Job], count: int, cluster: Cluster, load: float, draw: Random) -> list[Job]:
-    """Some of a stretch of a trace, in order, at the wanted load; users and names stay."""
+    """Sample jobs from a section of a trace, in order, at the wanted load; users and names stay."""
     most = max(cluster.sizes(""))
     fitting = [job._replace(pool="") for job in trace if job.gpus <= most and fits(job._replace(pool=""), cluster)]
     if not fitting:

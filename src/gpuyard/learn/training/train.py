@@ -1,7 +1,7 @@
-"""From nothing to a model that can be used: a few nets are trained apart, a guard is set, and both are put to the test.
+"""Trains a policy model: several networks are trained separately, a guard is selected, and both are evaluated.
 
-Three sets of seeds never meet: those that nets learn from, those that the guard is chosen on, and, in benchmarks/dqn.py,
-those that are reported. Of a recorded trace the first half of the time is for learning and the guard, the second is left alone.
+Three disjoint sets of seeds are used: for training, for selecting the guard, and, in benchmarks/dqn.py, for the
+reported results. Of a recorded trace the first half is for training and the guard; the second half is not used.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
 LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 50_000_000
-"""Where the three sets of seeds begin."""
+"""First seed of each of the three sets."""
 A_SEED = 10_000
 CHOOSING_SEEDS = 8
 MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.5, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the heuristic decides."""
 RANGE_PART = 0.0005
-"""Of the rows, that may lie beyond either end of the range that counts as trained."""
+"""Share of the rows that may be outside either end of the trained range."""
 ADVISED = policy_variant("dqn")
 RULE = np.array([name == "rule" for name in FEATURES], np.float32)
 LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
@@ -46,67 +46,67 @@ LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
 Traces = Mapping[str, Sequence[Job]]
 ProgressReport = Callable[[str], None]
 AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
-"""Calls a function with each of many arguments, perhaps several at a time, and gives the answers in order."""
+"""Calls a function with each of many arguments, possibly in parallel, and returns the results in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What is to be trained."""
+    """Options of a training run."""
 
     seed: int = 0
     episodes: int = EPISODES
     lessons: int = LESSONS
     members: int = MEMBERS
     minutes: float | None = None
-    """Episodes are played no longer than this; the same seed then need not give the same model."""
+    """Time limit for running episodes; with a limit the same seed need not give the same model."""
     workers: int = 1
-    """Processes at a time, of one core each."""
+    """Number of parallel processes, with one core each."""
     jobs: int | None = None
-    """In each workload; none: as its kind says."""
+    """Jobs in each workload; None means as the regime says."""
     choosing: int = CHOOSING_SEEDS
-    """Workloads of each kind that the guard is chosen on."""
+    """Workloads of each regime on which the guard is selected."""
     regimes: Sequence[Regime] = TRAINED
 
 
 class Member(NamedTuple):
-    """One trained net."""
+    """One trained network."""
 
     net: tuple[Layer, ...]
     losses: list[tuple[int, float]]
-    """After how many lessons, the mean of the last ones."""
+    """Number of updates, and the mean loss of the last ones."""
     checks: list[tuple[int, float]]
-    """After how many lessons it was how good alone, without a guard: completion times over those without advice."""
+    """Number of updates, and the completion times without a guard relative to those without advice."""
 
 
 class PolicyGuard(NamedTuple):
-    """How advice is held back."""
+    """Limits on when advice is followed."""
 
     margin: float
     doubt: float
     trust: float
-    """What the nets' corrections of the rule of thumb count for."""
+    """Factor on the networks' correction of the rule of thumb."""
 
     def on(self, model: PolicyModel) -> PolicyModel:
-        """The model with this guard."""
+        """Return the model with this guard."""
         nets = tuple((*first, Layer(last.weights * self.trust, last.bias * self.trust)) for *first, last in model.nets)
         return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
 
 
 GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
-"""Those that are tried; without trust there is no doubt."""
+"""The guards that are tried; without `trust` only `doubt` 0 makes sense."""
 
 
 class Trained(NamedTuple):
-    """A model, and what is told of how it came to be."""
+    """A model, and the record of its training."""
 
     model: PolicyModel
     members: list[Member]
     choices: dict[PolicyGuard, dict[str, Mean]]
-    """For each guard and each regime, the logarithm of what the average completion time is multiplied with."""
+    """For each guard and each regime, the logarithm of the factor on the average completion time."""
 
 
 def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Trained:
-    """Play, train, set the guard, and say what came out."""
+    """Run episodes, train networks, select the guard, and return the result."""
     regimes = [*order.regimes, *(of_trace(name) for name in traces)]
     if order.jobs is not None:
         regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
@@ -143,7 +143,7 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
 
 @contextmanager
 def _pool(workers: int) -> Iterator[AtOnce]:
-    """Calls in processes of their own, or one after another; the answers come in order, and are the same."""
+    """Yield a function that runs calls in processes or sequentially; the results and their order are the same."""
     if workers == 1:
         yield lambda call, wanted: (call(*each) for each in wanted)
         return
@@ -155,7 +155,7 @@ def _pool(workers: int) -> Iterator[AtOnce]:
 
         try:
             yield at_once
-        finally:  # whoever has had enough does not wait for what was not begun
+        finally:  # on interruption, calls that have not started are dropped
             pool.shutdown(cancel_futures=True)
 
 
@@ -165,7 +165,7 @@ def _pool(workers: int) -> Iterator[AtOnce]:
 def _played(
     order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
 ) -> tuple[ReplayBuffer, int]:
-    """Play all episodes, each kind of workload in turn."""
+    """Run all episodes, with the regimes in turn."""
     began, found, questions = monotonic(), [], 0
     first = LEARNT_FROM + order.seed * A_SEED
     wanted = [
@@ -191,7 +191,7 @@ def _episode(regime: Regime, seed: int, traces: Traces) -> tuple[list[Transition
 def _member(
     order: TrainingOptions, number: int, memory: ReplayBuffer, regimes: Sequence[Regime], traces: Traces
 ) -> Member:
-    """Train one net, and look at it now and then."""
+    """Train one network, and evaluate it from time to time."""
     learner = Learner(order.seed * 1_000 + number, memory)
     alone = [simulate_policy(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
     losses: list[tuple[int, float]] = []
@@ -208,7 +208,7 @@ def _member(
 
 
 def _exported(learner: Learner) -> PolicyModel:
-    """What a learner has learnt so far, without a guard."""
+    """Return the current network of a learner as a model without a guard."""
     state = {name: values.detach().numpy().copy() for name, values in learner.slow.state_dict().items()}
     net = tuple(Layer(state[f"advantage.{at}.weight"].T.copy(), state[f"advantage.{at}.bias"]) for at in (0, 2, 4))
     nothing = np.zeros(len(FEATURES), np.float32)
@@ -216,12 +216,12 @@ def _exported(learner: Learner) -> PolicyModel:
 
 
 def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluster]:
-    """A workload of each kind, on which the nets are looked at while they learn."""
+    """Yield a workload of each regime on which networks are evaluated during training."""
     return (regime.workload(CHECKED_ON, traces) for regime in regimes)
 
 
 def _check(model: PolicyModel, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
-    """The mean of average completion times over those without advice."""
+    """Return the mean ratio of average completion times to those without advice."""
     advisor = AdvantageAdvisor(model, guarded=False)
     advised = [simulate_policy(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
     return exp(sum(log(one / other) for one, other in zip(advised, alone, strict=True)) / len(alone))
@@ -233,7 +233,7 @@ def _check(model: PolicyModel, alone: Sequence[float], regimes: Sequence[Regime]
 def judge(
     model: PolicyModel, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: ProgressReport
 ) -> dict[PolicyGuard, dict[str, Mean]]:
-    """Every guard on every regime, beside the heuristic on the same workloads."""
+    """Evaluate every guard on every regime against the heuristic on the same workloads."""
     found: dict[PolicyGuard, dict[str, Mean]] = {}
     places = range(choosing)
     wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
@@ -247,7 +247,7 @@ def judge(
 
 
 def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> dict[PolicyGuard, float]:
-    """On one workload: for every guard the logarithm of the average completion time over that without advice."""
+    """Return for every guard the logarithm of the average completion time relative to no advice, on one workload."""
     workload = regime.workload(CHOSEN_ON + place, traces)
     alone = simulate_policy(workload, ADVISED).measures.avg_jct_s
     return {
@@ -259,7 +259,7 @@ def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> d
 
 
 def choose(choices: Mapping[PolicyGuard, Mapping[str, Mean]]) -> PolicyGuard:
-    """The guard that gains most on average, of those that lose nowhere; if all do, the heuristic decides."""
+    """Return the guard with the largest mean gain among those that lose nowhere; if there is none, `NEVER` applies."""
     harmless = {
         guard: sum(it.mean for it in by_regime.values())
         for guard, by_regime in choices.items()

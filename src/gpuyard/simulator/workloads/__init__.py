@@ -1,4 +1,4 @@
-"""What comes to a simulated yard: jobs from recorded traces, or what once came to a live one.
+"""Workloads of a simulated cluster: recorded traces, generated jobs, or the journal of a live cluster.
 
-A reader is a file; what each makes of its source is a `Workload`, so whatever plays one plays them all.
+There is one file for each source. Each creates a `Workload`, so the simulator runs all of them in the same way.
 """

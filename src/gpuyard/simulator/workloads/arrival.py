@@ -1,4 +1,4 @@
-"""What comes to a simulated yard from outside: tasks with what they really do, and orders, each at its instant."""
+"""Input of a simulated cluster: tasks with their real behavior, and commands, each at its instant."""
 
 from collections.abc import Iterator, Sequence
 from math import inf
@@ -13,17 +13,17 @@ from gpuyard.simulator.world import TaskBehavior
 
 
 class Arrival(NamedTuple):
-    """One task: what is known when it comes, and what nobody knows then."""
+    """One task: what is known at submission, and its real behavior, which the scheduler does not see."""
 
     task: TaskId
     spec: TaskSpec
     asked: TaskFeatures
-    """What predictions go by."""
+    """The features that predictions use."""
     run: TaskBehavior
 
     @property
     def seconds(self) -> float | None:
-        """How long it runs until it ends by itself; none: nobody knows."""
+        """Real run time until it ends by itself; None if it is unknown."""
         run = self.run
         while run.then is not None:
             run = run.then
@@ -31,39 +31,39 @@ class Arrival(NamedTuple):
 
 
 TimedInput = tuple[float, tuple[Arrival, ...] | Command]
-"""Tasks that come together, or an order, and when."""
+"""An instant with the tasks that arrive together then, or with a command."""
 
 
 class Workload(Protocol):
-    """Whatever it was read from, it is played in one way."""
+    """The interface of all workloads."""
 
     @property
     def tasks(self) -> int:
-        """How many come."""
+        """Number of tasks."""
         ...
 
     @property
     def gpus(self) -> int:
-        """How many GPUs there are, at the most."""
+        """Largest number of GPUs."""
         ...
 
     @property
     def stop_seconds(self) -> float:
-        """How long a task needs to end when it is told to."""
+        """Time a task needs to end after it is told to."""
         ...
 
     def restart_seconds(self, spec: TaskSpec) -> float:
-        """Work that a task does once more after a stop that kept what it had done."""
+        """Return the work, in seconds, that a task repeats after a stop that kept its progress."""
         ...
 
     def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:
-        """What a task keeps of its speed beside another on the same card."""
+        """Return the share of its speed that a task keeps next to another on the same GPU."""
         ...
 
     def opening(self) -> Sequence[Command]:
-        """What is so before anything comes."""
+        """Return the commands that set up the cluster before the first task arrives."""
         ...
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
-        """All that comes, in order."""
+        """Return all tasks and commands in the order of time."""
         ...

@@ -1,10 +1,11 @@
-"""Jobs of the simulator of Gavel (OSDI 2020): a number of training steps each, and how many a second each kind of GPU does.
+"""Jobs in the format of Gavel's simulator (OSDI 2020): training steps, and steps per second on each GPU model.
 
     jobs           job_type, total_steps, scale_factor (GPUs), arrival_s
     throughputs    gpu_type, model (the type of job), num_gpus, iters_per_s
 
-A job runs on the kinds of GPUs that have a row with its type and number of GPUs, and more than no steps a second. It is as
-long as its steps take on the fastest of them. Priority weights are not read. A row that can not be meant is an error with its line.
+A job can run on the GPU models that have a row with its type and number of GPUs and more than zero steps per second.
+Its run time is that of its steps on the fastest of them. Priority weights are not read. An invalid row is an error with
+its line.
 """
 
 from pathlib import Path
@@ -27,11 +28,11 @@ SPEED_COLUMNS = ("gpu_type", "model", "num_gpus", "iters_per_s")
 MOST_STEPS = 1e15
 
 ThroughputTable = dict[tuple[str, int], dict[str, float]]
-"""Steps a second, by type of job and number of GPUs, and then by kind of GPU."""
+"""Steps per second, by type of job and number of GPUs, and then by GPU model."""
 
 
 def read_gavel(path: Path, throughputs: Path) -> Trace:
-    """The jobs of a file, as fast as another says."""
+    """Read the jobs of one file with the throughputs of another."""
     table = read_throughputs(throughputs)
     jobs: list[Job] = []
     out_of_order = 0
@@ -59,7 +60,7 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
 
 
 def read_throughputs(path: Path) -> ThroughputTable:
-    """How fast types of jobs are on which GPUs; where they make no steps is left out."""
+    """Read the speed of job types on GPU models; rows with zero throughput are left out."""
     table: ThroughputTable = {}
     for line, row in rows_of(path, SPEED_COLUMNS):
         where = f"{path}, line {line}"

@@ -1,10 +1,11 @@
-"""Jobs that nobody ever submitted, drawn from a seed: as many as wanted, for any cluster, at any load.
+"""Synthetic jobs drawn from a seed: any number, for any cluster, at any load.
 
-They have the shape that the public traces have, in round numbers: of Helios (SC 2021) its cluster Venus in September 2020, of
-Philly (ATC 2019) October 2017.
+They have the shape of the public traces, in round numbers: for Helios (SC 2021) its cluster Venus in September 2020,
+for Philly (ATC 2019) October 2017.
 
-    what              here                                                 there
-    run time          median 230 s, mean 6,500 s, at most ten days         Venus 193 and 11,769 s, Philly 1,684 and 11,373 s
+    property          here                                                 traces
+    run time          median 230 s, mean 6,500 s, at most ten days         Venus 193 and 11,769 s, Philly 1,684 and
+11,373 s
     ends early        a third, anywhere in their run                       Venus: 44 % did not complete
     GPUs              powers of two, 60 % ask for one, 4.2 on average      Venus 57 % and 8.0, Philly 95 % and 1.2
     users             one for 9 GPUs, the first has an eighth of all       Venus: 118 on 1,080 GPUs, the first has 15 %
@@ -13,9 +14,9 @@ Philly (ATC 2019) October 2017.
     hours, days       at six a sixth of three in the afternoon;            Venus: the same; weekends 0.4
                       Sundays 0.4 of Tuesdays
 
-Chance comes in from outside, as a function that makes one that draws numbers from 0 to 1, so that one workload can be
-played many times. The load is met exactly: what all jobs need decides over how long a time they come. Nothing is kept
-but the habits of the users, however many jobs there are.
+Randomness is passed in as a function that creates a generator of numbers in [0, 1), so that one workload can be run
+many times. The load is met exactly: the total work of all jobs determines the time over which they arrive. Only the
+users' habits are kept in memory, independent of the number of jobs.
 """
 
 from bisect import bisect
@@ -34,55 +35,54 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import fits
 from gpuyard.simulator.workloads.trace import WrongTrace
 
-"""A number from 0 to 1, without 1: another with every call."""
 RandomSource = Callable[[], RandomDraw]
-"""Makes a draw that begins anew."""
+"""Creates a generator that starts from the beginning of its sequence."""
 
 HABIT_SECONDS, HABIT_SPREAD, RUN_SPREAD = 300.0, 2.55, 0.3
-"""Run times: what is usual for all kinds together, how kinds differ, and how runs of a kind differ (of the logarithm)."""
+"""Run times: their median over all kinds; standard deviations of the logarithm between kinds and between runs."""
 LEAST_SECONDS, MOST_SECONDS = 1.0, 10 * 86_400.0
 ENDS_EARLY = 1 / 3
 SIZES = {1: 0.60, 2: 0.08, 4: 0.09, 8: 0.16, 16: 0.04, 32: 0.02, 64: 0.01}
-"""GPUs, and which part of the kinds asks for them."""
+"""GPUs, and the share of job kinds that request them."""
 MOST_OF_CLUSTER = 4
-"""No job asks for more than one part in so many, unless that is less than a GPU."""
+"""No job requests more than 1/MOST_OF_CLUSTER of the cluster, but at least one GPU is allowed."""
 GPUS_A_USER, USERS_SLOPE = 9, 0.8
 KINDS, SAME_AGAIN, NEW_KIND, ANOTHER = 5, 0.7, 0.1, 0.3
-"""Kinds of jobs that a user has; how often it is the same again, a changed one is a new one, and another comes with it."""
+"""Kinds of a user; probabilities of the same kind again, of a new kind on a change, of arrival with the last job."""
 LOAD = 0.9
 MOST_JOBS, LEAST_LOAD, MOST_LOAD = 100_000_000, 0.001, 100.0
 LIGHT_MILLI = (250, 500)
-"""What a light job asks for of a GPU."""
+"""Shares of a GPU that a fractional job requests, in thousandths."""
 HOURS = (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.3, 0.3, 0.5, 0.8, 1.2, 1.3, 1.2, 1.3, 1.6, 1.7, 1.6, 1.5, 1.3, 1.2, 1.3, 1.3, 1.1, 0.9)  # fmt: skip
 DAYS = (1.1, 1.2, 1.2, 1.2, 1.1, 0.6, 0.5)
-"""How busy each hour of a day is, and each day of a week; the first is a Monday."""
+"""Relative arrival rate of each hour of a day and of each day of a week; the first day is a Monday."""
 
 HOUR = 3600.0
 _WEEK = tuple(accumulate((day * hour * HOUR for day in DAYS for hour in HOURS), initial=0.0))
-"""How much has come by the end of each hour of a week."""
+"""Cumulative arrivals at the end of each hour of a week."""
 _NORMAL = NormalDist().inv_cdf
 
 
 class JobKind(NamedTuple):
-    """A program that a user runs again and again."""
+    """A program that a user runs repeatedly."""
 
     gpus: int
     seconds: float
-    """What it usually takes."""
+    """Its typical run time."""
     fraction_milli: int
 
 
 @dataclass(frozen=True)
 class GeneratedJobs:
-    """Jobs for a cluster, drawn anew whenever they are walked through, and always the same."""
+    """Jobs for a cluster, drawn again on each iteration and always the same."""
 
     count: int
     cluster: Cluster
     chance: RandomSource
     load: float = LOAD
-    """GPUs asked for, of those there are, while jobs come."""
+    """GPUs requested while jobs arrive, as a share of all GPUs."""
     light: float = 0.0
-    """How many of the kinds with one GPU do with a part of it."""
+    """Share of the one-GPU job kinds that request only part of the GPU."""
 
     def __len__(self) -> int:
         return self.count
@@ -96,7 +96,7 @@ class GeneratedJobs:
 
     @cached_property
     def _scale(self) -> float:
-        """What one turn is of the rhythm's time, so that the load is as asked."""
+        """Factor from drawn waiting times to expected arrivals, so that the load is met."""
         turns = gpu_seconds = 0.0
         for wait, _, _, kind, seconds in self._drawn():
             turns += wait
@@ -104,7 +104,7 @@ class GeneratedJobs:
         return expected_arrivals(gpu_seconds / (self.load * self.cluster.gpus)) / turns
 
     def _drawn(self) -> Iterator[tuple[float, str, str, JobKind, float]]:
-        """How long after the one before, whose, by which name, of what kind, and how long it runs."""
+        """Draw for each job: the wait after the previous one, the user, the name, the kind and the run time."""
         draw = self.chance()
         sizes, weights = self._sizes
         users = [f"user{number + 1:03}" for number in range(max(4, self.cluster.gpus // GPUS_A_USER))]
@@ -139,14 +139,14 @@ class GeneratedJobs:
 
     @property
     def _sizes(self) -> tuple[list[int], list[float]]:
-        """The sizes that this cluster has a place for, and their weights, added up."""
+        """The job sizes that fit this cluster, and their cumulative weights."""
         most = max(1, self.cluster.gpus // MOST_OF_CLUSTER)
         sizes = [gpus for gpus in SIZES if gpus <= most and fits(Job(0.0, 0.0, gpus), self.cluster)]
         return sizes, list(accumulate(SIZES[gpus] for gpus in sizes))
 
 
 def read_count(text: str) -> tuple[int, float]:
-    """`10000` jobs, or `10000:0.8`: so many, for this part of the GPUs."""
+    """Parse `10000` (jobs) or `10000:0.8` (jobs and load)."""
     count, colon, load = text.partition(":")
     try:
         found = int(count), float(load) if colon else LOAD
@@ -168,7 +168,7 @@ def _normal(draw: RandomDraw) -> float:
 
 
 def arrival_time(came: float) -> float:
-    """When so much has come."""
+    """Return the instant at which the expected arrivals reach `came`; the inverse of `expected_arrivals`."""
     weeks, came = divmod(came, _WEEK[-1])
     hour = bisect(_WEEK, came) - 1
     part = (came - _WEEK[hour]) / (_WEEK[hour + 1] - _WEEK[hour])
@@ -176,7 +176,7 @@ def arrival_time(came: float) -> float:
 
 
 def expected_arrivals(at: float) -> float:
-    """How much has come by an instant."""
+    """Return the expected arrivals up to an instant."""
     weeks, at = divmod(at / HOUR, len(DAYS) * len(HOURS))
     hour = int(at)
     return weeks * _WEEK[-1] + _WEEK[hour] + (at - hour) * (_WEEK[hour + 1] - _WEEK[hour])

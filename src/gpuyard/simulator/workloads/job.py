@@ -1,4 +1,4 @@
-"""A job: what somebody once submitted to some cluster, and how long it really ran."""
+"""A job of a workload: its request and its real run time."""
 
 from typing import NamedTuple
 
@@ -10,18 +10,18 @@ class Job(NamedTuple):
     """One row of a workload."""
 
     submit: float
-    """Seconds since the workload began."""
+    """Submission time, in seconds since the workload began."""
     seconds: float
-    """How long it runs where nothing disturbs it."""
+    """Run time without interruption."""
     gpus: int
     user: str = ""
     pool: str = ""
-    """The part of the cluster it may run in; empty: all of it."""
+    """The pool of the cluster it may run in; empty means all of them."""
     name: str = ""
-    """What users call it; the same name again is a hint that it is the same program."""
+    """The user's name for it; the same name suggests the same program."""
     fraction_milli: int = MILLI
-    """How much of its GPU it asks for, in thousandths; less than all only where it asks for one."""
+    """Share of its GPU that it requests, in thousandths; less than all only for a job with one GPU."""
     models: tuple[str, ...] = ()
-    """GPU models it can run on; empty: all."""
+    """GPU models it can run on; empty means all."""
     speeds: Speeds = ()
-    """How fast it is on GPU models; `seconds` are those on the fastest. Empty: as fast on all."""
+    """Relative speed on GPU models; `seconds` is the time on the fastest. Empty means equal on all."""

@@ -1,18 +1,18 @@
-"""What came to a live yard from outside, from its journal: the workload of a what-if.
+"""The external input of a live cluster, read from its journal, as the workload of a what-if simulation.
 
-A journal holds facts of two kinds. Some were decided by the engine: who was placed where and when, who was stopped for
-whom. Those are left out, for the engine is to decide them anew. The others came from outside and come again:
+A journal holds facts of two kinds. Some were decided by the engine: placements and preemptions. Those are left out,
+because the engine decides them again. The others came from outside and are repeated:
 
-    nodes, tenants, split, what people ordered     as a command, at their instant
+    nodes, tenants, split, operator commands       as a command, at their instant
     a task that was submitted                      at its instant, with its own spec
     an attempt that ended by itself                after the same work, in the same way; a retry does what the retry did
     a task that was cancelled while it waited      at its instant
-    one that was cancelled while it had GPUs       when it has run as long (so leases are given back)
+    one that was cancelled while it had GPUs       when it has run as long (leases are given back this way)
     a task that ran into its timeout or deadline   runs until it is told to end
     a launch                                       takes as long as it took
 
-Work is what brought a task forward: not the time it was suspended, nor what was lost with a node. Nobody knows how long
-tasks would have run that had not ended when the journal did; they are left out, and counted.
+Work is the time that brought a task forward: not the time it was suspended, nor time lost with a node. The run time of
+tasks that had not ended when the journal did is unknown; they are left out and counted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,9 +43,9 @@ from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.world import TaskBehavior
 
 SAME = "same"
-"""The contender that decides under the settings of the journal."""
+"""The variant that decides under the settings of the journal."""
 BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
-"""What follows from an attempt that nobody stopped."""
+"""Reasons for the end of an attempt that was not stopped."""
 
 
 class NothingToPlay(WrongInput):
@@ -54,44 +54,44 @@ class NothingToPlay(WrongInput):
 
 @dataclass(frozen=True, slots=True)
 class JournalWorkload:
-    """See gpuyard.simulator.workloads.arrival.Workload."""
+    """The workload of a journal; implements `gpuyard.simulator.workloads.arrival.Workload`."""
 
     came: Sequence[TimedInput]
     same: PolicyVariant
-    """The settings of the journal, as they changed; by any other name those it ended with."""
+    """The settings of the journal with their changes over time; all other variants use its final settings."""
     gpus: int
     stop_seconds: float
-    """What was usual."""
+    """Median time to stop a task in the journal; 0 if none was stopped."""
     happened: Recorder
-    """What really became of the tasks that come."""
+    """What really happened to the tasks of this workload."""
     still_running: int
     still_waiting: int
-    """Tasks that had not ended, or waited for such a one: left out."""
+    """Number of tasks left out because they, or a task they depend on, had not ended."""
 
     @property
     def tasks(self) -> int:
-        """How many come."""
+        """Number of tasks."""
         return len(self.happened.lives)
 
     def restart_seconds(self, spec: TaskSpec) -> float:  # noqa: ARG002
-        """What it cost to go on after a stop is in the run times."""
+        """Return zero: the cost of a restart is part of the recorded run times."""
         return 0.0
 
     def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:  # noqa: ARG002
-        """What it cost to share a card is in the run times."""
+        """Return one: the slowdown from sharing is part of the recorded run times."""
         return 1.0
 
     def opening(self) -> tuple[command.Command, ...]:
-        """A journal begins before everything."""
+        """Return no commands: a journal contains the setup of its cluster."""
         return ()
 
     @property
     def variants(self) -> dict[str, PolicyVariant]:
-        """Who can be compared on this yard."""
+        """The policy variants that can be compared on this cluster."""
         return {SAME: self.same} | {name: self._here(each) for name, each in POLICY_VARIANTS.items()}
 
     def _here(self, policy_variant: PolicyVariant) -> PolicyVariant:
-        """What makes a policy is the contender's, all other settings stay as they were at the end."""
+        """Return the variant with its own policy settings and all other settings as at the end of the journal."""
         theirs = policy_variant.settings
         settings = msgspec.structs.replace(
             self.same.settings,
@@ -103,14 +103,14 @@ class JournalWorkload:
         return replace(policy_variant, settings=settings)
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
-        """All that came from outside; but settings only if they are to be the same."""
+        """Return all external input; changes of settings are included only for the variant `same`."""
         for at, coming in self.came:
             if policy_variant is self.same or not isinstance(coming, command.ChangeSettings):
                 yield at, coming
 
 
 def read_journal(folder: Path) -> JournalWorkload:
-    """Read the journal of a data folder, or the folder of a journal; it may be written meanwhile, and is not touched."""
+    """Read the journal of a data folder, or the folder of a journal. It is only read, and may be in use."""
     place = folder / "journal" if (folder / "journal").is_dir() else folder
     reader = _Reader()
     for record in _records(place):
@@ -134,28 +134,28 @@ def _records(place: Path) -> Iterator[Record]:
 
 
 class _Reader:
-    """Goes along with the facts and takes down what came from outside."""
+    """Reads the facts in order and collects the external input."""
 
     def __init__(self) -> None:
         self.read = 0
         self._state = State()
         self._came: list[tuple[float, command.Command | list[NewTask]]] = []
         self._facts: list[tuple[float, fact.Event]] = []
-        """What became of tasks."""
+        """Facts about tasks."""
         self._runs: dict[TaskId, list[TaskBehavior]] = {}
-        """What their attempts did that ended by themselves."""
+        """Behavior of each task's attempts that ended by themselves."""
         self._work: dict[TaskId, float] = {}
-        """How far the present attempt has come, or had when it ended."""
+        """Work done by the current attempt, or by the last one when it ended."""
         self._launch: dict[TaskId, float] = {}
-        """How long its launch took."""
+        """Launch time of each task."""
         self._stopping: dict[TaskId, float] = {}
-        """Since when it is being stopped."""
+        """Since when each task is being stopped."""
         self._stops: list[float] = []
         self._gpus: dict[NodeId, int] = {}
         self._most_gpus = 0
 
     def hear(self, at: float, event: fact.Event) -> None:
-        """Take down one fact."""
+        """Process one fact."""
         self.read += 1
         if isinstance(event, fact.TaskSubmitted):
             self._submit(at, event)
@@ -174,7 +174,7 @@ class _Reader:
         apply(self._state, event, at)
 
     def _submit(self, at: float, event: fact.TaskSubmitted) -> None:
-        """Tasks of one instant come together: they may have come in one request, and wait for each other."""
+        """Add a task to those of the same instant: they may be from one request and depend on each other."""
         last_at, last = self._came[-1] if self._came else (None, None)
         if last_at != at or not isinstance(last, list):
             self._came.append((at, last := []))
@@ -193,7 +193,7 @@ class _Reader:
                 self._stops.append(at - since)
 
     def _settle(self, at: float, event: fact.TaskEnded | fact.TaskRequeued) -> None:
-        """An attempt is over, and perhaps the task: what was it that ended it?"""
+        """Record how an attempt ended, and the task with it if the attempt was its last."""
         task, why = self._state.tasks[event.task], event.cause.why
         runs = self._runs.setdefault(task.id, [])
         if isinstance(task.phase, Settling) and why in BY_ITSELF:
@@ -211,7 +211,7 @@ class _Reader:
     # --- at the end ------------------------------------------------------------------------------------------------------
 
     def found(self) -> JournalWorkload:
-        """All of it."""
+        """Return the workload collected from all facts."""
         left_out = self._left_out()
         came: list[TimedInput] = []
         for at, order in self._came:
@@ -235,13 +235,14 @@ class _Reader:
         )
 
     def _left_out(self) -> set[TaskId]:
-        """Tasks that had not ended, and what waited for them: it never ran."""
+        """Return the tasks that had not ended, and their dependents, which never ran."""
         left_out = set(self._state.tasks)
         specs = {event.task: event.spec for _, event in self._facts if isinstance(event, fact.TaskSubmitted)}
         waiting: dict[Prerequisite, list[TaskId]] = {}
         for task, spec in specs.items():
             for key in spec.prerequisites():
                 waiting.setdefault(key, []).append(task)
+        # Dependents of dependents never ran either: repeat until nothing new is reached.
         while reached := [key for key in waiting if not left_out.isdisjoint(range(key[0], key[1] + 1))]:
             for key in reached:
                 left_out.update(waiting.pop(key))
@@ -259,7 +260,7 @@ class _Reader:
 
 
 def _orders(event: fact.Event, state: State) -> tuple[command.Command, ...]:
-    """What has to be said again so that this is so again; nothing, where the engine is to decide."""
+    """Return the commands that reproduce an external fact; none for a fact that the engine decides."""
     match event:
         case fact.TaskReleased(task):
             suspended = isinstance(state.tasks[task].phase, Suspended)
@@ -279,7 +280,7 @@ _SAID: dict[type[fact.Event], Callable[[Any], tuple[command.Command, ...]]] = {
     fact.NodeChanged: lambda it: (command.JoinNode(it.node),),
     fact.NodeLost: lambda it: (command.LoseNode(it.node),),
     fact.NodeReturned: lambda it: (command.ReturnNode(it.node),),
-    # It ran nothing then, and may run something now: what it runs is lost with it.
+    # The node was idle when it was removed but may not be in the simulation: its tasks are lost with it.
     fact.NodeRemoved: lambda it: (command.LoseNode(it.node), command.RemoveNode(it.node)),
     fact.NodeCordoned: lambda it: (command.CordonNode(it.node, it.draining),),
     fact.NodeUncordoned: lambda it: (command.UncordonNode(it.node),),

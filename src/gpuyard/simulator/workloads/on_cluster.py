@@ -1,4 +1,4 @@
-"""Jobs of a trace on a simulated cluster. A job that is stopped keeps what it had done, and pays for the stop."""
+"""Jobs of a trace on a simulated cluster. A job that is stopped keeps its progress and pays a restart cost."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from gpuyard.simulator.world import TaskBehavior
 
 TENANT = TenantId("all")
 RESTART_SECONDS, RESTART_SECONDS_GANG = 40.0, 60.0
-"""Work a job does once more after a stop, on one node and on several: to save itself and to load again."""
+"""Work that a job repeats after a stop, on one node and on several: time to save and to load a checkpoint."""
 
 
 class JobSource(Protocol):
-    """Walked through once for every contender, in the order of submission; they need not be in memory."""
+    """Jobs in the order of submission, iterated once for every policy variant; they need not be in memory."""
 
     def __len__(self) -> int: ...
 
@@ -33,41 +33,41 @@ class JobSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobsOnCluster:
-    """See gpuyard.simulator.workloads.arrival.Workload."""
+    """Jobs with a cluster; implements `gpuyard.simulator.workloads.arrival.Workload`."""
 
     jobs: JobSource
     cluster: Cluster
     stop_seconds: float = 0.0
     interference: Interference = by_demand
     say_speeds: bool = True
-    """Whether jobs that are faster on some GPUs than on others say so."""
+    """Whether jobs declare their different speeds on GPU models."""
     preemptible: bool = True
-    """Whether jobs save themselves when they are told to stop; else nobody may stop them."""
+    """Whether jobs save a checkpoint when told to stop; otherwise they are never preempted."""
 
     @property
     def tasks(self) -> int:
-        """How many jobs come."""
+        """Number of jobs."""
         return len(self.jobs)
 
     @property
     def gpus(self) -> int:
-        """How many the cluster has."""
+        """Number of GPUs of the cluster."""
         return self.cluster.gpus
 
     def restart_seconds(self, spec: TaskSpec) -> float:
-        """What a stop costs."""
+        """Return the restart cost of a stop."""
         return RESTART_SECONDS if spec.resources.nodes == 1 else RESTART_SECONDS_GANG
 
     def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:
-        """What sharing a card costs."""
+        """Return the share of its speed that a job keeps next to another."""
         return self.interference(spec, other)
 
     def opening(self) -> list[command.Command]:
-        """All GPUs are for everybody, and all nodes are there."""
+        """Return the commands that assign all GPUs to batch tasks and add all nodes."""
         return [command.SetSplit(Split(0.0, 1.0)), *(command.JoinNode(node) for node in self.cluster.nodes)]
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
-        """The jobs, in order."""
+        """Return the jobs in the order of submission."""
         asks: dict[tuple[object, ...], Resources] = {}
         preemption = (
             Preemption.CHECKPOINT if self.preemptible and policy_variant.settings.preemption else Preemption.NEVER
@@ -84,7 +84,7 @@ class JobsOnCluster:
 
 
 def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:
-    """Those that a cluster could ever run."""
+    """Return the jobs that the cluster could ever run."""
     known: dict[tuple[int, str, tuple[str, ...]], bool] = {}
     found = []
     for job in jobs:
@@ -97,7 +97,7 @@ def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:
 
 
 def fits(job: Job, cluster: Cluster) -> bool:
-    """Whether a cluster could ever run a job."""
+    """Return whether a cluster could ever run a job."""
     sizes = cluster.sizes(job.pool, job.models)
     if not sizes:
         return False
@@ -106,7 +106,7 @@ def fits(job: Job, cluster: Cluster) -> bool:
 
 
 def resources(job: Job, largest: int) -> Resources:
-    """One node if it can hold the job, else as few as possible with equal parts; or its part of a GPU."""
+    """Return one node if it can hold the job, otherwise the fewest nodes with equal parts; or its share of a GPU."""
     labels = ((POOL, job.pool),) if job.pool else ()
     if job.fraction_milli < MILLI:
         return Resources(share=Share(job.fraction_milli), labels=labels, models=job.models, speeds=job.speeds)

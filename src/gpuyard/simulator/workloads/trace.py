@@ -1,13 +1,13 @@
-"""Jobs from a file: one row a job, comma-separated with a head line, plain or gzip. Helios and Philly are kept so.
+"""Jobs from a CSV file with a header and one row per job, plain or gzip; the Helios and Philly traces have this format.
 
-    submit_s, duration_s, gpu_num    when it came, how long it ran, on how many GPUs
-    user, name, state                may be there; all jobs count, whatever their state was
-    gpu_fraction                     may be there: how much of its one GPU a job asks for, else all of it
-    vc                               may be there; where nobody says who submitted a job, this group did
+    submit_s, duration_s, gpu_num    submission time, run time, number of GPUs
+    user, name, state                optional; all jobs count, in any state
+    gpu_fraction                     optional: the share of its one GPU that a job requests, default all of it
+    vc                               optional; used as the user of jobs without one
     any other column                 can be named as the pool
 
-A row that can not be meant is an error with its line. Two things are put right and counted: rows that are not in the
-order of submission are sorted, and jobs without GPUs are left out.
+An invalid row is an error with its line. Two things are corrected and counted: rows that are not in the order of
+submission are sorted, and jobs without GPUs are left out.
 """
 
 import csv
@@ -27,11 +27,11 @@ from gpuyard.simulator.workloads.job import Job
 COLUMNS = ("submit_s", "duration_s", "gpu_num")
 MOST_GPUS = 1_000_000
 LAST_INSTANT, MOST_SECONDS = 1e10, 1e9
-"""A clock that counts from 1970 is all right in seconds, and not in milliseconds; nothing runs for thirty years."""
+"""Seconds since 1970 are accepted, milliseconds are not; a run time of thirty years is rejected."""
 MOST_BYTES = 100_000
-"""Of a line."""
+"""Maximum length of a line."""
 GZIP = b"\x1f\x8b"
-"""How a packed file begins, whatever it is called."""
+"""First bytes of a gzip file; the file name does not matter."""
 
 
 class WrongTrace(WrongInput):
@@ -40,7 +40,7 @@ class WrongTrace(WrongInput):
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs in the order they come, and what was done about the rows that are not so."""
+    """Jobs in the order of submission, with counts of the corrections made."""
 
     jobs: list[Job]
     without_gpus: int = 0
@@ -76,7 +76,7 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
 
 
 def write_trace(path: Path, jobs: Iterable[Job]) -> None:
-    """Write a file that can be read again, packed if its name says so; every run of the same jobs gives the same bytes."""
+    """Write a readable trace, compressed if its name says so; the same jobs always give the same bytes."""
     with path.open("wb") as raw, ExitStack() as stack:
         packed = stack.enter_context(gzip.GzipFile("", "wb", fileobj=raw, mtime=0)) if path.suffix == ".gz" else raw
         file = stack.enter_context(TextIOWrapper(packed, encoding="utf-8", newline=""))
@@ -87,7 +87,7 @@ def write_trace(path: Path, jobs: Iterable[Job]) -> None:
 
 
 def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a comma-separated file with their lines; it must have the wanted columns and be whole."""
+    """Yield the rows of a CSV file with their line numbers; it must have the wanted columns and be complete."""
     line = 0
     try:
         with path.open("rb") as raw:
@@ -111,7 +111,7 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
 
 
 def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
-    """Line by line, so that a wrong one can be named, and a file without any is not taken into memory."""
+    """Yield line by line, so that errors can name the line, and a file without line breaks is not read into memory."""
     line = 0
     while text := file.readline(MOST_BYTES + 1):
         line += 1
@@ -124,7 +124,7 @@ def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
 
 
 def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
-    """The names of the columns: all that are wanted, and none of these twice."""
+    """Return the column names; all wanted columns must be there, none of them twice."""
     head = [name.strip() for name in cells]
     for name in wanted:
         if name not in head:
@@ -137,7 +137,7 @@ def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
 
 
 def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
-    """In thousandths of a GPU; where nothing is said, all of it."""
+    """Return the share of a GPU in thousandths; an empty cell means all of it."""
     if not row.get("gpu_fraction"):
         return MILLI
     fraction_milli = round(number_in(row, "gpu_fraction", where, 0, 1) * MILLI)
@@ -151,7 +151,7 @@ def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
 
 
 def number_in(row: dict[str, str], name: str, where: str, least: float, most: float) -> float:
-    """What a row says under a name, if it is a number that can be meant."""
+    """Return the number in a column of a row; fail if it is not a number between `least` and `most`."""
     text = row[name]
     try:
         number = float(text)

@@ -3,7 +3,7 @@
     file, Name ─► count_model (own process, torch's meta device) ─► counts ─► plans ─► Partitioning, the best plan first
                                           predicted time per stage ─────────────┘
 
-`partition` is the front door; `gpuyard partition` prints what it returns. Only `count_model` runs user code.
+`partition` is the entry point; `gpuyard partition` prints its result. Only `count_model` runs user code.
 """
 
 from gpuyard.learn.performance.partition.partitioning import Partitioning, partition

@@ -1,11 +1,12 @@
-"""`python -m gpuyard.learn.performance.partition.count_model`: count a step of somebody's model. The only place that runs user code.
+"""`python -m gpuyard.learn.performance.partition.count_model`: count a step of a model. Only this runs user code.
 
-The model is made on torch's meta device, where tensors have shapes and no contents: no GPU is needed, and no memory. It is
-counted as `predictor.flops` does, and of every operation the module it belongs to, the storages it reads and writes, and
-what autograd keeps are noted. Twice, for a batch and for two of them: what grows belongs to a sample, what stays to the model.
+The model is created on torch's meta device, where tensors have shapes and no contents: no GPU and no memory is needed.
+It is counted as in `performance.flops`; for every operation its module, the storages it reads and writes, and what
+autograd keeps are recorded. Counted twice, for a batch and for twice the batch: growing parts belong to a sample,
+constant ones to the model.
 
-What is asked comes as JSON on standard input. The answer goes to the file that is named there, since a model may print
-what it likes.
+The request is JSON on standard input. The answer goes to the file named there, because a model may print to standard
+output.
 """
 
 import json
@@ -19,7 +20,7 @@ class CanNotCount(Exception):
 
 
 def main() -> None:
-    """Answer one question."""
+    """Answer one request."""
     asked = json.load(sys.stdin)
     try:
         answer = count(asked)
@@ -29,7 +30,7 @@ def main() -> None:
 
 
 def count(asked: dict[str, Any]) -> dict[str, Any]:
-    """`Counts` for the batch, and for twice as large a one."""
+    """Return `Counts` for the batch, and for a batch twice as large."""
     try:
         import torch
     except ImportError:
@@ -53,7 +54,7 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
             torch.zeros((times * batch, *shape), dtype=getattr(torch, dtype), device="meta")
             for (batch, *shape), dtype in asked["inputs"]
         ]
-        model.zero_grad()  # else the second step would add to the gradients of the first
+        model.zero_grad()  # otherwise the second step would add to the gradients of the first
         counter = Counter(model)
         try:
             with torch.device("meta"):

@@ -17,7 +17,7 @@ INPUT = re.compile(r"(\d+(?:x\d+)*)(?::(\w+))?")
 
 
 def read_input(text: str) -> tuple[list[int], str]:
-    """A shape and a type, such as 32x3x224x224 or 8x1024:int64."""
+    """Parse a shape and a type, such as 32x3x224x224 or 8x1024:int64."""
     found = INPUT.fullmatch(text)
     if found is None or 0 in (shape := [int(part) for part in found[1].split("x")]):
         raise WrongInput(f"{text!r} is not an input; write its shape and type, such as 32x3x224x224 or 8x1024:int64.")
@@ -28,7 +28,7 @@ def read_input(text: str) -> tuple[list[int], str]:
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A model, ready to be divided."""
+    """A counted model, ready to be divided."""
 
     name: str
     batch: int
@@ -44,7 +44,7 @@ class _Answer(msgspec.Struct, frozen=True):
 def counted(
     path: Path, model: str, inputs: Sequence[str], *, training: bool, python: str, limit_seconds: float
 ) -> Counted:
-    """Count a model of a file, or `module:Name` of a module beside it, in a process of its own."""
+    """Count a model of a file, or `module:Name` of a module next to it, in a separate process."""
     if not path.exists():
         raise WrongInput(f"{path}: no such file or folder.")
     module, _, name = model.rpartition(":")

@@ -1,4 +1,4 @@
-"""What one step of a model does, as the process that counted it tells, and what follows for any number of samples."""
+"""The counts of one step of a model, from the counting process, extrapolated to any number of samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ from gpuyard.learn.performance.operation_profile import OperationProfile
 
 
 class ModelUnit(Struct, frozen=True):
-    """Operations of one block that follow each other, and their way back. Between two units a model can be cut."""
+    """Consecutive operations of one block with their backward pass. A model can be cut between two units."""
 
     block: str
     """The part of the model that is never divided."""
     operations: tuple[tuple[str, int, float, float], ...]
-    """Each: its kind (see `profile.KINDS`), kernels, FLOPs, bytes."""
+    """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
     activation_bytes: float
-    """What the backward pass will need of it."""
+    """Bytes kept for the backward pass."""
     largest_bytes: float
-    """Of its largest operation."""
+    """Inputs and outputs of the largest operation."""
     parameter_bytes: float
-    """Parameters that are used here first."""
+    """Parameters that are first used here."""
     crossing_bytes: float
-    """What was made before and is needed here or later."""
+    """Bytes produced before this unit and needed here or later."""
 
 
 class Counts(Struct, frozen=True):
-    """Of one step."""
+    """The counts of one step."""
 
     units: tuple[ModelUnit, ...]
     shared: tuple[tuple[str, str], ...] = ()
-    """Blocks that use the same parameters."""
+    """Pairs of blocks that use the same parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class ModelPart:
     profile: OperationProfile
     crossing_bytes: float
     crossing_bytes_each: float
-    """What crosses into it: whatever the batch, and for each sample."""
+    """Bytes that cross into it: the constant part, and the part for each sample."""
 
     def crossing(self, samples: int) -> float:
-        """Bytes from the part before, for so many samples."""
+        """Return the bytes from the previous part for this number of samples."""
         return self.crossing_bytes + self.crossing_bytes_each * samples
 
 
 def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[ModelPart]:
-    """From the same model counted with two batches."""
+    """Combine the counts of the same model with two batch sizes."""
     if [(u.block, len(u.operations)) for u in few.units] != [(u.block, len(u.operations)) for u in many.units]:
         raise WrongInput(
             f"The model does other things for a batch of {many_batch} than for {few_batch}: it can not be divided."
@@ -64,5 +64,5 @@ def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[Mo
 
 
 def together(some: Sequence[ModelPart]) -> OperationProfile:
-    """Parts that run one after the other."""
+    """Return the profile of parts that run one after the other."""
     return OperationProfile.joined([part.profile for part in some])

@@ -1,7 +1,8 @@
-"""Sees which part of a model every operation of a step belongs to; see `count`. Imported only where torch is.
+"""Assigns every operation of a step to a part of the model; see `count_model`. Imported only where torch is installed.
 
-On the way forward that is the module which runs. On the way back it is the one whose forward operation made the node of
-autograd that runs: nodes have numbers in the order they were made in, so it is enough to know the number at each change.
+In the forward pass that is the running module. In the backward pass it is the module whose forward operation created
+the running autograd node: nodes are numbered in the order of creation, so the number at each change of module is
+sufficient.
 """
 
 from bisect import bisect_right
@@ -21,34 +22,34 @@ CountedOperation = tuple[str, int, float, float]
 
 
 class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
-    """Of one model."""
+    """Counts one model by module."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
         self._path = [""]
-        """Modules that are running, the innermost last."""
+        """The running modules, the innermost last."""
         self._changed: int | None = 0
-        """The number of the next node of autograd when another module began, if nothing was done since."""
+        """Number of the next autograd node when the module changed, if no operation ran since; otherwise None."""
         self._is_forward = True
         self._blocks: list[str] = []
         self._starts: list[int] = []
-        """Of each unit (operations of one block that follow each other): its block, its first node of autograd."""
+        """For each unit (consecutive operations of one block): its block, and its first autograd node."""
         self._done: list[list[CountedOperation]] = []
         self._owned: list[float] = []
-        """What it does on both ways, the bytes of parameters that are used there first."""
+        """For each unit: its forward and backward operations, and the bytes of parameters first used there."""
         self._buffers = {storage_of(tensor) for tensor in model.buffers()}
         self._made: dict[int, int] = {}
         self._used: dict[int, int] = {}
         self._sizes: dict[int, float] = {}
-        """Of each storage: the unit that made it (-1: it came from outside), the one that used it last, its bytes."""
+        """For each storage: the unit that created it (-1 for inputs), the unit that used it last, its bytes."""
         self._kept_at: dict[int, int] = {}
         self._users: dict[int, list[str]] = {}
-        """The unit at which autograd kept a storage; the blocks that use a parameter."""
+        """The unit at which autograd kept each storage; the blocks that use each parameter."""
         self._held: list[torch.Tensor] = []
-        """A storage that is gone could lend its address to another."""
+        """Keeps tensors alive: the address of a freed storage could be reused."""
 
     def step(self, given: Sequence[Any], *, training: bool) -> None:
-        """See `flops.OperationCounter`; with an eye on modules."""
+        """Run one step as `flops.OperationCounter` does, and track the running modules."""
         hooks = []
         for name, module in self.model.named_modules():
             hooks.append(module.register_forward_pre_hook(self._enters(name)))
@@ -70,17 +71,17 @@ class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
         path()
 
     def forward_is_over(self) -> None:
-        """Modules no longer tell."""
+        """Stop tracking modules."""
         self._is_forward = False
 
     def add(self, kind: str, kernels: int, flops: float, moved: float, given: Tensors, made: Tensors) -> None:
-        """One operation."""
+        """Add one operation to its unit."""
         unit = self._forward(given, made) if self._is_forward else self._backward()
         self._done[unit].append((kind, kernels, flops, moved))
 
     def _backward(self) -> int:
-        """The unit whose way back this is; the loss belongs to the last."""
-        node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # torch forgets the None
+        """Return the unit whose backward pass is running; the loss belongs to the last unit."""
+        node: torch.autograd.graph.Node | None = torch._C._current_autograd_node()  # torch's type omits the None
         return len(self._starts) - 1 if node is None else max(bisect_right(self._starts, node._sequence_nr()) - 1, 0)
 
     def _forward(self, given: Tensors, made: Tensors) -> int:
@@ -110,13 +111,13 @@ class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
         return unit
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Autograd needs this later."""
+        """Record a tensor that autograd saves."""
         self._kept_at.setdefault(storage_of(tensor), max(len(self._blocks) - 1, 0))
         self._held.append(tensor)
         return super().keep(tensor)
 
     def _block(self, path: str) -> str:
-        """The part of the model that is not divided: an element of a list of layers, else the module itself."""
+        """Return the undivided part of the model: an element of a list of layers, otherwise the module itself."""
         module, name = self.model, ""
         for part in path.split(".") if path else ():
             is_element = isinstance(module, LISTS)
@@ -127,11 +128,11 @@ class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
 
     @property
     def saw_nothing(self) -> bool:
-        """Whether no operation came by."""
+        """Whether no operation was counted."""
         return not self._blocks
 
     def answer(self) -> dict[str, Any]:
-        """The units, as `Counts` has them."""
+        """Return the units in the form of `Counts`."""
         kept = [0.0] * len(self._blocks)
         for key, size in self.kept.items():
             kept[self._kept_at[key]] += size
@@ -148,7 +149,7 @@ class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
         return {"units": units, "shared": sorted(shared)}
 
     def _crossing(self) -> list[float]:
-        """Before each unit: the bytes that are there and needed by it or later ones."""
+        """Return for each unit the bytes that exist before it and are needed by it or later units."""
         change = [0.0] * (len(self._blocks) + 1)
         for key, last in self._used.items():
             if self._made[key] < last:

@@ -1,4 +1,4 @@
-"""The front door: count a model, predict the time of its parts, and rank every way to divide it."""
+"""Entry point: count a model, predict the time of its parts, and rank every way to divide it."""
 
 import sys
 from collections.abc import Sequence
@@ -26,16 +26,16 @@ class Partitioning(Struct, frozen=True, kw_only=True):
     precision: str
     training: bool
     flops: float
-    """Of one step with the whole batch."""
+    """FLOPs of one step with the whole batch."""
     parameters: float
     shared: tuple[tuple[str, str], ...]
-    """Blocks that use the same parameters."""
+    """Pairs of blocks that use the same parameters."""
     plans: tuple[PartitionPlan, ...]
-    """The fastest that fits first; those that do not fit in memory last."""
+    """The fastest plan that fits comes first; those that do not fit in memory come last."""
 
     @property
     def best_pipeline(self) -> PartitionPlan | None:
-        """The first plan with more than one stage."""
+        """The first plan with more than one stage; None if there is none."""
         return next((plan for plan in self.plans if len(plan.stages) > 1), None)
 
 
@@ -56,7 +56,7 @@ def partition(
 ) -> Partitioning:
     """Divide `model` of the file `path` over `gpus` GPUs; `inputs` are shapes such as `32x3x224x224` or `8x1024:int64`.
 
-    The file is imported and one step of the model is run on torch's meta device, by `python`, in a process of its own.
+    The file is imported and one step of the model is run on torch's meta device, by `python`, in a separate process.
     """
     if find_spec("lightgbm") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")

@@ -1,27 +1,28 @@
-"""Stages and replicas for a counted model: every way to use some GPUs, and how long a step takes.
+"""Stages and replicas for a counted model: every way to use some GPUs, and the time of a step.
 
-**Time** of a part of a model, for some samples, is what a `Cost` says: the model of `predictor` as it ships. What it was taught
-is a whole step, so the optimizer's part is taken out and counted once, however many micro-batches there are. Nor is a sample
-believed to take less time among few than among all.
+**Time** of a part of a model, for some samples, comes from a `Cost`: the shipped performance model. It was trained on
+whole steps, so the optimizer's part is subtracted and counted once for any number of micro-batches. A sample is never
+assumed to take less time in a small batch than in the whole batch.
 
-**A pipeline** cuts the model into stages, the batch into micro-batches. A stage works on one micro-batch after the other,
-forward and backward. Micro-batches are alike, so the line takes what one needs for all stages, and then, for each other one, what
-the slowest stage needs:
+**A pipeline** cuts the model into stages and the batch into micro-batches. A stage processes one micro-batch after the
+other, forward and backward. Micro-batches are equal, so the step takes the time of one through all stages, plus the
+time of the slowest stage for each other one:
 
     step = Σ stage + (micro-batches − 1) × slowest stage            bubble = 1 − micro-batches × Σ stage / (stages × step)
 
-A stage's time is that of its operations, and of sending what crosses into it, forward and (as gradients) back. Cuts are
-chosen so that the slowest stage is as fast as can be: by dynamic programming over the places where a model can be cut, exact where
-times add up. Predicted ones nearly do (a unit's is that of a model made of nothing else, divided by how many it has); so the
-stages that were found are predicted, each as a whole, their units set right by the difference, and it is done again.
+A stage's time includes its operations and the transfer of its inputs, forward and (as gradients) back. Cuts are chosen
+to minimize the slowest stage, by dynamic programming over the possible cuts, which is exact if times are additive.
+Predicted times nearly are (a unit's time is that of a model of copies of it, divided by their number). So the stages
+found are predicted as a whole, their units are scaled by the difference, and the search is repeated.
 
-**Replicas** each take a part of the batch and add up gradients in a ring, 2 (n − 1) / n of their bytes, while the last backward
-pass runs; what takes longer than that is waited for.
+**Replicas** each process a part of the batch and all-reduce gradients in a ring, 2 (n − 1) / n of their bytes, during
+the last backward pass; the step waits for what takes longer than that.
 
-**Memory** of a stage in training is four times its parameters (weights, gradients, both moments of Adam) and what the backward
-pass needs of each micro-batch that is under way there: as many as there are stages from here on.
+**Memory** of a stage in training is four times its parameters (weights, gradients, both moments of Adam) plus the bytes
+kept for the backward pass of each micro-batch in flight there: as many as there are stages from this one on.
 
-A backward pass takes twice as long as the forward pass: two products for each one. Predicted is one step, without loading data.
+A backward pass takes twice as long as the forward pass: two products for each one. One step is predicted, without data
+loading.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,20 +36,20 @@ from gpuyard.learn.performance.partition.counts import ModelPart, together
 from gpuyard.learn.performance.query import CONTEXT_MIB, MIB_OF_GB
 
 Cost = Callable[[Sequence[tuple[OperationProfile, int]]], Sequence[float]]
-"""Seconds of a step of each of these, with so many samples."""
+"""Returns the seconds of a step for each profile with its number of samples."""
 BACKWARD = 2.0
 COPIES = 4.0
-"""Of the weights in training: weights, gradients and two moments."""
+"""Copies of the weights in training: weights, gradients and two moments."""
 UPDATE_ACCESSES, LEAST_ACCESSES = 7.0, 3.0
-"""Of the bytes of the weights: four read and three written by Adam; read forward and back and written as gradients besides."""
+"""Multiples of the weights' bytes: Adam reads 4 and writes 3; forward and backward read 2 and write gradients."""
 OF_LINK = 0.8
 LINK_SECONDS = 1e-5
-"""Before the first byte of a message arrives."""
+"""Latency of a message."""
 ROUNDS = 4
-"""How often stages are set right."""
+"""How often the times of stages are corrected."""
 MIB = 2.0**20
 HALF = {"bf16", "fp16", "amp", "amp_bf16", "amp_fp16"}
-"""Precisions in which activations have 16 bits; without `amp` weights have, too."""
+"""Precisions with 16-bit activations; without `amp` weights are 16-bit, too."""
 
 
 class Stage(Struct, frozen=True):
@@ -57,11 +58,11 @@ class Stage(Struct, frozen=True):
     first: str
     last: str
     seconds: float
-    """Of one micro-batch, forward and backward, with sending."""
+    """Time of one micro-batch, forward and backward, with transfers."""
     parameter_bytes: float
     memory_bytes: float
     crossing_bytes: float
-    """That come in from the stage before, for one micro-batch."""
+    """Bytes that come in from the previous stage for one micro-batch."""
 
 
 class PartitionPlan(Struct, frozen=True, kw_only=True):
@@ -72,34 +73,34 @@ class PartitionPlan(Struct, frozen=True, kw_only=True):
     micro_batches: int
     seconds: float
     speedup: float
-    """Against one GPU with the whole batch."""
+    """Relative to one GPU with the whole batch."""
     bubble: float
     communication: float
-    """Part of the step in which GPUs wait for bytes."""
+    """Share of the step in which GPUs wait for transfers."""
     memory_bytes: float
-    """Of the fullest GPU."""
+    """Memory of the fullest GPU."""
     fits: bool
 
     @property
     def gpus(self) -> int:
-        """All together."""
+        """Total number of GPUs."""
         return len(self.stages) * self.replicas
 
 
 class Setting(Struct, frozen=True):
-    """What a model is divided for."""
+    """The GPUs and options a model is divided for."""
 
     gpu: GpuSpec
     gpus: int
     training: bool = True
     precision: str = "amp"
     micro_batches: int | None = None
-    """The best number unless it is said."""
+    """None means the best number."""
     link_gbs: float | None = None
 
 
 def plans(parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) -> list[PartitionPlan]:
-    """Every way to use the GPUs, the fastest that fits first."""
+    """Return every way to use the GPUs, the fastest that fits first."""
     model = _Model(parts, batch, cost, setting)
     alone = model.step_alone()
     found = []
@@ -117,7 +118,7 @@ def plans(parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) 
 
 
 def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
-    """Numbers of micro-batches that divide the batch."""
+    """Yield numbers of micro-batches that divide the batch."""
     if setting.micro_batches is not None:
         if batch % setting.micro_batches == 0:
             yield setting.micro_batches
@@ -128,7 +129,7 @@ def _micro(batch: int, stages: int, setting: Setting) -> Iterator[int]:
 
 
 class _Model:
-    """A counted model on GPUs of one sort, with sums over its parts."""
+    """A counted model on GPUs of one model, with sums over its parts."""
 
     def __init__(self, parts: Sequence[ModelPart], batch: int, cost: Cost, setting: Setting) -> None:
         self.parts, self.batch, self.cost, self.setting = parts, batch, cost, setting
@@ -143,7 +144,7 @@ class _Model:
         self._cuts: dict[tuple[int, int], list[int]] = {}
 
     def passes(self, spans: Sequence[tuple[int, int]], samples: int) -> list[float]:
-        """Predicted seconds of each of these stages for so many samples, forward and backward."""
+        """Return the predicted seconds of each of these stages for this number of samples, forward and backward."""
         new = [span for span in spans if (*span, samples) not in self._spans]
         if new:
             stages = [together(self.parts[first:last]) for first, last in new]
@@ -156,31 +157,32 @@ class _Model:
     def _without_update(self, step: float, span: tuple[int, int]) -> float:
         if not self.setting.training:
             return step
+        # The computed update may exceed the predicted step: keep at least the share of the other weight accesses.
         return max(step - self.update(*span), step * LEAST_ACCESSES / (LEAST_ACCESSES + UPDATE_ACCESSES))
 
     def update(self, first: int, last: int) -> float:
-        """Seconds the optimizer needs for the parameters of these parts."""
+        """Return the seconds of the optimizer for the parameters of these parts."""
         if not self.setting.training:
             return 0.0
         return (self.owned[last] - self.owned[first]) * UPDATE_ACCESSES / (self.setting.gpu.mem_bw_gbs * 1e9)
 
     def step_alone(self) -> float:
-        """One GPU, whether it fits or not."""
+        """Return the seconds of a step on one GPU, whether it fits or not."""
         return self.passes([(0, len(self.parts))], self.batch)[0] + self.update(0, len(self.parts))
 
     def crossing(self, place: int, samples: int) -> float:
-        """Bytes that come into the part that begins here from those before."""
+        """Return the bytes that cross into the part that begins here."""
         return self.parts[place].crossing(samples) * self.narrow if 0 < place < len(self.parts) else 0.0
 
     def sends(self, place: int, samples: int) -> float:
-        """Seconds to send what crosses here, there and back."""
+        """Return the seconds to transfer what crosses here, forward and back."""
         if place in {0, len(self.parts)}:
             return 0.0
         ways = 2 if self.setting.training else 1
         return ways * (self.crossing(place, samples) / self.link + LINK_SECONDS)
 
     def plan(self, stages: int, replicas: int, micro: int, samples: int, alone: float) -> PartitionPlan:
-        """This one way."""
+        """Return the plan for this number of stages, replicas and micro-batches."""
         spans = list(pairwise(self.cuts(stages, samples)))
         work = self.passes(spans, samples)
         each = [seconds + self.sends(first, samples) for seconds, (first, _) in zip(work, spans, strict=True)]
@@ -208,7 +210,7 @@ class _Model:
         )
 
     def _exposed(self, first: int, last: int, replicas: int, work: float) -> float:
-        """Seconds of adding up gradients that the last backward pass does not hide."""
+        """Return the seconds of the all-reduce that the last backward pass does not hide."""
         if replicas == 1 or not self.setting.training:
             return 0.0
         behind = work * BACKWARD / (1 + BACKWARD)
@@ -225,7 +227,7 @@ class _Model:
         return Stage(self.parts[first].block, self.parts[last - 1].block, seconds, owned, memory, crossing)
 
     def cuts(self, stages: int, samples: int) -> list[int]:
-        """Where to cut, from 0 to the end, so that the slowest stage is as fast as can be."""
+        """Return the cuts, from 0 to the end, that minimize the slowest stage."""
         if (stages, samples) not in self._cuts:
             self._cuts[stages, samples] = self._balanced(stages, samples)
         return self._cuts[stages, samples]
@@ -241,12 +243,13 @@ class _Model:
             if now < slowest:
                 found, slowest = cuts, now
             for seconds, (first, last) in zip(times, spans, strict=True):
+                # Scale the units so that their sum is the predicted time of the stage as a whole.
                 right = seconds / sum(weights[first:last])
                 weights[first:last] = [weight * right for weight in weights[first:last]]
         return found
 
     def weights(self, samples: int) -> list[float]:
-        """Seconds of each part, as that of a whole model made of nothing else."""
+        """Return the seconds of each part, from the prediction for a model that consists of copies of it."""
         if samples not in self._weights:
             count = len(self.parts)
             asked = [(part.profile.times(count), samples) for part in self.parts]
@@ -255,10 +258,11 @@ class _Model:
 
 
 def best_cuts(times: Sequence[float], sends: Sequence[float], stages: int) -> list[int]:
-    """The places of the cuts. `times` are sums up to each place, `sends` what a stage that begins there pays for it.
+    """Return the cuts that minimize the slowest stage. `times`: prefix sums; `sends`: transfer time of a stage's input.
 
-    `best[j]` is the slowest stage when the first j units are divided into so many; a stage that begins at i adds
-    `times[j] - times[i] + sends[i]`. Going back from j, a stage only grows: whoever is slower than the best so far ends the search.
+    `best[j]` is the slowest stage when the first j units are divided into the current number of stages; a stage that
+    begins at i adds `times[j] - times[i] + sends[i]`. Going back from j, a stage only grows: the search ends at the
+    first stage slower than the best so far.
     """
     places = len(times)
     best = [times[place] + sends[0] for place in range(places)]

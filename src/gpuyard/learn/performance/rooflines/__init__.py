@@ -1,7 +1,7 @@
-"""Kinds of work: for each a file that says what a GPU needs for it at best, and what decides how near it comes to that.
+"""Rooflines: for each kind of work a file with the least time a GPU needs and the features that affect the rest.
 
-Features are ratios, not sizes of GPUs: work over cache, tiles over processors, arithmetic over memory. A GPU that nobody
-has measured has ratios that were seen on others.
+Features are ratios, not sizes of GPUs: work over cache, tiles over processors, arithmetic over memory. A GPU without
+measurements then has ratios that were seen on others.
 """
 
 from collections.abc import Callable
@@ -13,30 +13,30 @@ from gpuyard.learn.performance.rooflines import memory, network, utilization
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 Features = tuple[Floats, dict[str, Floats]]
-"""What it takes at best, in the unit of what is measured; and what decides how near to that it comes."""
+"""The lower bound in the unit of the measurement, and the features that determine how close a GPU comes to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """How rows of a kind become numbers."""
+    """How rows of a kind become features."""
 
     features: Callable[[ProfileRows, GpuColumns], Features]
     words: tuple[str, ...] = ()
-    """Which words of a row are features."""
+    """Categorical columns that are features."""
     gives_away: frozenset[str] = frozenset()
-    """Features that together tell which GPU it is: trees would learn GPUs by heart, which helps nobody who has another."""
+    """Features that together identify the GPU: trees would memorize GPUs, which does not help for a new one."""
     is_committee: bool = True
-    """Whether every GPU has enough of all sorts of rows to teach alone; then the middle of what each of them would say
-    counts as much as what they say together."""
+    """Whether every GPU has enough rows of all sorts for a model of its own; the median of those models then has the
+    same weight as the common model."""
     is_shared: bool = False
-    """Whether what is odd about one size is so on every GPU: then it is learnt in detail for GPUs nobody has measured, too."""
+    """Whether irregularities of one size occur on every GPU: then they are learned in detail for new GPUs, too."""
     knows_family: bool = False
     """Whether there are few enough families to learn each."""
     unit: str = "ms"
 
 
 def names(text: str) -> frozenset[str]:
-    """Names of features, from words."""
+    """Split a text into feature names."""
     return frozenset(text.split())
 
 

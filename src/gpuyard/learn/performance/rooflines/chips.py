@@ -1,4 +1,4 @@
-"""The GPUs of rows, as columns beside them."""
+"""Properties of the GPU of each row, as columns."""
 
 from dataclasses import dataclass
 
@@ -10,11 +10,11 @@ from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 
 BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
-"""Of a number, by its type."""
+"""Bytes of a number, by its type."""
 
 
 def bytes_of(precision: Words) -> Floats:
-    """How many bytes a number has, for each row."""
+    """Return the bytes of a number for each row."""
     unknown = sorted(set(precision.tolist()) - BYTES.keys())
     if unknown:
         raise WrongInput(f"Numbers of type {unknown[0]!r} are not known; those that are: {', '.join(BYTES)}")
@@ -23,26 +23,26 @@ def bytes_of(precision: Words) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class GpuColumns:
-    """What the GPU of each row can do, in units of a millisecond."""
+    """Capabilities of the GPU of each row, per millisecond."""
 
     flops: Floats
-    """At the row's type of numbers."""
+    """FLOPs at the row's number type."""
     plain_flops: Floats
-    """In fp32, without tensor cores."""
+    """FLOPs in fp32 without tensor cores."""
     bytes: Floats
     sm: Floats
     cache: Floats
     """Bytes of L2."""
     sustained: Floats
-    """The part of its arithmetic that its power lets it keep up."""
+    """Share of its arithmetic that its power limit sustains."""
     clock: Floats
-    """GHz."""
+    """Clock in GHz."""
     launch: Floats
-    """Of the smallest kernel, in milliseconds, where it was measured; else not a number."""
+    """Time of the smallest kernel in milliseconds; NaN if it was not measured."""
 
     @staticmethod
     def of(rows: ProfileRows, specs: GpuSpecs) -> "GpuColumns":
-        """Every pair of GPU and precision is looked up once."""
+        """Look up the GPU of each row; each pair of GPU and precision is looked up once."""
         names, place = np.unique(np.char.add(np.char.add(rows.gpu, "|"), rows.precision), return_inverse=True)
         found = []
         for name in names.tolist():

@@ -1,4 +1,4 @@
-"""Peak memory: what must be there at once, by arithmetic; allocator, workspaces and context are learnt on top of it."""
+"""Peak memory: the bytes needed at once are computed; allocator, workspaces and context are learned on top."""
 
 import numpy as np
 
@@ -9,13 +9,13 @@ from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 OWN_MIB = 40.0
 CONTEXT_MIB = {"schedtune": 450.0, "gpuyard": OWN_MIB}
-"""What a source counts that is there before the first tensor: the driver's context, or workspaces of libraries."""
+"""Memory that a source counts before the first tensor: the driver's context, or workspaces of libraries."""
 COPIES = {"train": 4.0, "infer": 1.0}
-"""Of the parameters: themselves, gradients, and two moments of Adam."""
+"""Copies of the parameters: in training also gradients and two moments of Adam."""
 
 
 def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
-    """In MiB. A GPU matters little: its cores have workspaces."""
+    """Return the features in MiB. The GPU matters little: workspaces depend on its cores."""
     activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
     context = np.array([CONTEXT_MIB.get(source, OWN_MIB) for source in rows.words["source"].tolist()])
     weights = parameters * np.array([COPIES.get(mode, 1.0) for mode in rows.words["mode"].tolist()])

@@ -1,4 +1,4 @@
-"""Whole models: the sum over operations of what each has to wait for, and how much of that sum is of which sort."""
+"""Whole models: the sum over operations of the limiting resource's time, and the share of each kind in that sum."""
 
 import numpy as np
 
@@ -11,23 +11,23 @@ LAUNCH_MS = {
     "infer": (0.017, 0.025, 0.025, 0.080, 0.030, 0.016),
     "train": (0.012, 0.040, 0.050, 0.200, 0.050, 0.033),
 }
-"""What a host takes to launch an operation of each kind, eagerly; in training autograd is in it. Measured beside an H200."""
+"""Host time to launch an operation of each kind, eagerly; in training it includes autograd. Measured with an H200."""
 HOST_US = 6.6
-"""How quick that host was: what it took for the smallest kernel of all."""
+"""The speed of that host: its time for the smallest kernel."""
 HOST = 0.5
-"""A host that takes twice as long for that one takes so many times two as long for a step: not all of what it does is launching."""
+"""Exponent: a host half as fast takes 2 ** HOST as long for a step, because not all of the step is launching."""
 CASTS = {"amp": 1.3, "bf16": 1.1}
-"""How much longer it takes where numbers are cast on the way."""
+"""Factor on the host time where numbers are cast."""
 STEP_MS = {"infer": 0.1, "train": 1.4}
-"""What it takes for a step besides: loss, optimizer, gradients."""
+"""Additional host time of a step: loss, optimizer, gradients."""
 COMPILED = 0.3
-"""The part of operations that is left to launch when they were compiled."""
+"""Share of operations that are still launched after compilation."""
 HEAVY = 4
-"""The first so many kinds have arithmetic."""
+"""The first HEAVY kinds have arithmetic."""
 
 
 def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
-    """The roofline in milliseconds, and what the part of it that is reached may depend on."""
+    """Return the roofline in milliseconds, and the features that the reached share may depend on."""
     assert rows.works is not None
     groups, row = rows.works.flat()
     batch, first = rows.shape["batch"], np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
@@ -80,8 +80,8 @@ def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Fl
 
 
 def _host(rows: ProfileRows, chips: GpuColumns) -> Floats:
-    """How much slower than `LAUNCH_MS` the host of a row launches: as it was measured beside the row, else as it was on this
-    GPU, else not at all.
+    """Return how much slower than `LAUNCH_MS` the host of a row launches: as measured with the row, otherwise on this
+    GPU, otherwise 1.
     """
     here = np.where(np.isnan(rows.shape["launch_us"]), 1e3 * chips.launch, rows.shape["launch_us"])
     casts = np.array([CASTS.get(numbers, 1.0) for numbers in rows.words["numbers"].tolist()])

@@ -1,4 +1,4 @@
-"""How busy a GPU is with a step: the longer its kernels take, the less it waits for the next one to be launched."""
+"""GPU utilization during a step: the longer its kernels take, the less the GPU waits for the next launch."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
 def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
-    """A part of one. The same features as the step's time has, and the part of it that is not launching."""
+    """Return a fraction. The features are those of the step's time, plus the share of it that is not launching."""
     base, columns = network.features(rows, chips)
     launching = np.exp2(columns["launch"])
     return np.clip(1.0 / (1.0 + launching), 0.01, 1.0), columns | {"step": np.log2(base)}

@@ -1,4 +1,4 @@
-"""Who measured: a file for each source of profiles, known by the columns it has."""
+"""Sources of profiles: one file for each, recognized by its columns."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from gpuyard.learn.performance.sources import neusight, own, schedtune, timm
 
 @dataclass(frozen=True, slots=True)
 class ProfileSource:
-    """How a file of this source is known, and read."""
+    """How a file of this source is recognized and read."""
 
     columns: frozenset[str]
     rows: Callable[[CsvColumns], list[ProfileRows]]
 
 
 def source(columns: str, rows: Callable[[CsvColumns], list[ProfileRows]]) -> ProfileSource:
-    """A source whose files have these columns."""
+    """Return a source whose files have these columns."""
     return ProfileSource(frozenset(columns.split()), rows)
 
 
@@ -34,4 +34,4 @@ SOURCES = {
         own.rows,
     ),
 }
-"""In the order in which they are tried: one whose columns are among another's comes after it."""
+"""In the order in which they are tried: a source whose columns are a subset of another's comes after it."""

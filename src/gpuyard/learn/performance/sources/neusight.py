@@ -14,11 +14,11 @@ SHAPES = {
     "opt_13": (24, 2048, 50_272),
     "switchxl4": (66, 2048, 32_128),
 }
-"""Layers, width, words of the models they measured. Switch has an encoder and a decoder, with attention to both."""
+"""Layers, width and vocabulary of the measured models. Switch has an encoder and a decoder, with attention to both."""
 
 
 def models(columns: CsvColumns) -> list[ProfileRows]:
-    """Whole language models; a model that is not in `SHAPES` is left out, since the file does not say how wide it is."""
+    """Return rows of whole language models; those not in `SHAPES` are left out, as the file has no widths."""
     model, mode = columns.texts("model"), columns.texts("mode")
     tokens = columns.numbers("seqlen", above=0)
     known = np.array([name in SHAPES for name in model.tolist()])
@@ -58,7 +58,7 @@ def models(columns: CsvColumns) -> list[ProfileRows]:
 
 
 def transformer(layers: float, width: float, words: float, tokens: float) -> OperationProfile:
-    """A sample through an eager transformer: each product, each score, each pass over the activations."""
+    """Return the profile of a sample through an eager transformer: products, scores, passes over activations."""
     t, w = tokens, width
     scores = t * t * (w / 64)
     one = [

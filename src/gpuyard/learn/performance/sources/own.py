@@ -1,6 +1,6 @@
-"""Rows that `gpuyard profile run` has measured: time, memory and utilisation of one step.
+"""Rows measured by `gpuyard profile run`: time, memory and utilization of one step.
 
-What a step is made of is looked up by the model's name, or taken from the row where the profiler has counted it there.
+The operations of a step are looked up by the model's name, or taken from the row if the profiler counted them.
 """
 
 import re
@@ -27,7 +27,7 @@ COUNTS = (
 
 
 def rows(columns: CsvColumns) -> list[ProfileRows]:
-    """Three kinds: how long, how much memory, how busy."""
+    """Return rows of three kinds: time, memory and utilization."""
     works = _works(columns)
     known = np.array([w is not None for w in works])
     if not known.any():
@@ -76,7 +76,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
 
 
 def _version(said: Words) -> Floats:
-    """2.11.0+cu130 is 211."""
+    """Convert 2.11.0+cu130 to 211."""
     parts = [re.match(r"(\d+)\.(\d+)", text) for text in said.tolist()]
     return np.array([100.0 * int(found[1]) + int(found[2]) if found else np.nan for found in parts])
 

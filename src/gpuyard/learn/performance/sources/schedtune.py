@@ -12,7 +12,7 @@ from gpuyard.learn.performance.operation_profile import MADE_OF
 
 @cache
 def _nearest(sm: float, bandwidth: float) -> str:
-    """The GPU that is most like this description."""
+    """Return the GPU that is most similar to this description."""
 
     def apart(gpu: GpuSpec) -> float:
         return abs(log(gpu.sm_count / sm)) + abs(log(gpu.mem_bw_gbs / bandwidth))
@@ -21,7 +21,7 @@ def _nearest(sm: float, bandwidth: float) -> str:
 
 
 def rows(columns: CsvColumns) -> list[ProfileRows]:
-    """One kind: memory."""
+    """Return rows of one kind: memory."""
     model = columns.texts("model")
     described = zip(
         columns.numbers("sm_count", above=0).tolist(), columns.numbers("mem_bw_gbs", above=0).tolist(), strict=True

@@ -1,7 +1,7 @@
 """Image models of timm, measured by their maintainer (huggingface/pytorch-image-models, `results/`, Apache-2.0).
 
-The files say how much arithmetic and how many activations a model has; what it is made of is looked up by its name. Where
-that is not known, as for models nobody has counted, a plain mixture of layers with the same totals stands for it.
+The files give the arithmetic and the activations of a model; its operations are looked up by its name. For models that
+were not counted, a typical mixture of layers with the same totals is used.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ PRECISIONS = {"amp_fp16": "fp16", "amp_bf16": "bf16", "bf16": "bf16", "fp16": "f
 
 
 def rows(columns: CsvColumns) -> list[ProfileRows]:
-    """One kind: whole models. A row that says neither what it is made of nor how much it computes is left out."""
+    """Return rows of whole models. A row with neither known operations nor totals is left out."""
     model, mode = columns.texts("model"), columns.texts("mode")
     size = columns.numbers("img_size", above=0)
     flops = columns.numbers("gmacs_per_sample", empty=np.nan) * 2e9
@@ -62,7 +62,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
 
 
 def _version(columns: CsvColumns) -> Floats:
-    """Of torch, in hundredths: 113 is 1.13 and stays, 240 is 2.4 and becomes 204."""
+    """Return torch's version in hundredths: 113 is 1.13 and stays, 240 is 2.4 and becomes 204."""
     if "torch" not in columns.names:
         return missing_column(len(columns))
     said = columns.numbers("torch", empty=np.nan)

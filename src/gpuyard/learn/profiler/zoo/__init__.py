@@ -1,7 +1,8 @@
-"""What can be measured: our own small models always, those of torchvision and transformers where they are installed.
+"""The models that can be measured: our own small ones, and those of torchvision and transformers if installed.
 
-A `ProfiledModel` builds a model and its inputs; weights are random, since what they are does not change how long a step
-takes. Names are stable, they are the key of a row: `own/decoder-768x12`, `torchvision/resnet50`, `transformers/bert-base`.
+A `ProfiledModel` builds a model and its inputs; weights are random, because they do not affect the time of a step.
+Names are stable, because they are the key of a row: `own/decoder-768x12`, `torchvision/resnet50`,
+`transformers/bert-base`.
 """
 
 from collections.abc import Callable
@@ -16,20 +17,20 @@ class ProfiledModel:
 
     name: str
     family: str
-    """Models of one family are built of the same blocks; predictions for a family never seen are judged apart."""
+    """Models of one family are built of the same blocks; predictions for new families are evaluated separately."""
     kind: str
-    """What goes in: image, tokens, vector, sequence or latent."""
+    """Kind of input: image, tokens, vector, sequence or latent."""
     size: int
-    """Of the input: pixels a side, tokens, features."""
+    """Size of the input: pixels per side, tokens, features."""
     build: Callable[[], Any]
-    """The module, on torch's default device."""
+    """Returns the module, on torch's default device."""
     inputs: Callable[[int], tuple[Any, ...]]
-    """Arguments of `forward` for a batch of this size, on torch's default device."""
+    """Returns the arguments of `forward` for a batch of this size, on torch's default device."""
     batches: tuple[int, ...] = (1, 8, 32, 128)
 
 
 def subjects() -> dict[str, ProfiledModel]:
-    """Everything that can be measured here, by name."""
+    """Return all models that can be measured here, by name."""
     from gpuyard.learn.profiler.zoo import own
 
     found = list(own.subjects())

@@ -33,11 +33,11 @@ CONFIGURATIONS: tuple[tuple[str, str, str, str, dict[str, Any], int], ...] = (
     ("t5-base", "t5", "T5Config", "T5EncoderModel", {"num_layers": 12, "d_model": 768, "num_heads": 12, "d_ff": 3072}, 256),
     ("mamba-130m", "mamba", "MambaConfig", "AutoModelForCausalLM", {"num_hidden_layers": 8, "hidden_size": 768}, 128),
 )  # fmt: skip
-"""Name, family, configuration, kind of model, what differs from the configuration's defaults, tokens."""
+"""Name, family, configuration, kind of model, options that differ from the configuration's defaults, tokens."""
 
 
 class _Plain(nn.Module):
-    """Only tokens in, only the first tensor out."""
+    """Wraps a model: only tokens in, only the first tensor out."""
 
     def __init__(self, inner: Any) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _Plain(nn.Module):
 
 
 def subjects() -> list[ProfiledModel]:
-    """All of them."""
+    """Return all language models."""
     return [
         ProfiledModel(f"transformers/{name}", family, "tokens", tokens, _builder(config, kind, options), _tokens(tokens), (1, 4, 16, 64))
         for name, family, config, kind, options, tokens in CONFIGURATIONS

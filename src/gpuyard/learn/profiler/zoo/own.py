@@ -1,4 +1,4 @@
-"""Our own models, of the blocks that people's models are made of: small enough to read, large enough to load a GPU."""
+"""Our own models, built of common blocks: small enough to read, large enough to load a GPU."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,14 +12,14 @@ from gpuyard.learn.profiler.zoo import ProfiledModel
 
 
 class Residual(nn.Module):
-    """What goes in, plus what the block makes of it."""
+    """The input plus the output of the block."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
         self.body = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add."""
+        """Add the input to the block's output."""
         out: Tensor = x + self.body(x)
         return out
 
@@ -33,7 +33,7 @@ class Attention(nn.Module):
         self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Batch, tokens, width in and out."""
+        """Input and output: batch, tokens, width."""
         batch, tokens, width = x.shape
         q, k, v = self.into(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
@@ -52,7 +52,7 @@ def _block(width: int, *, causal: bool) -> nn.Sequential:
 
 
 class Tokens(nn.Module):
-    """Token numbers through an embedding and blocks, to one score a word."""
+    """Token ids through an embedding and blocks, to one score for each word of the vocabulary."""
 
     def __init__(self, width: int, depth: int, *, causal: bool, words: int = 32_000) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Tokens(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, words, bias=False))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores of each next word."""
+        """Return the scores of each next word."""
         x = self.embed(tokens) + self.place.weight[: tokens.shape[1]]
         out: Tensor = self.head(self.blocks(x))
         return out
@@ -80,7 +80,7 @@ class Patches(nn.Module):
         self.head = nn.Linear(width, 1000)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Scores of the classes."""
+        """Return the scores of the classes."""
         x = self.blocks(self.cut(image).flatten(2).transpose(1, 2))
         out: Tensor = self.head(x.mean(1))
         return out
@@ -95,7 +95,7 @@ class Mixing(nn.Module):
         self.channels = Residual(nn.LayerNorm(width), _mlp(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Batch, patches, width in and out."""
+        """Input and output: batch, patches, width."""
         x = x + self.over(self.norm(x).transpose(1, 2)).transpose(1, 2)
         out: Tensor = self.channels(x)
         return out
@@ -118,24 +118,24 @@ def _stages(width: int, depth: int, block: Callable[[int], nn.Module]) -> nn.Seq
 
 
 def plain(width: int, depth: int) -> nn.Module:
-    """Convolutions one after the other."""
+    """Return a plain stack of convolutions."""
     return _stages(width, depth, lambda w: _convolution(w, w))
 
 
 def residual(width: int, depth: int) -> nn.Module:
-    """Two convolutions beside a short cut."""
+    """Return blocks of two convolutions with a shortcut."""
     return _stages(width, depth, lambda w: Residual(_convolution(w, w), _convolution(w, w)))
 
 
 def depthwise(width: int, depth: int) -> nn.Module:
-    """Widen, convolve each channel alone, narrow."""
+    """Return blocks that widen, convolve each channel alone, and narrow."""
     return _stages(
         width, depth, lambda w: Residual(_convolution(w, 4 * w, 1), _convolution(4 * w, 4 * w, 3, 1, 4 * w), _convolution(4 * w, w, 1))
     )  # fmt: skip
 
 
 def perceptron(width: int, depth: int) -> nn.Module:
-    """Square layers."""
+    """Return a stack of square linear layers."""
     return nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(depth)))
 
 
@@ -147,13 +147,13 @@ class Recurrent(nn.Module):
         self.layers, self.head = cell(width, width, depth, batch_first=True), nn.Linear(width, 1000)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores at each step."""
+        """Return the scores at each step."""
         out: Tensor = self.head(self.layers(x)[0])
         return out
 
 
 class Denoiser(nn.Module):
-    """A U-shaped net for latents of 4 channels: convolutions, attention where it is small, told how noisy it is."""
+    """A U-Net for latents of 4 channels: convolutions, attention at low resolution, and the noise level as input."""
 
     def __init__(self, width: int, depth: int) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class Denoiser(nn.Module):
         )
 
     def forward(self, latent: Tensor, noise: Tensor) -> Tensor:
-        """The noise in it."""
+        """Return the predicted noise."""
         x = self.first(latent) + self.time(noise)[:, :, None, None]
         kept = []
         for level, narrow in zip(self.down, [*self.narrow, None], strict=True):
@@ -192,7 +192,7 @@ class Denoiser(nn.Module):
 
 
 class Recommender(nn.Module):
-    """Looks up 26 words of tables and mixes them: hardly any arithmetic, much memory."""
+    """Looks up 26 table entries and mixes them: little arithmetic, much memory traffic."""
 
     def __init__(self, width: int, words: int) -> None:
         super().__init__()
@@ -203,13 +203,13 @@ class Recommender(nn.Module):
         )
 
     def forward(self, chosen: Tensor) -> Tensor:
-        """One score."""
+        """Return one score."""
         out: Tensor = self.mix(self.tables(chosen).flatten(1))
         return out
 
 
 def subjects() -> Iterable[ProfiledModel]:
-    """All of them."""
+    """Yield all of our own models."""
     for width, depth in ((256, 4), (512, 8), (768, 12), (1024, 16), (2048, 12)):
         for tokens in (128, 512):
             yield _tokens("encoder", width, depth, tokens, causal=False)

@@ -1,4 +1,4 @@
-"""Models of torchvision, with random weights: those people name in papers."""
+"""Common models of torchvision, with random weights."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,11 +25,11 @@ NAMES = {
     **dict.fromkeys(("swin_t", "swin_s", "swin_b", "swin_v2_t"), "swin"),
     "maxvit_t": "maxvit",
 }  # fmt: skip
-"""Each with its family."""
+"""Each model with its family."""
 
 
 def subjects() -> list[ProfiledModel]:
-    """All of them, at 224 pixels."""
+    """Return all vision models, at 224 pixels."""
     return [
         ProfiledModel(f"torchvision/{name}", family, "image", 224, _builder(name), _image, (1, 8, 32, 128))
         for name, family in NAMES.items()
