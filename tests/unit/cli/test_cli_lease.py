@@ -44,18 +44,22 @@ def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back
     assert [asked.method for asked in server.asked] == ["POST", "DELETE"]
 
 
+HEARS_SIGNALS = """
+import os, signal, sys
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Not by `preexec_fn`: gRPC, which other tests use in the same process, aborts a child that runs Python after a fork."""
+
+
 @contextmanager
 def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
     """A command that hears signals, also where those who run the tests ignore some (`nohup`), and is gone at the end."""
 
-    def hear() -> None:
-        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-
     with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=hear,  # noqa: PLW1509 - it only sets signals
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", HEARS_SIGNALS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
