@@ -33,6 +33,7 @@ class Cluster:
     """One scheduler and some agents on this machine."""
 
     def __init__(self, folder: Path, *, scheduler: dict[str, Any] | None = None) -> None:
+        self._clients: list[Client] = []
         self.folder = folder
         self.http, self.grpc = free_port(), free_port()
         self.server: subprocess.Popen[bytes] | None = None
@@ -98,8 +99,10 @@ class Cluster:
             )
 
     def client(self) -> Client:
-        """A client of this yard."""
-        return connect(f"http://127.0.0.1:{self.http}")
+        """A client of this cluster; it is closed with the cluster."""
+        client = connect(f"http://127.0.0.1:{self.http}")
+        self._clients.append(client)
+        return client
 
     def ready(self, nodes: int, seconds: float = 40.0) -> Client:
         """Wait until the scheduler answers and so many nodes are online."""
@@ -188,6 +191,8 @@ class Cluster:
 
     def end(self) -> None:
         """Away with everything this cluster started."""
+        for client in self._clients:
+            client.close()
         for process in (self.server, *self.agents.values()):
             if process is not None and process.poll() is None:
                 process.kill()
