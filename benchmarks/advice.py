@@ -55,10 +55,10 @@ class Timed:
     def decide(self, at: float) -> Any:
         """See gpuyard.core.engine.engine.Engine."""
         asked, began = self._advisor.questions, process_time()
-        facts = self._engine.decide(at)
+        events = self._engine.decide(at)
         took = (process_time() - began) * 1e6
         (self.plain if self._advisor.questions == asked else self.advised).append(took)
-        return facts
+        return events
 
 
 def measured(gpus: int) -> dict[str, Any]:

@@ -104,9 +104,9 @@ class Yard:
     def decide(self) -> tuple[float, list[TaskId]]:
         """One decision: how long it took in microseconds, and what was placed."""
         began = perf_counter()
-        facts = self.engine.decide(self.now)
+        events = self.engine.decide(self.now)
         took = (perf_counter() - began) * 1e6
-        placed = [event.task for event in facts if isinstance(event, TaskPlaced)]
+        placed = [event.task for event in events if isinstance(event, TaskPlaced)]
         for task in placed:
             self.tell(command.ReportStarted(task, self.engine.state.tasks[task].attempts))
         return took, placed
@@ -201,22 +201,22 @@ def _lifecycles(size: int, events: int) -> int:
     yard = Yard(size)
     yard.fill()
     specs = [yard.new_task(CROWDED) for _ in range(events)]
-    engine, facts = yard.engine, 0
+    engine, events = yard.engine, 0
     began = perf_counter()
     for new in specs:
         yard.now += 0.01
-        facts += len(yard.tell(command.SubmitTasks((new,))))
+        events += len(yard.tell(command.SubmitTasks((new,))))
         ended = yard.take(yard.on_crowded)
         attempt = engine.state.tasks[ended].attempts
-        facts += len(yard.tell(command.ReportEnded(ended, attempt, Outcome.SUCCEEDED, 0)))
+        events += len(yard.tell(command.ReportEnded(ended, attempt, Outcome.SUCCEEDED, 0)))
         for event in engine.decide(yard.now):
-            facts += 1
+            events += 1
             if isinstance(event, TaskPlaced):
-                facts += len(yard.tell(command.ReportStarted(event.task, event.attempt)))
+                events += len(yard.tell(command.ReportStarted(event.task, event.attempt)))
                 yard.on_crowded.append(event.task)
     took = perf_counter() - began
     gc.unfreeze()
-    return round(facts / 5 / took)  # five facts make one life
+    return round(events / 5 / took)  # five facts make one life
 
 
 def _bytes_per_task(size: int) -> int:
@@ -332,8 +332,8 @@ def _preemption(size: int, events: int) -> dict[str, float]:
         spec = {field: getattr(new.spec, field) for field in new.spec.__struct_fields__} | {"priority": 100}
         yard.submit(NewTask(new.id, TaskSpec(**spec)))
         began = perf_counter()
-        facts = yard.engine.decide(yard.now)
-        if any(isinstance(event, AttemptSuspending | AttemptStopping) for event in facts):
+        events = yard.engine.decide(yard.now)
+        if any(isinstance(event, AttemptSuspending | AttemptStopping) for event in events):
             times.append((perf_counter() - began) * 1e6)
     return _percentiles("decision_us", times)
 

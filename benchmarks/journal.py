@@ -34,75 +34,75 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.common.output import print_figures, report_progress
 
 OPEN_TASKS = 10_000
-TAIL_FACTS = 1_000
+TAIL_EVENTS = 1_000
 _SINGLE = 2_000
 _GROUPED = {100: 20_000, 1_000: 100_000}
 
-Fold = Callable[[Event, float], None]
+Apply = Callable[[Event, float], None]
 
 
 def run(
     records: int = 1_000_000,
     progress: Callable[[str], None] | None = None,
-    fold: Fold | None = None,
+    apply: Apply | None = None,
     folder: Path | None = None,
 ) -> dict[str, Any]:
     """Measure, on a temporary folder inside `folder`, and return the figures by name.
 
-    `fold` is called for every fact that recovery reads; without it recovery is reading, checking and decoding.
+    `apply` is called for every event that recovery reads; without it recovery is reading, checking and decoding.
     """
     say = progress or (lambda _: None)
-    each = fold or (lambda _fact, _at: None)
+    each = apply or (lambda _event, _at: None)
     with tempfile.TemporaryDirectory(prefix="gpuyard-bench-", dir=folder) as inside:
         here = Path(inside)
         alone = min(_SINGLE, records)
-        say(f"{alone:,} facts one by one")
-        single, naive = _single_facts_per_second(here, alone)
+        say(f"{alone:,} events one by one")
+        single, naive = _single_events_per_second(here, alone)
         grouped = {}
         for group, most in _GROUPED.items():
-            facts = max(group, min(most, records))
-            say(f"{facts:,} facts, {group:,} a commit")
-            grouped[group] = _facts_per_second(here / f"grouped-{group}", facts, group)
-        say(f"writing a journal of {records:,} facts")
+            events = max(group, min(most, records))
+            say(f"{events:,} events, {group:,} a commit")
+            grouped[group] = _events_per_second(here / f"grouped-{group}", events, group)
+        say(f"writing a journal of {records:,} events")
         written = _write(here / "million", records)
         say("recovering from the journal")
         from_journal = _recovery_seconds(here / "million", each)
         _add_snapshot_and_tail(here / "million", records)
-        say(f"recovering from a snapshot of {OPEN_TASKS:,} open tasks and {TAIL_FACTS:,} facts after it")
+        say(f"recovering from a snapshot of {OPEN_TASKS:,} open tasks and {TAIL_EVENTS:,} events after it")
         from_snapshot = _recovery_seconds(here / "million", each)
     return {
-        "facts": records,
-        "facts_per_s_single": round(single),
-        **{f"facts_per_s_grouped_{group}": round(rate) for group, rate in grouped.items()},
-        "naive_facts_per_s_single": round(naive),
+        "events": records,
+        "events_per_s_single": round(single),
+        **{f"events_per_s_grouped_{group}": round(rate) for group, rate in grouped.items()},
+        "naive_events_per_s_single": round(naive),
         **{f"grouped_{group}_over_naive": round(rate / naive, 1) for group, rate in grouped.items()},
         "recovery_journal_s": round(from_journal, 3),
-        "recovery_journal_facts_per_s": round(records / from_journal),
+        "recovery_journal_events_per_s": round(records / from_journal),
         "recovery_snapshot_s": round(from_snapshot, 3),
-        "bytes_per_fact": round(written / records, 1),
+        "bytes_per_event": round(written / records, 1),
         "sqlite_version": sqlite3.sqlite_version,
     }
 
 
-def _facts_per_second(folder: Path, facts: int, group: int) -> float:
+def _events_per_second(folder: Path, events: int, group: int) -> float:
     source = lives()
-    batches = [list(islice(source, group)) for _ in range(facts // group)]
+    batches = [list(islice(source, group)) for _ in range(events // group)]
     journal = SqliteJournal.open(folder)
     began = perf_counter()
     for batch in batches:
         journal.append(batch)
     took = perf_counter() - began
     journal.close()
-    return facts / took
+    return events / took
 
 
-def _single_facts_per_second(folder: Path, facts: int) -> tuple[float, float]:
+def _single_events_per_second(folder: Path, events: int) -> tuple[float, float]:
     """Ours and the naive one, in turns, so that a disk that is slow for a while is slow for both."""
-    entries = list(islice(lives(), facts))
+    entries = list(islice(lives(), events))
     journal = SqliteJournal.open(folder / "single")
     ours = naive = 0.0
     with (folder / "naive").open("wb") as file:
-        for first in range(0, facts, 100):
+        for first in range(0, events, 100):
             began = perf_counter()
             for entry in entries[first : first + 100]:
                 journal.append([entry])
@@ -114,33 +114,33 @@ def _single_facts_per_second(folder: Path, facts: int) -> tuple[float, float]:
             ours += between - began
             naive += perf_counter() - between
     journal.close()
-    return facts / ours, facts / naive
+    return events / ours, events / naive
 
 
-def _write(folder: Path, facts: int) -> int:
+def _write(folder: Path, events: int) -> int:
     """Write a journal and return its size in bytes."""
     journal = SqliteJournal.open(folder)
     source = lives()
-    while batch := list(islice(source, min(1_000, facts - journal.head.seq))):
+    while batch := list(islice(source, min(1_000, events - journal.head.seq))):
         journal.append(batch)
     journal.close()
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
-def _add_snapshot_and_tail(folder: Path, facts: int) -> None:
+def _add_snapshot_and_tail(folder: Path, events: int) -> None:
     journal = SqliteJournal.open(folder)
     journal.save_snapshot(Snapshot(journal.head, state_document()))
-    journal.append(list(islice(lives(first=facts), TAIL_FACTS)))
+    journal.append(list(islice(lives(first=events), TAIL_EVENTS)))
     journal.close()
 
 
-def _recovery_seconds(folder: Path, fold: Fold) -> float:
-    """What a scheduler does before it is ready: open and check, load the newest snapshot, fold what came after it."""
+def _recovery_seconds(folder: Path, apply: Apply) -> float:
+    """What a scheduler does before it is ready: open and check, load the newest snapshot, apply the events after it."""
     began = perf_counter()
     journal = SqliteJournal.open(folder)
     snapshot = next(journal.usable_snapshots(), None)
     for record in journal.read(snapshot.position.seq if snapshot else 0):
-        fold(record.fact, record.at)
+        apply(record.event, record.at)
     took = perf_counter() - began
     journal.close()
     return took
@@ -193,13 +193,13 @@ def _placement(node: NodeId, number: int) -> Placement:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--facts", type=int, default=1_000_000, help="facts in the journal that is recovered")
+    parser.add_argument("--events", type=int, default=1_000_000, help="events in the journal that is recovered")
     parser.add_argument("--folder", type=Path, help="measure the disk under this folder (default: temporary files)")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     asked = parser.parse_args()
-    if asked.facts < 1:
-        parser.error("--facts must be at least 1")
-    print_figures(run(asked.facts, report_progress, folder=asked.folder), as_json=asked.json)
+    if asked.events < 1:
+        parser.error("--events must be at least 1")
+    print_figures(run(asked.events, report_progress, folder=asked.folder), as_json=asked.json)
 
 
 if __name__ == "__main__":

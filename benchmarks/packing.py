@@ -21,7 +21,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
@@ -113,9 +113,11 @@ def play(cluster: Cluster, pods: Sequence[Resources], score: str, seed: int) -> 
             answer = engine.handle(command.SubmitTasks((NewTask(TaskId(place), spec),)), 0.0)
             assert not isinstance(answer, Refusal), answer.sentence()
             began = time.thread_time()
-            facts = engine.decide(0.0)
+            new_events = engine.decide(0.0)
             seconds.append(time.thread_time() - began)
-            allocated += sum(event.placement.charge_milli for event in facts if isinstance(event, fact.TaskPlaced))
+            allocated += sum(
+                event.placement.charge_milli for event in new_events if isinstance(event, events.TaskPlaced)
+            )
         while len(reached) < len(marks) and asked >= marks[len(reached)]:
             reached.append(100 * allocated / cluster.gpus / MILLI)
     seconds.sort()

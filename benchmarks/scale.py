@@ -37,29 +37,29 @@ def one(policy: str, jobs: int) -> list[dict[str, Any]]:
     cluster = parse_cluster(CLUSTER)
     drawn = GeneratedJobs(jobs, cluster, lambda: Random(SEED).random, LOAD)
     next(iter(drawn))  # the load is met by drawing all jobs once beforehand, which is no part of a simulation
-    facts, began = 0, process_time()
+    events, began = 0, process_time()
     seen = [(0, 0, 0.0)]
     rows: list[dict[str, Any]] = []
     hear = Recorder.hear
 
     def count(self: Recorder, at: float, heard: Sequence[Event]) -> None:
-        nonlocal facts
-        facts += len(heard)
+        nonlocal events
+        events += len(heard)
         hear(self, at, heard)
 
     def progress(come: int) -> None:
         if come not in MARKS or come == seen[-1][0]:
             return
-        seen.append((come, facts, process_time() - began))
-        (_, facts_before, s_before), (_, facts_now, s_now) = seen[-2:]
+        seen.append((come, events, process_time() - began))
+        (_, events_before, s_before), (_, events_now, s_now) = seen[-2:]
         mib = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-        us = (s_now - s_before) / (facts_now - facts_before) * 1e6
-        rows.append({"jobs": come, "facts": facts_now, "us_a_fact": round(us, 1), "peak_mib": round(mib)})
+        us = (s_now - s_before) / (events_now - events_before) * 1e6
+        rows.append({"jobs": come, "events": events_now, "us_per_event": round(us, 1), "peak_mib": round(mib)})
 
     Recorder.hear = count  # type: ignore[method-assign]
     found = simulate_policy(JobsOnCluster(drawn, cluster), policy_variant(policy), progress=progress)
     mib = getrusage(RUSAGE_SELF).ru_maxrss / 1024
-    return [*rows, {"jobs": jobs, "preemptions": found.measures.preemptions, "facts": facts, "cpu_s": round(process_time() - began), "peak_mib": round(mib)}]  # fmt: skip
+    return [*rows, {"jobs": jobs, "preemptions": found.measures.preemptions, "events": events, "cpu_s": round(process_time() - began), "peak_mib": round(mib)}]  # fmt: skip
 
 
 def main() -> int:
@@ -74,14 +74,14 @@ def main() -> int:
         return 0
     marks = [mark for mark in MARKS if mark <= asked.jobs]
     heads = [f"to {mark:,}" for mark in marks]
-    print(f"µs a fact, and peak MiB in brackets\n\n| policy | {' | '.join(heads)} | preemptions | took | peak |")
+    print(f"µs an event, and peak MiB in brackets\n\n| policy | {' | '.join(heads)} | preemptions | took | peak |")
     print("|---" * (len(marks) + 4) + "|", flush=True)
     found = {}
     for policy in asked.policies.split(","):
         words = ("--one", policy, "--jobs", str(asked.jobs))
         done = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
         *rows, end = found[policy] = json.loads(done.stdout)
-        cells = " | ".join(f"{row['us_a_fact']} ({row['peak_mib']})" for row in rows)
+        cells = " | ".join(f"{row['us_per_event']} ({row['peak_mib']})" for row in rows)
         print(
             f"| `{policy}` | {cells} | {end['preemptions']:,} | {end['cpu_s']} s | {end['peak_mib']} MiB |", flush=True
         )

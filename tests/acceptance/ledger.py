@@ -31,7 +31,7 @@ from itertools import pairwise
 from pathlib import Path
 from re import findall
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.values import OnLost, Outcome, TaskStatus
 from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import read_folder
@@ -134,10 +134,10 @@ def compare(
     data: Path, lives: list[Life], accepted: Mapping[int, int], cut_off: list[CutOff], verdict: Verdict
 ) -> None:
     """Hold the ledger and the journal of a data folder beside each other. `accepted` is token -> task number."""
-    facts = _facts(data)
-    specs = {it.fact.task: it.fact.spec for it in facts if isinstance(it.fact, fact.TaskSubmitted)}
-    origins = {it.fact.origin for it in facts if isinstance(it.fact, fact.EpochBegan)}
-    _compare_journal(facts, accepted, verdict)
+    records = _records(data)
+    specs = {it.event.task: it.event.spec for it in records if isinstance(it.event, events.TaskSubmitted)}
+    origins = {it.event.origin for it in records if isinstance(it.event, events.EpochBegan)}
+    _compare_journal(records, accepted, verdict)
     fenced = {int(task) for task, spec in specs.items() if spec.on_lost is OnLost.FENCE}
     _check_starts(lives, origins, verdict)
     _check_gpus(lives, verdict)
@@ -148,16 +148,16 @@ def compare(
             "in the journal": len(specs),
             "gangs": sum(spec.resources.nodes > 1 for spec in specs.values()),
             "fenced": len(fenced),
-            "attempts": sum(isinstance(it.fact, fact.TaskPlaced) for it in facts),
+            "attempts": sum(isinstance(it.event, events.TaskPlaced) for it in records),
             "processes": len(lives),
-            "nodes lost": sum(isinstance(it.fact, fact.NodeLost) for it in facts),
-            "attempts recovered": sum(isinstance(it.fact, fact.AttemptRecovered) for it in facts),
+            "nodes lost": sum(isinstance(it.event, events.NodeLost) for it in records),
+            "attempts recovered": sum(isinstance(it.event, events.AttemptRecovered) for it in records),
             "of forgotten schedulers": sum(life.origin not in origins for life in lives),
         }
     )
 
 
-def _facts(data: Path) -> list[Record]:
+def _records(data: Path) -> list[Record]:
     retired = data / "retired"
     found = list(read_folder(retired)) if retired.exists() and any(retired.iterdir()) else []
     journal = open_journal(data / "journal")
@@ -168,7 +168,7 @@ def _facts(data: Path) -> list[Record]:
         journal.close()
 
 
-def _compare_journal(facts: list[Record], accepted: Mapping[int, int], verdict: Verdict) -> None:
+def _compare_journal(records: list[Record], accepted: Mapping[int, int], verdict: Verdict) -> None:
     submitted, ends, over, recovered = (
         set[int](),
         Counter[int](),
@@ -176,20 +176,20 @@ def _compare_journal(facts: list[Record], accepted: Mapping[int, int], verdict: 
         Counter[tuple[int, int]](),
     )
     failures, lost, again, unexplained = [], 0, 0, []
-    for record in facts:
-        match record.fact:
-            case fact.TaskSubmitted(task):
+    for record in records:
+        match record.event:
+            case events.TaskSubmitted(task):
                 submitted.add(task)
-            case fact.TaskEnded(task, status, cause):
+            case events.TaskEnded(task, status, cause):
                 ends[task] += 1
                 if status is not TaskStatus.SUCCESS:
                     failures.append(f"task {task} ended with {status.value}: {cause.sentence()}")
-            case fact.AttemptEnded(task, attempt, outcome):
+            case events.AttemptEnded(task, attempt, outcome):
                 over[task, attempt] += 1
                 lost += outcome is not Outcome.SUCCEEDED
-            case fact.AttemptRecovered(task, attempt):
+            case events.AttemptRecovered(task, attempt):
                 recovered[task, attempt] += 1
-            case fact.TaskRequeued(task, cause):
+            case events.TaskRequeued(task, cause):
                 again += 1
                 verdict.retries[str(cause.why)] += 1
                 if not cause.sentence():

@@ -38,8 +38,11 @@ def test_an_id_leads_from_the_header_through_the_journal_to_the_agents_log(tmp_p
     journal = open_journal(tmp_path / "data" / "journal")
     records = list(journal.read())
     journal.close()
-    assert [it.request_id for it in records if isinstance(it.fact, TaskSubmitted)] == ["order-66", by_client.request_id]
-    assert {it.request_id for it in records if isinstance(it.fact, TaskPlaced)} == {""}  # the engine decided it
+    assert [it.request_id for it in records if isinstance(it.event, TaskSubmitted)] == [
+        "order-66",
+        by_client.request_id,
+    ]
+    assert {it.request_id for it in records if isinstance(it.event, TaskPlaced)} == {""}  # the engine decided it
 
 
 def test_every_response_carries_an_id_and_only_a_short_printable_token_is_taken(tmp_path: Path) -> None:
@@ -58,7 +61,7 @@ def test_each_command_carries_the_id_of_its_own_request(tmp_path: Path) -> None:
     with RestYard(tmp_path, gpus=0) as yard:
         yard.ask("POST", "/api/v1/tasks", {"command": "true"}, X_Request_ID="first")
         yard.ask("DELETE", "/api/v1/tasks/task-1", X_Request_ID="second")
-        caused = {type(it.fact): it.request_id for it in yard.yard.journal.read() if it.request_id}
+        caused = {type(it.event): it.request_id for it in yard.yard.journal.read() if it.request_id}
         assert caused[TaskSubmitted] == "first"
         assert "second" in caused.values()
         assert yard.get("/api/v1/tasks/task-1")["request_id"] == "first"

@@ -134,7 +134,7 @@ def test_a_tenant_hears_of_its_own_tasks_only(tmp_path: Path) -> None:
 
 def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
     journal = yard.yard.journal
-    journal.segment_facts = 10
+    journal.segment_events = 10
     for _ in range(3):
         for _ in range(10):
             yard.submit(gpu_count=99)
@@ -144,7 +144,7 @@ def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yar
     with listening(yard, Last_Event_ID="2") as events:
         gap = events.next()
         assert (gap["after"], gap["next"]) == (2, retired + 1)
-        assert gap["message"].startswith(f"Facts 3 to {retired} are not kept here any more")
+        assert gap["message"].startswith(f"Events 3 to {retired} are not kept here any more")
         last = yard.yard.loop.committed
         assert [events.next()["seq"] for _ in range(retired, last)] == list(range(retired + 1, last + 1))
     with listening(yard, Last_Event_ID=str(retired)) as events:

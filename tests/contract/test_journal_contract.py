@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuyard.core.domain.errors import FactsRetired, JournalError
+from gpuyard.core.domain.errors import EventsRetired, JournalError
 from gpuyard.core.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.journal.port import Journal
@@ -22,7 +22,7 @@ STORES: dict[str, MakeJournal] = {
     "memory": lambda _: MemoryJournal(),
     "sqlite": SqliteJournal.open,
     "sqlite, on a disk that has room now": FullJournal.open,
-    "sqlite, a segment a batch": lambda folder: SqliteJournal.open(folder, segment_facts=1),
+    "sqlite, a segment a batch": lambda folder: SqliteJournal.open(folder, segment_events=1),
 }
 
 
@@ -43,7 +43,7 @@ def held(*tasks: int) -> list[JournalEntry]:
 
 
 def as_records(entries: list[JournalEntry], after: int = 0) -> list[Record]:
-    return [Record(after + n, entry.at, entry.fact, entry.by) for n, entry in enumerate(entries, start=1)]
+    return [Record(after + n, entry.at, entry.event, entry.by) for n, entry in enumerate(entries, start=1)]
 
 
 def test_a_new_journal_is_empty(journal: Journal) -> None:
@@ -151,7 +151,7 @@ def test_a_snapshot_saved_twice_is_the_later_one(journal: Journal) -> None:
 @pytest.mark.parametrize("position", [Position(9, GENESIS.hash), Position(1, GENESIS.hash)])
 def test_a_snapshot_of_another_journal_is_refused(journal: Journal, position: Position) -> None:
     journal.append(held(1))
-    with pytest.raises(JournalError, match="was never at fact"):
+    with pytest.raises(JournalError, match="was never at event"):
         journal.save_snapshot(Snapshot(position, {}))
     assert next(journal.usable_snapshots(), None) is None
 
@@ -184,20 +184,20 @@ def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journa
     assert list(journal.read(older.seq)) == as_records(held(3, 4), after=2)
     assert next(journal.usable_snapshots(), None) is not None
     if retired:
-        with pytest.raises(FactsRetired, match="were retired") as gone:
+        with pytest.raises(EventsRetired, match="were retired") as gone:
             journal.read()
         assert gone.value.oldest == retired + 1
     assert journal.append(held(5)).seq == 5
 
 
 def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_is_told(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=1)
+    journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 11):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
     reader = journal.read()
     assert next(reader).seq == 1
     assert journal.retire() == 8 + 1
-    with pytest.raises(FactsRetired) as gone:
+    with pytest.raises(EventsRetired) as gone:
         list(reader)
     assert gone.value.oldest == 10
     journal.close()
@@ -206,7 +206,7 @@ def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_i
 def test_a_reader_that_comes_a_moment_too_late_makes_no_empty_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=1)
+    journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 4):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
     log_of = wal.path_of
@@ -218,7 +218,7 @@ def test_a_reader_that_comes_a_moment_too_late_makes_no_empty_segment(
 
     reader = journal.read()
     monkeypatch.setattr(wal, "path_of", retired_now)
-    with pytest.raises(FactsRetired):
+    with pytest.raises(EventsRetired):
         next(reader)
     assert not (tmp_path / "facts-000000000001.sqlite").exists()
     journal.close()
@@ -231,7 +231,7 @@ def test_a_journal_stays_bounded_however_long_it_runs(name: str, tmp_path: Path)
         journal.save_snapshot(Snapshot(journal.append(held(task)), {"last": task}))
         journal.retire()
     assert len(list(journal.read(99))) == 1
-    with pytest.raises(JournalError, match="Facts up to 99 were retired"):
+    with pytest.raises(JournalError, match="Events up to 99 were retired"):
         journal.read(98)
     assert len(list(tmp_path.glob("snapshot-*"))) <= 2
     assert len(list(tmp_path.glob("*.sqlite"))) <= 2
@@ -271,7 +271,7 @@ def test_a_journal_that_is_opened_again_is_as_it_was(name: str, tmp_path: Path) 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 TASKS = st.integers(1, 2**53).map(TaskId)
-FACTS: st.SearchStrategy[Event] = st.one_of(
+EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(TaskHeld, TASKS),
     st.builds(PriorityChanged, TASKS, st.integers(0, 100)),
     st.builds(YardFounded, TEXT),
@@ -283,7 +283,7 @@ FACTS: st.SearchStrategy[Event] = st.one_of(
         st.booleans(),
     ),
 )
-ENTRIES = st.builds(JournalEntry, st.floats(allow_nan=False, allow_infinity=False), FACTS, TEXT)
+ENTRIES = st.builds(JournalEntry, st.floats(allow_nan=False, allow_infinity=False), EVENTS, TEXT)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

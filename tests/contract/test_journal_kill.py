@@ -20,7 +20,7 @@ from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
-journal = SqliteJournal.open(Path(sys.argv[1]), segment_facts=40)
+journal = SqliteJournal.open(Path(sys.argv[1]), segment_events=40)
 while True:
     first = journal.head.seq + 1
     head = journal.append([JournalEntry(float(seq), TaskHeld(seq)) for seq in range(first, first + 1 + first % 7)])
@@ -50,6 +50,6 @@ def test_everything_acknowledged_before_a_kill_is_there_after_it(tmp_path: Path,
         assert snapshot is None or snapshot.state == {"last": after}
         records = list(journal.read(after))
         assert [record.seq for record in records] == list(range(after + 1, journal.head.seq + 1))
-        assert all(record.fact == TaskHeld(TaskId(record.seq)) and record.at == record.seq for record in records)
+        assert all(record.event == TaskHeld(TaskId(record.seq)) and record.at == record.seq for record in records)
         journal.verify()
         journal.close()

@@ -242,8 +242,8 @@ class Life(RuleBasedStateMachine):
             assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits and nobody knows why"
 
     def teardown(self) -> None:
-        ids = [event.task for _, event in self.story.facts if isinstance(event, TaskSubmitted)]
-        ended = [event.task for _, event in self.story.facts if isinstance(event, TaskEnded)]
+        ids = [event.task for _, event in self.story.events if isinstance(event, TaskSubmitted)]
+        ended = [event.task for _, event in self.story.events if isinstance(event, TaskEnded)]
         assert len(ended) == len(set(ended)), "a task ended twice"
         assert set(ids) == set(ended) | set(self.story.state.tasks), "a task was lost"
 

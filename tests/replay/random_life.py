@@ -120,10 +120,10 @@ STEPS: tuple[Callable[[RandomLife], None], ...] = (
 
 def fingerprint(life: RandomLife) -> tuple[str, str]:
     """Of all facts with their instants, and of the state at the end."""
-    facts = sha256()
-    for at, event in life.story.facts:
-        facts.update(msgspec.json.encode((at, event)))
-    return facts.hexdigest(), sha256(document(life.story.state)).hexdigest()
+    digest = sha256()
+    for at, event in life.story.events:
+        digest.update(msgspec.json.encode((at, event)))
+    return digest.hexdigest(), sha256(document(life.story.state)).hexdigest()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuyard.core.engine import snapshot
-from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import Record
@@ -19,7 +19,7 @@ def replayed(records: Iterable[Record], state: State | None = None) -> State:
     """All facts, one after the other."""
     state = state or State()
     for record in records:
-        apply(state, record.fact, record.at)
+        apply_recorded(state, record.event, record.at)
     return state
 
 

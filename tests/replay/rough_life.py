@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.refusals import Refusal
@@ -79,8 +79,8 @@ class RealNodes(World):
                 elif ref in running:
                     running[ref] = {}
 
-    def _effect(self, event: fact.Event) -> None:
-        if isinstance(event, fact.TaskPlaced | fact.AttemptResuming):
+    def _effect(self, event: events.Event) -> None:
+        if isinstance(event, events.TaskPlaced | events.AttemptResuming):
             task = self.engine.state.tasks[event.task]
             self._uses(AttemptRef(event.task, event.attempt, task.origin), event.placement)
         super()._effect(event)

@@ -20,7 +20,7 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.testing import node
 from tests.replay.recovery import document, recovered
 
-SEGMENT_FACTS = 2_000
+SEGMENT_EVENTS = 2_000
 TASKS = 20_000
 REMEMBERED = 100
 
@@ -30,7 +30,7 @@ class Yard:
 
     def __init__(self, folder: Path, mode: QuotaMode) -> None:
         self.engine = Engine()
-        self.journal = SqliteJournal.open(folder, segment_facts=SEGMENT_FACTS)
+        self.journal = SqliteJournal.open(folder, segment_events=SEGMENT_EVENTS)
         self.now = 0.0
         self._unwritten: list[JournalEntry] = []
         self._since_snapshot = 0
@@ -47,11 +47,11 @@ class Yard:
     def tell(self, asked: command.Command) -> list[Event]:
         answer = self.engine.handle(asked, self.now)
         assert not isinstance(answer, Refusal), answer.sentence()
-        facts = [*answer, *self.engine.decide(self.now)]
-        self._unwritten += [JournalEntry(self.now, event) for event in facts]
+        events = [*answer, *self.engine.decide(self.now)]
+        self._unwritten += [JournalEntry(self.now, event) for event in events]
         if len(self._unwritten) >= 500:
             self.write()
-        return facts
+        return events
 
     def ends(self, number: TaskId) -> list[TaskId]:
         """A task starts and succeeds; what was placed in its stead."""
@@ -99,8 +99,8 @@ def _submit(number: int, what: TaskSpec) -> command.SubmitTasks:
     return command.SubmitTasks((NewTask(TaskId(number), what),))
 
 
-def _placed(facts: Sequence[Event]) -> list[TaskId]:
-    return [event.task for event in facts if isinstance(event, TaskPlaced)]
+def _placed(events: Sequence[Event]) -> list[TaskId]:
+    return [event.task for event in events if isinstance(event, TaskPlaced)]
 
 
 @pytest.mark.parametrize("mode", list(QuotaMode))
@@ -132,7 +132,7 @@ def test_twenty_thousand_tasks_leave_a_bounded_yard_and_journal(mode: QuotaMode,
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5 * 1_000_000
     yard.journal.close()
 
-    journal = SqliteJournal.open(tmp_path, segment_facts=SEGMENT_FACTS)
+    journal = SqliteJournal.open(tmp_path, segment_events=SEGMENT_EVENTS)
     left = recovered(journal)
     assert document(left) == document(state)
     invariants.check(left)

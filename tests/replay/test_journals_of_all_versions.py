@@ -77,7 +77,7 @@ def test_its_snapshot_is_what_the_facts_before_it_add_up_to(folder: Path) -> Non
 
 
 def test_every_type_of_fact_is_in_some_journal() -> None:
-    there = {type(record.fact) for version in VERSIONS for record in read_folder(JOURNALS / version)}
+    there = {type(record.event) for version in VERSIONS for record in read_folder(JOURNALS / version)}
     missing = sorted(event.__name__ for event in EVENTS if event not in there)
 
     assert not missing, (

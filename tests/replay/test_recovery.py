@@ -21,12 +21,12 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("seed", range(8))
 def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, tmp_path: Path) -> None:
     life = RandomLife(seed)
-    journal = SqliteJournal.open(tmp_path, segment_facts=50)
+    journal = SqliteJournal.open(tmp_path, segment_events=50)
     written = 0
 
     def write() -> None:
         nonlocal written
-        fresh = life.story.facts[written:]
+        fresh = life.story.events[written:]
         journal.append([JournalEntry(at, event) for at, event in fresh])
         written += len(fresh)
 
@@ -35,10 +35,10 @@ def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, 
     life.lives(30, write)
     journal.close()
 
-    life.story.state.now = last = life.story.facts[-1][0]  # a journal knows of facts, not of time that passed without
+    life.story.state.now = last = life.story.events[-1][0]  # a journal knows of facts, not of time that passed without
     lived = document(life.story.state)
-    journal = SqliteJournal.open(tmp_path, segment_facts=50)
-    assert journal.head.seq == len(life.story.facts)
+    journal = SqliteJournal.open(tmp_path, segment_events=50)
+    assert journal.head.seq == len(life.story.events)
     for state in (replayed(journal.read()), recovered(journal)):
         assert document(state) == lived
         starts = [event for event in Engine(state).decide(last) if isinstance(event, TaskPlaced | AttemptResuming)]
@@ -58,6 +58,6 @@ def _told(seed: int, hash_seed: str) -> str:
         [sys.executable, "-m", "tests.replay.random_life", str(seed), "60"],
         check=True, capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )  # fmt: skip
-    facts, state = done.stdout.split()
-    assert len(facts) == len(state) == 64
+    events, state = done.stdout.split()
+    assert len(events) == len(state) == 64
     return done.stdout

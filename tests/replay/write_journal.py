@@ -78,7 +78,7 @@ from gpuyard.core.domain.values import (
     TenantId,
 )
 from gpuyard.core.engine import snapshot
-from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
@@ -248,20 +248,20 @@ STORY: list[tuple[str, Event]] = [
 
 
 def story() -> list[JournalEntry]:
-    return [JournalEntry(1000.0 + number / 4, fact, by) for number, (by, fact) in enumerate(STORY)]
+    return [JournalEntry(1000.0 + number / 4, event, by) for number, (by, event) in enumerate(STORY)]
 
 
 def folded(entries: list[JournalEntry]) -> State:
     state = State()
     for entry in entries:
-        apply(state, entry.fact, entry.at)
+        apply_recorded(state, entry.event, entry.at)
     return state
 
 
 def write(folder: Path) -> None:
     """Several segments, a snapshot on the way and facts after it; closed, so that no write-ahead log is needed."""
     entries = story()
-    journal = SqliteJournal.open(folder, segment_facts=20)
+    journal = SqliteJournal.open(folder, segment_events=20)
     for first in range(0, len(entries), 5):
         head = journal.append(entries[first : first + 5])
         if head.seq == 25:

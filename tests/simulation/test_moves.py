@@ -31,7 +31,7 @@ def yard(fast: int = 1, slow: int = 2, **settings: Any) -> ClusterStory:
 
 
 def whys(cluster: ClusterStory, name: str) -> list[Why]:
-    return [event.cause.why for event in cluster.facts_of(name) if isinstance(event, AttemptStopping)]
+    return [event.cause.why for event in cluster.events_of(name) if isinstance(event, AttemptStopping)]
 
 
 def test_a_task_moves_to_faster_gpus_when_they_are_free() -> None:

@@ -30,7 +30,7 @@ def cluster() -> ClusterStory:
 
 
 def causes(cluster: ClusterStory, name: str) -> list[Cause]:
-    return [event.cause for event in cluster.facts_of(name) if isinstance(event, TaskRequeued)]
+    return [event.cause for event in cluster.events_of(name) if isinstance(event, TaskRequeued)]
 
 
 # --- what a lost node may still run -----------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def test_what_a_returned_node_does_not_have_any_more_is_free_at_once(cluster: Cl
     cluster.loses("a")
     cluster.gets_back("a", "two")
     assert cluster.running() == ["one"]
-    returned = [event for _, event in cluster.facts if isinstance(event, NodeReturned)]
+    returned = [event for _, event in cluster.events if isinstance(event, NodeReturned)]
     assert returned == [NodeReturned(NodeId("a"), (AttemptRef(cluster.numbers["two"], 1),))]
 
 
@@ -70,7 +70,7 @@ def test_a_node_that_registers_again_says_what_is_gone_of_what_it_had(cluster: C
     assert not cluster.is_running("old")
     cluster.tells(command.JoinNode(spec))
     assert cluster.is_running("old")
-    assert any(isinstance(event, RemainsEnded) for _, event in cluster.facts)
+    assert any(isinstance(event, RemainsEnded) for _, event in cluster.events)
 
 
 def test_what_may_still_run_survives_a_restart_of_the_scheduler_and_leaves_with_the_node(cluster: ClusterStory) -> None:
@@ -104,7 +104,7 @@ def test_a_gangs_part_on_a_node_that_returns_in_the_middle_is_waited_for(cluster
     cluster.loses(lost)
     cluster.gets_back(lost, "train")
     cluster.tells(command.ReportEnded(cluster.numbers["train"], 1, Outcome.STOPPED, node=NodeId(alive)))
-    (ended,) = [event for event in cluster.facts_of("train") if isinstance(event, AttemptEnded)]
+    (ended,) = [event for event in cluster.events_of("train") if isinstance(event, AttemptEnded)]
     assert ended.remains == (lost,)
     assert causes(cluster, "train") == [Cause(Why.NODE_LOST, node=NodeId(lost))]
     assert not cluster.is_running("train")
@@ -205,7 +205,7 @@ def test_a_node_that_only_says_more_about_itself_is_changed_under_its_tasks(clus
     assert not cluster.is_running("wants")
     cluster.gpu_becomes("a", 1, GpuHealth.OK)
     assert cluster.running() == ["runs", "wants"]
-    assert any(isinstance(event, NodeChanged) for _, event in cluster.facts)
+    assert any(isinstance(event, NodeChanged) for _, event in cluster.events)
 
 
 def test_an_idle_node_that_comes_with_other_cards_stays_cordoned_and_its_broken_cards_stay_broken(
@@ -332,9 +332,9 @@ def test_a_gang_ends_with_the_exit_code_of_the_part_that_failed_first(cluster: C
     number, (first, second) = cluster.numbers["train"], cluster.nodes_of("train")
     cluster.tells(command.ReportEnded(number, 1, Outcome.FAILED, 42, NodeId(first), message="Out of memory."))
     cluster.tells(command.ReportEnded(number, 1, Outcome.STOPPED, 143, NodeId(second), 15))
-    (ended,) = [event for event in cluster.facts_of("train") if isinstance(event, AttemptEnded)]
+    (ended,) = [event for event in cluster.events_of("train") if isinstance(event, AttemptEnded)]
     assert (ended.outcome, ended.exit_code, ended.signal, ended.message) == (Outcome.FAILED, 42, None, "Out of memory.")
-    (over,) = [event for event in cluster.facts_of("train") if isinstance(event, TaskEnded)]
+    (over,) = [event for event in cluster.events_of("train") if isinstance(event, TaskEnded)]
     assert over.cause == Cause(Why.MEMBER_FAILED, node=NodeId(first))
 
 

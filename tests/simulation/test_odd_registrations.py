@@ -11,8 +11,8 @@ from gpuyard.core.domain.refusals import AttemptElsewhere, AttemptNeverPlaced, R
 from gpuyard.core.domain.task import NewTask
 from gpuyard.core.domain.values import AttemptRef, NodeId, OnLost, Outcome, Preemption, TaskId
 from gpuyard.core.engine import invariants, snapshot
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.phases import ACTIVE, Placed
 from gpuyard.core.engine.state import State
 from gpuyard.testing import ClusterStory, gang, node, share, task
@@ -90,9 +90,9 @@ class Life:
         if isinstance(asked, command.JoinNode) and asked.complete and not isinstance(answer, Refusal):
             self.has_given_up_what_is_missing(asked)
         for event in () if isinstance(answer, Refusal) else answer:
-            apply(self.twin, event, self.at)
+            apply_recorded(self.twin, event, self.at)
         for event in self.engine.decide(self.at):
-            apply(self.twin, event, self.at)
+            apply_recorded(self.twin, event, self.at)
         invariants.check(self.engine.state)
         self.twin.now = self.engine.state.now
         assert snapshot.dump(self.twin) == snapshot.dump(self.engine.state)

@@ -41,7 +41,7 @@ def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: i
         yard.submits(drawn(f"job-{place}", chance))
         yard.passes(chance.choice((0, 0, 30, 3000)))
     yard.runs_out()
-    events = [event for _, event in yard.facts]
+    events = [event for _, event in yard.events]
     assert sum(isinstance(event, TaskEnded) for event in events) == 41
     assert not [event for event in events if isinstance(event, AttemptStopping)]
     came_and_went = [event for event in events if isinstance(event, NodeJoined | NodeRemoved)]
@@ -65,4 +65,4 @@ def test_a_pool_whose_nodes_fail_ends_everything_in_the_end(seed: int) -> None:
         yard.submits(task(f"job-{place}", gpus=chance.choice((1, 4, 8)), runs_for=chance.choice((10, 400))))
         yard.passes(chance.choice((0, 50, 500)))
     yard.runs_out()
-    assert sum(isinstance(event, TaskEnded) for _, event in yard.facts) == 30
+    assert sum(isinstance(event, TaskEnded) for _, event in yard.events) == 30

@@ -18,7 +18,7 @@ def cluster() -> ClusterStory:
 
 
 def stopped(cluster: ClusterStory) -> list[str]:
-    return [cluster.names[event.task] for _, event in cluster.facts if isinstance(event, AttemptStopping)]
+    return [cluster.names[event.task] for _, event in cluster.events if isinstance(event, AttemptStopping)]
 
 
 def restarted(cluster: ClusterStory) -> Engine:

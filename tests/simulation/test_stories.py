@@ -296,7 +296,7 @@ def test_a_task_of_a_lost_node_runs_again_elsewhere_and_it_is_no_failure_of_its_
     cluster.loses(cluster.nodes_of("job")[0])
     assert cluster.is_running("job")
     assert cluster.nodes_of("job") == ("node-1",)
-    requeued = [event for event in cluster.facts_of("job") if isinstance(event, TaskRequeued)]
+    requeued = [event for event in cluster.events_of("job") if isinstance(event, TaskRequeued)]
     assert [event.cause.why for event in requeued] == [Why.NODE_LOST]
     assert cluster.state.tasks[cluster.numbers["job"]].failures == 0
 
@@ -347,7 +347,7 @@ def test_what_a_node_lost_track_of_is_tried_again_and_not_counted_as_a_failure(c
     cluster.submits(task("train"))
     cluster.tells(ReportEnded(cluster.numbers["train"], 1, Outcome.LOST, message="The supervisor was killed."))
     assert cluster.is_running("train")
-    (requeued,) = [event for event in cluster.facts_of("train") if isinstance(event, TaskRequeued)]
+    (requeued,) = [event for event in cluster.events_of("train") if isinstance(event, TaskRequeued)]
     assert requeued.cause == Cause(Why.ATTEMPT_LOST, node=NodeId("node-1"))
 
 
@@ -379,7 +379,7 @@ def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: 
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, retries=1))
     cluster.fails_on("train", "node-1")
-    ended = [event for event in cluster.facts_of("train") if isinstance(event, AttemptEnded)]
+    ended = [event for event in cluster.events_of("train") if isinstance(event, AttemptEnded)]
     assert len(ended) == 1
     cluster.passes(10)
     assert cluster.is_running("train")
@@ -436,7 +436,7 @@ def test_a_chain_runs_in_order_and_breaks_where_a_link_fails(cluster: ClusterSto
     assert cluster.running() == ["test"]
     cluster.fails("test")
     assert cluster.status("publish") is TaskStatus.CANCELLED
-    ends = [event for event in cluster.facts_of("publish") if isinstance(event, TaskEnded)]
+    ends = [event for event in cluster.events_of("publish") if isinstance(event, TaskEnded)]
     assert ends[0].cause.sentence() == "Task 2, whose success it needs, did not succeed."
     assert cluster.running() == ["tidy"]
 
@@ -526,7 +526,7 @@ def test_a_task_no_node_could_ever_hold_waits_with_that_reason_until_one_joins(c
 def test_the_promise_in_the_explanation_is_the_one_the_scheduler_keeps(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("runs", estimate=60, runs_for=60), task("large", gpus=2, estimate=60))
-    made = [event for event in cluster.facts_of("large") if isinstance(event, ReservationMade)]
+    made = [event for event in cluster.events_of("large") if isinstance(event, ReservationMade)]
     assert cluster.explains("large").starts_at == made[0].starts_at == 60.0
     cluster.runs_out()
     assert cluster.started_at("large") == 60.0

@@ -30,7 +30,7 @@ def test_a_report_of_an_earlier_suspension_frees_nothing(cluster: ClusterStory) 
     assert not cluster.is_running("waits")
     cluster.passes(20)
     assert cluster.is_running("waits")
-    rounds = [event.round for event in cluster.facts_of("moves") if isinstance(event, AttemptSuspending)]
+    rounds = [event.round for event in cluster.events_of("moves") if isinstance(event, AttemptSuspending)]
     assert rounds == [1, 2]
 
 
@@ -44,7 +44,7 @@ def test_a_task_that_can_not_be_suspended_runs_on_and_is_left_alone_from_then_on
     cluster.passes(10)
     cluster.tells(command.ReportNotSuspended(number, 1, 1, "The driver is too old."))
     assert cluster.is_running("stubborn")
-    dropped = [event.cause for event in cluster.facts_of("urgent") if isinstance(event, ReservationDropped)]
+    dropped = [event.cause for event in cluster.events_of("urgent") if isinstance(event, ReservationDropped)]
     assert dropped == [Cause(Why.NOT_SUSPENDED, task=number)]
     cluster.passes(300)
     assert cluster.is_running("stubborn")
@@ -83,7 +83,7 @@ def test_a_task_that_can_not_go_on_starts_over(cluster: ClusterStory) -> None:
     cluster.world.start_seconds = 50.0
     cluster.tells(command.ResumeTask(number))
     cluster.tells(command.ReportNotResumed(number, 1, 1, "Host memory was lost."))
-    (requeued,) = [event for event in cluster.facts_of("gone") if isinstance(event, TaskRequeued)]
+    (requeued,) = [event for event in cluster.events_of("gone") if isinstance(event, TaskRequeued)]
     assert requeued.cause == Cause(Why.ATTEMPT_LOST, node=NodeId("node-1"))
     cluster.passes(50)
     assert cluster.is_running("gone")
@@ -117,7 +117,7 @@ def test_one_part_of_a_gang_that_can_not_go_on_ends_all_of_it(cluster: ClusterSt
     cluster.world.start_seconds = cluster.world.stop_seconds = 10.0
     cluster.tells(command.ResumeTask(number))
     cluster.tells(command.ReportNotResumed(number, 1, 1, "Host memory was lost.", NodeId(nodes[1])))
-    assert any(isinstance(event, AttemptStopping) for event in cluster.facts_of("train"))
+    assert any(isinstance(event, AttemptStopping) for event in cluster.events_of("train"))
     assert cluster.gpus_in_use() == 4
     cluster.passes(10)
     assert cluster.state.tasks[number].attempts == 2

@@ -68,8 +68,10 @@ def test_the_life_of_a_task_is_what_its_story_tells() -> None:
     story, *told = _blocks("docs/life_of_a_task.md", "text")
     cluster = ClusterStory()
     exec(story, {"cluster": cluster, "task": task, "Preemption": Preemption})
-    facts = [f"{at:3g}  {msgspec.json.encode(event).decode()}" for at, event in cluster.facts if hasattr(event, "task")]
-    assert "".join(told).splitlines() == facts
+    events = [
+        f"{at:3g}  {msgspec.json.encode(event).decode()}" for at, event in cluster.events if hasattr(event, "task")
+    ]
+    assert "".join(told).splitlines() == events
 
 
 @pytest.mark.parametrize("page", _pages(), ids=str)

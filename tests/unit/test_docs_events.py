@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gpuyard"
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
-GATHERED = "facts"
+GATHERED = "events"
 """Lines that are written together: each has its own name (control_plane/chronicle.py)."""
 BOTH = ("cli/service/event_loop.py",)
 SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)

@@ -51,7 +51,7 @@ class Arrow:
     """One fact that leads from these phases to that one."""
 
     sources: tuple[type[Phase], ...]
-    fact: str
+    event: str
     target: type[Phase]
 
 
@@ -101,7 +101,7 @@ def drawing() -> str:
         *(_arrow(arrow) for arrow in arrows()),
         '<circle cx="24" cy="172" r="7" fill="#333333"/>',
         '<path class="line" d="M31,172 H126"/>',
-        '<text class="fact" x="20" y="156" text-anchor="start">TaskSubmitted</text>',
+        '<text class="event" x="20" y="156" text-anchor="start">TaskSubmitted</text>',
         *(_box(phase, middle) for phase, middle in PLACES.items()),
         *_legend(),
         "</svg>",
@@ -130,9 +130,9 @@ def _arrow(arrow: Arrow) -> str:
     sources = " ".join(source.__name__ for source in arrow.sources)
     x, y = way.label
     return (
-        f'<g class="transition" data-from="{sources}" data-fact="{arrow.fact}" data-to="{arrow.target.__name__}">'
+        f'<g class="transition" data-from="{sources}" data-event="{arrow.event}" data-to="{arrow.target.__name__}">'
         f'<path class="line" d="{way.path}"/>'
-        f'<text class="fact" x="{x:g}" y="{y:g}" text-anchor="{way.anchor}">{arrow.fact}</text></g>'
+        f'<text class="event" x="{x:g}" y="{y:g}" text-anchor="{way.anchor}">{arrow.event}</text></g>'
     )
 
 
@@ -172,7 +172,7 @@ _STYLE = """<defs>
 text { font-family: Helvetica, Arial, "DejaVu Sans", sans-serif; }
 .name { font-size: 16px; font-weight: bold; fill: #1c1c1c; text-anchor: middle; }
 .told { font-size: 12px; fill: #555555; text-anchor: middle; }
-.fact { font-size: 13px; fill: #20406a; }
+.event { font-size: 13px; fill: #20406a; }
 .note { font-size: 13px; fill: #666666; }
 .line { fill: none; stroke: #555555; stroke-width: 1.6; marker-end: url(#head); }
 .frame { fill: #fafaf5; stroke: #b8b8a8; stroke-width: 1.4; stroke-dasharray: 2 4; }

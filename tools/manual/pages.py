@@ -23,7 +23,7 @@ def pages() -> dict[str, str]:
     return {
         "states.svg": drawing(),
         "task_states.md": task_states(),
-        "facts.md": facts(),
+        "events.md": all_events(),
         "refusals.md": refusals_and_errors(),
         "policies.md": policies(),
         "settings.md": all_settings(),
@@ -39,9 +39,9 @@ def task_states() -> str:
     phases = _phases()
     return _page(
         "# The states of a task",
-        "![The states of a task and the facts that lead from one to the other](states.svg)",
-        "A task is always in one phase. Users are told a status, which is coarser. Facts move a task from phase to phase "
-        "(see [facts](facts.md)); a fact that is not in the second table can not happen to a task in that phase.",
+        "![The states of a task and the events that lead from one to the other](states.svg)",
+        "A task is always in one phase. Users are told a status, which is coarser. Events move a task from phase to phase "
+        "(see [events](events.md)); an event that is not in the second table can not happen to a task in that phase.",
         "## Phases",
         _table(
             ("phase", "meaning", "status told to users", "holds GPUs"),
@@ -52,10 +52,10 @@ def task_states() -> str:
         ),
         "## Transitions",
         _table(
-            ("in phase", "fact", "leads to"),
+            ("in phase", "event", "leads to"),
             (
-                (f"`{source.__name__}`", f"`{fact.__name__}`", f"`{target.__name__}`")
-                for (source, fact), target in TRANSITIONS.items()
+                (f"`{source.__name__}`", f"`{event.__name__}`", f"`{target.__name__}`")
+                for (source, event), target in TRANSITIONS.items()
             ),
         ),
     )
@@ -70,15 +70,15 @@ def _status(phase: type[Phase]) -> str:
     return "how it ended: `success`, `failed`, `cancelled` or `timeout`" if phase is Ended else f"`{STATUS[phase]}`"
 
 
-# --- facts.md ---------------------------------------------------------------------------------------------------------
+# --- events.md --------------------------------------------------------------------------------------------------------
 
 
-def facts() -> str:
+def all_events() -> str:
     """Every fact, with its fields."""
     rows = (
         (f"`{kind.__name__}`", said(kind), ", ".join(f"`{f.name}`" for f in fields(kind))) for kind in events.EVENTS
     )
-    return _page("# Facts", *_prose(getdoc(events)), _table(("fact", "meaning", "fields"), rows))
+    return _page("# Events", *_prose(getdoc(events)), _table(("event", "meaning", "fields"), rows))
 
 
 # --- refusals.md ------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.pool import PoolNodeState, PoolSettings
 from gpuyard.core.domain.values import NodeId, TaskId
@@ -93,19 +93,19 @@ class SimulatedPool:
     def _node(self, name: NodeId) -> NodeSpec:
         return replace(self._kind, id=name)
 
-    def _hear(self, _at: float, facts: Sequence[fact.Event]) -> None:
-        for event in facts:
+    def _hear(self, _at: float, new_events: Sequence[events.Event]) -> None:
+        for event in new_events:
             if self._concerns(event):
                 self._stirred = True
 
-    def _concerns(self, event: fact.Event) -> bool:
+    def _concerns(self, event: events.Event) -> bool:
         """Return whether an event can change what this pool does; events of tasks in other pools cannot."""
         match event:
-            case fact.TaskSubmitted(task, spec):
+            case events.TaskSubmitted(task, spec):
                 if any(label not in self._kind.labels for label in spec.resources.labels):
                     self._strangers.add(task)
                     return False
-            case fact.TaskEnded(task) if task in self._strangers:
+            case events.TaskEnded(task) if task in self._strangers:
                 self._strangers.remove(task)
                 return False
         return getattr(event, "task", None) not in self._strangers

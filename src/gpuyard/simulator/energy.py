@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.board_power import IDLE_PART, busy_watts
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement
@@ -89,24 +89,24 @@ class PowerMeter:
         """Total cost up to now."""
         return self.gpu_hours_hired * self._price
 
-    def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+    def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         """Update the totals and the power from a batch of facts."""
         self._pass(at)
-        for event in facts:
+        for event in new_events:
             match event:
-                case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
+                case events.TaskPlaced(task, _, placement) | events.AttemptResuming(task, _, placement):
                     self._work(task, self._extra_watts(placement))
-                case fact.AttemptEnded(task) | fact.AttemptSuspended(task):
+                case events.AttemptEnded(task) | events.AttemptSuspended(task):
                     self._work(task, 0.0)
-                case fact.NodeJoined(node):
+                case events.NodeJoined(node):
                     self._be(node, NodePower.UP)
-                case fact.NodeLost(name):
+                case events.NodeLost(name):
                     self._be(self._nodes[name][0], NodePower.LOST)
-                case fact.NodeReturned(name):
+                case events.NodeReturned(name):
                     self._be(self._nodes[name][0], NodePower.UP)
-                case fact.NodeRemoved(name) if self._count_in(name):
+                case events.NodeRemoved(name) if self._count_in(name):
                     self._be(self._nodes[name][0], None)
-                case fact.TaskSubmitted() if self._began is None:
+                case events.TaskSubmitted() if self._began is None:
                     self._began = at
         self._sample()
 

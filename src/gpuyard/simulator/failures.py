@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from math import log
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import MILLI, NodeId, Outcome, TaskId
 from gpuyard.simulator.world import World
@@ -71,24 +71,24 @@ class Failures:
         at = self._changes[node] = now - self._seconds[up] * log(1.0 - self._draws[node]())
         heappush(self._agenda, (at, node))
 
-    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        for event in facts:
+    def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
+        for event in new_events:
             match event:
-                case fact.NodeJoined(node):
+                case events.NodeJoined(node):
                     self._await(node.id, at, up=True)
-                case fact.NodeRemoved(name):
+                case events.NodeRemoved(name):
                     self._changes.pop(name, None)
-                case fact.NodeLost():
+                case events.NodeLost():
                     self.node_failures += 1
-                case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
+                case events.TaskPlaced(task, _, placement) | events.AttemptResuming(task, _, placement):
                     self._since[task] = at, placement.charge_milli
-                case fact.AttemptEnded(task, _, outcome):
+                case events.AttemptEnded(task, _, outcome):
                     self._count_work(task, at)
                     if outcome is Outcome.LOST:
                         self._lose(task)
-                case fact.AttemptSuspended(task):
+                case events.AttemptSuspended(task):
                     self._count_work(task, at)
-                case fact.TaskEnded(task):
+                case events.TaskEnded(task):
                     self._work.pop(task, None)
                     self._losses.pop(task, None)
 

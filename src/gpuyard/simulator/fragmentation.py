@@ -9,7 +9,7 @@ usable.
 
 from collections.abc import Sequence
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.engine.state import State
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
@@ -28,7 +28,7 @@ class FragmentationSampler:
         self.line: Samples[tuple[int, int]] = Samples(SAMPLES)
         """Unusable free GPUs and all free GPUs, each counted once for every open task that the node could ever hold."""
 
-    def hear(self, at: float, _facts: Sequence[fact.Event]) -> None:
+    def hear(self, at: float, _new_events: Sequence[events.Event]) -> None:
         """Take a sample if one is due."""
         if self.line.wants(at):
             self.line.add(at, self._look())

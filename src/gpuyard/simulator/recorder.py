@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isnan, nan
 from typing import NamedTuple
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, TaskId
 
@@ -149,38 +149,38 @@ class Recorder:
         self._every = 0.0
         self._end_of_sample = 0.0
 
-    def hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+    def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         """Record a batch of facts of one instant."""
         self.gpu_seconds += self._in_use_milli * (at - self.last) / MILLI
         self.last = at
-        for event in facts:
+        for event in new_events:
             self._note(at, event)
         if at >= self._end_of_sample:
             self._sample(at)
 
-    def _note(self, at: float, event: fact.Event) -> None:
+    def _note(self, at: float, event: events.Event) -> None:
         match event:
-            case fact.TaskSubmitted(task):
+            case events.TaskSubmitted(task):
                 self._open[task] = _Open(self.lives.begin(task, event.spec.user, at))
                 self._waiting += 1
-            case fact.TaskPlaced(task, _, placement) | fact.AttemptResuming(task, _, placement):
+            case events.TaskPlaced(task, _, placement) | events.AttemptResuming(task, _, placement):
                 it = self._open[task]
                 it.since = at
                 it.charge_milli = placement.charge_milli
                 self._in_use_milli += it.charge_milli
                 self._waiting -= 1
                 self.lives.start(it.row, at)
-            case fact.AttemptEnded(task) | fact.AttemptSuspended(task):
+            case events.AttemptEnded(task) | events.AttemptSuspended(task):
                 it = self._open[task]
                 if it.since is not None:
                     self.lives.hold(it.row, at - it.since)
                     it.since = None
                     self._in_use_milli -= it.charge_milli
                     self._waiting += 1
-            case fact.TaskEnded(task):
+            case events.TaskEnded(task):
                 self.lives.end(self._open.pop(task).row, at)
                 self._waiting -= 1
-            case fact.AttemptStopping(task, _, cause) | fact.AttemptSuspending(task, _, cause):
+            case events.AttemptStopping(task, _, cause) | events.AttemptSuspending(task, _, cause):
                 if cause.why in STOPPED:
                     self.lives.count_preemption(self._open[task].row)
             case _:

@@ -8,7 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
@@ -177,9 +177,9 @@ class _LearnedEstimate:
         self._open[arrival.task] = arrival, now, told
         return replace(arrival.spec, estimate=told)
 
-    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        for event in facts:
-            if isinstance(event, fact.TaskEnded):
+    def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
+        for event in new_events:
+            if isinstance(event, events.TaskEnded):
                 arrival, came, told = self._open.pop(event.task)
                 if arrival.seconds is not None:
                     self._learn(arrival.asked, arrival.seconds, came, at, told)

@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import TaskSpec
@@ -23,7 +23,7 @@ from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.placement.speeds import Speeds, speed_of
 
 REPORTS = (command.ReportStarted, command.ReportSuspended, command.ReportResumed, command.ReportEnded)
-Listener = Callable[[float, Sequence[fact.Event]], None]
+Listener = Callable[[float, Sequence[events.Event]], None]
 TimedCommand = tuple[float, command.Command | Callable[[], command.Command]]
 """A command with its instant, or a function that creates it when the instant has come."""
 GpuKey = tuple[NodeId, int]
@@ -106,14 +106,14 @@ class World:
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
-    def tell(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
+    def tell(self, asked: command.Command) -> Sequence[events.Event] | Refusal:
         """Handle a command now and let the engine decide."""
         answer = self.handle(asked)
         if isinstance(answer, Refusal):
             return answer
         return self._publish([*answer, *self.engine.decide(self.now)])
 
-    def handle(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
+    def handle(self, asked: command.Command) -> Sequence[events.Event] | Refusal:
         """Handle a command now; the caller must publish the answer and let the engine decide."""
         return self.engine.handle(asked, self.now)
 
@@ -164,25 +164,25 @@ class World:
     def _happen(self, due: float) -> None:
         """Process everything that is due at an instant."""
         self.now = due
-        facts: list[fact.Event] = []
+        new_events: list[events.Event] = []
         # Actors wait until everything else of this instant was decided; they are then due at the same instant again.
         if self.actors and ((own := self._next_own()) is None or own > due):
             for actor in self.actors:
                 if (at := actor.due()) is not None and at <= due:
                     for asked in actor.act(due):
-                        facts += self._handled(asked)
+                        new_events += self._handled(asked)
         agenda = self._agenda
         while agenda and agenda[0][0] <= due:
             _, entry, asked = heappop(agenda)
             if self._is_said(asked, entry):
-                facts += self._handled(asked)
+                new_events += self._handled(asked)
         while self._next is not None and self._next[0] <= due:
             order = self._next[1]
-            facts += self._handled(order if isinstance(order, command.Command) else order())
+            new_events += self._handled(order if isinstance(order, command.Command) else order())
             self._next = next(self._source, None)
-        self._publish([*facts, *self.engine.decide(due)])
+        self._publish([*new_events, *self.engine.decide(due)])
 
-    def _handled(self, asked: command.Command) -> Sequence[fact.Event]:
+    def _handled(self, asked: command.Command) -> Sequence[events.Event]:
         answer = self.handle(command.CancelTask(asked.task) if isinstance(asked, _EndedByUser) else asked)
         return () if isinstance(answer, Refusal) else answer
 
@@ -207,44 +207,49 @@ class World:
 
     # --- what nodes do ---------------------------------------------------------------------------------------------------
 
-    def _publish(self, facts: list[fact.Event]) -> Sequence[fact.Event]:
-        if facts:
+    def _publish(self, new_events: list[events.Event]) -> Sequence[events.Event]:
+        if new_events:
             for listener in self.listeners:
-                listener(self.now, facts)
-            for event in facts:
+                listener(self.now, new_events)
+            for event in new_events:
                 self._effect(event)
-        return facts
+        return new_events
 
-    def _effect(self, event: fact.Event) -> None:
+    def _effect(self, event: events.Event) -> None:
         """Do what the nodes do in response to a fact."""
         match event:
-            case fact.TaskPlaced(task, attempt):
+            case events.TaskPlaced(task, attempt):
                 run = self.runs.get(task)
                 seconds = run.start_seconds if run is not None else None
                 seconds = self.start_seconds if seconds is None else seconds
                 self.later(self.now + seconds, command.ReportStarted(task, attempt, origin=self.engine.state.origin))
-            case fact.AttemptStarted() | fact.AttemptResumed() | fact.SuspensionFailed() | fact.AttemptRecovered():
+            case (
+                events.AttemptStarted()
+                | events.AttemptResumed()
+                | events.SuspensionFailed()
+                | events.AttemptRecovered()
+            ):
                 self._begin(event)
-            case fact.AttemptEnded(task, _, outcome):
+            case events.AttemptEnded(task, _, outcome):
                 self._pause(task)
                 self._ends.pop(task, None)
                 run = self.runs.get(task)
                 if run is not None and run.then is not None and outcome is run.outcome:
                     self.runs[task] = run.then
-            case fact.TaskEnded(task):
+            case events.TaskEnded(task):
                 self._forget(task)
-            case fact.AttemptResuming(task, attempt):
+            case events.AttemptResuming(task, attempt):
                 runs = command.ReportResumed(task, attempt, event.round, origin=self._origin(task))
                 self.later(self.now + self.start_seconds, runs)
-            case fact.AttemptSuspending(task, attempt):
+            case events.AttemptSuspending(task, attempt):
                 self._pause(task)
                 held = command.ReportSuspended(task, attempt, event.round, origin=self._origin(task))
                 self.later(self.now + self.stop_seconds, held)
-            case fact.AttemptStopping():
+            case events.AttemptStopping():
                 self._stop(event)
-            case fact.NodeLost(node):
+            case events.NodeLost(node):
                 self._lost.add(node)
-            case fact.NodeReturned(node) | fact.NodeRemoved(node):
+            case events.NodeReturned(node) | events.NodeRemoved(node):
                 self._lost.discard(node)
                 unsaid, self._unsaid = self._unsaid, []
                 for entry, report in unsaid:
@@ -255,7 +260,7 @@ class World:
         return task.origin if task is not None else 0
 
     def _begin(
-        self, event: fact.AttemptStarted | fact.AttemptResumed | fact.SuspensionFailed | fact.AttemptRecovered
+        self, event: events.AttemptStarted | events.AttemptResumed | events.SuspensionFailed | events.AttemptRecovered
     ) -> None:
         """Start the task's work and schedule its end if its amount of work is known."""
         run = self.runs.get(event.task)
@@ -263,9 +268,9 @@ class World:
         if run is None or task is None or not isinstance(task.phase, Running):
             return
         left = self._left.get(event.task, run.seconds)
-        if isinstance(event, fact.AttemptStarted) and not task.served_seconds:
+        if isinstance(event, events.AttemptStarted) and not task.served_seconds:
             left = run.seconds  # the progress of earlier attempts is lost
-        elif event.task in self._left and not isinstance(event, fact.SuspensionFailed | fact.AttemptRecovered):
+        elif event.task in self._left and not isinstance(event, events.SuspensionFailed | events.AttemptRecovered):
             left += self.restart_seconds(task.spec)
         self._left[event.task] = left
         placement = task.phase.placement
@@ -321,7 +326,7 @@ class World:
             if not sharing:
                 del self._sharing[card]
 
-    def _stop(self, event: fact.AttemptStopping) -> None:
+    def _stop(self, event: events.AttemptStopping) -> None:
         """Stop the task's work and schedule the reports of its nodes that it has ended."""
         self._pause(event.task)
         task = self.engine.state.tasks.get(event.task)

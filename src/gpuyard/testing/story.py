@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill, Moves, Settings
@@ -19,9 +19,9 @@ from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import Explanation, explain
-from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.phases import HOLDING, Running, Suspended
 from gpuyard.core.engine.state import State
 from gpuyard.simulator.world import TaskBehavior, World
@@ -33,7 +33,7 @@ class ClusterStory:
 
     def __init__(self, *, advisor: Advisor | None = None, **settings: Any) -> None:
         self.world = World(Engine(advisor=advisor))
-        self.facts: list[tuple[float, fact.Event]] = []
+        self.events: list[tuple[float, events.Event]] = []
         self.names: dict[TaskId, str] = {}
         self.numbers: dict[str, TaskId] = {}
         self._twin = State()
@@ -166,7 +166,7 @@ class ClusterStory:
         self._limits_lowered = True
         self._tell(command.SetGpuHealth(NodeId(node_name), gpu, health))
 
-    def tells(self, asked: command.Command) -> Sequence[fact.Event] | Refusal:
+    def tells(self, asked: command.Command) -> Sequence[events.Event] | Refusal:
         """Give the engine any command; return its facts or its refusal."""
         answer = self.world.tell(asked)
         self.passes(0)
@@ -218,13 +218,15 @@ class ClusterStory:
     def placements(self) -> list[str]:
         """Return the tasks in the order in which they were placed, repeats included."""
         return [
-            self.names.get(event.task, str(event.task)) for _, event in self.facts if isinstance(event, fact.TaskPlaced)
+            self.names.get(event.task, str(event.task))
+            for _, event in self.events
+            if isinstance(event, events.TaskPlaced)
         ]
 
     def started_at(self, name: str) -> float:
         """Return when a task was first placed."""
         number = self.numbers[name]
-        return next(at for at, event in self.facts if isinstance(event, fact.TaskPlaced) and event.task == number)
+        return next(at for at, event in self.events if isinstance(event, events.TaskPlaced) and event.task == number)
 
     def reserved_for(self, name: str) -> tuple[tuple[str, ...], float | None] | None:
         """Return the nodes reserved for a waiting task and the start of the reservation; None: there is none."""
@@ -243,10 +245,10 @@ class ClusterStory:
         """Return the number of GPUs in use now."""
         return sum(usage.used for usage in self.state.classes) / MILLI
 
-    def facts_of(self, name: str) -> list[fact.Event]:
+    def events_of(self, name: str) -> list[events.Event]:
         """Return all facts about a task."""
         number = self.numbers[name]
-        return [event for _, event in self.facts if getattr(event, "task", None) == number]
+        return [event for _, event in self.events if getattr(event, "task", None) == number]
 
     # --- internals ----------------------------------------------------------------------------------------------------
 
@@ -268,10 +270,10 @@ class ClusterStory:
             if not self._limits_lowered:
                 raise
 
-    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        for event in facts:
-            self.facts.append((at, event))
-            apply(self._twin, event, at)
+    def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
+        for event in new_events:
+            self.events.append((at, event))
+            apply_recorded(self._twin, event, at)
 
     def _check(self) -> None:
         invariants.check(self.state)
@@ -279,6 +281,6 @@ class ClusterStory:
         invariants.check_no_wakeup_missed(self.state)
         self._check_quotas()
         self._twin.now = self.state.now
-        told, folded = snapshot.dump(self.state), snapshot.dump(self._twin)
+        told, applied = snapshot.dump(self.state), snapshot.dump(self._twin)
         for part, value in told.items():
-            assert value == folded[part], f"{part}: the fold of the facts is not the engine's state"
+            assert value == applied[part], f"{part}: the state after applying the events is not the engine's state"

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import OnLost, Outcome, TaskId
 from gpuyard.core.journal.records import Record
@@ -147,7 +147,7 @@ class Book:
 
     def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
         self.submissions: dict[str, Submission] = {}
-        self.facts: list[tuple[float, Record]] = []
+        self.events: list[tuple[float, Record]] = []
         self.troubles: list[Trouble] = []
         self.open: set[int] = set()
         """Tasks that have not ended."""
@@ -158,17 +158,17 @@ class Book:
     def hear(self, entries: Iterable[Record]) -> None:
         """Facts were committed."""
         for entry in entries:
-            self.facts.append((self._now(), entry))
-            self._note(entry.fact)
-            if said := spoken(entry.fact):
-                self._trace(f"  fact  {said}")
+            self.events.append((self._now(), entry))
+            self._note(entry.event)
+            if said := spoken(entry.event):
+                self._trace(f"  event  {said}")
 
-    def _note(self, event: fact.Event) -> None:
-        if hasattr(event, "task") and not isinstance(event, fact.ReservationMade | fact.ReservationDropped):
+    def _note(self, event: events.Event) -> None:
+        if hasattr(event, "task") and not isinstance(event, events.ReservationMade | events.ReservationDropped):
             self.moved_at = self._now()
-        if isinstance(event, fact.TaskSubmitted):
+        if isinstance(event, events.TaskSubmitted):
             self.open.add(event.task)
-        elif isinstance(event, fact.TaskEnded):
+        elif isinstance(event, events.TaskEnded):
             self.open.discard(event.task)
 
     def trouble(self, kind: str, where: str, begin: float, end: float) -> None:
@@ -176,48 +176,48 @@ class Book:
 
     def excuse_open(self) -> None:
         """A second scheduler knows the same tasks: those that it may run are excused from now on."""
-        tokens = tokens_of(self.facts)
+        tokens = tokens_of(self.events)
         for number in self.open:
             if (token := tokens.get(number)) in self.submissions:
                 self.submissions[token].excused = True
 
     def restore(self, length: int) -> None:
         """The journal goes back to where it had so many facts: who is in the others is excused from now on."""
-        gone, self.facts = self.facts[length:], self.facts[:length]
+        gone, self.events = self.events[length:], self.events[:length]
         self.open = set()
-        for _, entry in self.facts:
-            self._note(entry.fact)
-        numbers = {int(it.fact.task) for _, it in gone if hasattr(it.fact, "task")}
-        tokens = tokens_of(self.facts) | tokens_of(gone)
+        for _, entry in self.events:
+            self._note(entry.event)
+        numbers = {int(it.event.task) for _, it in gone if hasattr(it.event, "task")}
+        tokens = tokens_of(self.events) | tokens_of(gone)
         for number in numbers:
             if (token := tokens.get(number)) in self.submissions:
                 self.submissions[token].excused = True
 
 
-def spoken(event: fact.Event) -> str:
+def spoken(event: events.Event) -> str:
     """A fact in a few words; empty: it does not matter here."""
     name = type(event).__name__
     match event:
-        case fact.TaskPlaced(task, attempt, placement):
+        case events.TaskPlaced(task, attempt, placement):
             where = ", ".join(f"{part.node}{list(part.gpus)}" for part in placement.slices)
             return f"{name} {task}.{attempt} on {where}"
-        case fact.AttemptEnded(task, attempt, outcome, exit_code, _, message):
+        case events.AttemptEnded(task, attempt, outcome, exit_code, _, message):
             return f"{name} {task}.{attempt} {outcome} {exit_code} {message[:60]!r}"
-        case fact.MemberEnded(task, attempt, node, outcome, exit_code):
+        case events.MemberEnded(task, attempt, node, outcome, exit_code):
             return f"{name} {task}.{attempt} on {node} {outcome} {exit_code}"
-        case fact.TaskEnded(task, status):
+        case events.TaskEnded(task, status):
             return f"{name} {task} {status}"
-        case fact.TaskRequeued(task, cause):
+        case events.TaskRequeued(task, cause):
             return f"{name} {task} {cause.why}"
-        case fact.NodeJoined(node):
+        case events.NodeJoined(node):
             return f"{name} {node.id}"
-        case fact.EpochBegan(epoch):
+        case events.EpochBegan(epoch):
             return f"{name} {epoch}"
-        case fact.TaskSubmitted(task, spec):
+        case events.TaskSubmitted(task, spec):
             return f"{name} {task} {token_in(spec)} {spec.on_lost}"
-        case fact.GpuHealthChanged(node, gpu, health):
+        case events.GpuHealthChanged(node, gpu, health):
             return f"{name} {node}[{gpu}] {health}"
-        case fact.ReservationMade() | fact.ReservationDropped() | fact.EstimateRevised():
+        case events.ReservationMade() | events.ReservationDropped() | events.EstimateRevised():
             return ""
     what = [str(getattr(event, it)) for it in ("task", "attempt", "node") if hasattr(event, it)]
     return " ".join([name, *what])
@@ -227,8 +227,10 @@ def token_in(spec: Any) -> str:
     return str(dict(spec.env).get("FAULTS_TOKEN", ""))
 
 
-def tokens_of(facts: Iterable[tuple[float, Record]]) -> dict[int, str]:
-    return {int(it.fact.task): token_in(it.fact.spec) for _, it in facts if isinstance(it.fact, fact.TaskSubmitted)}
+def tokens_of(entries: Iterable[tuple[float, Record]]) -> dict[int, str]:
+    return {
+        int(it.event.task): token_in(it.event.spec) for _, it in entries if isinstance(it.event, events.TaskSubmitted)
+    }
 
 
 class Judge:
@@ -238,7 +240,7 @@ class Judge:
         self.wrongs: list[Wrong] = []
         self._book, self._runs, self._ended_at = book, runs, ended_at
         self._task_of: dict[str, list[int]] = defaultdict(list)
-        self._token_of = tokens_of(book.facts)
+        self._token_of = tokens_of(book.events)
         for number, token in self._token_of.items():
             self._task_of[token].append(number)
         self._origins: dict[tuple[int, int], int] = {}
@@ -256,25 +258,25 @@ class Judge:
 
     def _read(self) -> None:
         origin = 0
-        for at, entry in self._book.facts:
-            match entry.fact:
-                case fact.EpochBegan():
-                    origin = entry.fact.origin
-                case fact.TaskPlaced(task, attempt, placement):
+        for at, entry in self._book.events:
+            match entry.event:
+                case events.EpochBegan():
+                    origin = entry.event.origin
+                case events.TaskPlaced(task, attempt, placement):
                     self._origins[task, attempt] = origin
                     self._placed[task, attempt, origin] = tuple(placement.nodes)
                     self._placed_at[task, attempt, origin] = at
-                case fact.AttemptEnded(task, attempt, outcome):
+                case events.AttemptEnded(task, attempt, outcome):
                     if outcome not in {Outcome.LOST, Outcome.STOPPED}:
                         self._counted.add(self._attempt(task, attempt))
-                    self._check_end(at, task, attempt, entry.fact)
-                case fact.MemberEnded(task, attempt):
-                    self._check_end(at, task, attempt, entry.fact)
-                case fact.AttemptStopping(task, attempt, cause):
+                    self._check_end(at, task, attempt, entry.event)
+                case events.MemberEnded(task, attempt):
+                    self._check_end(at, task, attempt, entry.event)
+                case events.AttemptStopping(task, attempt, cause):
                     if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
                         self._counted.add(self._attempt(task, attempt))
                         self._asked_for.add(self._attempt(task, attempt))
-                case fact.TaskEnded(task):
+                case events.TaskEnded(task):
                     self._ended[task] += 1
 
     def _attempt(self, task: TaskId, attempt: int) -> Attempt:

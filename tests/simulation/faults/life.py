@@ -467,10 +467,10 @@ async def backup_restored(life: Life, chance: random.Random) -> str | None:
 
     async def do() -> None:
         scheduler = life.scheduler
-        length, backup = len(life.book.facts), scheduler.disk.copy()
+        length, backup = len(life.book.events), scheduler.disk.copy()
         life.began("backup made")
         await asyncio.sleep(chance.uniform(2.0, 60.0))
-        began = life.began(f"backup of {length} facts restored")
+        began = life.began(f"backup of {length} events restored")
         scheduler.kill(partial(coin, chance))
         life.book.restore(length)
         scheduler.disk, life.restored = backup, True
@@ -492,7 +492,7 @@ async def scheduler_copied(life: Life, chance: random.Random) -> str | None:
         began = life.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
 
         def told(entries: Sequence[Record]) -> None:
-            for said in filter(None, (spoken(it.fact) for it in entries)):
+            for said in filter(None, (spoken(it.event) for it in entries)):
                 life.trace(f"  copy  {said}")
 
         rival = life.rival = SchedulerMachine(life.loop, life.network, OTHER, scheduler.disk.copy(told))

@@ -7,27 +7,27 @@ from benchmarks.journal import run
 from gpuyard.core.domain.events import Event, TaskEnded
 
 
-def test_it_prints_every_figure_and_folds_what_it_recovers(tmp_path: Path) -> None:
-    folded: list[Event] = []
+def test_it_prints_every_figure_and_applies_what_it_recovers(tmp_path: Path) -> None:
+    applied: list[Event] = []
 
-    figures = run(records=500, fold=lambda fact, _at: folded.append(fact), folder=tmp_path)
+    figures = run(records=500, apply=lambda event, _at: applied.append(event), folder=tmp_path)
 
     assert set(figures) == {
-        "facts",
-        "facts_per_s_single",
-        "facts_per_s_grouped_100",
-        "facts_per_s_grouped_1000",
-        "naive_facts_per_s_single",
+        "events",
+        "events_per_s_single",
+        "events_per_s_grouped_100",
+        "events_per_s_grouped_1000",
+        "naive_events_per_s_single",
         "grouped_100_over_naive",
         "grouped_1000_over_naive",
         "recovery_journal_s",
-        "recovery_journal_facts_per_s",
+        "recovery_journal_events_per_s",
         "recovery_snapshot_s",
-        "bytes_per_fact",
+        "bytes_per_event",
         "sqlite_version",
     }
-    assert len(folded) == 500 + 1000
-    assert sum(isinstance(fact, TaskEnded) for fact in folded) == 300
+    assert len(applied) == 500 + 1000
+    assert sum(isinstance(event, TaskEnded) for event in applied) == 300
     assert list(tmp_path.iterdir()) == []
 
 

@@ -55,11 +55,11 @@ def test_text_has_no_colours_and_goes_where_it_is_told(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in written
 
 
-FACTS = """
+EVENTS = """
 import sys, structlog
 from gpuyard.cli.service.log_output import set_up
 set_up(*sys.argv[1:])
-structlog.get_logger().info("facts", lines=[
+structlog.get_logger().info("events", lines=[
     {"event": "task_submitted", "task_id": "task-7", "gpus": ["a/0"], "timestamp": "2026-01-02T03:04:05Z"},
     {"event": "task_failed", "reason": "Two words.", "timestamp": "2026-01-02T03:04:06Z"},
 ])
@@ -67,15 +67,15 @@ structlog.get_logger().info("facts", lines=[
 
 
 def test_what_is_said_of_many_facts_at_once_is_a_line_for_each() -> None:
-    def facts(form: str) -> list[str]:
-        command = [sys.executable, "-c", FACTS, "info", form, "stdout"]
+    def events(form: str) -> list[str]:
+        command = [sys.executable, "-c", EVENTS, "info", form, "stdout"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
         return done.stdout.splitlines()
 
-    first, second = map(json.loads, facts("json"))
+    first, second = map(json.loads, events("json"))
     assert (first["event"], first["level"], first["task_id"]) == ("task_submitted", "info", "task-7")
     assert (second["event"], second["timestamp"]) == ("task_failed", "2026-01-02T03:04:06Z")
-    assert facts("text") == [
+    assert events("text") == [
         "2026-01-02T03:04:05Z [info     ] task_submitted           task_id=task-7 gpus=['a/0']",
         "2026-01-02T03:04:06Z [info     ] task_failed              reason='Two words.'",
     ]

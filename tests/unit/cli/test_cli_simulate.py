@@ -299,7 +299,7 @@ def yard(tmp_path: Path) -> Path:
 
 def written(story: ClusterStory, folder: Path) -> Path:
     journal = SqliteJournal.open(folder / "journal")
-    journal.append([JournalEntry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.events])
     journal.close()
     return folder
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import NewTask, Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
@@ -39,9 +39,9 @@ class Shared:
         self.world.tell(command.SetSplit(Split(0.0, 1.0)))
         self.world.tell(command.JoinNode(node("a", gpus=cards)))
 
-    def _hear(self, at: float, facts: object) -> None:
-        assert isinstance(facts, list)
-        self.ends |= {it.task: at for it in facts if isinstance(it, fact.TaskEnded)}
+    def _hear(self, at: float, new_events: object) -> None:
+        assert isinstance(new_events, list)
+        self.ends |= {it.task: at for it in new_events if isinstance(it, events.TaskEnded)}
 
     def submits(self, number: int, seconds: float, asked: TaskSpec) -> None:
         self.world.runs[TaskId(number)] = TaskBehavior(seconds)

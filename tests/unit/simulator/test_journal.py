@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import JournalDamaged
 from gpuyard.core.domain.values import Outcome, Preemption, TaskId
 from gpuyard.core.journal.records import JournalEntry
@@ -27,7 +27,7 @@ def story() -> ClusterStory:
 
 def journal_of(story: ClusterStory, folder: Path) -> Path:
     journal = SqliteJournal.open(folder / "journal")
-    journal.append([JournalEntry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.events])
     journal.close()
     return folder
 
@@ -210,11 +210,11 @@ def test_a_journal_that_is_being_written_is_read_and_left_as_it_is(story: Cluste
     story.submits(task("first", runs_for=10))
     story.runs_out()
     journal = SqliteJournal.open(tmp_path)
-    journal.append([JournalEntry(at, event) for at, event in story.facts])
+    journal.append([JournalEntry(at, event) for at, event in story.events])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".sqlite-shm"}
     assert read_journal(tmp_path).tasks == 1
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name in before} == before
-    journal.append([JournalEntry(story.now, fact.AccessChanged("user_added", "ann"))])
+    journal.append([JournalEntry(story.now, events.AccessChanged("user_added", "ann"))])
     journal.close()
 
 
@@ -230,12 +230,12 @@ def test_a_journal_in_which_nothing_ended_is_named(story: ClusterStory, tmp_path
 
 def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=1)
-    journal = SqliteJournal.open(tmp_path, segment_facts=2)
-    for at, event in story.facts:
+    journal = SqliteJournal.open(tmp_path, segment_events=2)
+    for at, event in story.events:
         journal.append([JournalEntry(at, event)])
     journal.close()
     min(tmp_path.glob("facts-*.sqlite")).unlink()
-    with pytest.raises(NothingToPlay, match="begins with fact 3, and what was before it is needed, too"):
+    with pytest.raises(NothingToPlay, match="begins with event 3, and what was before it is needed, too"):
         read_journal(tmp_path)
 
 
@@ -243,5 +243,5 @@ def test_a_damaged_journal_is_said_to_be_damaged(story: ClusterStory, tmp_path: 
     path = min(journal_of(story, tmp_path).glob("journal/facts-*.sqlite"))
     content = path.read_bytes()
     path.write_bytes(content.replace(b"SplitSet", b"SplitSat"))
-    with pytest.raises(JournalDamaged, match="is damaged at fact"):
+    with pytest.raises(JournalDamaged, match="is damaged at event"):
         read_journal(tmp_path)

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -14,23 +14,23 @@ from gpuyard.simulator.recorder import Recorder, TaskTimeline
 PLACEMENT = Placement((Slice(NodeId("a"), (0, 1)),))
 
 
-def submitted(number: int, user: str) -> fact.TaskSubmitted:
-    return fact.TaskSubmitted(TaskId(number), TaskSpec(TenantId("all"), Resources(gpus=2), user=user))
+def submitted(number: int, user: str) -> events.TaskSubmitted:
+    return events.TaskSubmitted(TaskId(number), TaskSpec(TenantId("all"), Resources(gpus=2), user=user))
 
 
-def ended(number: int) -> list[fact.Event]:
+def ended(number: int) -> list[events.Event]:
     return [
-        fact.AttemptEnded(TaskId(number), 1, Outcome.SUCCEEDED, 0),
-        fact.TaskEnded(TaskId(number), TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)),
+        events.AttemptEnded(TaskId(number), 1, Outcome.SUCCEEDED, 0),
+        events.TaskEnded(TaskId(number), TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)),
     ]
 
 
 def test_a_life_is_told_from_its_submission_to_its_end() -> None:
     recorder = Recorder()
     recorder.hear(1.0, [submitted(3, "ann"), submitted(7, "bob")])
-    recorder.hear(2.0, [fact.TaskPlaced(TaskId(7), 1, PLACEMENT)])
+    recorder.hear(2.0, [events.TaskPlaced(TaskId(7), 1, PLACEMENT)])
     assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, None, 0.0, 0)
-    recorder.hear(5.0, [fact.AttemptStopping(TaskId(7), 1, Cause(Why.PREEMPTED, task=TaskId(9)))])
+    recorder.hear(5.0, [events.AttemptStopping(TaskId(7), 1, Cause(Why.PREEMPTED, task=TaskId(9)))])
     recorder.hear(6.0, ended(7))
     assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, 6.0, 4.0, 1)
     assert recorder.lives[TaskId(3)] == TaskTimeline("ann", 1.0, None, None, 0.0, 0)
@@ -44,7 +44,7 @@ def test_a_life_that_is_over_takes_less_than_a_hundred_bytes() -> None:
     recorder, lives = Recorder(), 10_000
     tracemalloc.start()
     for number in range(lives):
-        recorder.hear(0.0, [submitted(number, "ann"), fact.TaskPlaced(TaskId(number), 1, PLACEMENT), *ended(number)])
+        recorder.hear(0.0, [submitted(number, "ann"), events.TaskPlaced(TaskId(number), 1, PLACEMENT), *ended(number)])
         recorder.line.clear()
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

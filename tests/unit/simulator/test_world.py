@@ -3,7 +3,7 @@
 from math import inf
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
@@ -12,7 +12,7 @@ from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing import node
 
 TASK, OTHER = TaskId(1), TaskId(2)
-Heard = list[tuple[float, fact.Event]]
+Heard = list[tuple[float, events.Event]]
 
 
 def spec(gpus: int = 1, retries: int = 0, **more: object) -> TaskSpec:
@@ -21,7 +21,7 @@ def spec(gpus: int = 1, retries: int = 0, **more: object) -> TaskSpec:
 
 def world_with(*orders: command.Command) -> tuple[World, Heard]:
     world, heard = World(), Heard()
-    world.listeners.append(lambda at, facts: heard.extend((at, event) for event in facts))
+    world.listeners.append(lambda at, new_events: heard.extend((at, event) for event in new_events))
     for order in (command.JoinNode(node("a", gpus=4)), *orders):
         world.tell(order)
     return world, heard
@@ -32,7 +32,7 @@ def submitted(task: TaskId, asked: TaskSpec) -> command.SubmitTasks:
 
 
 def ends(heard: Heard, task: TaskId = TASK) -> list[tuple[float, TaskStatus]]:
-    return [(at, it.status) for at, it in heard if isinstance(it, fact.TaskEnded) and it.task == task]
+    return [(at, it.status) for at, it in heard if isinstance(it, events.TaskEnded) and it.task == task]
 
 
 def test_after_a_failure_the_next_attempt_does_what_comes_then() -> None:
@@ -58,7 +58,7 @@ def test_a_launch_takes_as_long_as_its_run_says() -> None:
     world.runs[TASK] = TaskBehavior(10.0, start_seconds=3.0)
     world.tell(submitted(TASK, spec()))
     world.run_to_end()
-    assert [at for at, it in heard if isinstance(it, fact.AttemptStarted)] == [3.0]
+    assert [at for at, it in heard if isinstance(it, events.AttemptStarted)] == [3.0]
     assert ends(heard) == [(13.0, TaskStatus.SUCCESS)]
 
 

@@ -14,7 +14,7 @@ from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.engine.phases import TRANSITIONS
 from gpuyard.core.engine.policies import POLICIES
 from tools.manual.drawing import drawing
-from tools.manual.pages import all_settings, facts, pages, policies, refusals_and_errors, task_states
+from tools.manual.pages import all_events, all_settings, pages, policies, refusals_and_errors, task_states
 from tools.manual.source import fields
 
 MANUAL = Path(__file__).parents[3] / "docs" / "manual"
@@ -37,7 +37,7 @@ def test_the_drawing_shows_every_phase() -> None:
 
 def test_the_drawing_shows_every_transition_and_no_other() -> None:
     drawn = [
-        (source, group.get("data-fact"), group.get("data-to"))
+        (source, group.get("data-event"), group.get("data-to"))
         for group in ElementTree.fromstring(drawing()).iter(f"{SVG}g")
         if group.get("class") == "transition"
         for source in (group.get("data-from") or "").split()
@@ -50,7 +50,7 @@ def test_the_drawing_shows_every_transition_and_no_other() -> None:
 def test_every_arrow_of_the_drawing_carries_the_name_of_its_fact() -> None:
     for group in ElementTree.fromstring(drawing()).iter(f"{SVG}g"):
         if group.get("class") == "transition":
-            assert [text.text for text in group.iter(f"{SVG}text")] == [group.get("data-fact")]
+            assert [text.text for text in group.iter(f"{SVG}text")] == [group.get("data-event")]
 
 
 def test_every_transition_stands_in_the_table_of_states() -> None:
@@ -61,7 +61,7 @@ def test_every_transition_stands_in_the_table_of_states() -> None:
 
 def test_every_fact_refusal_policy_and_setting_stands_in_the_manual() -> None:
     for page, names in (
-        (facts(), [event.__name__ for event in EVENTS]),
+        (all_events(), [event.__name__ for event in EVENTS]),
         (refusals_and_errors(), [refusal.__name__ for refusal in REFUSALS]),
         (policies(), list(POLICIES)),
         (all_settings(), list(Settings.__struct_fields__)),

@@ -2,13 +2,13 @@
 
     GpuyardError
     ├── JournalError
-    │   ├── FactsRetired       caller: asked for facts that are not kept any more; go on from the oldest that is
+    │   ├── EventsRetired      caller: asked for events that are not kept any more; go on from the oldest that is
     │   ├── JournalDamaged     outside: the disk or somebody changed what was written; trying again does not help
     │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
     │   ├── JournalLocked      caller: another scheduler writes it; stop that one
     │   ├── NoJournal          caller: there is none in this folder; name the one that was meant
     │   └── StorageFull        outside: no space left; free some and try again
-    ├── UnknownFact            us: a fact that does not fit the state it is folded into
+    ├── UnknownEvent           us: an event that does not fit the state it is applied to
     └── WrongInput             caller: options or a file that can not be meant; trying again does not help
 
 The docstring is the default message and says what to do next.
@@ -31,12 +31,12 @@ class JournalError(GpuyardError):
     """The journal can not be used."""
 
 
-class FactsRetired(JournalError):
-    """These facts are not kept here any more. Start from the newest snapshot, or look where retired ones are kept."""
+class EventsRetired(JournalError):
+    """These events are not kept here any more. Start from the newest snapshot, or look where retired ones are kept."""
 
     def __init__(self, after: int, oldest: int) -> None:
         super().__init__(
-            f"Facts up to {oldest - 1} were retired, so the journal can not be read from fact {after + 1}. "
+            f"Events up to {oldest - 1} were retired, so the journal can not be read from event {after + 1}. "
             "Start from the newest snapshot, or look where retired ones are kept."
         )
         self.oldest = oldest
@@ -63,8 +63,8 @@ class StorageFull(JournalError):
     """There is no space left for the journal. Nothing was written; free some space and try again."""
 
 
-class UnknownFact(GpuyardError):
-    """A fact does not fit the state it is folded into. This is a bug in gpuyard; please report it with the journal."""
+class UnknownEvent(GpuyardError):
+    """An event does not fit the state it is applied to. This is a bug in gpuyard; please report it with the journal."""
 
 
 class WrongInput(GpuyardError):

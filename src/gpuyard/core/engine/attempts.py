@@ -5,7 +5,7 @@ part that fails stops the others. Parts that lost nodes may still run count as e
 """
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import combined_actual
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
@@ -27,18 +27,18 @@ def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float 
         there = {node, *(task.ready or ()), *(task.members or ())}
         if not there.issuperset(nodes):
             if node not in (task.ready or ()) and node not in (task.members or ()):
-                ledger.emit(fact.MemberReady(task.id, task.attempts, node))
+                ledger.emit(events.MemberReady(task.id, task.attempts, node))
             return
     if isinstance(phase, Placed):
-        ledger.emit(fact.AttemptStarted(task.id, task.attempts, _while_placed(ledger, task, started_at)))
+        ledger.emit(events.AttemptStarted(task.id, task.attempts, _while_placed(ledger, task, started_at)))
     elif isinstance(phase, Suspending):
-        ledger.emit(fact.AttemptSuspended(task.id, task.attempts))
+        ledger.emit(events.AttemptSuspended(task.id, task.attempts))
         for reservation in [
             reservation for reservation in ledger.state.reservations.values() if is_hopeless(ledger.state, reservation)
         ]:
-            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
     elif isinstance(phase, Resuming):
-        ledger.emit(fact.AttemptResumed(task.id, task.attempts))
+        ledger.emit(events.AttemptResumed(task.id, task.attempts))
 
 
 def _while_placed(ledger: Ledger, task: Task, instant: float | None) -> float | None:
@@ -52,7 +52,7 @@ def end_or_stop(ledger: Ledger, task: Task, cause: Cause, status: TaskStatus) ->
     if isinstance(phase, Waiting):
         end(ledger, task, status, cause)
     elif isinstance(phase, ACTIVE):
-        ledger.emit(fact.AttemptStopping(task.id, phase.attempt, cause))
+        ledger.emit(events.AttemptStopping(task.id, phase.attempt, cause))
         if any(ledger.state.index.hosts[node].lost for node in phase.placement.nodes):
             finish_lost(ledger, task)  # a lost node cannot report the end
 
@@ -72,7 +72,7 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
     if asked.node in (task.members or {}):
         return
     ledger.emit(
-        fact.MemberEnded(
+        events.MemberEnded(
             task.id,
             asked.attempt,
             asked.node,
@@ -96,7 +96,7 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
         )  # fmt: skip
         finish(ledger, task, report, tuple(node for node in nodes if node in (task.presumed or ())))
     elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
-        ledger.emit(fact.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
+        ledger.emit(events.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
     else:
         moves_on(ledger, task, asked.node)
 

@@ -1,7 +1,7 @@
 """The end of an attempt: decide whether its task has succeeded, was ended, is retried, or has failed for good."""
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Settings
@@ -23,7 +23,7 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
     if ended_at is not None:
         ended_at = min(max(ended_at, task.placed_at), ledger.state.now)
     ledger.emit(
-        fact.AttemptEnded(
+        events.AttemptEnded(
             task.id,
             task.attempts,
             outcome,
@@ -93,7 +93,7 @@ def _back_off(settings: Settings, times: int) -> float:
 
 
 def _requeue(ledger: Ledger, task: Task, cause: Cause, delay: float, gpu_memory_mib: int = 0) -> None:
-    ledger.emit(fact.TaskRequeued(task.id, cause, ledger.state.now + delay if delay else 0.0, gpu_memory_mib))
+    ledger.emit(events.TaskRequeued(task.id, cause, ledger.state.now + delay if delay else 0.0, gpu_memory_mib))
 
 
 def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
@@ -103,7 +103,7 @@ def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
         if ending.id not in ledger.state.tasks:
             continue
         breaks = [] if how is TaskStatus.SUCCESS or not ending.barriers else _broken_by_failure(ending.barriers)
-        ledger.emit(fact.TaskEnded(ending.id, how, why))
+        ledger.emit(events.TaskEnded(ending.id, how, why))
         if breaks:
             cause = Cause(Why.DEPENDENCY, task=ending.id)
             tasks = ledger.state.tasks

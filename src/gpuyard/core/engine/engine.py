@@ -8,7 +8,7 @@ publishes them. Time is monotone: an instant earlier than the last fact counts a
 from collections.abc import Sequence
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId, TaskStatus
@@ -24,7 +24,7 @@ from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import About, Timer
 
-Facts = list[fact.Event]
+Events = list[events.Event]
 
 ROUNDING = 1e-6
 """Tolerance in seconds: a task checked at the instant of its timeout has reached it despite rounding errors."""
@@ -42,15 +42,15 @@ class Engine:
         self._scheduler = Pass(self.state, self._ledger.emit, advisor)
         self._mover = Mover(self.state, self._ledger.emit)
 
-    def handle(self, asked: command.Command, now: float) -> Facts | Refusal:
+    def handle(self, asked: command.Command, now: float) -> Events | Refusal:
         """Handle a command: return the facts it produces, or a refusal and change nothing."""
         ledger = self._ledger
         ledger.begin(now)
         refusal = HANDLERS[type(asked)](ledger, asked)
-        assert refusal is None or not ledger.facts, f"{asked} was refused after it made facts"
-        return refusal or ledger.facts
+        assert refusal is None or not ledger.events, f"{asked} was refused after it made events"
+        return refusal or ledger.events
 
-    def decide(self, now: float) -> Facts:
+    def decide(self, now: float) -> Events:
         """Advance the time to `now`, run the timers that are due and place waiting tasks."""
         state = self.state
         self._ledger.begin(now)
@@ -61,12 +61,12 @@ class Engine:
             self._mover.run(state.now)
         else:
             self._scheduler.decide(state.now)
-        return self._ledger.facts
+        return self._ledger.events
 
     @property
-    def under_way(self) -> Sequence[fact.Event]:
+    def under_way(self) -> Sequence[events.Event]:
         """Facts of the current or last call so far, for queries that arrive while a call is in progress."""
-        return self._ledger.facts
+        return self._ledger.events
 
     def next_wakeup(self) -> float | None:
         """Return the next instant at which `decide` has work even if no command arrives; None: no timer is set."""
@@ -105,7 +105,7 @@ class Engine:
                 self._promise_again(task)
         elif isinstance(phase, Running):
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
-                self._ledger.emit(fact.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
+                self._ledger.emit(events.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
                 return
             if state.policy.changes_at is not None:
                 self._weaken(task, at)
@@ -143,7 +143,7 @@ class Engine:
             state.timers.add_task(state.now + LOOK_AGAIN_SECONDS, task.id)  # it may start in the next scheduling pass
             return
         self._ledger.emit(
-            fact.ReservationMade(
+            events.ReservationMade(
                 task.id, reservation.nodes, starts_at, False, reservation.borrowed, reservation.tenant_key
             )
         )

@@ -1,7 +1,7 @@
 """The facts of one call. Each fact is folded into the state when it is emitted, so later decisions see its effect."""
 
 from gpuyard.core.domain.events import Event
-from gpuyard.core.engine.folds import fold
+from gpuyard.core.engine.apply import apply_event
 from gpuyard.core.engine.state import State
 
 
@@ -10,14 +10,14 @@ class Ledger:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.facts: list[Event] = []
+        self.events: list[Event] = []
 
     def begin(self, now: float) -> None:
         """Begin a call at `now`; an instant before the last one counts as the last one."""
         self.state.now = max(self.state.now, now)
-        self.facts = []
+        self.events = []
 
     def emit(self, event: Event) -> None:
         """Record a fact and apply it to the state."""
-        fold(self.state, event)
-        self.facts.append(event)
+        apply_event(self.state, event)
+        self.events.append(event)

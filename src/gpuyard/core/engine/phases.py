@@ -5,7 +5,7 @@ held in Placed, Running, Suspending, Resuming and Stopping, and in no other. Set
 fact that an attempt ended and the decision what follows from it are made in one step.
 """
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import Outcome, TaskStatus, Value
@@ -83,30 +83,30 @@ HOLDING = (Placed, Running, Suspending, Resuming, Stopping)
 ACTIVE = (*HOLDING, Suspended)
 """Phases with an attempt that some node knows of."""
 
-TRANSITIONS: dict[tuple[type[Phase], type[fact.Event]], type[Phase]] = {
-    (Waiting, fact.TaskPlaced): Placed,
-    (Waiting, fact.AttemptRecovered): Running,
-    (Waiting, fact.TaskEnded): Ended,
-    (Placed, fact.AttemptStarted): Running,
-    (Running, fact.AttemptSuspending): Suspending,
-    (Suspending, fact.AttemptSuspended): Suspended,
-    (Suspending, fact.SuspensionFailed): Running,
-    (Suspended, fact.AttemptResuming): Resuming,
-    (Resuming, fact.AttemptResumed): Running,
-    (Placed, fact.AttemptStopping): Stopping,
-    (Running, fact.AttemptStopping): Stopping,
-    (Suspending, fact.AttemptStopping): Stopping,
-    (Suspended, fact.AttemptStopping): Stopping,
-    (Resuming, fact.AttemptStopping): Stopping,
-    (Stopping, fact.AttemptStopping): Stopping,
-    (Placed, fact.AttemptEnded): Settling,
-    (Running, fact.AttemptEnded): Settling,
-    (Suspending, fact.AttemptEnded): Settling,
-    (Suspended, fact.AttemptEnded): Settling,
-    (Resuming, fact.AttemptEnded): Settling,
-    (Stopping, fact.AttemptEnded): Settling,
-    (Settling, fact.TaskRequeued): Waiting,
-    (Settling, fact.TaskEnded): Ended,
+TRANSITIONS: dict[tuple[type[Phase], type[events.Event]], type[Phase]] = {
+    (Waiting, events.TaskPlaced): Placed,
+    (Waiting, events.AttemptRecovered): Running,
+    (Waiting, events.TaskEnded): Ended,
+    (Placed, events.AttemptStarted): Running,
+    (Running, events.AttemptSuspending): Suspending,
+    (Suspending, events.AttemptSuspended): Suspended,
+    (Suspending, events.SuspensionFailed): Running,
+    (Suspended, events.AttemptResuming): Resuming,
+    (Resuming, events.AttemptResumed): Running,
+    (Placed, events.AttemptStopping): Stopping,
+    (Running, events.AttemptStopping): Stopping,
+    (Suspending, events.AttemptStopping): Stopping,
+    (Suspended, events.AttemptStopping): Stopping,
+    (Resuming, events.AttemptStopping): Stopping,
+    (Stopping, events.AttemptStopping): Stopping,
+    (Placed, events.AttemptEnded): Settling,
+    (Running, events.AttemptEnded): Settling,
+    (Suspending, events.AttemptEnded): Settling,
+    (Suspended, events.AttemptEnded): Settling,
+    (Resuming, events.AttemptEnded): Settling,
+    (Stopping, events.AttemptEnded): Settling,
+    (Settling, events.TaskRequeued): Waiting,
+    (Settling, events.TaskEnded): Ended,
 }
 
 STATUS: dict[type[Phase], TaskStatus] = {

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.errors import JournalDamaged, UnknownFact
+from gpuyard.core.domain.errors import JournalDamaged, UnknownEvent
 from gpuyard.core.domain.events import MemberEnded, ReservationMade
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement, Slice
@@ -20,8 +20,8 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
+from gpuyard.core.engine.apply.fits import known
 from gpuyard.core.engine.barriers import wait_for_prerequisites
-from gpuyard.core.engine.folds.fits import known
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -202,7 +202,7 @@ def load(plain: dict[str, Any]) -> State:
         raise JournalDamaged(f"The snapshot has format {document.format}; this version reads format {FORMAT}.")
     try:
         return _build(document)
-    except (KeyError, ValueError, AssertionError, UnknownFact) as error:
+    except (KeyError, ValueError, AssertionError, UnknownEvent) as error:
         raise JournalDamaged(f"The snapshot contradicts itself: {error}.") from error
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill, Settings
@@ -82,7 +82,7 @@ class Reservation:
         "victims",
     )  # fmt: skip
 
-    def __init__(self, task: Task, shape: Shape, event: fact.ReservationMade, at: float) -> None:
+    def __init__(self, task: Task, shape: Shape, event: events.ReservationMade, at: float) -> None:
         self.task = task
         self.shape = shape
         self.made_at = at
@@ -453,7 +453,7 @@ class State:
 
     # reservations
 
-    def reserve(self, task: Task, event: fact.ReservationMade, at: float) -> None:
+    def reserve(self, task: Task, event: events.ReservationMade, at: float) -> None:
         """Record a reservation."""
         shape = task.group.line.shape if task.group else Shape(*self._asks(task))
         before = self.reservations.get(event.task)

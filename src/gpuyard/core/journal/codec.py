@@ -31,9 +31,9 @@ UPGRADES: dict[tuple[str, int], Upgrade] = {}
 """(type, version n) -> the function that converts it to version n+1. Empty: every type is still at version 1."""
 
 if TYPE_CHECKING:
-    _AnyFact: TypeAlias = Event
+    _AnyEvent: TypeAlias = Event
 else:
-    _AnyFact = Union[EVENTS]  # noqa: UP007 - made from a tuple
+    _AnyEvent = Union[EVENTS]  # noqa: UP007 - made from a tuple
 
 _FROM_NEWER = ("unknown field", "Invalid enum value")
 """Texts in msgspec's error messages about data that a newer version adds to a type. A test checks these words."""
@@ -42,7 +42,7 @@ _FROM_NEWER = ("unknown field", "Invalid enum value")
 class _Envelope(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     v: int
     at: float
-    fact: _AnyFact
+    event: _AnyEvent = msgspec.field(name="fact")
     by: str = ""
     request_id: str = ""
 
@@ -63,19 +63,19 @@ class Codec:
     def encode(self, entry: JournalEntry) -> bytes:
         """Return the payload of a fact. Raises `JournalError` if it would not decode to the same fact later."""
         try:
-            version = self._versions[type(entry.fact)]
-            payload = self._encode(_Envelope(version, entry.at, entry.fact, entry.by, entry.request_id))
+            version = self._versions[type(entry.event)]
+            payload = self._encode(_Envelope(version, entry.at, entry.event, entry.by, entry.request_id))
         except KeyError:
             message = (
-                f"{type(entry.fact).__name__} is not listed in gpuyard.core.domain.events.EVENTS; nothing was written."
+                f"{type(entry.event).__name__} is not listed in gpuyard.core.domain.events.EVENTS; nothing was written."
             )
             raise JournalError(message) from None
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            message = f"This {type(entry.fact).__name__} can not be written: {error}. Nothing was written."
+            message = f"This {type(entry.event).__name__} can not be written: {error}. Nothing was written."
             raise JournalError(message) from error
         # JSON cannot represent infinity or NaN; msgspec writes null for them.
         if b"null" in payload and not self._reads_back(payload, entry):
-            message = f"This {type(entry.fact).__name__} holds a number that is not finite; nothing was written."
+            message = f"This {type(entry.event).__name__} holds a number that is not finite; nothing was written."
             raise JournalError(message)
         return payload
 
@@ -84,7 +84,7 @@ class Codec:
             found = self._decode(payload)
         except msgspec.MsgspecError:
             return False
-        return found.fact == entry.fact and found.at == entry.at
+        return found.event == entry.event and found.at == entry.at
 
     def decode(self, seq: int, payload: bytes) -> Record:
         """Return the record with number `seq` from its payload, which this version or an older one wrote."""
@@ -93,9 +93,9 @@ class Codec:
         except (msgspec.MsgspecError, ValueError, RecursionError):
             envelope = self._decode_other(seq, payload)
         else:
-            if envelope.v != self._versions[type(envelope.fact)]:
+            if envelope.v != self._versions[type(envelope.event)]:
                 envelope = self._decode_other(seq, payload)
-        return Record(seq, envelope.at, envelope.fact, envelope.by, envelope.request_id)
+        return Record(seq, envelope.at, envelope.event, envelope.by, envelope.request_id)
 
     def _decode_other(self, seq: int, payload: bytes) -> _Envelope:
         """Upgrade and decode a fact of an older version; raise an error that names the fact if it is not one."""
@@ -103,13 +103,13 @@ class Codec:
         event = self._by_name.get(name)
         if event is None:
             raise JournalFromFuture(
-                f"Fact {seq} is a {name} (version {version}), which this gpuyard does not know: "
+                f"Event {seq} is a {name} (version {version}), which this gpuyard does not know: "
                 "a newer one wrote it. Run that version, or a newer one."
             )
         current = self._versions[event]
         if version > current:
             raise JournalFromFuture(
-                f"Fact {seq} is a {name} of version {version}, and this gpuyard reads up to version {current}: "
+                f"Event {seq} is a {name} of version {version}, and this gpuyard reads up to version {current}: "
                 "a newer one wrote it. Run that version, or a newer one."
             )
         while version < current:
@@ -121,21 +121,21 @@ class Codec:
         except msgspec.ValidationError as error:
             if any(words in str(error) for words in _FROM_NEWER):
                 raise JournalFromFuture(
-                    f"Fact {seq}, a {name} of version {version}, says more than this gpuyard understands ({error}): "
+                    f"Event {seq}, a {name} of version {version}, says more than this gpuyard understands ({error}): "
                     "a newer one wrote it. Run that version, or a newer one."
                 ) from error
-            raise JournalDamaged(f"Fact {seq} is not a {name} of version {version}: {error}.") from error
+            raise JournalDamaged(f"Event {seq} is not a {name} of version {version}: {error}.") from error
 
 
 def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
     try:
         raw = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise JournalDamaged(f"Fact {seq} can not be read: {error}.") from error
+        raise JournalDamaged(f"Event {seq} can not be read: {error}.") from error
     match raw:
         case {"v": int(version), "fact": {"type": str(name)}} if version >= 1:
             return raw, name, version
-    raise JournalDamaged(f"Fact {seq} can not be read: it has no version or no type.")
+    raise JournalDamaged(f"Event {seq} can not be read: it has no version or no type.")
 
 
 CODEC = Codec()

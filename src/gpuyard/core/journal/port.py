@@ -45,7 +45,7 @@ class Journal(Protocol):
     def read(self, after: int = 0) -> Iterator[Record]:
         """Iterate over the facts after number `after`, up to the current head; each is checked against the chain.
 
-        Raises `FactsRetired` if some of them have been retired: at once, or when the reader reaches the gap.
+        Raises `EventsRetired` if some of them have been retired: at once, or when the reader reaches the gap.
         """
         ...
 

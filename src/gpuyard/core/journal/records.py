@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from gpuyard.core.domain.events import Event
 from gpuyard.core.domain.values import Value
 
@@ -25,7 +27,7 @@ class JournalEntry(Value, frozen=True):
     """A fact to be written."""
 
     at: float
-    fact: Event
+    event: Event
     by: str = ""
     """The author of the command that caused the fact; empty: the engine itself."""
     request_id: str = ""
@@ -37,7 +39,7 @@ class Record(Value, frozen=True):
 
     seq: int
     at: float
-    fact: Event
+    event: Event = msgspec.field(name="fact")
     by: str = ""
     request_id: str = ""
 

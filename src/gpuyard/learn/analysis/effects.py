@@ -162,7 +162,7 @@ class Walker:
         self.effects = Effects()
         self.loops = 0
         self.key = module.shown
-        self._facts: dict[Variable, tuple[bool, bool]] = {}
+        self._value_kinds: dict[Variable, tuple[bool, bool]] = {}
         """For each variable: whether all values so far were plain, and whether all were containers."""
         self._sure: set[Variable] = set()
         """Variables that are assigned on every path."""
@@ -195,7 +195,7 @@ class Walker:
         given = [*call.args, *(word.value for word in call.keywords)]
         plain = all(self._is_plain(arg) for arg in given)
         own = {Variable(inner.key, name) for name in parameters(found.function)}
-        inner._facts, inner._given = dict.fromkeys(own, (plain, plain)), set()
+        inner._value_kinds, inner._given = dict.fromkeys(own, (plain, plain)), set()
         self.effects, self._sure = Effects(), set()
         self._read(self._mentioned(call))
         self._alias(own | self._references(call) if not plain else [])
@@ -255,14 +255,14 @@ class Walker:
 
     def _references(self, node: ast.AST) -> set[Variable]:
         """Return the mentioned variables whose values are not plain."""
-        return {variable for variable in self._mentioned(node) if not self._fact(variable)[0]}
+        return {variable for variable in self._mentioned(node) if not self._value_kind(variable)[0]}
 
-    def _fact(self, variable: Variable) -> tuple[bool, bool]:
+    def _value_kind(self, variable: Variable) -> tuple[bool, bool]:
         if variable.name in self.module.shared and variable.scope == self.module.shown:
             return False, False
-        if variable in self._facts:
-            return self._facts[variable]
-        return (False, False) if variable.scope == self.key else literal_facts(self.analysis.project, variable)
+        if variable in self._value_kinds:
+            return self._value_kinds[variable]
+        return (False, False) if variable.scope == self.key else literal_value_kind(self.analysis.project, variable)
 
     def unit(self, body: Iterable[ast.stmt], loop: ast.For | None = None) -> Effects:
         """Return the effects of these statements alone, or of one iteration of a loop."""
@@ -377,9 +377,9 @@ class Walker:
             variables = {self.variable(name) or Variable(self.key, name) for name in stored}
             self.effects.assigns |= variables
             for variable in variables:
-                before = self._facts.get(variable, (True, True))
+                before = self._value_kinds.get(variable, (True, True))
                 whole = container and (plain or isinstance(target, ast.Name))
-                self._facts[variable] = (before[0] and plain, before[1] and whole)
+                self._value_kinds[variable] = (before[0] and plain, before[1] and whole)
             self._sure |= variables
             for part in parts:
                 if isinstance(part, ast.Attribute | ast.Subscript):
@@ -458,7 +458,7 @@ class Walker:
                 return True
             case ast.Name():
                 variable = self.variable(node.id)
-                return self._fact(variable)[0] if variable else self.function(node) is None
+                return self._value_kind(variable)[0] if variable else self.function(node) is None
             case ast.Attribute(value=value) | ast.Subscript(value=value):
                 return self._is_plain(value)
             case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.IfExp() | ast.Tuple():
@@ -475,7 +475,7 @@ class Walker:
                 return True
             case ast.Name():
                 variable = self.variable(node.id)
-                return variable is not None and any(self._fact(variable))
+                return variable is not None and any(self._value_kind(variable))
             case ast.Call(func=func, args=args):
                 effect, dotted = self._effect_of(node), self._library_name(func) or ""
                 if dotted in {"enumerate", "zip", "reversed", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm"}:
@@ -548,7 +548,7 @@ class Walker:
         effects.changes |= inside.changes
         self._change(given if inside.changes_arguments else ())
         if inside.changes_arguments or inside.keeps_arguments:
-            self._alias(given | {variable for variable in inside.reads if not self._fact(variable)[0]})
+            self._alias(given | {variable for variable in inside.reads if not self._value_kind(variable)[0]})
         for part in (_given(node) if isinstance(node, ast.Call) else [node]) if inside.iterates_arguments else ():
             self._iterate(part)
         effects.files |= inside.files
@@ -639,7 +639,9 @@ class Walker:
         for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
             effect = self._effect_of(call)
             files |= effect.files if isinstance(effect, Effects) else self._accesses(call)
-            referred |= {v for v in effect.reads if not self._fact(v)[0]} if isinstance(effect, Effects) else set()
+            referred |= (
+                {v for v in effect.reads if not self._value_kind(v)[0]} if isinstance(effect, Effects) else set()
+            )
         return referred, files
 
     def _accesses(self, node: ast.Call) -> set[FileAccess]:
@@ -673,7 +675,7 @@ class Walker:
         return {name: made for name, made in texts.items() if made is not None}
 
 
-def literal_facts(project: Project, variable: Variable) -> tuple[bool, bool]:
+def literal_value_kind(project: Project, variable: Variable) -> tuple[bool, bool]:
     """Return whether a file's variable is assigned only plain values, and only containers, as far as the code shows."""
     module = next((module for module in project.modules() if module.shown == variable.scope), None)
     if module is None:

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
@@ -275,7 +275,7 @@ class RewardMeter:
                 self._stay(task.id, task.spec)
         self._last = state.last_task
         for event in self._world.engine.under_way:
-            if isinstance(event, fact.TaskPlaced):
+            if isinstance(event, events.TaskPlaced):
                 self._placed(event)
         reward, seconds = -self._owed, self._at - self._settled_at
         self._owed, self._settled_at = 0.0, self._at
@@ -293,15 +293,15 @@ class RewardMeter:
         since = self._settled_at
         return (exp(-self._rate * (begin - since)) - exp(-self._rate * (end - since))) / self._rate
 
-    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
+    def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         self._pass_until(at)
-        for event in facts:
+        for event in new_events:
             match event:
-                case fact.TaskSubmitted(task, spec):
+                case events.TaskSubmitted(task, spec):
                     self._stay(task, spec)
-                case fact.TaskPlaced():
+                case events.TaskPlaced():
                     self._placed(event)
-                case fact.TaskEnded(task):
+                case events.TaskEnded(task):
                     if not self._stays.pop(task).charged:
                         self._passing -= 1
 
@@ -314,7 +314,7 @@ class RewardMeter:
             self.fates[task] = TaskFate(self._at)
         return stay
 
-    def _placed(self, event: fact.TaskPlaced) -> None:
+    def _placed(self, event: events.TaskPlaced) -> None:
         """Charge the whole run of a task that cannot be preempted."""
         assert self._world is not None
         state, task = self._world.engine.state, event.task

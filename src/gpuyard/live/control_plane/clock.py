@@ -37,14 +37,14 @@ class ClockNote(msgspec.Struct):
 class EngineClock:
     """The engine's clock. Call it for the time."""
 
-    def __init__(self, last_fact_at: float, clock: Clock = SYSTEM_CLOCK, note: ClockNote | None = None) -> None:
+    def __init__(self, last_event_at: float, clock: Clock = SYSTEM_CLOCK, note: ClockNote | None = None) -> None:
         self._clock = clock
         self._lock = Lock()
         """Needed because a large batch is handled in another thread."""
         self._boot = clock.boot()
-        self._time = max(last_fact_at, clock.wall())
+        self._time = max(last_event_at, clock.wall())
         if note is not None and note.machine_start == clock.machine_start() and self._boot >= note.boot:
-            self._time = max(last_fact_at, note.engine + self._boot - note.boot)
+            self._time = max(last_event_at, note.engine + self._boot - note.boot)
         self._told = False
         self.ahead_seconds()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.values import MILLI, TaskId, TaskStatus
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.views import Views
@@ -41,13 +41,13 @@ class LifecycleLog:
         before = len(self._lines)
         unplaced: dict[TaskId, LogFields] = {}
         for record in records:
-            event = record.fact
+            event = record.event
             line_of = _LINES.get(type(event))
             if line_of is not None:
                 self._lines.append(line_of(event, record, self._views))
-            if isinstance(event, fact.TaskSubmitted):
+            if isinstance(event, events.TaskSubmitted):
                 unplaced[event.task] = {"event": "task_pending", "task_id": format_task_id(event.task)}
-            elif isinstance(event, fact.TaskPlaced | fact.TaskEnded):
+            elif isinstance(event, events.TaskPlaced | events.TaskEnded):
                 unplaced.pop(event.task, None)
         self._lines.extend(unplaced.values())
         if len(self._lines) > before:
@@ -61,18 +61,18 @@ class LifecycleLog:
         """Write all queued lines at once, at the end of the process."""
         lines, self._lines = self._lines, []
         if lines:
-            log.info("facts", lines=lines)
+            log.info("events", lines=lines)
 
     def write(self) -> None:
         """Write the queued lines, one part at a time."""
         lines, self._lines = self._lines[:MOST_LINES], self._lines[MOST_LINES:]
         if lines:
-            log.info("facts", lines=lines)
+            log.info("events", lines=lines)
         if self._lines:
             asyncio.get_running_loop().call_later(0, self.write)
 
 
-def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _submitted(event: events.TaskSubmitted, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     spec = event.spec
     ask = spec.resources
     return {
@@ -87,7 +87,7 @@ def _submitted(event: fact.TaskSubmitted, record: Record, views: Views) -> LogFi
     }
 
 
-def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _placed(event: events.TaskPlaced, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     return {
         "event": "task_scheduled",
         "task_id": format_task_id(event.task),
@@ -97,11 +97,11 @@ def _placed(event: fact.TaskPlaced, record: Record, views: Views) -> LogFields: 
     }
 
 
-def _requeued(event: fact.TaskRequeued, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _requeued(event: events.TaskRequeued, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     return {"event": "task_pending", "task_id": format_task_id(event.task), "reason": event.cause.why}
 
 
-def _ended(event: fact.TaskEnded, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _ended(event: events.TaskEnded, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     view = views.tasks[event.task]
     return {
         "event": "task_failed" if event.status in FAILURES else "task_finished",
@@ -115,7 +115,7 @@ def _ended(event: fact.TaskEnded, record: Record, views: Views) -> LogFields:  #
     }
 
 
-def _split(event: fact.SplitSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _split(event: events.SplitSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     split = event.split
     return {
         "event": "quota_updated",
@@ -126,7 +126,7 @@ def _split(event: fact.SplitSet, record: Record, views: Views) -> LogFields:  # 
     }
 
 
-def _tenant(event: fact.TenantSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
+def _tenant(event: events.TenantSet, record: Record, views: Views) -> LogFields:  # noqa: ARG001
     tenant = event.tenant
     return {
         "event": "quota_updated",
@@ -137,11 +137,11 @@ def _tenant(event: fact.TenantSet, record: Record, views: Views) -> LogFields:  
     }
 
 
-_LINES: dict[type[fact.Event], Callable[[Any, Record, Views], LogFields]] = {
-    fact.TaskSubmitted: _submitted,
-    fact.TaskPlaced: _placed,
-    fact.TaskRequeued: _requeued,
-    fact.TaskEnded: _ended,
-    fact.SplitSet: _split,
-    fact.TenantSet: _tenant,
+_LINES: dict[type[events.Event], Callable[[Any, Record, Views], LogFields]] = {
+    events.TaskSubmitted: _submitted,
+    events.TaskPlaced: _placed,
+    events.TaskRequeued: _requeued,
+    events.TaskEnded: _ended,
+    events.SplitSet: _split,
+    events.TenantSet: _tenant,
 }

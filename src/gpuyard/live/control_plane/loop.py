@@ -33,7 +33,7 @@ from gpuyard.core.domain.commands import Command
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.engine import Engine, Facts
+from gpuyard.core.engine.engine import Engine, Events
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import JournalEntry, Position, Record
@@ -149,9 +149,9 @@ class EngineLoop:
         weight: int = 1,
         undo: Callable[[], None] | None = None,
         request_id: str = "",
-    ) -> "asyncio.Future[Facts | Refusal]":
+    ) -> "asyncio.Future[Events | Refusal]":
         """Queue a command; the future resolves when its facts are durable. `weight`: the estimated number of facts."""
-        future: asyncio.Future[Facts | Refusal] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Events | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
             return future
@@ -354,7 +354,7 @@ class EngineLoop:
                 if start:
                     await asyncio.sleep(0)  # let other work run between two parts of a large batch
                 part = enumerate(entries[start : start + HEARD_AT_ONCE], start=first + start)
-                self._hear([Record(seq, it.at, it.fact, it.by, it.request_id) for seq, it in part])
+                self._hear([Record(seq, it.at, it.event, it.by, it.request_id) for seq, it in part])
             self.hearing = False
         for asked in batch:
             if asked.future.done():

@@ -21,13 +21,13 @@ import msgspec
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import JournalError, StorageFull
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import NewTask, TaskRange, TaskSpec
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.advice import Advisor
-from gpuyard.core.engine.engine import Engine, Facts
+from gpuyard.core.engine.engine import Engine, Events
 from gpuyard.core.engine.explain import Explanation, Revise, explain, why_all_wait, why_waits
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.folders import FolderNotSafe
@@ -285,10 +285,10 @@ class Scheduler:
             except Exception:  # the fact is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
                 agents.reset_sessions()
-            event = record.fact
-            if isinstance(event, fact.TaskSubmitted) and event.key:
+            event = record.event
+            if isinstance(event, events.TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)
-            elif isinstance(event, fact.TaskEnded) and self.runtime_estimator is not None:
+            elif isinstance(event, events.TaskEnded) and self.runtime_estimator is not None:
                 self.runtime_estimator.ended(views.tasks[event.task], record.at)
         self.stream.publish(records)
         self._lifecycle_log.hear(records)
@@ -339,23 +339,23 @@ class Scheduler:
                 self.secrets.put(secrets)
             return command.SubmitTasks(tuple(tasks), key, digest)
 
-        facts: Facts | Refusal
+        reply: Events | Refusal
         try:
             seen = await self._predicted(submissions)
             if isinstance(seen, Refusal):
-                facts = seen
+                reply = seen
             else:
                 submissions = await self._forecast(seen)
-                facts = await self.loop.tell(make, issuer_of(who), _weight(submissions), undo, request_id)
+                reply = await self.loop.tell(make, issuer_of(who), _weight(submissions), undo, request_id)
         except BaseException as error:
             self._requests.fail(name)
             answer.set_exception(error)
             answer.exception()  # mark it as retrieved: asyncio must not warn if no other request waits for it
             raise
-        if isinstance(facts, Refusal):
+        if isinstance(reply, Refusal):
             self._requests.fail(name)
-            answer.set_result(facts)
-            return facts
+            answer.set_result(reply)
+            return reply
         answer.set_result(given)
         return [self.views.tasks[task] for task in given]
 
@@ -401,7 +401,7 @@ class Scheduler:
     def _views_of(self, tasks: Sequence[TaskId]) -> list[TaskView]:
         return [view for task in tasks if (view := self.views.tasks.get(task)) is not None]
 
-    async def tell(self, asked: command.Command, who: Principal, request_id: str = "") -> Facts | Refusal:
+    async def tell(self, asked: command.Command, who: Principal, request_id: str = "") -> Events | Refusal:
         """Handle any other command on behalf of a principal."""
         return await self.loop.tell(asked, issuer_of(who), request_id=request_id)
 
@@ -654,7 +654,7 @@ class Scheduler:
         try:
             self.journal.retire(into=self._retired_folder, audit=self._audit)
         except (JournalError, FolderNotSafe) as error:
-            log.warning("facts_stay", message=str(error))  # the journal grows until the next attempt
+            log.warning("events_not_retired", message=str(error))  # the journal grows until the next attempt
         now = self._clock.wall()
         self._thin_out_audit(now)
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:

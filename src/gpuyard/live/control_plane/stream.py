@@ -16,7 +16,7 @@ class _Listener:
 
     def __init__(self) -> None:
         self.batches: deque[Sequence[Record]] = deque()
-        self.facts = 0
+        self.events = 0
         self.let_go = False
         self.woken = asyncio.Event()
 
@@ -30,12 +30,12 @@ class EventStream:
     def publish(self, records: Sequence[Record]) -> None:
         """Pass facts to all listeners."""
         for listener in list(self._listeners):
-            if listener.facts >= MOST_WAITING:
+            if listener.events >= MOST_WAITING:
                 listener.let_go = True
                 self._listeners.discard(listener)
             else:
                 listener.batches.append(records)
-                listener.facts += len(records)
+                listener.events += len(records)
             listener.woken.set()
 
     async def listen(self, idle_seconds: float) -> AsyncIterator[Sequence[Record]]:
@@ -50,7 +50,7 @@ class EventStream:
                         async with asyncio.timeout(idle_seconds):
                             await listener.woken.wait()
                 records = listener.batches.popleft() if listener.batches else ()
-                listener.facts -= len(records)
+                listener.events -= len(records)
                 yield records
         finally:
             self._listeners.discard(listener)

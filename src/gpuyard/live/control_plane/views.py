@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.node import NodeSpec
@@ -210,11 +210,11 @@ class Views:
     def apply(self, record: Record) -> None:
         """Apply a committed fact."""
         self.last_seq = record.seq
-        fold = _FOLDS.get(type(record.fact))
-        if fold is not None:
-            fold(self, record.fact, record)
+        update = _APPLY_BY_TYPE.get(type(record.event))
+        if update is not None:
+            update(self, record.event, record)
             if self.encoded:
-                self.encoded.pop(getattr(record.fact, "task", TaskId(0)), None)
+                self.encoded.pop(getattr(record.event, "task", TaskId(0)), None)
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -331,7 +331,7 @@ class Views:
                 for gpu in part.gpus:
                     node.on_gpu[gpu].pop(view.id, None)
 
-    def _submitted(self, event: fact.TaskSubmitted, record: Record) -> None:
+    def _submitted(self, event: events.TaskSubmitted, record: Record) -> None:
         spec = event.spec
         view = TaskView(
             event.task,
@@ -346,22 +346,22 @@ class Views:
         self.tasks[event.task] = view
         self._count(view, 1)
 
-    def _held(self, event: fact.TaskHeld | fact.TaskReleased, record: Record) -> None:
-        self.tasks[event.task].held = isinstance(record.fact, fact.TaskHeld)
+    def _held(self, event: events.TaskHeld | events.TaskReleased, record: Record) -> None:
+        self.tasks[event.task].held = isinstance(record.event, events.TaskHeld)
 
-    def _priority(self, event: fact.PriorityChanged, record: Record) -> None:  # noqa: ARG002
+    def _priority(self, event: events.PriorityChanged, record: Record) -> None:  # noqa: ARG002
         self.tasks[event.task].priority = event.priority
 
-    def _extended(self, event: fact.TaskExtended, record: Record) -> None:  # noqa: ARG002
+    def _extended(self, event: events.TaskExtended, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.spec = replace(view.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
 
-    def _suspension_failed(self, event: fact.SuspensionFailed, record: Record) -> None:
+    def _suspension_failed(self, event: events.SuspensionFailed, record: Record) -> None:
         view = self.tasks[event.task]
         view.cause, view.message = None, event.message
         view.runs_since = record.at
 
-    def _placed(self, event: fact.TaskPlaced, record: Record) -> None:  # noqa: ARG002
+    def _placed(self, event: events.TaskPlaced, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.attempts, view.placement = event.attempt, event.placement
         if not view.origins or view.origin != self.origin:
@@ -374,12 +374,12 @@ class Views:
             view.run_seconds = 0.0
         self._occupy(view, event.placement)
 
-    def _started(self, event: fact.AttemptStarted, record: Record) -> None:
+    def _started(self, event: events.AttemptStarted, record: Record) -> None:
         view = self.tasks[event.task]
         view.started_at = view.runs_since = record.at if event.started_at is None else event.started_at
         self._becomes(view, TaskStatus.RUNNING)
 
-    def _recovered(self, event: fact.AttemptRecovered, record: Record) -> None:  # noqa: ARG002
+    def _recovered(self, event: events.AttemptRecovered, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         assert view.placement is not None
         view.cause, view.message = None, ""
@@ -389,27 +389,27 @@ class Views:
         self._occupy(view, view.placement)
         self._becomes(view, TaskStatus.RUNNING)
 
-    def _stopping(self, event: fact.AttemptStopping | fact.AttemptSuspending, record: Record) -> None:
+    def _stopping(self, event: events.AttemptStopping | events.AttemptSuspending, record: Record) -> None:
         view = self.tasks[event.task]
         view.halt(record.at)
-        view.cause, view.stopping = event.cause, isinstance(event, fact.AttemptStopping)
+        view.cause, view.stopping = event.cause, isinstance(event, events.AttemptStopping)
 
-    def _suspended(self, event: fact.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
+    def _suspended(self, event: events.AttemptSuspended, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         self._vacate(view, leave=False)
         self._becomes(view, TaskStatus.SUSPENDED)
 
-    def _resuming(self, event: fact.AttemptResuming, record: Record) -> None:  # noqa: ARG002
+    def _resuming(self, event: events.AttemptResuming, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.placement, view.cause, view.held = event.placement, None, False
         self._occupy(view, event.placement)
 
-    def _resumed(self, event: fact.AttemptResumed, record: Record) -> None:
+    def _resumed(self, event: events.AttemptResumed, record: Record) -> None:
         view = self.tasks[event.task]
         view.runs_since = record.at
         self._becomes(view, TaskStatus.RUNNING)
 
-    def _attempt_ended(self, event: fact.AttemptEnded, record: Record) -> None:
+    def _attempt_ended(self, event: events.AttemptEnded, record: Record) -> None:
         view = self.tasks[event.task]
         ended_at = record.at if event.ended_at is None else event.ended_at
         view.halt(ended_at)
@@ -422,7 +422,7 @@ class Views:
         view.stopping = False
         self._vacate(view, leave=True)
 
-    def _requeued(self, event: fact.TaskRequeued, record: Record) -> None:  # noqa: ARG002
+    def _requeued(self, event: events.TaskRequeued, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.cause = event.cause
         if event.gpu_memory_mib:
@@ -430,7 +430,7 @@ class Views:
             view.spec = replace(view.spec, resources=resources)
         self._becomes(view, TaskStatus.PENDING)
 
-    def _ended(self, event: fact.TaskEnded, record: Record) -> None:
+    def _ended(self, event: events.TaskEnded, record: Record) -> None:
         view = self.tasks[event.task]
         view.cause, view.finished_at = event.cause, record.at
         if view.ended_at is not None and event.cause.why in BY_ITSELF:
@@ -439,35 +439,35 @@ class Views:
         self.just_ended.append(view)
         self.over[view.id] = view
 
-    def _epoch(self, event: fact.EpochBegan, record: Record) -> None:  # noqa: ARG002
+    def _epoch(self, event: events.EpochBegan, record: Record) -> None:  # noqa: ARG002
         self.origin = event.origin
         for node in self.nodes.values():
             node.away = True
 
-    def _joined(self, event: fact.NodeJoined, record: Record) -> None:
+    def _joined(self, event: events.NodeJoined, record: Record) -> None:
         self._gpu_models = None
         self.nodes[event.node.id] = NodeView(event.node, record.at)
 
-    def _changed(self, event: fact.NodeChanged, record: Record) -> None:
+    def _changed(self, event: events.NodeChanged, record: Record) -> None:
         self._gpu_models = None
         node = self.nodes[event.node.id]
         node.spec, node.changed_at = event.node, record.at
 
-    def _removed(self, event: fact.NodeRemoved, record: Record) -> None:  # noqa: ARG002
+    def _removed(self, event: events.NodeRemoved, record: Record) -> None:  # noqa: ARG002
         self._gpu_models = None
         del self.nodes[event.node]
 
     def _node(self, event: Any, record: Record) -> None:
         node = self.nodes[event.node]
         node.changed_at = record.at
-        if isinstance(event, fact.NodeLost | fact.NodeReturned):
-            node.lost = isinstance(event, fact.NodeLost)
+        if isinstance(event, events.NodeLost | events.NodeReturned):
+            node.lost = isinstance(event, events.NodeLost)
             node.away = node.away and node.lost
-        elif isinstance(event, fact.NodeStopped):
+        elif isinstance(event, events.NodeStopped):
             node.away = True
-        elif isinstance(event, fact.NodeCordoned):
+        elif isinstance(event, events.NodeCordoned):
             node.cordoned, node.draining = True, event.draining
-        elif isinstance(event, fact.NodeUncordoned):
+        elif isinstance(event, events.NodeUncordoned):
             node.cordoned = node.draining = False
         elif event.health is GpuHealth.OK:
             node.health.pop(event.gpu, None)
@@ -475,32 +475,32 @@ class Views:
             node.health[event.gpu] = event.health
 
 
-_FOLDS: dict[type[fact.Event], Callable[[Views, Any, Record], None]] = {
-    fact.TaskSubmitted: Views._submitted,
-    fact.TaskHeld: Views._held,
-    fact.TaskReleased: Views._held,
-    fact.PriorityChanged: Views._priority,
-    fact.TaskExtended: Views._extended,
-    fact.SuspensionFailed: Views._suspension_failed,
-    fact.TaskPlaced: Views._placed,
-    fact.AttemptStarted: Views._started,
-    fact.AttemptRecovered: Views._recovered,
-    fact.AttemptStopping: Views._stopping,
-    fact.AttemptSuspending: Views._stopping,
-    fact.AttemptSuspended: Views._suspended,
-    fact.AttemptResuming: Views._resuming,
-    fact.AttemptResumed: Views._resumed,
-    fact.AttemptEnded: Views._attempt_ended,
-    fact.TaskRequeued: Views._requeued,
-    fact.TaskEnded: Views._ended,
-    fact.NodeJoined: Views._joined,
-    fact.NodeChanged: Views._changed,
-    fact.NodeRemoved: Views._removed,
-    fact.NodeLost: Views._node,
-    fact.NodeReturned: Views._node,
-    fact.NodeStopped: Views._node,
-    fact.EpochBegan: Views._epoch,
-    fact.NodeCordoned: Views._node,
-    fact.NodeUncordoned: Views._node,
-    fact.GpuHealthChanged: Views._node,
+_APPLY_BY_TYPE: dict[type[events.Event], Callable[[Views, Any, Record], None]] = {
+    events.TaskSubmitted: Views._submitted,
+    events.TaskHeld: Views._held,
+    events.TaskReleased: Views._held,
+    events.PriorityChanged: Views._priority,
+    events.TaskExtended: Views._extended,
+    events.SuspensionFailed: Views._suspension_failed,
+    events.TaskPlaced: Views._placed,
+    events.AttemptStarted: Views._started,
+    events.AttemptRecovered: Views._recovered,
+    events.AttemptStopping: Views._stopping,
+    events.AttemptSuspending: Views._stopping,
+    events.AttemptSuspended: Views._suspended,
+    events.AttemptResuming: Views._resuming,
+    events.AttemptResumed: Views._resumed,
+    events.AttemptEnded: Views._attempt_ended,
+    events.TaskRequeued: Views._requeued,
+    events.TaskEnded: Views._ended,
+    events.NodeJoined: Views._joined,
+    events.NodeChanged: Views._changed,
+    events.NodeRemoved: Views._removed,
+    events.NodeLost: Views._node,
+    events.NodeReturned: Views._node,
+    events.NodeStopped: Views._node,
+    events.EpochBegan: Views._epoch,
+    events.NodeCordoned: Views._node,
+    events.NodeUncordoned: Views._node,
+    events.GpuHealthChanged: Views._node,
 }

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, to_builtins
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.node import NodeSpec
@@ -22,33 +22,33 @@ from gpuyard.live.wire.tasks import format_task_id
 
 Fields: TypeAlias = dict[str, Any]
 
-STATUSES: dict[type[fact.Event], TaskStatus] = {
-    fact.TaskSubmitted: TaskStatus.PENDING,
-    fact.TaskRequeued: TaskStatus.PENDING,
-    fact.AttemptStarted: TaskStatus.RUNNING,
-    fact.AttemptResumed: TaskStatus.RUNNING,
-    fact.AttemptRecovered: TaskStatus.RUNNING,
-    fact.AttemptSuspended: TaskStatus.SUSPENDED,
+STATUSES: dict[type[events.Event], TaskStatus] = {
+    events.TaskSubmitted: TaskStatus.PENDING,
+    events.TaskRequeued: TaskStatus.PENDING,
+    events.AttemptStarted: TaskStatus.RUNNING,
+    events.AttemptResumed: TaskStatus.RUNNING,
+    events.AttemptRecovered: TaskStatus.RUNNING,
+    events.AttemptSuspended: TaskStatus.SUSPENDED,
 }
 """The status of a task after a fact; `TaskEnded` has its own."""
 
 
-def event_answer(event: fact.Event, at: float, by: str) -> Fields:
+def event_answer(event: events.Event, at: float, by: str) -> Fields:
     """Return a fact as the API represents it."""
     told: Fields = {"type": type(event).__name__}
-    if isinstance(event, fact.TaskSubmitted):
+    if isinstance(event, events.TaskSubmitted):
         return told | {"task_id": format_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
     if (status := STATUSES.get(type(event))) is not None:
         told["status"] = status
     for name in event.__struct_fields__:
         value = getattr(event, name)
         told |= FIELDS[name](value) if name in FIELDS else {name: to_builtins(value)}
-    if isinstance(event, fact.GpuHealthChanged):
+    if isinstance(event, events.GpuHealthChanged):
         told["gpu_id"] = f"{event.node}/{event.gpu}"
     return told
 
 
-def _submitted(event: fact.TaskSubmitted, at: float, by: str) -> Struct:
+def _submitted(event: events.TaskSubmitted, at: float, by: str) -> Struct:
     return answer_of(
         event.task,
         event.spec,

@@ -58,19 +58,19 @@ def bounds(problem: Problem) -> dict[str, float]:
     """Return every bound by its name."""
     if not len(problem.calls):
         return {"path": 0.0}
-    facts = _Facts(problem)
-    path = float((facts.head + facts.seconds + facts.tail).max())
+    inputs = _Inputs(problem)
+    path = float((inputs.head + inputs.seconds + inputs.tail).max())
     return {
         "path": path,
-        "area": max(_area(facts, on, path) for on in _places(facts)),
-        "window": _window(facts),
-        "one_gpu": _one_gpu(facts),
-        "wide": _wide(facts),
+        "area": max(_area(inputs, on, path) for on in _places(inputs)),
+        "window": _window(inputs),
+        "one_gpu": _one_gpu(inputs),
+        "wide": _wide(inputs),
     }
 
 
-class _Facts:
-    """The quantities that all bounds use."""
+class _Inputs:
+    """The quantities that all bounds are computed from."""
 
     def __init__(self, problem: Problem) -> None:
         from gpuyard.plan.planner.compiled.paths import heads_and_tails
@@ -139,28 +139,28 @@ class _Place:
     models: Ints
 
 
-def _places(facts: _Facts) -> list[_Place]:
+def _places(inputs: _Inputs) -> list[_Place]:
     """Return all GPUs with all models, and each set of GPUs that is the only one for some model."""
-    used = np.flatnonzero(facts.used)
-    sets = {facts.may_hold[m].tobytes(): facts.may_hold[m] for m in used.tolist()}
-    everywhere = np.ones(len(facts.problem.gpus), dtype=np.bool_)
+    used = np.flatnonzero(inputs.used)
+    sets = {inputs.may_hold[m].tobytes(): inputs.may_hold[m] for m in used.tolist()}
+    everywhere = np.ones(len(inputs.problem.gpus), dtype=np.bool_)
     sets[everywhere.tobytes()] = everywhere
     return [
         _Place(
             np.flatnonzero(gpus).astype(np.int32),
-            used[~(facts.may_hold[used] & ~gpus).any(axis=1)].astype(np.int32),
+            used[~(inputs.may_hold[used] & ~gpus).any(axis=1)].astype(np.int32),
         )
         for gpus in sets.values()
     ]
 
 
-def _area(facts: _Facts, place: _Place, least: float) -> float:
+def _area(inputs: _Inputs, place: _Place, least: float) -> float:
     """Return the least makespan at which the work and the loads of these models fit onto these GPUs."""
-    problem = facts.problem
+    problem = inputs.problem
     speed, free = problem.speed[place.gpus], problem.free_first[place.gpus]
-    chosen = np.isin(facts.calls.model, place.models)
-    work = float((facts.calls.seconds * facts.width[facts.calls.model])[chosen].sum())
-    sessions = _Sessions(facts, place)
+    chosen = np.isin(inputs.calls.model, place.models)
+    work = float((inputs.calls.seconds * inputs.width[inputs.calls.model])[chosen].sum())
+    sessions = _Sessions(inputs, place)
     slowest = float(speed.min())
 
     def fits(makespan: float) -> bool:
@@ -184,25 +184,25 @@ def _area(facts: _Facts, place: _Place, least: float) -> float:
 class _Sessions:
     """The least time that GPUs spend loading, unloading and idling around their calls, for a given makespan."""
 
-    def __init__(self, facts: _Facts, place: _Place) -> None:
-        problem = facts.problem
-        self._width = facts.width[place.models]
-        self._windows = [_windows_of(facts, m) for m in place.models.tolist()]
+    def __init__(self, inputs: _Inputs, place: _Place) -> None:
+        problem = inputs.problem
+        self._width = inputs.width[place.models]
+        self._windows = [_windows_of(inputs, m) for m in place.models.tolist()]
         self._load = problem.load[place.models]
-        self._unload = facts.unload[place.models]
+        self._unload = inputs.unload[place.models]
         self._gpus = len(place.gpus)
         held = problem.held_first[place.gpus]
         self._held = np.array([int((held == m).sum()) for m in place.models])
-        heads = np.array([facts.head[facts.calls.model == m].min() for m in place.models])
+        heads = np.array([inputs.head[inputs.calls.model == m].min() for m in place.models])
         self._fresh = bool((held == EMPTY).all()) and not problem.free_first[place.gpus].any()
         """Whether all GPUs are empty and free at first: each then loads and waits, or is idle for the makespan."""
         self._waits = np.maximum(heads - self._load, 0.0)
         """The time that a fresh GPU with this model first is idle, besides loading it."""
         everything = self._gpus == len(problem.gpus)
-        cost = (facts.width * (problem.load + facts.unload)).tolist()
+        cost = (inputs.width * (problem.load + inputs.unload)).tolist()
         self._again = reload_seconds(problem, cost) if everything else 0.0
         """GPU-seconds of repeated loads, because there are fewer GPUs than models."""
-        self._rest = np.array([facts.tail[facts.calls.model == m].min() for m in place.models])
+        self._rest = np.array([inputs.tail[inputs.calls.model == m].min() for m in place.models])
         """The time that a GPU with this model last is idle after it."""
 
     def least_seconds(self, makespan: float) -> float:
@@ -251,9 +251,9 @@ class _Windows:
     cut_off: Floats
 
 
-def _windows_of(facts: _Facts, model: int) -> _Windows:
-    chosen = np.flatnonzero(facts.calls.model == model)
-    return _windows(facts.head[chosen], facts.tail[chosen], facts.seconds[chosen])
+def _windows_of(inputs: _Inputs, model: int) -> _Windows:
+    chosen = np.flatnonzero(inputs.calls.model == model)
+    return _windows(inputs.head[chosen], inputs.tail[chosen], inputs.seconds[chosen])
 
 
 def _windows(head: Floats, tail: Floats, weight: Floats) -> _Windows:
@@ -286,44 +286,44 @@ def _at_once(windows: _Windows, makespan: float) -> float:
 # --- other bounds -----------------------------------------------------------------------------------------------------
 
 
-def _window(facts: _Facts) -> float:
-    work = facts.calls.seconds * facts.width[facts.calls.model]
-    windows = _windows(facts.head, facts.tail, work)
-    return float((windows.cut_off + windows.seconds / facts.problem.speed.sum())[windows.seconds > 0].max(initial=0.0))
+def _window(inputs: _Inputs) -> float:
+    work = inputs.calls.seconds * inputs.width[inputs.calls.model]
+    windows = _windows(inputs.head, inputs.tail, work)
+    return float((windows.cut_off + windows.seconds / inputs.problem.speed.sum())[windows.seconds > 0].max(initial=0.0))
 
 
-def _one_gpu(facts: _Facts) -> float:
+def _one_gpu(inputs: _Inputs) -> float:
     """Return the bound of the GPU with the most work that cannot go elsewhere."""
-    gpus = np.arange(len(facts.problem.gpus))
-    work: Floats = np.bincount(facts.calls.model, facts.seconds, minlength=facts.models).astype(np.float64)
+    gpus = np.arange(len(inputs.problem.gpus))
+    work: Floats = np.bincount(inputs.calls.model, inputs.seconds, minlength=inputs.models).astype(np.float64)
     best = 0.0
     for g in gpus.tolist():
         bound = [
             m
-            for m in np.flatnonzero(facts.used).tolist()
-            if (starts := np.flatnonzero(facts.may_begin[m]))[-1] <= g < starts[0] + facts.width[m]
+            for m in np.flatnonzero(inputs.used).tolist()
+            if (starts := np.flatnonzero(inputs.may_begin[m]))[-1] <= g < starts[0] + inputs.width[m]
         ]
         if bound:
-            best = max(best, _one_after_another(facts, g, bound, work))
+            best = max(best, _one_after_another(inputs, g, bound, work))
     return best
 
 
-def _one_after_another(facts: _Facts, gpu: int, models: list[int], work: Floats) -> float:
-    loads = [facts.problem.load[m] for m in models if facts.problem.held_first[gpu] != m]
-    unloads = [facts.unload[m] for m in models]
+def _one_after_another(inputs: _Inputs, gpu: int, models: list[int], work: Floats) -> float:
+    loads = [inputs.problem.load[m] for m in models if inputs.problem.held_first[gpu] != m]
+    unloads = [inputs.unload[m] for m in models]
     seconds = sum(work[m] for m in models) + sum(loads) + sum(unloads) - max(unloads)
-    chosen = np.isin(facts.calls.model, models)
-    return float(facts.problem.free_first[gpu] + seconds + facts.tail[chosen].min())
+    chosen = np.isin(inputs.calls.model, models)
+    return float(inputs.problem.free_first[gpu] + seconds + inputs.tail[chosen].min())
 
 
-def _wide(facts: _Facts) -> float:
+def _wide(inputs: _Inputs) -> float:
     best = 0.0
-    for width in np.unique(facts.width[facts.used]).tolist():
-        models = np.flatnonzero(facts.used & (facts.width >= width))
-        where = facts.may_hold[models].any(axis=0)
+    for width in np.unique(inputs.width[inputs.used]).tolist():
+        models = np.flatnonzero(inputs.used & (inputs.width >= width))
+        where = inputs.may_hold[models].any(axis=0)
         runs = np.diff(np.flatnonzero(np.diff(np.concatenate(([False], where, [False])).astype(np.int8)) != 0))[::2]
         beside = int((runs // width).sum())
-        chosen = np.isin(facts.calls.model, models)
-        head, tail = float(facts.head[chosen].min()), float(facts.tail[chosen].min())
-        best = max(best, head + float(facts.seconds[chosen].sum()) / beside + tail)
+        chosen = np.isin(inputs.calls.model, models)
+        head, tail = float(inputs.head[chosen].min()), float(inputs.tail[chosen].min())
+        best = max(best, head + float(inputs.seconds[chosen].sum()) / beside + tail)
     return best

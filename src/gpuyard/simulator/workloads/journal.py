@@ -26,12 +26,12 @@ from typing import Any
 import msgspec
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.errors import NoJournal, WrongInput
 from gpuyard.core.domain.task import NewTask, Prerequisite, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId
-from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Record
@@ -116,10 +116,10 @@ def read_journal(folder: Path) -> JournalWorkload:
     for record in _records(place):
         if not reader.read and record.seq > 1:
             raise NothingToPlay(
-                f"The journal in {place} begins with fact {record.seq}, and what was before it is needed, too: "
-                "copy it to a folder, together with the facts that were retired (storage.retired_dir)."
+                f"The journal in {place} begins with event {record.seq}, and what was before it is needed, too: "
+                "copy it to a folder, together with the events that were retired (storage.retired_dir)."
             )
-        reader.hear(record.at, record.fact)
+        reader.hear(record.at, record.event)
     found = reader.found()
     if not found.tasks:
         raise NothingToPlay(f"No task has ended in the journal in {place}; there is nothing to play again.")
@@ -140,7 +140,7 @@ class _Reader:
         self.read = 0
         self._state = State()
         self._came: list[tuple[float, command.Command | list[NewTask]]] = []
-        self._facts: list[tuple[float, fact.Event]] = []
+        self._events: list[tuple[float, events.Event]] = []
         """Facts about tasks."""
         self._runs: dict[TaskId, list[TaskBehavior]] = {}
         """Behavior of each task's attempts that ended by themselves."""
@@ -154,45 +154,47 @@ class _Reader:
         self._gpus: dict[NodeId, int] = {}
         self._most_gpus = 0
 
-    def hear(self, at: float, event: fact.Event) -> None:
+    def hear(self, at: float, event: events.Event) -> None:
         """Process one fact."""
         self.read += 1
-        if isinstance(event, fact.TaskSubmitted):
+        if isinstance(event, events.TaskSubmitted):
             self._submit(at, event)
-        elif isinstance(event, fact.TaskEnded | fact.TaskRequeued):
+        elif isinstance(event, events.TaskEnded | events.TaskRequeued):
             self._settle(at, event)
-        elif isinstance(event, fact.AttemptStarted | fact.AttemptStopping | fact.AttemptEnded):
+        elif isinstance(event, events.AttemptStarted | events.AttemptStopping | events.AttemptEnded):
             self._note_attempt(at, event)
         self._came += [(at, order) for order in _orders(event, self._state)]
-        if isinstance(event, fact.NodeJoined):
+        if isinstance(event, events.NodeJoined):
             self._gpus[event.node.id] = len(event.node.gpus)
             self._most_gpus = max(self._most_gpus, sum(self._gpus.values()))
-        elif isinstance(event, fact.NodeRemoved):
+        elif isinstance(event, events.NodeRemoved):
             del self._gpus[event.node]
         if hasattr(event, "task"):
-            self._facts.append((at, event))
-        apply(self._state, event, at)
+            self._events.append((at, event))
+        apply_recorded(self._state, event, at)
 
-    def _submit(self, at: float, event: fact.TaskSubmitted) -> None:
+    def _submit(self, at: float, event: events.TaskSubmitted) -> None:
         """Add a task to those of the same instant: they may be from one request and depend on each other."""
         last_at, last = self._came[-1] if self._came else (None, None)
         if last_at != at or not isinstance(last, list):
             self._came.append((at, last := []))
         last.append(NewTask(event.task, event.spec))
 
-    def _note_attempt(self, at: float, event: fact.AttemptStarted | fact.AttemptStopping | fact.AttemptEnded) -> None:
+    def _note_attempt(
+        self, at: float, event: events.AttemptStarted | events.AttemptStopping | events.AttemptEnded
+    ) -> None:
         task = self._state.tasks[event.task]
         if isinstance(task.phase, Placed):
             self._launch[task.id] = at - task.placed_at
         self._work[task.id] = task.served_at(at)
-        if isinstance(event, fact.AttemptStopping):
+        if isinstance(event, events.AttemptStopping):
             self._stopping.setdefault(task.id, at)
-        elif isinstance(event, fact.AttemptEnded):
+        elif isinstance(event, events.AttemptEnded):
             since = self._stopping.pop(task.id, None)
             if since is not None and event.outcome is Outcome.STOPPED:
                 self._stops.append(at - since)
 
-    def _settle(self, at: float, event: fact.TaskEnded | fact.TaskRequeued) -> None:
+    def _settle(self, at: float, event: events.TaskEnded | events.TaskRequeued) -> None:
         """Record how an attempt ended, and the task with it if the attempt was its last."""
         task, why = self._state.tasks[event.task], event.cause.why
         runs = self._runs.setdefault(task.id, [])
@@ -200,7 +202,7 @@ class _Reader:
             runs.append(self._run(task.id, task.phase.outcome, task.phase.exit_code))
         elif isinstance(task.phase, Settling) and why is Why.CANCELLED:
             runs.append(self._run(task.id, Outcome.STOPPED, None))
-        elif isinstance(event, fact.TaskEnded):
+        elif isinstance(event, events.TaskEnded):
             runs.append(TaskBehavior(inf))
             if why is Why.CANCELLED:
                 self._came.append((at, command.CancelTask(task.id)))
@@ -220,9 +222,9 @@ class _Reader:
             elif arrivals := tuple(self._arrival(new) for new in order if new.id not in left_out):
                 came.append((at, arrivals))
         happened = Recorder()
-        kept = ((at, event) for at, event in self._facts if event.task not in left_out)  # type: ignore[attr-defined]
-        for at, facts in groupby(kept, key=lambda each: each[0]):
-            happened.hear(at, [event for _, event in facts])
+        kept = ((at, event) for at, event in self._events if event.task not in left_out)  # type: ignore[attr-defined]
+        for at, group in groupby(kept, key=lambda each: each[0]):
+            happened.hear(at, [event for _, event in group])
         running = sum(isinstance(task.phase, ACTIVE) for task in self._state.tasks.values())
         return JournalWorkload(
             came,
@@ -237,7 +239,7 @@ class _Reader:
     def _left_out(self) -> set[TaskId]:
         """Return the tasks that had not ended, and their dependents, which never ran."""
         left_out = set(self._state.tasks)
-        specs = {event.task: event.spec for _, event in self._facts if isinstance(event, fact.TaskSubmitted)}
+        specs = {event.task: event.spec for _, event in self._events if isinstance(event, events.TaskSubmitted)}
         waiting: dict[Prerequisite, list[TaskId]] = {}
         for task, spec in specs.items():
             for key in spec.prerequisites():
@@ -259,33 +261,33 @@ class _Reader:
 # --- outside facts as commands ----------------------------------------------------------------------------------------
 
 
-def _orders(event: fact.Event, state: State) -> tuple[command.Command, ...]:
+def _orders(event: events.Event, state: State) -> tuple[command.Command, ...]:
     """Return the commands that reproduce an external fact; none for a fact that the engine decides."""
     match event:
-        case fact.TaskReleased(task):
+        case events.TaskReleased(task):
             suspended = isinstance(state.tasks[task].phase, Suspended)
             return (command.ResumeTask(task) if suspended else command.ReleaseTask(task),)
-        case fact.AttemptSuspending(task, _, cause) if cause.why is Why.SUSPENDED_BY_USER:
+        case events.AttemptSuspending(task, _, cause) if cause.why is Why.SUSPENDED_BY_USER:
             return (command.SuspendTask(task),)
     say = _SAID.get(type(event))
     return () if say is None else say(event)
 
 
-_SAID: dict[type[fact.Event], Callable[[Any], tuple[command.Command, ...]]] = {
-    fact.TaskHeld: lambda it: (command.HoldTask(it.task),),
-    fact.PriorityChanged: lambda it: (command.ChangePriority(it.task, it.priority),),
-    fact.EstimateRevised: lambda it: (command.ReviseEstimate(it.task, it.estimate),),
-    fact.TaskExtended: lambda it: (command.ExtendTask(it.task, it.timeout_seconds, it.deadline),),
-    fact.NodeJoined: lambda it: (command.JoinNode(it.node),),
-    fact.NodeChanged: lambda it: (command.JoinNode(it.node),),
-    fact.NodeLost: lambda it: (command.LoseNode(it.node),),
-    fact.NodeReturned: lambda it: (command.ReturnNode(it.node),),
+_SAID: dict[type[events.Event], Callable[[Any], tuple[command.Command, ...]]] = {
+    events.TaskHeld: lambda it: (command.HoldTask(it.task),),
+    events.PriorityChanged: lambda it: (command.ChangePriority(it.task, it.priority),),
+    events.EstimateRevised: lambda it: (command.ReviseEstimate(it.task, it.estimate),),
+    events.TaskExtended: lambda it: (command.ExtendTask(it.task, it.timeout_seconds, it.deadline),),
+    events.NodeJoined: lambda it: (command.JoinNode(it.node),),
+    events.NodeChanged: lambda it: (command.JoinNode(it.node),),
+    events.NodeLost: lambda it: (command.LoseNode(it.node),),
+    events.NodeReturned: lambda it: (command.ReturnNode(it.node),),
     # The node was idle when it was removed but may not be in the simulation: its tasks are lost with it.
-    fact.NodeRemoved: lambda it: (command.LoseNode(it.node), command.RemoveNode(it.node)),
-    fact.NodeCordoned: lambda it: (command.CordonNode(it.node, it.draining),),
-    fact.NodeUncordoned: lambda it: (command.UncordonNode(it.node),),
-    fact.GpuHealthChanged: lambda it: (command.SetGpuHealth(it.node, it.gpu, it.health),),
-    fact.TenantSet: lambda it: (command.SetTenant(it.tenant),),
-    fact.SplitSet: lambda it: (command.SetSplit(it.split),),
-    fact.SettingsChanged: lambda it: (command.ChangeSettings(it.settings),),
+    events.NodeRemoved: lambda it: (command.LoseNode(it.node), command.RemoveNode(it.node)),
+    events.NodeCordoned: lambda it: (command.CordonNode(it.node, it.draining),),
+    events.NodeUncordoned: lambda it: (command.UncordonNode(it.node),),
+    events.GpuHealthChanged: lambda it: (command.SetGpuHealth(it.node, it.gpu, it.health),),
+    events.TenantSet: lambda it: (command.SetTenant(it.tenant),),
+    events.SplitSet: lambda it: (command.SetSplit(it.split),),
+    events.SettingsChanged: lambda it: (command.ChangeSettings(it.settings),),
 }

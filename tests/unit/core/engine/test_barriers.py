@@ -14,7 +14,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import NewTask, Resources, TaskSpec, ranges_in
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine import invariants, snapshot
-from gpuyard.core.engine.engine import Engine, Facts
+from gpuyard.core.engine.engine import Engine, Events
 from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.codec import CODEC
 from gpuyard.core.journal.records import JournalEntry
@@ -39,10 +39,10 @@ def batch(count: int, **waits: object) -> command.SubmitTasks:
     return command.SubmitTasks((*first, *then))
 
 
-def told(engine: Engine, asked: command.Command) -> Facts:
-    facts = engine.handle(asked, 1.0)
-    assert not isinstance(facts, Refusal), facts.sentence()
-    return facts
+def told(engine: Engine, asked: command.Command) -> Events:
+    events = engine.handle(asked, 1.0)
+    assert not isinstance(events, Refusal), events.sentence()
+    return events
 
 
 def runs_all(engine: Engine, last: int, outcome: Outcome = Outcome.SUCCEEDED) -> None:
@@ -74,10 +74,10 @@ def test_an_array_waits_until_the_whole_of_another_has_ended() -> None:
 def test_the_failure_of_one_task_cancels_the_array_that_waits_with_that_reason() -> None:
     engine = two_arrays(10)
 
-    facts = told(engine, command.CancelTask(TaskId(3)))
+    events = told(engine, command.CancelTask(TaskId(3)))
 
     because = Cause(Why.DEPENDENCY, task=TaskId(3))
-    assert facts[1:] == [TaskEnded(TaskId(number), TaskStatus.CANCELLED, because) for number in range(11, 21)]
+    assert events[1:] == [TaskEnded(TaskId(number), TaskStatus.CANCELLED, because) for number in range(11, 21)]
     again = told(engine, command.CancelTask(TaskId(4)))
     assert again == [TaskEnded(TaskId(4), TaskStatus.CANCELLED, Cause(Why.CANCELLED))]
     invariants.check(engine.state)
@@ -99,9 +99,9 @@ def test_a_chain_of_arrays_falls_with_its_first_task_and_each_task_once() -> Non
     ]
     told(engine, command.SubmitTasks(tuple(tasks)))
 
-    facts = told(engine, command.CancelTask(TaskId(7)))
+    events = told(engine, command.CancelTask(TaskId(7)))
 
-    assert len(facts) == 1 + 4 * 50
+    assert len(events) == 1 + 4 * 50
     assert len(engine.state.tasks) == 49
     invariants.check(engine.state)
 
@@ -110,9 +110,9 @@ def test_what_was_failed_before_cancels_a_range_at_once() -> None:
     engine = two_arrays(4)
     told(engine, command.CancelTask(TaskId(2)))
 
-    facts = told(engine, command.SubmitTasks((NewTask(TaskId(9), spec(after_success_ranges=((1, 4),))),)))
+    events = told(engine, command.SubmitTasks((NewTask(TaskId(9), spec(after_success_ranges=((1, 4),))),)))
 
-    assert facts[-1] == TaskEnded(TaskId(9), TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=TaskId(2)))
+    assert events[-1] == TaskEnded(TaskId(9), TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=TaskId(2)))
     invariants.check(engine.state)
 
 
@@ -144,9 +144,9 @@ def test_facts_and_snapshot_grow_with_the_tasks_and_not_with_their_square(waits:
                 for new in asked.tasks
             ]
             asked = command.SubmitTasks(tuple(tasks))
-        facts = told(engine, asked)
+        events = told(engine, asked)
         sizes.append(
-            sum(len(CODEC.encode(JournalEntry(1.0, event))) for event in facts)
+            sum(len(CODEC.encode(JournalEntry(1.0, event))) for event in events)
             + len(msgspec.json.encode(snapshot.dump(engine.state)))
         )
         invariants.check(engine.state)

@@ -1,7 +1,7 @@
 """A task that ran out of GPU memory asks for more, and is not tried again where there is no more."""
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.task import NewTask
@@ -30,8 +30,8 @@ def asks_mib(story: ClusterStory, name: str) -> int:
     return story.state.tasks[story.numbers[name]].spec.resources.gpu_memory_asked_mib
 
 
-def last_of(story: ClusterStory, name: str) -> fact.Event:
-    return story.facts_of(name)[-1]
+def last_of(story: ClusterStory, name: str) -> events.Event:
+    return story.events_of(name)[-1]
 
 
 def test_the_next_attempt_of_a_whole_gpu_goes_to_a_larger_one() -> None:
@@ -57,7 +57,7 @@ def test_who_had_the_largest_gpu_is_not_tried_again_and_says_why() -> None:
     story.submits(task("train", models=("A100",), retries=3))
     runs_out(story, "train")
     assert story.status("train") is TaskStatus.FAILED
-    assert last_of(story, "train") == fact.TaskEnded(
+    assert last_of(story, "train") == events.TaskEnded(
         story.numbers["train"], TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY_ON_LARGEST)
     )
 
@@ -66,7 +66,7 @@ def test_a_task_without_retries_ends_with_that_reason() -> None:
     story = cluster()
     story.submits(task("train", models=("A30",)))
     runs_out(story, "train")
-    assert last_of(story, "train") == fact.TaskEnded(
+    assert last_of(story, "train") == events.TaskEnded(
         story.numbers["train"], TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY)
     )
 
@@ -100,7 +100,7 @@ def test_a_gang_asks_for_what_enough_nodes_have() -> None:
     story.submits(gang("train", members=2, gpus_each=2, models=("A30", "A100", "H200"), retries=2, speeds=(("A30", 9.0), ("H200", 1.0))))  # fmt: skip
     assert sorted(story.nodes_of("train")) == ["small", "small-2"]
     runs_out(story, "train", on="small", peak=20_000)
-    ended = next(event for event in story.facts_of("train") if isinstance(event, fact.AttemptEnded))
+    ended = next(event for event in story.events_of("train") if isinstance(event, events.AttemptEnded))
     assert ended.outcome is Outcome.OUT_OF_MEMORY
     assert ended.actual == Actual(20_000)
     assert asks_mib(story, "train") == 36_000
@@ -118,12 +118,12 @@ def test_a_gang_whose_first_part_only_noticed_is_told_the_real_reason() -> None:
     engine.handle(command.ReportStarted(TaskId(1), 1), 1.0)
     one, two = NodeId("one"), NodeId("two")
     engine.handle(command.ReportEnded(TaskId(1), 1, Outcome.FAILED, 1, one, actual=Actual(100, 50.0)), 2.0)
-    facts = engine.handle(
+    new_events = engine.handle(
         command.ReportEnded(TaskId(1), 1, Outcome.OUT_OF_MEMORY, 1, two, actual=Actual(900, 100.0)), 3.0
     )
-    assert isinstance(facts, list)
-    assert fact.AttemptEnded(TaskId(1), 1, Outcome.OUT_OF_MEMORY, 1, actual=Actual(900, 75.0)) in facts
-    assert facts[-1] == fact.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+    assert isinstance(new_events, list)
+    assert events.AttemptEnded(TaskId(1), 1, Outcome.OUT_OF_MEMORY, 1, actual=Actual(900, 75.0)) in new_events
+    assert new_events[-1] == events.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
 
 
 def test_a_task_without_gpus_can_not_run_out_of_their_memory_and_is_tried_again_as_it_is() -> None:
@@ -133,6 +133,6 @@ def test_a_task_without_gpus_can_not_run_out_of_their_memory_and_is_tried_again_
     story.passes(10)
     assert story.is_running("prepare")
     runs_out(story, "prepare")
-    assert last_of(story, "prepare") == fact.TaskEnded(
+    assert last_of(story, "prepare") == events.TaskEnded(
         story.numbers["prepare"], TaskStatus.FAILED, Cause(Why.EXIT_CODE)
     )

@@ -53,7 +53,7 @@ def told(cluster: ClusterStory, name: str) -> str:
 def cause_of(cluster: ClusterStory, name: str) -> Cause | None:
     """Why a task was placed, resumed or given a reservation the last time."""
     decisions = [
-        event for event in cluster.facts_of(name) if isinstance(event, TaskPlaced | AttemptResuming | ReservationMade)
+        event for event in cluster.events_of(name) if isinstance(event, TaskPlaced | AttemptResuming | ReservationMade)
     ]
     return decisions[-1].because
 

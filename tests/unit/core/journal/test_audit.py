@@ -12,12 +12,12 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 
 def test_facts_with_a_name_are_kept_when_their_segment_is_retired(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=3)
+    journal = SqliteJournal.open(tmp_path / "journal", segment_events=3)
     audit = AuditRetention(tmp_path / "audit", lambda record: not record.by.startswith("agent:"))
     for number in range(12):
         by = ("alice@10.0.0.7", "agent:node-1", "")[number % 3]
-        fact = AccessChanged("logged_in", "alice") if number == 3 else TaskHeld(TaskId(number))
-        head = journal.append([JournalEntry(float(number), fact, by)])
+        event = AccessChanged("logged_in", "alice") if number == 3 else TaskHeld(TaskId(number))
+        head = journal.append([JournalEntry(float(number), event, by)])
         journal.save_snapshot(Snapshot(head, {}))
 
     assert journal.retire(audit=audit) == 9

@@ -22,5 +22,5 @@ def test_while_it_is_full_nothing_is_written_and_the_same_append_works_when_ther
     assert (journal.head, list(journal.read()), journal.refused) == (before, [], 2)
     journal.full = False
     assert journal.append(batch).seq == 1
-    assert [record.fact for record in journal.read()] == [TaskHeld(TaskId(7))]
+    assert [record.event for record in journal.read()] == [TaskHeld(TaskId(7))]
     journal.close()

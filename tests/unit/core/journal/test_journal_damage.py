@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(inside)
 
 
-def facts() -> list[JournalEntry]:
+def events() -> list[JournalEntry]:
     each: list[Event] = [
         YardFounded("y"),
         TaskHeld(TaskId(1)),
@@ -43,12 +43,12 @@ def facts() -> list[JournalEntry]:
         NodeLost(NodeId("n")),
         TaskHeld(TaskId(2)),
     ]
-    return [JournalEntry(float(at), fact) for at, fact in enumerate(each)]
+    return [JournalEntry(float(at), event) for at, event in enumerate(each)]
 
 
 def written_journal(folder: Path) -> tuple[Files, list[Record]]:
     """Three facts in the database file, two commits more in the log, and two snapshots; copied while it is open."""
-    batch = facts()
+    batch = events()
     journal = SqliteJournal.open(folder, page_bytes=512)
     second = journal.append(batch[:2])
     third = journal.append(batch[2:3])
@@ -99,7 +99,7 @@ def outcome(folder: Path, files: Files) -> list[Record] | str:
 def test_the_untouched_journal_is_whole(folder: Path) -> None:
     files, records = written_journal(folder)
 
-    assert [record.fact for record in records] == [entry.fact for entry in facts()]
+    assert [record.event for record in records] == [entry.event for entry in events()]
     assert outcome(folder, files) == records
 
 
@@ -183,7 +183,7 @@ def test_what_nobody_was_told_of_may_be_lost_but_only_from_the_end(folder: Path)
     files, records = written_journal(folder)
     shutil.rmtree(folder)
     journal = SqliteJournal.open(folder, page_bytes=512)
-    journal.append(facts()[:4])
+    journal.append(events()[:4])
     files["head"] = contents(folder)["head"]
     journal.close()
     named = 0
@@ -205,7 +205,7 @@ def test_files_swapped_with_those_of_another_journal_are_noticed(folder: Path) -
     files, _ = written_journal(folder)
     shutil.rmtree(folder)
     other = SqliteJournal.open(folder, page_bytes=512)
-    other.append([JournalEntry(0.0, YardFounded("another")), *facts()[1:]])
+    other.append([JournalEntry(0.0, YardFounded("another")), *events()[1:]])
     strange = contents(folder)
     other.close()
 

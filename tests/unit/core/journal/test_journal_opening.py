@@ -23,7 +23,7 @@ def held(*tasks: int) -> list[JournalEntry]:
 
 
 def tasks_in(journal: SqliteJournal, after: int = 0) -> list[int]:
-    return [record.fact.task for record in journal.read(after) if isinstance(record.fact, TaskHeld)]
+    return [record.event.task for record in journal.read(after) if isinstance(record.event, TaskHeld)]
 
 
 def names(folder: Path) -> list[str]:
@@ -85,15 +85,15 @@ def test_a_witness_outside_is_believed(tmp_path: Path) -> None:
     SqliteJournal.open(tmp_path, witness=head).close()
     SqliteJournal.open(tmp_path, witness=first).close()
     with pytest.raises(
-        JournalDamaged, match=r"a witness outside says that the journal went to fact 4, but it ends at 3"
+        JournalDamaged, match=r"a witness outside says that the journal went to event 4, but it ends at 3"
     ):
         SqliteJournal.open(tmp_path, witness=Position(4, head.hash))
-    with pytest.raises(JournalDamaged, match=r"damaged at fact 2: a witness outside has seen another fact there"):
+    with pytest.raises(JournalDamaged, match=r"damaged at event 2: a witness outside has seen another event there"):
         SqliteJournal.open(tmp_path, witness=Position(2, head.hash))
 
 
 def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=2)
+    journal = SqliteJournal.open(tmp_path, segment_events=2)
     for task in range(1, 7):
         journal.append(held(task))
     journal.close()
@@ -102,7 +102,7 @@ def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> No
     connection.close()
 
     with pytest.raises(
-        JournalDamaged, match=r"facts-000000000003.sqlite in .* at fact 4: .*backup.*gpuyard\.core\.journal\.salvage"
+        JournalDamaged, match=r"facts-000000000003.sqlite in .* at event 4: .*backup.*gpuyard\.core\.journal\.salvage"
     ):
         SqliteJournal.open(tmp_path)
 
@@ -110,7 +110,7 @@ def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> No
 def test_a_missing_segment_is_damage(tmp_path: Path) -> None:
     for missing in ("facts-000000000001.sqlite", "facts-000000000003.sqlite", "facts-000000000005.sqlite"):
         folder = tmp_path / missing
-        journal = SqliteJournal.open(folder, segment_facts=2)
+        journal = SqliteJournal.open(folder, segment_events=2)
         for task in range(1, 7):
             journal.append(held(task))
         journal.close()
@@ -165,7 +165,7 @@ def test_a_torn_tail_is_named_once_and_cut(tmp_path: Path) -> None:
 
 
 def test_segments_follow_each_other_and_a_batch_stays_in_one(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=3)
+    journal = SqliteJournal.open(tmp_path, segment_events=3)
     for batch in (held(1, 2), held(3, 4), held(5), held(6, 7, 8, 9), held(10)):
         journal.append(batch)
 
@@ -178,7 +178,7 @@ def test_segments_follow_each_other_and_a_batch_stays_in_one(tmp_path: Path) -> 
     assert tasks_in(journal, after=4) == [5, 6, 7, 8, 9, 10]
     assert journal.verify() == 10
     journal.close()
-    journal = SqliteJournal.open(tmp_path, segment_facts=3)
+    journal = SqliteJournal.open(tmp_path, segment_events=3)
     journal.append(held(11))
     assert tasks_in(journal) == list(range(1, 12))
     journal.close()
@@ -232,12 +232,12 @@ def test_a_snapshot_is_a_witness(tmp_path: Path) -> None:
     journal.close()
     snapshots.write(tmp_path, Snapshot(Position(7, head.hash), {}))
 
-    with pytest.raises(JournalDamaged, match="a snapshot says that the journal went to fact 7"):
+    with pytest.raises(JournalDamaged, match="a snapshot says that the journal went to event 7"):
         SqliteJournal.open(tmp_path)
 
 
 def test_retired_segments_are_gone_and_the_journal_opens_from_its_snapshots(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=2)
+    journal = SqliteJournal.open(tmp_path, segment_events=2)
     for task in range(1, 8):
         head = journal.append(held(task))
         if task in {5, 7}:
@@ -252,18 +252,18 @@ def test_retired_segments_are_gone_and_the_journal_opens_from_its_snapshots(tmp_
 
     journal = SqliteJournal.open(tmp_path)
     assert tasks_in(journal, after=5) == [6, 7]
-    with pytest.raises(JournalError, match="Facts up to 4 were retired"):
+    with pytest.raises(JournalError, match="Events up to 4 were retired"):
         journal.read(3)
     assert journal.verify() == 3
     journal.close()
     for path in tmp_path.glob("snapshot-*"):
         path.write_bytes(b"{}")
-    with pytest.raises(JournalDamaged, match="begins with fact 5, and no snapshot"):
+    with pytest.raises(JournalDamaged, match="begins with event 5, and no snapshot"):
         SqliteJournal.open(tmp_path)
 
 
 def test_the_older_snapshot_still_has_the_facts_it_needs_after_retiring(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=1)
+    journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 8):
         head = journal.append(held(task))
         if task in {3, 6}:
@@ -283,7 +283,7 @@ def test_the_older_snapshot_still_has_the_facts_it_needs_after_retiring(tmp_path
 @pytest.fixture
 def retired(tmp_path: Path) -> Path:
     """A folder of six retired facts."""
-    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=2)
+    journal = SqliteJournal.open(tmp_path / "journal", segment_events=2)
     for task in range(1, 8):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
         journal.retire(into=tmp_path / "retired")
@@ -318,12 +318,12 @@ def test_a_damaged_packed_segment_is_named(retired: Path, damage: Callable[[byte
     path.write_bytes(damage(path.read_bytes()))
     reader = read_folder(retired)
     assert [next(reader).seq, next(reader).seq] == [1, 2]
-    with pytest.raises(JournalDamaged, match=r"facts-000000000003\.sqlite\.gz in .*retired is damaged at fact 3"):
+    with pytest.raises(JournalDamaged, match=r"facts-000000000003\.sqlite\.gz in .*retired is damaged at event 3"):
         next(reader)
 
 
 def test_facts_that_can_not_be_packed_stay_in_the_journal(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=2)
+    journal = SqliteJournal.open(tmp_path / "journal", segment_events=2)
     for task in range(1, 8):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
     (tmp_path / "retired").write_text("no folder")
@@ -363,7 +363,7 @@ def test_a_live_journal_can_be_read_by_others(tmp_path: Path) -> None:
 
 
 def test_a_segment_is_retired_only_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=2)
+    journal = SqliteJournal.open(tmp_path, segment_events=2)
     journal.append(held(1, 2))
     lingering = journal.read()
     assert next(lingering).seq == 1
@@ -378,7 +378,7 @@ def test_a_segment_is_retired_only_when_nobody_reads_it_any_more(tmp_path: Path)
 
 
 def test_snapshots_may_be_saved_beside_the_writer(tmp_path: Path) -> None:
-    journal = SqliteJournal.open(tmp_path, segment_facts=50)
+    journal = SqliteJournal.open(tmp_path, segment_events=50)
     first = journal.append(held(0))
     errors: list[BaseException] = []
 

@@ -89,7 +89,7 @@ def test_what_was_written_before_the_disk_was_full_survives_a_kill(small_disk: P
 
 
 def test_a_new_segment_that_does_not_fit_leaves_the_journal_as_it_was(small_disk: Path) -> None:
-    journal = SqliteJournal.open(small_disk / "journal", segment_facts=1)
+    journal = SqliteJournal.open(small_disk / "journal", segment_events=1)
     before = journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     ballast = fill(small_disk)
 
@@ -174,7 +174,7 @@ def no_descriptor_left() -> Iterator[None]:
 def test_without_a_descriptor_for_a_new_segment_nothing_is_written_and_it_goes_on_when_there_is_one(
     tmp_path: Path,
 ) -> None:
-    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
+    journal = SqliteJournal.open(tmp_path / "journal", segment_events=5)
     for number in range(5):
         journal.append([JournalEntry(float(number), TaskHeld(TaskId(number)))])
     before = journal.head
@@ -193,7 +193,7 @@ def test_without_a_descriptor_for_a_new_segment_nothing_is_written_and_it_goes_o
 @pytest.mark.parametrize("spare", range(1, 9))
 def test_a_few_descriptors_are_as_good_as_none_and_break_nothing(tmp_path: Path, spare: int) -> None:
     """Wherever it runs out of them: making the segment, syncing its folder, opening it again."""
-    journal = SqliteJournal.open(tmp_path / "journal", segment_facts=5)
+    journal = SqliteJournal.open(tmp_path / "journal", segment_events=5)
     for number in range(5):
         journal.append([JournalEntry(float(number), TaskHeld(TaskId(number)))])
     free = [os.open(os.devnull, os.O_RDONLY) for _ in range(spare)]

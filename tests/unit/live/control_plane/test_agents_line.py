@@ -130,8 +130,8 @@ def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_en
             encode = yard.journal.encode
 
             def breaks(entry: Any) -> bytes:
-                if type(entry.fact).__name__ == "AttemptStarted":
-                    raise ZeroDivisionError("a fact nobody can write")
+                if type(entry.event).__name__ == "AttemptStarted":
+                    raise ZeroDivisionError("an event nobody can write")
                 return encode(entry)
 
             yard.journal.encode = breaks  # type: ignore[method-assign]
@@ -190,8 +190,8 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_pa
             await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             assert (await back.is_told("launch")).task in {task, waits}
             await ended(yard, task)
-            facts = [it.fact for it in yard.journal.read()]
-            assert not any(isinstance(fact, NodeLost | TaskRequeued) for fact in facts)
+            events = [it.event for it in yard.journal.read()]
+            assert not any(isinstance(event, NodeLost | TaskRequeued) for event in events)
             await back.leaves()
 
     run(story)
@@ -276,8 +276,8 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
             launch = await hand.is_told("launch")
             assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
             assert view.exit_code is None
-            facts = [type(it.fact) for it in yard.journal.read()]
-            assert (facts.count(RemainsFound), facts.count(RemainsEnded)) == (1, 1)
+            events = [type(it.event) for it in yard.journal.read()]
+            assert (events.count(RemainsFound), events.count(RemainsEnded)) == (1, 1)
             assert await submit(yard, spec()) == [TaskId(new + 1)]
             await hand.leaves()
 
@@ -706,7 +706,7 @@ def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Pat
             witness = Hand(address)
             await witness.joins(seq=0 if take_over else 1_000_000)
             await silent_for(yard, 250.0)
-            assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the facts that are missing"
+            assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the events that are missing"
             await witness.leaves()
 
     run(story)

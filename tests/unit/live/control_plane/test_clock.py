@@ -36,11 +36,11 @@ def test_a_clock_that_was_hours_ahead_and_is_put_right_freezes_nothing() -> None
     machine = Machine()
     machine.now += 8 * HOUR
     before = EngineClock(0.0, machine)
-    last_fact_at = before()
+    last_event_at = before()
     machine.now -= 8 * HOUR
-    after = EngineClock(last_fact_at, machine)
+    after = EngineClock(last_event_at, machine)
     machine.passes(2.0)
-    assert after() - last_fact_at == pytest.approx(2.0, rel=0.02), "a retry after two seconds is due after two"
+    assert after() - last_event_at == pytest.approx(2.0, rel=0.02), "a retry after two seconds is due after two"
 
 
 @pytest.mark.parametrize("jump", [-8 * HOUR, 8 * HOUR])

@@ -71,8 +71,8 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
             assert isinstance(answers[1], Broken)
             assert sorted(view.spec.name for view in yard.views.tasks.values()) == ["a", "b"]
             assert await submit(yard, spec(name="c"))
-            names = [it.fact.spec.name for it in yard.journal.read() if isinstance(it.fact, TaskSubmitted)]
-            assert names == ["a", "b", "c"], "the poison never became a fact"
+            names = [it.event.spec.name for it in yard.journal.read() if isinstance(it.event, TaskSubmitted)]
+            assert names == ["a", "b", "c"], "the poison never became an event"
 
     run(story)
 
@@ -83,7 +83,7 @@ def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(t
             encode = yard.journal.encode
 
             def breaks(entry: Any) -> bytes:
-                if isinstance(entry.fact, TaskSubmitted) and entry.fact.spec.name == "poison":
+                if isinstance(entry.event, TaskSubmitted) and entry.event.spec.name == "poison":
                     raise TypeError("Encoding objects of this type is unsupported")
                 return encode(entry)
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.node import Gpu, NodeSpec
@@ -156,8 +156,10 @@ def test_a_yard_accepts_it_with_its_forecasts_as_a_fact_and_remembers_them_after
             answer = view.answer()
             assert (answer.ran_on, answer.work is not None, len(answer.forecasts)) == ("H100", True, 2)
             assert answer.estimated_seconds is not None
-            facts = [record.fact for record in yard.journal.read() if isinstance(record.fact, fact.TaskSubmitted)]
-            assert facts[0].spec.forecasts == view.spec.forecasts
+            submitted = [
+                record.event for record in yard.journal.read() if isinstance(record.event, events.TaskSubmitted)
+            ]
+            assert submitted[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):
                 await submit(yard, spec(work=WorkloadSpec(model="resnet5000")))
         async with open_yard(tmp_path) as (yard, _):

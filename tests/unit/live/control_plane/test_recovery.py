@@ -12,16 +12,16 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.stores.recovery import found_cluster, recover, take_snapshot
 
 
-def _yard_with_two_snapshots(folder: Path, *, segment_facts: int = 65_536) -> SqliteJournal:
+def _yard_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> SqliteJournal:
     """The older one is right; the newer one is whole, and nobody understands it."""
-    journal = SqliteJournal.open(folder, segment_facts=segment_facts)
+    journal = SqliteJournal.open(folder, segment_events=segment_events)
     engine, views = recover(journal)
     found_cluster(engine, journal, views, 1.0)
     views.last_seq = journal.head.seq
     journal.save_snapshot(take_snapshot(journal, engine, views))
-    facts = engine.handle(SetSplit(Split(0.4, 0.6)), 2.0)
-    assert not isinstance(facts, Refusal)
-    head = journal.append([JournalEntry(engine.state.now, fact) for fact in facts])
+    events = engine.handle(SetSplit(Split(0.4, 0.6)), 2.0)
+    assert not isinstance(events, Refusal)
+    head = journal.append([JournalEntry(engine.state.now, event) for event in events])
     journal.save_snapshot(Snapshot(head, {"engine": {"written": "by a bug"}, "tasks": []}))
     return journal
 
@@ -46,12 +46,12 @@ def test_where_no_snapshot_loads_all_facts_are_read_if_they_are_there(tmp_path: 
 
 
 def test_where_no_snapshot_loads_and_facts_are_retired_the_reason_is_raised(tmp_path: Path) -> None:
-    journal = _yard_with_two_snapshots(tmp_path, segment_facts=1)
-    journal.append([JournalEntry(3.0, record.fact) for record in list(journal.read())[-1:]])
+    journal = _yard_with_two_snapshots(tmp_path, segment_events=1)
+    journal.append([JournalEntry(3.0, record.event) for record in list(journal.read())[-1:]])
     states: list[dict[str, list[int]]] = [{}, {"tasks": []}]
     for state in states:
         journal.save_snapshot(Snapshot(journal.head, state))
-        journal.append([JournalEntry(3.0, record.fact) for record in list(journal.read(journal.head.seq - 1))])
+        journal.append([JournalEntry(3.0, record.event) for record in list(journal.read(journal.head.seq - 1))])
     assert journal.retire() > 0
     with pytest.raises(KeyError, match="engine"):
         recover(journal)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.remaining_time import LAST_LEVEL
 from gpuyard.core.domain.task import Estimate, TaskSpec
@@ -154,8 +154,8 @@ class Told:
         self._seq = 0
         cluster.world.listeners.append(self._hear)
 
-    def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
-        for event in facts:
+    def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
+        for event in new_events:
             self._seq += 1
             self.views.apply(Record(self._seq, at, event))
 

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gpuyard.core.domain.commands import CancelTask
-from gpuyard.core.domain.errors import FactsRetired, StorageFull
+from gpuyard.core.domain.errors import EventsRetired, StorageFull
 from gpuyard.core.domain.events import AttemptEnded, AttemptRecovered, EpochBegan, TaskEnded, TaskPlaced, TaskRequeued
 from gpuyard.core.domain.refusals import QuotaForbids, Refusal
 from gpuyard.core.domain.task import Resources
@@ -97,7 +97,7 @@ def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     async def story() -> None:
         for expected in (1, 2):
             async with open_yard(tmp_path) as (yard, _):
-                epochs = [record.fact.epoch for record in yard.journal.read() if isinstance(record.fact, EpochBegan)]
+                epochs = [record.event.epoch for record in yard.journal.read() if isinstance(record.event, EpochBegan)]
                 assert epochs[-1] == expected
 
     run(story)
@@ -168,7 +168,7 @@ def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path
             await until(lambda: NodeId("other") in yard.views.nodes)
             playing.cancel()
             await ended(yard, task)
-            (requeued,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, TaskRequeued)]
+            (requeued,) = [it.event for it in yard.journal.read() if isinstance(it.event, TaskRequeued)]
             assert requeued.cause.sentence() == "Node silent was lost."
             also.cancel()
 
@@ -208,7 +208,7 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
             playing = asyncio.create_task(node.play(address))
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
             assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
-            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
+            assert any(isinstance(it.event, AttemptRecovered) for it in yard.journal.read())
             view = yard.views.tasks[task]
             node.end(next(iter(node.attempts)))
             await ended(yard, task)
@@ -233,7 +233,7 @@ def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_p
             node.attempts.clear()
             playing = asyncio.create_task(node.play(address))
             await until(lambda: node.launched == 2)
-            (lost,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, AttemptEnded)]
+            (lost,) = [it.event for it in yard.journal.read() if isinstance(it.event, AttemptEnded)]
             assert lost.message == NOT_THERE
             playing.cancel()
 
@@ -423,7 +423,7 @@ def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
 def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
-            yard.journal.segment_facts = 1
+            yard.journal.segment_events = 1
             (task,) = await submit(yard, spec())
             for _ in range(3):
                 await yard.tell(CancelTask(task), ADMIN)
@@ -434,9 +434,9 @@ def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_
             assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
             (tmp_path / "retired").unlink()
             yard._tidy()
-            with pytest.raises(FactsRetired):
+            with pytest.raises(EventsRetired):
                 yard.journal.read()
-        ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.fact, TaskEnded)]
+        ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.event, TaskEnded)]
         assert {it.by for it in ended} == {"local:root@127.0.0.1"}
 
     run(story)
@@ -474,8 +474,8 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
             await until(lambda: not yard.views.nodes[NodeId("n")].lost)
             node.end(AttemptRef(task, 1))
             await ended(yard, task)
-            facts = [type(it.fact) for it in yard.journal.read()]
-            assert (facts.count(TaskPlaced), facts.count(TaskEnded)) == (1, 1)
+            events = [type(it.event) for it in yard.journal.read()]
+            assert (events.count(TaskPlaced), events.count(TaskEnded)) == (1, 1)
             playing.cancel()
 
     run(story)
@@ -609,7 +609,7 @@ def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(tmp_pat
             await ended(yard, tasks[0])
             await waiting
             assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING
-            assert not any(isinstance(it.fact, TaskRequeued) for it in yard.journal.read())
+            assert not any(isinstance(it.event, TaskRequeued) for it in yard.journal.read())
             playing.cancel()
 
     run(story)

@@ -99,7 +99,7 @@ def test_a_process_that_fails_says_why_and_leaves_the_snapshots_as_they_were(tmp
             beside = tmp_path / "no" / "such" / "folder"
             with pytest.raises(JournalError, match="was not written: FileNotFoundError"):
                 await write_in_process(yard.journal.folder, yard.journal.head, 0, beside)
-            with pytest.raises(JournalError, match="never at fact"):
+            with pytest.raises(JournalError, match="never at event"):
                 yard.journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
             assert sorted(tmp_path.glob("journal/snapshot-*.json")) == kept
 

@@ -11,7 +11,7 @@ from gpuyard.live.control_plane.stream import MOST_WAITING, EventStream
 from tests.unit.live.control_plane.yards import run
 
 
-def facts(first: int, count: int) -> list[Record]:
+def events(first: int, count: int) -> list[Record]:
     return [Record(seq, 1.0, TaskHeld(TaskId(seq))) for seq in range(first, first + count)]
 
 
@@ -23,7 +23,7 @@ def test_one_who_is_too_many_facts_behind_is_let_go_and_has_missed_nothing_befor
         first = asyncio.ensure_future(anext(slow))
         await asyncio.sleep(0)
         for place in range(2 * MOST_WAITING // size):
-            stream.publish(facts(1 + place * size, size))
+            stream.publish(events(1 + place * size, size))
         heard = [record.seq for record in await first]
         async for records in slow:
             assert records, "it was not let go"
@@ -41,7 +41,7 @@ def test_one_who_keeps_up_hears_everything_also_what_is_more_than_anybody_may_be
         next_ = asyncio.ensure_future(anext(listener))
         await asyncio.sleep(0)
         for size in (1, 2 * MOST_WAITING, 3, 2 * MOST_WAITING):
-            stream.publish(facts(1, size))
+            stream.publish(events(1, size))
             assert len(await next_) == size
             next_ = asyncio.ensure_future(anext(listener))
             await asyncio.sleep(0)

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -16,25 +16,25 @@ PRIVATE = {"spec", "placement", "cause", "because", "slices", "tenant_key", "dig
 
 def test_a_task_is_told_as_the_api_tells_it() -> None:
     spec = TaskSpec(TenantId("lab"), Resources(gpus=1, models=("H100",)), name="train", command=("python", "a.py"))
-    told = event_answer(fact.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
+    told = event_answer(events.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
     assert (told["task_id"], told["status"]) == ("task-7", "pending")
     answer = msgspec.to_builtins(told["task"])
     assert (answer["id"], answer["tenant_id"], answer["gpu_model"]) == ("task-7", "lab", "H100")
 
 
 def test_places_causes_and_instants_have_their_public_names() -> None:
-    placed = fact.TaskPlaced(TaskId(7), 1, Placement((Slice(NodeId("box"), (0, 1)),)))
+    placed = events.TaskPlaced(TaskId(7), 1, Placement((Slice(NodeId("box"), (0, 1)),)))
     assert event_answer(placed, 0.0, "") == {
         "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
         "allocated_gpus": ["box/0", "box/1"],
     }  # fmt: skip
-    because = fact.TaskPlaced(TaskId(7), 1, placed.placement, Cause(Why.QUEUED, task=TaskId(7)))
+    because = events.TaskPlaced(TaskId(7), 1, placed.placement, Cause(Why.QUEUED, task=TaskId(7)))
     assert event_answer(because, 0.0, "")["reason_code"] == "queued"
-    ended = event_answer(fact.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
+    ended = event_answer(events.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
     assert (ended["status"], ended["reason_code"]) == ("failed", "exit_code")
-    requeued = event_answer(fact.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
+    requeued = event_answer(events.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
     assert (requeued["status"], requeued["not_before"]) == ("pending", "1970-01-01T00:00:05.000000Z")
-    health = event_answer(fact.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
+    health = event_answer(events.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
     assert (health["gpu_id"], health["node_id"]) == ("box/3", "box")
 
 
@@ -47,15 +47,15 @@ def test_every_fact_of_a_life_can_be_told_and_none_with_words_of_the_inside() ->
     cluster.passes(20)
     cluster.fails("next")
     cluster.passes(100)
-    told = [msgspec.to_builtins(event_answer(event, at, "")) for at, event in cluster.facts]
+    told = [msgspec.to_builtins(event_answer(event, at, "")) for at, event in cluster.events]
     assert len({one["type"] for one in told}) > 8
     for one in told:
         assert not PRIVATE & one.keys(), one
         msgspec.json.encode(one)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in fact.Event.__subclasses__() if "task" in kind.__struct_fields__])
-def test_no_field_of_a_task_is_forgotten(kind: type[fact.Event]) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in events.Event.__subclasses__() if "task" in kind.__struct_fields__])
+def test_no_field_of_a_task_is_forgotten(kind: type[events.Event]) -> None:
     """A new field of a fact gets a public name here, or stays as it is because it has one."""
     public = {
         "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",

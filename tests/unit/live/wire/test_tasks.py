@@ -32,12 +32,12 @@ def resources(**fields: object) -> Resources:
 
 
 def answer(of: TaskSpec, **more: object) -> TaskAnswer:
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "status": TaskStatus.PENDING, "priority": of.priority, "submitted_at": 1_700_000_000.25, "started_at": None,
         "finished_at": None, "exit_code": None, "signal": None, "attempts": 0, "placement": None, "reason": None,
         "reason_code": None, "created_by": "alice",
     }  # fmt: skip
-    return answer_of(TaskId(7), of, **{**facts, **more})  # type: ignore[arg-type]
+    return answer_of(TaskId(7), of, **{**fields, **more})  # type: ignore[arg-type]
 
 
 def complaint(**fields: object) -> WrongRequest:

@@ -6,7 +6,7 @@ Reservations on a node are dropped before the node changes, and made again by th
 from math import isfinite
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.node import has_same_gpus, is_same_gpu
@@ -31,12 +31,12 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
         return refusal
     host = state.index.hosts.get(spec.id)
     if host is None:
-        ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
+        ledger.emit(events.NodeJoined(spec, asked.instance, asked.boot))
     elif host.spec == spec:
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif has_same_gpus(host.spec, spec):
         _drop_reservations_on(ledger, spec.id)
-        ledger.emit(fact.NodeChanged(spec))
+        ledger.emit(events.NodeChanged(spec))
         _hear_of(ledger, spec.id, asked.attempts, asked.instance, asked.boot)
     elif state.on_node[spec.id] or any(what in asked.attempts for what in state.presumed_on(spec.id)):
         return no.NodeChangedInUse(spec.id)
@@ -80,11 +80,11 @@ def _hear_of(
     other = (instance, boot) != state.agents.get(node, ("", "")) and bool(instance)
     if host.lost or host.away or other:
         remains = tuple(what for what in presumed if what in attempts)
-        ledger.emit(fact.NodeReturned(node, remains, instance if other else "", boot if other else ""))
+        ledger.emit(events.NodeReturned(node, remains, instance if other else "", boot if other else ""))
         return
     for what in presumed:
         if what not in attempts:
-            ledger.emit(fact.RemainsEnded(node, *what))
+            ledger.emit(events.RemainsEnded(node, *what))
 
 
 def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) -> None:
@@ -97,7 +97,7 @@ def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) ->
         if any(ref in others for name, others in state.remains.items() if name != node):
             continue  # another node reports the same attempt, so it is unknown which of the two runs it
         if (task.attempts, task.origin) == ref[1:]:
-            ledger.emit(fact.AttemptRecovered(task.id, ref.attempt, node))
+            ledger.emit(events.AttemptRecovered(task.id, ref.attempt, node))
 
 
 def _give_up_missing(ledger: Ledger, asked: command.JoinNode) -> None:
@@ -143,7 +143,7 @@ def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None
         if ref not in state.remains.get(node, {}) and (free or part.gpus):
             _drop_reservations_on(ledger, node)
             wanted = None if free == part else part
-            ledger.emit(fact.RemainsFound(node, *ref, free or Slice(node), wanted))
+            ledger.emit(events.RemainsFound(node, *ref, free or Slice(node), wanted))
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
@@ -156,7 +156,7 @@ def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
         return no.NegativeCount("back_within_seconds", asked.back_within_seconds)
     if not ledger.state.index.hosts[asked.node].lost:
         _drop_reservations_on(ledger, asked.node)
-        ledger.emit(fact.NodeStopped(asked.node, ledger.state.now + asked.back_within_seconds))
+        ledger.emit(events.NodeStopped(asked.node, ledger.state.now + asked.back_within_seconds))
     return None
 
 
@@ -164,14 +164,14 @@ def _replace(ledger: Ledger, before: NodeEntry, asked: command.JoinNode) -> None
     """Replace an unused node whose GPUs changed by a new one; its cordon and GPU health are kept."""
     spec, health = asked.node, {gpu: before.health[gpu] for gpu in sorted(before.health)}
     _drop_reservations_on(ledger, spec.id)
-    ledger.emit(fact.NodeRemoved(spec.id))
-    ledger.emit(fact.NodeJoined(spec, asked.instance, asked.boot))
+    ledger.emit(events.NodeRemoved(spec.id))
+    ledger.emit(events.NodeJoined(spec, asked.instance, asked.boot))
     for index, gpu in enumerate(spec.gpus):
         was = next((at for at in health if is_same_gpu(before.spec.gpus[at], gpu, at == index)), None)
         if was is not None:
-            ledger.emit(fact.GpuHealthChanged(spec.id, index, health[was]))
+            ledger.emit(events.GpuHealthChanged(spec.id, index, health[was]))
     if before.cordoned:
-        ledger.emit(fact.NodeCordoned(spec.id, before.draining))
+        ledger.emit(events.NodeCordoned(spec.id, before.draining))
 
 
 def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
@@ -181,7 +181,7 @@ def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
     if ledger.state.index.hosts[asked.node].lost:
         return None
     _drop_reservations_on(ledger, asked.node)
-    ledger.emit(fact.NodeLost(asked.node))
+    ledger.emit(events.NodeLost(asked.node))
     for task in list(ledger.state.on_node[asked.node].values()):
         if task.spec.on_lost is not OnLost.WAIT or is_ending(task):
             finish_lost(ledger, task)
@@ -210,7 +210,7 @@ def remove(ledger: Ledger, asked: command.RemoveNode) -> Refusal | None:
     _drop_reservations_on(ledger, asked.node)
     for task in here:
         finish_lost(ledger, task, gone=asked.node)
-    ledger.emit(fact.NodeRemoved(asked.node))
+    ledger.emit(events.NodeRemoved(asked.node))
     return None
 
 
@@ -228,13 +228,13 @@ def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
     host = ledger.state.index.hosts[asked.node]
     if not host.cordoned or host.draining != asked.drain:
         _drop_reservations_on(ledger, asked.node)
-        ledger.emit(fact.NodeCordoned(asked.node, asked.drain))
+        ledger.emit(events.NodeCordoned(asked.node, asked.drain))
     if asked.drain:
         for task in list(ledger.state.on_node[asked.node].values()):
             movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
             moves = movable and isinstance(task.phase, Running | Placed)
             if moves or (asked.force and isinstance(task.phase, Suspended)):
-                ledger.emit(fact.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
+                ledger.emit(events.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
     return None
 
 
@@ -243,7 +243,7 @@ def uncordon(ledger: Ledger, asked: command.UncordonNode) -> Refusal | None:
     if refusal := _known_node(ledger, asked.node):
         return refusal
     if ledger.state.index.hosts[asked.node].cordoned:
-        ledger.emit(fact.NodeUncordoned(asked.node))
+        ledger.emit(events.NodeUncordoned(asked.node))
     return None
 
 
@@ -255,7 +255,7 @@ def set_health(ledger: Ledger, asked: command.SetGpuHealth) -> Refusal | None:
     if asked.gpu not in host.device_group_of:
         return no.UnknownGpu(asked.node, asked.gpu, len(host.spec.gpus))
     if host.health.get(asked.gpu, "ok") != asked.health:
-        ledger.emit(fact.GpuHealthChanged(asked.node, asked.gpu, asked.health))
+        ledger.emit(events.GpuHealthChanged(asked.node, asked.gpu, asked.health))
         _drop_reservations_on(ledger, asked.node, unless_cleared=True)
     return None
 
@@ -273,4 +273,4 @@ def _drop_reservations_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool 
         if node in reservation.nodes and not (
             unless_cleared and reservation.claim and will_be_cleared(ledger.state, reservation, node)
         ):
-            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.NODES_CHANGED, node=node)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.NODES_CHANGED, node=node)))

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
@@ -61,9 +61,9 @@ def not_suspended(ledger: Ledger, asked: command.ReportNotSuspended) -> Refusal 
         return task
     if isinstance(task.phase, Suspending):
         claims = [reservation for reservation in ledger.state.reservations.values() if task.id in reservation.victims]
-        ledger.emit(fact.SuspensionFailed(task.id, asked.attempt, asked.round, asked.message))
+        ledger.emit(events.SuspensionFailed(task.id, asked.attempt, asked.round, asked.message))
         for reservation in claims:
-            ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
     return None
 
 
@@ -83,7 +83,7 @@ def ended(ledger: Ledger, asked: command.ReportEnded) -> Refusal | None:
     if asked.node in ledger.state.index.hosts:
         what = AttemptRef(asked.task, asked.attempt, asked.origin)
         if what in ledger.state.presumed_on(asked.node):
-            ledger.emit(fact.RemainsEnded(asked.node, *what))
+            ledger.emit(events.RemainsEnded(asked.node, *what))
             return None
     task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Refusal):

@@ -4,7 +4,7 @@ from collections import Counter
 from math import isfinite
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
@@ -38,7 +38,7 @@ def submit(ledger: Ledger, asked: command.SubmitTasks) -> Refusal | None:
     if linked and (refusal := check_dependencies(asked.tasks, _Known(ledger.state))):
         return refusal
     for new in asked.tasks:
-        ledger.emit(fact.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
+        ledger.emit(events.TaskSubmitted(new.id, new.spec, asked.key, asked.digest))
     if linked:
         _end_hopeless(ledger, asked.tasks)
     return None
@@ -122,7 +122,7 @@ def hold(ledger: Ledger, asked: command.HoldTask) -> Refusal | None:
     if not isinstance(task.phase, Waiting):
         return _wrong_phase(task, "hold", "waiting")
     if not task.held:
-        ledger.emit(fact.TaskHeld(task.id))
+        ledger.emit(events.TaskHeld(task.id))
     return None
 
 
@@ -133,7 +133,7 @@ def release(ledger: Ledger, asked: command.ReleaseTask) -> Refusal | None:
         return task
     if not task.held or not isinstance(task.phase, Waiting):
         return _wrong_phase(task, "release", "on hold")
-    ledger.emit(fact.TaskReleased(task.id))
+    ledger.emit(events.TaskReleased(task.id))
     return None
 
 
@@ -149,7 +149,7 @@ def suspend(ledger: Ledger, asked: command.SuspendTask) -> Refusal | None:
     if not isinstance(task.phase, Running):
         return _wrong_phase(task, "suspend", "running")
     cause = Cause(Why.SUSPENDED_BY_USER)
-    ledger.emit(fact.AttemptSuspending(task.id, task.phase.attempt, cause, task.round + 1))
+    ledger.emit(events.AttemptSuspending(task.id, task.phase.attempt, cause, task.round + 1))
     return None
 
 
@@ -160,7 +160,7 @@ def resume(ledger: Ledger, asked: command.ResumeTask) -> Refusal | None:
         return task
     if not (isinstance(task.phase, Suspended) and task.phase.by_user):
         return _wrong_phase(task, "resume", "suspended on request")
-    ledger.emit(fact.TaskReleased(task.id))
+    ledger.emit(events.TaskReleased(task.id))
     return None
 
 
@@ -171,7 +171,7 @@ def change_priority(ledger: Ledger, asked: command.ChangePriority) -> Refusal | 
         return task
     if not 0 <= asked.priority <= 100:
         return no.PriorityOutOfRange(asked.priority)
-    ledger.emit(fact.PriorityChanged(task.id, asked.priority))
+    ledger.emit(events.PriorityChanged(task.id, asked.priority))
     return None
 
 
@@ -182,7 +182,7 @@ def revise_estimate(ledger: Ledger, asked: command.ReviseEstimate) -> Refusal | 
         return task
     if asked.estimate and (refusal := check_estimate(asked.estimate)):
         return refusal
-    ledger.emit(fact.EstimateRevised(task.id, asked.estimate))
+    ledger.emit(events.EstimateRevised(task.id, asked.estimate))
     return None
 
 
@@ -203,7 +203,7 @@ def extend(ledger: Ledger, asked: command.ExtendTask) -> Refusal | None:
         if value is not None and (had is None or value < had):
             return no.NotLonger(task.id, field, value)
         until[field] = had if value is None else value
-    ledger.emit(fact.TaskExtended(task.id, **until))
+    ledger.emit(events.TaskExtended(task.id, **until))
     return None
 
 

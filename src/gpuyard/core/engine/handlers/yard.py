@@ -3,7 +3,7 @@
 from math import isfinite
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
@@ -22,7 +22,7 @@ def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
         return no.AlreadyFounded(ledger.state.yard)
     if not asked.yard:
         return no.EmptyName("yard")
-    ledger.emit(fact.YardFounded(asked.yard))
+    ledger.emit(events.YardFounded(asked.yard))
     return None
 
 
@@ -34,7 +34,7 @@ def begin_epoch(ledger: Ledger, asked: command.BeginEpoch) -> Refusal | None:
     if asked.above > epoch + MOST_SKIPPED:
         return no.TooFarAhead("epoch", asked.above, epoch, MOST_SKIPPED)
     ledger.emit(
-        fact.EpochBegan(
+        events.EpochBegan(
             max(epoch, asked.above) + 1,
             asked.version,
             origin=asked.origin,
@@ -50,7 +50,7 @@ def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | No
     if asked.last_task > last + MOST_SKIPPED:
         return no.TooFarAhead("task number", asked.last_task, last, MOST_SKIPPED)
     if asked.last_task > last:
-        ledger.emit(fact.TaskNumbersSkipped(asked.last_task))
+        ledger.emit(events.TaskNumbersSkipped(asked.last_task))
     return None
 
 
@@ -60,13 +60,13 @@ def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
         return no.NotFinite("patience_seconds")
     if asked.patience_seconds < 0:
         return no.NegativeCount("patience_seconds", asked.patience_seconds)
-    ledger.emit(fact.EpochEnded(ledger.state.epoch, ledger.state.now + asked.patience_seconds))
+    ledger.emit(events.EpochEnded(ledger.state.epoch, ledger.state.now + asked.patience_seconds))
     return None
 
 
 def note_access(ledger: Ledger, asked: command.NoteAccess) -> Refusal | None:
     """Record that access was granted or revoked, for later audits."""
-    ledger.emit(fact.AccessChanged(asked.what, asked.subject))
+    ledger.emit(events.AccessChanged(asked.what, asked.subject))
     return None
 
 
@@ -74,7 +74,7 @@ def set_tenant(ledger: Ledger, asked: command.SetTenant) -> Refusal | None:
     """Set the limits of a tenant."""
     if refusal := check_tenant(asked.tenant):
         return refusal
-    ledger.emit(fact.TenantSet(asked.tenant))
+    ledger.emit(events.TenantSet(asked.tenant))
     return None
 
 
@@ -82,7 +82,7 @@ def set_split(ledger: Ledger, asked: command.SetSplit) -> Refusal | None:
     """Set how the classes share the GPUs."""
     if refusal := check_split(asked.split):
         return refusal
-    ledger.emit(fact.SplitSet(asked.split))
+    ledger.emit(events.SplitSet(asked.split))
     return None
 
 
@@ -96,6 +96,6 @@ def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | 
     if refusal := check_settings(settings):
         return refusal
     for reservation in list(ledger.state.reservations.values()):
-        ledger.emit(fact.ReservationDropped(reservation.task.id, Cause(Why.SETTINGS_CHANGED)))
-    ledger.emit(fact.SettingsChanged(settings))
+        ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.SETTINGS_CHANGED)))
+    ledger.emit(events.SettingsChanged(settings))
     return None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.core.domain.errors import FactsRetired, JournalError
+from gpuyard.core.domain.errors import EventsRetired, JournalError
 from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.codec import CODEC, Codec
 from gpuyard.core.journal.port import AuditRetention
@@ -54,7 +54,7 @@ class MemoryJournal:
         """Iterate over the facts after this number, up to the current head."""
         self._check_open()
         if after < self._retired:
-            raise FactsRetired(after, self._retired + 1)
+            raise EventsRetired(after, self._retired + 1)
         rows = self._rows[after - self._retired :]
         return (self._codec.decode(seq, payload) for seq, (payload, _) in enumerate(rows, start=after + 1))
 
@@ -63,7 +63,7 @@ class MemoryJournal:
         self._check_open()
         position = snapshot.position
         if position != self.position_at(position.seq):
-            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+            raise JournalError(f"This journal was never at event {position.seq} with that hash; no snapshot was saved.")
         try:
             state = msgspec.json.encode(snapshot.state)
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:

@@ -39,7 +39,7 @@ class TornTail(Value, frozen=True):
     def sentence(self) -> str:
         """Describe the cut in one sentence for the log."""
         return (
-            f"The journal ends at fact {self.after}: {self.bytes_cut} bytes behind it in the write-ahead log of "
+            f"The journal ends at event {self.after}: {self.bytes_cut} bytes behind it in the write-ahead log of "
             f"{self.segment} were a commit that was never finished, and were cut."
         )
 
@@ -81,7 +81,7 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
         raise JournalDamaged(f"{folder / head.NAME} is damaged: neither of its lines is whole. {segment.WAY_OUT}")
     if earliest and not usable:
         raise JournalDamaged(
-            f"The journal in {folder} begins with fact {earliest + 1}, and no snapshot of what was before can be used. "
+            f"The journal in {folder} begins with event {earliest + 1}, and no snapshot of what was before can be used. "
             + " ".join([*notes, "Restore the folder from a backup, with its retired segments if they are kept."])
         )
 
@@ -91,12 +91,12 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
     end = segment.last_seq(paths[-1])
     for who, seen in witnesses:
         if seen.seq > end:
-            what = f"{who} says that the journal went to fact {seen.seq}, but it ends at {end}"
+            what = f"{who} says that the journal went to event {seen.seq}, but it ends at {end}"
             raise segment.damaged(paths[-1], end + 1, what)
     reached = _check_chain(paths, usable[0].seq if usable else earliest, end)
     for who, seen in witnesses:
         if seen.seq >= earliest and segment.position_at(paths, seen.seq) != seen:
-            raise segment.damaged(paths[-1], seen.seq, f"{who} has seen another fact there")
+            raise segment.damaged(paths[-1], seen.seq, f"{who} has seen another event there")
 
     cut = TornTail(paths[-1].name, reached.seq, torn) if torn else None
     return JournalContents(reached, paths, usable[1::-1], cut, notes + ([cut.sentence()] if cut else []))

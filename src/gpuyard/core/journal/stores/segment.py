@@ -79,7 +79,7 @@ def first_seq(path: Path) -> int:
 
 def damaged(path: Path, seq: int, what: str) -> JournalDamaged:
     """Return the error that names the place of the damage and the way out."""
-    return JournalDamaged(f"{path.name} in {path.parent} is damaged at fact {seq}: {what}. {WAY_OUT}")
+    return JournalDamaged(f"{path.name} in {path.parent} is damaged at event {seq}: {what}. {WAY_OUT}")
 
 
 def create(folder: Path, after: Position, page_bytes: int) -> Path:
@@ -221,7 +221,7 @@ def start_of(path: Path, connection: sqlite3.Connection) -> Position:
     first = first_seq(path)
     row = connection.execute("SELECT format, after_seq, after_hash, checksum FROM segment").fetchone()
     if row is None or row[3] != _checksum(*row[:3]):
-        raise damaged(path, first, "its first page does not say which fact it follows")
+        raise damaged(path, first, "its first page does not say which event it follows")
     if row[0] > FORMAT:
         raise JournalFromFuture(
             f"{path.name} has format {row[0]}, and this gpuyard reads up to {FORMAT}: "
@@ -242,7 +242,7 @@ def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -
             if not digest:
                 digest = _hash_at(path, connection, start, after)
             elif start != Position(seq, digest.hex()):
-                raise damaged(path, seq + 1, f"it follows fact {start.seq}, and fact {seq} is the last before it")
+                raise damaged(path, seq + 1, f"it follows event {start.seq}, and event {seq} is the last before it")
             for chunk in _chunks(path, connection, seq, until):
                 for row in chunk:
                     seq += 1
@@ -267,7 +267,7 @@ def last_seq(path: Path) -> int:
         if highest is None:
             return first_seq(path) - 1
         if not isinstance(highest, int):
-            raise damaged(path, first_seq(path), "its last fact has no number")
+            raise damaged(path, first_seq(path), "its last event has no number")
         return highest
 
 
@@ -277,7 +277,7 @@ def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
     if not begun:
         there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"
         raise JournalError(
-            f"The journal can not be read from fact {after + 1}: {there}. "
+            f"The journal can not be read from event {after + 1}: {there}. "
             "Start from the newest snapshot, or look where retired ones are kept."
         )
     return paths[begun[-1] :]

@@ -22,7 +22,7 @@ from typing import Self
 
 import msgspec
 
-from gpuyard.core.domain.errors import FactsRetired, JournalError, NoJournal, StorageFull
+from gpuyard.core.domain.errors import EventsRetired, JournalError, NoJournal, StorageFull
 from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.chain import link
 from gpuyard.core.journal.codec import CODEC, Codec
@@ -33,7 +33,7 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapsho
 from gpuyard.core.journal.stores import head, opening, segment, wal
 from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
 
-SEGMENT_FACTS = 65_536
+SEGMENT_EVENTS = 65_536
 """About 15 MB: small enough to retire often, large enough to keep the number of segments of a year low."""
 _BY = b',"by":"'
 """Occurs in the payload of every fact with a `by`, and in few others: a cheap filter before decoding."""
@@ -51,12 +51,12 @@ class SqliteJournal:
         noted: head.HeadFile,
         found: opening.JournalContents,
         codec: Codec,
-        segment_facts: int,
+        segment_events: int,
         page_bytes: int,
     ) -> None:
         self._folder = folder
         self._codec = codec
-        self.segment_facts = segment_facts
+        self.segment_events = segment_events
         """A new segment is created when the last one holds this many facts."""
         self._page_bytes = page_bytes
         self._lock = lock
@@ -83,7 +83,7 @@ class SqliteJournal:
         *,
         witness: Position | None = None,
         codec: Codec = CODEC,
-        segment_facts: int = SEGMENT_FACTS,
+        segment_events: int = SEGMENT_EVENTS,
         page_bytes: int = 4096,
     ) -> Self:
         """Open the journal in a folder for writing, or create one if there is none.
@@ -101,7 +101,7 @@ class SqliteJournal:
                 noted = opening.open_head(folder)
             try:
                 found = opening.examine(folder, noted.position, witness)
-                journal = cls(folder, lock, noted, found, codec, segment_facts, page_bytes)
+                journal = cls(folder, lock, noted, found, codec, segment_events, page_bytes)
                 journal._note(journal._head)
             except BaseException:
                 noted.close()
@@ -132,7 +132,7 @@ class SqliteJournal:
                 return self._note_again(payloads)
             if not payloads:
                 return self._head
-            if self._head.seq - segment.first_seq(self._paths[-1]) + 1 >= self.segment_facts:
+            if self._head.seq - segment.first_seq(self._paths[-1]) + 1 >= self.segment_events:
                 self._begin_segment()
             digest = bytes.fromhex(self._head.hash)
             rows = [
@@ -148,7 +148,7 @@ class SqliteJournal:
             self._check_usable()
             paths, until = list(self._paths), self._head.seq
         if after + 1 < segment.first_seq(paths[0]):
-            raise FactsRetired(after, segment.first_seq(paths[0]))
+            raise EventsRetired(after, segment.first_seq(paths[0]))
         return self._decoded(paths, after, until) if after < until else iter(())
 
     def position_at(self, seq: int) -> Position | None:
@@ -192,7 +192,7 @@ class SqliteJournal:
             paths, reached = list(self._paths), self._head
         known = position.seq <= reached.seq and position.seq + 1 >= segment.first_seq(paths[0])
         if not known or segment.position_at(paths, position.seq) != position:
-            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+            raise JournalError(f"This journal was never at event {position.seq} with that hash; no snapshot was saved.")
 
     def _keep_newest(self, position: Position) -> None:
         with self._mutex:
@@ -281,7 +281,7 @@ class SqliteJournal:
         except JournalError as error:
             oldest = segment.first_seq(self._paths[0])
             if seq + 1 < oldest:  # the segment was retired during the read
-                raise FactsRetired(seq, oldest) from error
+                raise EventsRetired(seq, oldest) from error
             raise
 
     def _commit(self, rows: Sequence[segment.SegmentRow]) -> None:
@@ -317,7 +317,7 @@ class SqliteJournal:
         assert self._unnoted is not None
         position, written = self._unnoted
         if written != list(payloads):
-            self._unusable = "Other facts were given than those that wait to be noted. Open the journal again."
+            self._unusable = "Other events were given than those that wait to be noted. Open the journal again."
             raise JournalError(self._unusable)
         return self._reached(position, payloads)
 
@@ -327,7 +327,7 @@ class SqliteJournal:
         except OSError as error:
             if error.errno in NO_SPACE:  # a copy-on-write file system needs space even to overwrite
                 raise no_space(self._folder) from error
-            self._unusable = f"The facts up to {position.seq} are written, but the head file is not: {error}."
+            self._unusable = f"The events up to {position.seq} are written, but the head file is not: {error}."
             raise JournalError(self._unusable) from error
 
     def _begin_segment(self) -> None:

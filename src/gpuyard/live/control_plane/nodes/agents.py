@@ -24,7 +24,7 @@ import grpc.aio
 import structlog
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError, StorageFull
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Slice
@@ -159,23 +159,23 @@ class AgentConnections:
 
     def hear(self, record: Record) -> None:
         """Send the commands that follow from a committed fact."""
-        event = record.fact
-        if isinstance(event, fact.TaskPlaced):
+        event = record.event
+        if isinstance(event, events.TaskPlaced):
             self._launch(event)
-        elif isinstance(event, fact.AttemptStopping):
+        elif isinstance(event, events.AttemptStopping):
             self._send_to_all(event.task, launches.stop(self._ref(event), event.cause.sentence()))
-        elif isinstance(event, fact.AttemptSuspending):
+        elif isinstance(event, events.AttemptSuspending):
             self._send_to_all(event.task, launches.suspend(self._ref(event), event.round))
-        elif isinstance(event, fact.AttemptResuming):
+        elif isinstance(event, events.AttemptResuming):
             for part in event.placement.slices:
                 self._send(part.node, launches.resume(self._ref(event), part.gpus, event.round))
-        elif isinstance(event, fact.TaskExtended):
+        elif isinstance(event, events.TaskExtended):
             self._extend(event.task)
-        elif isinstance(event, fact.SuspensionFailed):
+        elif isinstance(event, events.SuspensionFailed):
             placement = self._views.tasks[event.task].placement
             for part in placement.slices if placement and len(placement.slices) > 1 else ():
                 self._send(part.node, launches.resume(self._ref(event), part.gpus, event.round))
-        elif isinstance(event, fact.AttemptEnded):
+        elif isinstance(event, events.AttemptEnded):
             self._gangs.pop(self._ref(event), None)
 
     def _ref(self, event: Any) -> AttemptRef:
@@ -195,7 +195,7 @@ class AgentConnections:
 
         self._loop.look(lambda state, now: launches.extend(state.tasks.get(task), now)).add_done_callback(tell)
 
-    def _launch(self, event: fact.TaskPlaced) -> None:
+    def _launch(self, event: events.TaskPlaced) -> None:
         spec = self._views.tasks[event.task].spec
         gang, ref = len(event.placement.slices) > 1, self._ref(event)
         if gang:
@@ -280,7 +280,7 @@ class AgentConnections:
         self._registering.setdefault(spec.id, []).append(agent)  # a node that is registering must not be declared lost
         try:
             await self._check_epoch(request, context)
-            await self._notice_lost_facts(request, context)
+            await self._notice_lost_events(request, context)
             there = {attempt_of(it): int(it.state) for it in request.attempts}
             answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
             if isinstance(answer, Refusal):
@@ -397,7 +397,7 @@ class AgentConnections:
             )
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
-    async def _notice_lost_facts(self, request: pb.Registration, context: Any) -> None:
+    async def _notice_lost_events(self, request: pb.Registration, context: Any) -> None:
         """Compare the last fact that the node has seen with the journal, to detect that an old copy was restored."""
         if request.highest_task > self._loop.engine.state.last_task:
             answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
@@ -414,7 +414,7 @@ class AgentConnections:
                 node=request.node.id,
                 seen=request.seq,
                 here=self._loop.committed,
-                message="This node has seen facts that the journal does not hold: was an old copy restored? "
+                message="This node has seen events that the journal does not hold: was an old copy restored? "
                 "Attempts the journal does not know are held and shown as strays.",
             )
 

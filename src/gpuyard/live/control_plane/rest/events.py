@@ -14,8 +14,8 @@ from typing import cast
 
 from msgspec import Struct
 
-from gpuyard.core.domain import events as fact
-from gpuyard.core.domain.errors import FactsRetired
+from gpuyard.core.domain import events
+from gpuyard.core.domain.errors import EventsRetired
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.journal.records import Record
 from gpuyard.input.strict import WrongRequest
@@ -44,8 +44,8 @@ def _read_task(value: str) -> TaskId:
 
 
 PARAMETERS = (
-    counted("after", "Begin behind the fact of this number, as Last-Event-ID does.", 0, 2**53 - 1),
-    Parameter("task", "Only facts about this task.", _read_task),
+    counted("after", "Begin behind the event of this number, as Last-Event-ID does.", 0, 2**53 - 1),
+    Parameter("task", "Only events about this task.", _read_task),
 )
 
 
@@ -93,15 +93,15 @@ class _Sight:
         """Return the records that the caller may see."""
         if self._everything and self._task is None:
             return list(records)
-        return [record for record in records if await self._sees(record.fact)]
+        return [record for record in records if await self._sees(record.event)]
 
-    async def _sees(self, event: fact.Event) -> bool:
+    async def _sees(self, event: events.Event) -> bool:
         task: TaskId | None = getattr(event, "task", None)
         if task is None or (self._task is not None and task != self._task):
             return False
         if self._everything:
             return True
-        tenant = event.spec.tenant if isinstance(event, fact.TaskSubmitted) else await self._tenant_of(task)
+        tenant = event.spec.tenant if isinstance(event, events.TaskSubmitted) else await self._tenant_of(task)
         return tenant is not None and may(self._who, Action.SEE, tenant)
 
     async def _tenant_of(self, task: TaskId) -> TenantId | None:
@@ -116,7 +116,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
     yard = context.yard
     yield b"retry: 2000\n\n"
     if after > yard.loop.committed:
-        yield _gap(after, yard.loop.committed + 1, f"There is no fact {after} here; was an old copy restored?")
+        yield _gap(after, yard.loop.committed + 1, f"There is no event {after} here; was an old copy restored?")
         after = yard.loop.committed
     while yard.loop.committed - after > CHUNK:
         async for chunk, last in _from_journal(context, sight, after, CHUNK):
@@ -137,7 +137,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
             new = [record for record in records if record.seq > after]
             after = new[-1].seq if new else after
             yield _told(await sight.of(new)) or (b"" if records else _ALIVE)
-            if any(isinstance(record.fact, fact.EpochEnded) for record in new):
+            if any(isinstance(record.event, events.EpochEnded) for record in new):
                 return  # this scheduler stops; the client resumes with the next one
             coming = asyncio.ensure_future(anext(live))
     finally:
@@ -152,9 +152,9 @@ async def _from_journal(
     """Yield the events of facts after a number, with the number of the last fact."""
     try:
         records = await _read(context, after, most)
-    except FactsRetired as gone:
+    except EventsRetired as gone:
         last = gone.oldest - 1
-        yield _gap(after, gone.oldest, f"Facts {after + 1} to {last} are not kept here any more."), last
+        yield _gap(after, gone.oldest, f"Events {after + 1} to {last} are not kept here any more."), last
         records = await _read(context, last, most)
     if records:
         yield _told(await sight.of(records)), records[-1].seq
@@ -165,13 +165,13 @@ async def _read(context: AppContext, after: int, most: int | None) -> list[Recor
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:
-    data = GapData(after, goes_on_with, f"{why} The stream goes on with fact {goes_on_with}.")
+    data = GapData(after, goes_on_with, f"{why} The stream goes on with event {goes_on_with}.")
     return b"id: %d\nevent: Gap\ndata: %s\n\n" % (goes_on_with - 1, encode(data))
 
 
 def _data(record: Record) -> Fields:
     """Return the fields of an event as the API names them."""
-    told = event_answer(record.fact, record.at, record.by)
+    told = event_answer(record.event, record.at, record.by)
     return {"seq": record.seq, "at": instant_of(record.at), "by": record.by, **told}
 
 
@@ -180,7 +180,7 @@ def _told(records: Sequence[Record]) -> bytes:
         b"id: %d\nevent: %s\ndata: %s\n\n"
         % (
             record.seq,
-            type(record.fact).__name__.encode(),
+            type(record.event).__name__.encode(),
             encode(_data(record)),
         )
         for record in records

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.input.strict import WrongRequest
@@ -169,7 +169,7 @@ class IdempotentRequests:
         """Forget a failed request, which may be sent again as a new one."""
         self._open.pop(name, None)
 
-    def note(self, event: fact.TaskSubmitted, at: float) -> None:
+    def note(self, event: events.TaskSubmitted, at: float) -> None:
         """Note that a task of the request was accepted."""
         name = (event.spec.tenant, event.key)
         before = self._accepted.get(name)

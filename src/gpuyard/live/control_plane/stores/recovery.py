@@ -7,12 +7,12 @@ from uuid import uuid4
 import structlog
 
 from gpuyard.core.domain.commands import FoundYard
-from gpuyard.core.domain.errors import FactsRetired
+from gpuyard.core.domain.errors import EventsRetired
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.engine import snapshot as engine_snapshot
 from gpuyard.core.engine.advice import Advisor
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine
-from gpuyard.core.engine.folds import apply
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import JournalEntry, Snapshot
@@ -36,7 +36,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
     """Return engine and views as of the last committed fact. Ended tasks in the views must then be archived."""
     state, views, after = _from_snapshots(journal)
     for record in journal.read(after):
-        apply(state, record.fact, record.at)
+        apply_recorded(state, record.event, record.at)
         views.apply(record)
     return Engine(state, advisor), views
 
@@ -66,7 +66,7 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
             failed = failed or error
     try:
         journal.read(0)
-    except FactsRetired:
+    except EventsRetired:
         if failed is not None:
             raise failed from None
         raise
@@ -77,9 +77,9 @@ def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) ->
     """Give a new cluster its name."""
     if engine.state.yard:
         return
-    facts = engine.handle(FoundYard(uuid4().hex[:12]), now)
-    assert not isinstance(facts, Refusal)
-    entries = [JournalEntry(engine.state.now, event) for event in facts]
+    events = engine.handle(FoundYard(uuid4().hex[:12]), now)
+    assert not isinstance(events, Refusal)
+    entries = [JournalEntry(engine.state.now, event) for event in events]
     head = journal.append(entries)
     for record in journal.read(head.seq - len(entries)):
         views.apply(record)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpuyard.core.domain.errors import JournalError
 from gpuyard.core.domain.events import TaskEnded
-from gpuyard.core.engine.folds import apply
+from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.journal import snapshots
 from gpuyard.core.journal.records import Position, Snapshot
 from gpuyard.core.journal.stores.opening import readable_snapshots
@@ -50,7 +50,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
         raise
     if process.returncode:
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise JournalError(f"The snapshot at fact {position.seq} was not written: {last or process.returncode}.")
+        raise JournalError(f"The snapshot at event {position.seq} was not written: {last or process.returncode}.")
 
 
 def write(journal: Path, position: Position, archived: int, folder: Path) -> None:
@@ -63,10 +63,10 @@ def write(journal: Path, position: Position, archived: int, folder: Path) -> Non
     for record in read_folder(journal, after):
         if record.seq > position.seq:
             break
-        apply(state, record.fact, record.at)
+        apply_recorded(state, record.event, record.at)
         views.apply(record)
-        if isinstance(record.fact, TaskEnded) and record.seq <= archived:
-            views.archived([record.fact.task])
+        if isinstance(record.event, TaskEnded) and record.seq <= archived:
+            views.archived([record.event.task])
     folder.mkdir(mode=0o700, exist_ok=True)
     snapshots.write(folder, Snapshot(position, snapshot_content(state, views)))
 

@@ -1,34 +1,34 @@
 """Check that a fact fits the state. If it does not, the journal and the code do not match."""
 
-from gpuyard.core.domain import events as fact
-from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain import events
+from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.phases import ACTIVE, TRANSITIONS, Phase
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 
 
-def known(state: State, task_id: TaskId, event: fact.Event) -> Task:
+def known(state: State, task_id: TaskId, event: events.Event) -> Task:
     """Return the open task of a fact."""
     task = state.tasks.get(task_id)
     if task is None:
-        raise UnknownFact(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
+        raise UnknownEvent(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
     return task
 
 
-def moved(state: State, task_id: TaskId, event: fact.Event) -> tuple[Task, Phase]:
+def moved(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
     """Return the task of a fact and its phase, after checking in the transition table that the fact fits the phase."""
     task = known(state, task_id, event)
     phase = task.phase
     if (type(phase), type(event)) not in TRANSITIONS:
-        raise UnknownFact(f"{type(event).__name__} does not fit task {task_id}, which is {type(phase).__name__}.")
+        raise UnknownEvent(f"{type(event).__name__} does not fit task {task_id}, which is {type(phase).__name__}.")
     return task, phase
 
 
-def active(state: State, task_id: TaskId, event: fact.Event) -> Task:
+def active(state: State, task_id: TaskId, event: events.Event) -> Task:
     """Return the task of a fact, which must have an attempt."""
     task = known(state, task_id, event)
     if not isinstance(task.phase, ACTIVE):
         name = type(event).__name__
-        raise UnknownFact(f"{name} does not fit task {task.id}, which is {type(task.phase).__name__}.")
+        raise UnknownEvent(f"{name} does not fit task {task.id}, which is {type(task.phase).__name__}.")
     return task

@@ -4,9 +4,9 @@ from collections.abc import Container
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.tenant import QuotaMode, Tenant
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
@@ -20,14 +20,14 @@ MOST_ORIGINS = 10_000
 """Maximum number of schedulers whose attempts are recognized as this cluster's own."""
 
 
-def founded(state: State, event: fact.YardFounded) -> None:
+def apply_yard_founded(state: State, event: events.YardFounded) -> None:
     """Set the name of the cluster; the first fact of a journal."""
     if state.yard:
-        raise UnknownFact(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
+        raise UnknownEvent(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
     state.yard = event.yard
 
 
-def epoch_began(state: State, event: fact.EpochBegan) -> None:
+def apply_epoch_began(state: State, event: events.EpochBegan) -> None:
     """Begin the epoch of a new scheduler; every node is away until it registers with it."""
     state.epoch, state.origin = event.epoch, event.origin
     state.origins[event.origin] = None
@@ -40,7 +40,7 @@ def epoch_began(state: State, event: fact.EpochBegan) -> None:
     state.queue.quotas_changed(Cause(Why.NODES_CHANGED))
 
 
-def numbers_skipped(state: State, event: fact.TaskNumbersSkipped) -> None:
+def apply_task_numbers_skipped(state: State, event: events.TaskNumbersSkipped) -> None:
     """Skip numbers that were used by tasks unknown to this journal."""
     _skip(state, event.last_task)
 
@@ -56,16 +56,16 @@ def _skip(state: State, last: TaskId) -> None:
     state.last_task = last
 
 
-def epoch_ended(state: State, event: fact.EpochEnded) -> None:
+def apply_epoch_ended(state: State, event: events.EpochEnded) -> None:
     """Note until when nodes do not count as lost because the scheduler has stopped."""
     state.patient_until = event.patient_until
 
 
-def access_changed(state: State, event: fact.AccessChanged) -> None:
+def apply_access_changed(state: State, event: events.AccessChanged) -> None:
     """Do nothing: no scheduling decision depends on access."""
 
 
-def tenant_set(state: State, event: fact.TenantSet) -> None:
+def apply_tenant_set(state: State, event: events.TenantSet) -> None:
     """Set the limits of a tenant; those of the default tenant apply to all tenants without limits of their own."""
     at = state.now
     tenant = event.tenant
@@ -115,7 +115,7 @@ def _count_models(state: State, tenants: Container[TenantId]) -> None:
                     usage.used_by_model[model] = usage.used_by_model.get(model, 0) + len(part.gpus) * part.milli
 
 
-def split_set(state: State, event: fact.SplitSet) -> None:
+def apply_split_set(state: State, event: events.SplitSet) -> None:
     """Set how the classes share the GPUs."""
     state.split = event.split
     if event.split.mode is not QuotaMode.BORROW:
@@ -126,7 +126,7 @@ def split_set(state: State, event: fact.SplitSet) -> None:
     state.divide()
 
 
-def settings_changed(state: State, event: fact.SettingsChanged) -> None:
+def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:
     """Apply new settings: requeue all waiting tasks and publish all wake-ups."""
     at = state.now
     state.settings = event.settings

@@ -6,12 +6,12 @@ host memory. Resources of an ended attempt that may still run on a lost node sta
 
 from typing import cast
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
-from gpuyard.core.engine.folds.fits import active, moved
+from gpuyard.core.engine.apply.fits import active, moved
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -29,7 +29,7 @@ from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.speeds import speed_of
 
 
-def placed(state: State, event: fact.TaskPlaced) -> None:
+def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
     """Take and charge the GPUs of a new attempt; its nodes have not reported its start yet."""
     at = state.now
     task, _ = moved(state, event.task, event)
@@ -64,7 +64,7 @@ def _note_model(state: State, task: Task, placement: Placement) -> None:
         state.index.note_model(placement, task.model)
 
 
-def started(state: State, event: fact.AttemptStarted) -> None:
+def apply_attempt_started(state: State, event: events.AttemptStarted) -> None:
     """The attempt runs on all its nodes."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -75,7 +75,7 @@ def started(state: State, event: fact.AttemptStarted) -> None:
     _begins(state, task, phase, at)
 
 
-def recovered(state: State, event: fact.AttemptRecovered) -> None:
+def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> None:
     """Continue an attempt that never stopped: charge its node again, and count the time it was missing as run time."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -83,7 +83,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     here = state.remains.get(event.node, {})
     left = here.pop(AttemptRef(task.id, event.attempt, task.origin), None)
     if left is None:
-        raise UnknownFact(f"AttemptRecovered speaks of task {task.id}, of which node {event.node} has nothing.")
+        raise UnknownEvent(f"AttemptRecovered speaks of task {task.id}, of which node {event.node} has nothing.")
     if not here:
         del state.remains[event.node]
     placement = Placement((left.part,))
@@ -102,7 +102,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     state.watch(task, phase.since)
 
 
-def suspending(state: State, event: fact.AttemptSuspending) -> None:
+def apply_attempt_suspending(state: State, event: events.AttemptSuspending) -> None:
     """The attempt is being moved out of GPU memory; it holds its GPUs until that is done."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -114,7 +114,7 @@ def suspending(state: State, event: fact.AttemptSuspending) -> None:
     state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
 
 
-def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
+def apply_suspension_failed(state: State, event: events.SuspensionFailed) -> None:
     """The attempt cannot be suspended and keeps running; it is not preempted again."""
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, Suspending)
@@ -128,7 +128,7 @@ def suspension_failed(state: State, event: fact.SuspensionFailed) -> None:
     state.watch(task, phase.since)
 
 
-def suspended(state: State, event: fact.AttemptSuspended) -> None:
+def apply_attempt_suspended(state: State, event: events.AttemptSuspended) -> None:
     """Free the GPUs of the attempt; its nodes keep its GPU contents in host memory."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -144,7 +144,7 @@ def suspended(state: State, event: fact.AttemptSuspended) -> None:
     state.enqueue(task, at)
 
 
-def resuming(state: State, event: fact.AttemptResuming) -> None:
+def apply_attempt_resuming(state: State, event: events.AttemptResuming) -> None:
     """Take and charge GPUs for a suspended attempt; its nodes have not reported that it runs."""
     at = state.now
     task, _ = moved(state, event.task, event)
@@ -163,7 +163,7 @@ def _take_again(state: State, task: Task, placement: Placement, at: float) -> No
     state.charge(task, placement, placement.charge_milli, at)
 
 
-def resumed(state: State, event: fact.AttemptResumed) -> None:
+def apply_attempt_resumed(state: State, event: events.AttemptResumed) -> None:
     """The attempt runs again on all its nodes."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -185,7 +185,7 @@ def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> No
         state.quotas_freed(task, cause)
 
 
-def stopping(state: State, event: fact.AttemptStopping) -> None:
+def apply_attempt_stopping(state: State, event: events.AttemptStopping) -> None:
     """The attempt is being stopped; it holds its resources until its nodes report that it has ended."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -201,13 +201,13 @@ def stopping(state: State, event: fact.AttemptStopping) -> None:
     state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
 
 
-def member_ready(state: State, event: fact.MemberReady) -> None:
+def apply_member_ready(state: State, event: events.MemberReady) -> None:
     """The part of a gang on one node has completed the step that the whole attempt is in."""
     task = active(state, event.task, event)
     task.ready = {*(task.ready or ()), event.node}
 
 
-def member_ended(state: State, event: fact.MemberEnded) -> None:
+def apply_member_ended(state: State, event: events.MemberEnded) -> None:
     """The part of a gang on one node has ended."""
     task = active(state, event.task, event)
     task.members = {**(task.members or {}), event.node: event}
@@ -215,7 +215,7 @@ def member_ended(state: State, event: fact.MemberEnded) -> None:
         task.presumed = {*(task.presumed or ()), event.node}
 
 
-def ended(state: State, event: fact.AttemptEnded) -> None:
+def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
     """Free the resources of an attempt that has ended; a fact of the same step says whether its task is retried."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -259,7 +259,7 @@ def _not_launched_on(task: Task, placement: Placement) -> NodeId:
     return next(said, placement.nodes[0])
 
 
-def _leave_behind(state: State, task: Task, phase: WithPlacement, event: fact.AttemptEnded, at: float) -> None:
+def _leave_behind(state: State, task: Task, phase: WithPlacement, event: events.AttemptEnded, at: float) -> None:
     """Keep the resources of an ended attempt taken, uncharged, on the nodes that may still run it."""
     placement = phase.placement
     frees_gpus, cause = holds_gpus(phase), Cause(Why.GPUS_FREED, task=task.id)

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Why
-from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.errors import UnknownEvent
+from gpuyard.core.engine.apply.fits import known, moved
 from gpuyard.core.engine.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
-from gpuyard.core.engine.folds.fits import known, moved
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import Task
@@ -15,12 +15,12 @@ OWN_FAILURES = (Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.NOT_LAUNCHED, Why.MEMBER_F
 """Causes that count against a task's retries."""
 
 
-def submitted(state: State, event: fact.TaskSubmitted) -> None:
+def apply_task_submitted(state: State, event: events.TaskSubmitted) -> None:
     """Add a task to the queue, unless other tasks have to end first."""
     at = state.now
     spec = event.spec
     if event.task <= state.last_task:
-        raise UnknownFact(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
+        raise UnknownEvent(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
     task = state.tasks[event.task] = Task(event.task, spec, state.usage_of(spec.tenant), at)
     task.tenant_usage.open_tasks += 1
     state.last_task = event.task
@@ -34,7 +34,7 @@ def submitted(state: State, event: fact.TaskSubmitted) -> None:
     state.enqueue(task, at)
 
 
-def held(state: State, event: fact.TaskHeld) -> None:
+def apply_task_held(state: State, event: events.TaskHeld) -> None:
     """Take a task out of the queue until it is released, and drop its reservation."""
     task = known(state, event.task, event)
     task.held = True
@@ -42,7 +42,7 @@ def held(state: State, event: fact.TaskHeld) -> None:
     state.end_reservation(task.id)
 
 
-def released(state: State, event: fact.TaskReleased) -> None:
+def apply_task_released(state: State, event: events.TaskReleased) -> None:
     """Let a task on hold, or one that a user had suspended, wait for GPUs again."""
     task = known(state, event.task, event)
     task.held = False
@@ -51,21 +51,21 @@ def released(state: State, event: fact.TaskReleased) -> None:
     state.enqueue(task, state.now)
 
 
-def priority_changed(state: State, event: fact.PriorityChanged) -> None:
+def apply_priority_changed(state: State, event: events.PriorityChanged) -> None:
     """Set the priority of a task and update its place in the queue."""
     task = known(state, event.task, event)
     task.priority = event.priority
     state.requeue(task, state.now)
 
 
-def estimate_revised(state: State, event: fact.EstimateRevised) -> None:
+def apply_estimate_revised(state: State, event: events.EstimateRevised) -> None:
     """Set the estimate of a task and update its place in the queue, where run times matter."""
     task = known(state, event.task, event)
     task.estimate = event.estimate
     state.requeue(task, state.now)
 
 
-def extended(state: State, event: fact.TaskExtended) -> None:
+def apply_task_extended(state: State, event: events.TaskExtended) -> None:
     """Set a later timeout or deadline."""
     task = known(state, event.task, event)
     task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
@@ -76,7 +76,7 @@ def extended(state: State, event: fact.TaskExtended) -> None:
     state.requeue(task, state.now)
 
 
-def requeued(state: State, event: fact.TaskRequeued) -> None:
+def apply_task_requeued(state: State, event: events.TaskRequeued) -> None:
     """Let a task wait for another attempt, if given not before an instant or with more GPU memory."""
     at = state.now
     task, phase = moved(state, event.task, event)
@@ -96,7 +96,7 @@ def requeued(state: State, event: fact.TaskRequeued) -> None:
     state.enqueue(task, at)
 
 
-def ended(state: State, event: fact.TaskEnded) -> None:
+def apply_task_ended(state: State, event: events.TaskEnded) -> None:
     """Remove a task that has ended, with its reservation, and open or break the barriers where others wait for it."""
     task, _ = moved(state, event.task, event)
     state.leave_queue(task)

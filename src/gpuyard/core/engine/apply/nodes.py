@@ -4,18 +4,18 @@ When room or GPUs are added, the lines that wait for them are woken; reservation
 are up now are divided between the classes.
 """
 
-from gpuyard.core.domain import events as fact
+from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.errors import UnknownFact
+from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import AttemptRef, NodeId, TaskId
 from gpuyard.core.engine.state import Left, State
 
 
-def joined(state: State, event: fact.NodeJoined) -> None:
+def apply_node_joined(state: State, event: events.NodeJoined) -> None:
     """Add a new node."""
     if event.node.id in state.index.hosts:
-        raise UnknownFact(f"NodeJoined speaks of node {event.node.id}, which is there already.")
+        raise UnknownEvent(f"NodeJoined speaks of node {event.node.id}, which is there already.")
     state.index.join(event.node)
     state.on_node[event.node.id] = {}
     if event.instance:
@@ -23,7 +23,7 @@ def joined(state: State, event: fact.NodeJoined) -> None:
     _node_changed(state, event.node.id)
 
 
-def lost(state: State, event: fact.NodeLost) -> None:
+def apply_node_lost(state: State, event: events.NodeLost) -> None:
     """Mark a node as lost; its resources stay taken until their attempts are known to have ended."""
     for number in _strays_on(state, event.node):
         state.stray_ended(number)
@@ -32,14 +32,14 @@ def lost(state: State, event: fact.NodeLost) -> None:
     state.divide()
 
 
-def stopped(state: State, event: fact.NodeStopped) -> None:
+def apply_node_stopped(state: State, event: events.NodeStopped) -> None:
     """Mark a node as away on purpose: it gets no new tasks, and does not count as lost before `back_by`."""
     state.index.set_state(event.node, away=True)
     state.back_by[event.node] = event.back_by
     state.queue.quotas_changed(_changed(event.node))
 
 
-def returned(state: State, event: fact.NodeReturned) -> None:
+def apply_node_returned(state: State, event: events.NodeReturned) -> None:
     """Open a node that has registered again; given-up attempts that it does not report have ended."""
     was_lost = state.index.hosts[event.node].lost
     state.index.set_state(event.node, lost=False, away=False)
@@ -54,22 +54,22 @@ def returned(state: State, event: fact.NodeReturned) -> None:
     _node_changed(state, event.node)
 
 
-def remains_found(state: State, event: fact.RemainsFound) -> None:
+def apply_remains_found(state: State, event: events.RemainsFound) -> None:
     """Take the resources of an attempt that is unknown or known as ended, without charging them."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if what in state.remains.get(event.node, {}):
-        raise UnknownFact(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
+        raise UnknownEvent(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
     state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted, found=True)
     state.index.take(Placement((event.part,)))
     if not state.index.hosts[event.node].lost:
         state.stray_began(event.task)
 
 
-def remains_ended(state: State, event: fact.RemainsEnded) -> None:
+def apply_remains_ended(state: State, event: events.RemainsEnded) -> None:
     """Free the resources of a given-up attempt that has ended."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if event.node not in state.index.hosts or what not in state.presumed_on(event.node):
-        raise UnknownFact(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
+        raise UnknownEvent(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
     _remains_gone(state, event.node, what)
 
 
@@ -94,13 +94,13 @@ def _strays_on(state: State, node: NodeId) -> list[TaskId]:
     return [what.task for what, left in state.remains.get(node, {}).items() if left.found]
 
 
-def changed(state: State, event: fact.NodeChanged) -> None:
+def apply_node_changed(state: State, event: events.NodeChanged) -> None:
     """Update the specification of a node whose GPUs are the same as before."""
     state.index.change(event.node)
     _node_changed(state, event.node.id)
 
 
-def removed(state: State, event: fact.NodeRemoved) -> None:
+def apply_node_removed(state: State, event: events.NodeRemoved) -> None:
     """Remove a node for good."""
     strays = _strays_on(state, event.node)
     state.index.remove(event.node)
@@ -114,20 +114,20 @@ def removed(state: State, event: fact.NodeRemoved) -> None:
     state.divide()
 
 
-def cordoned(state: State, event: fact.NodeCordoned) -> None:
+def apply_node_cordoned(state: State, event: events.NodeCordoned) -> None:
     """Close a node to new tasks."""
     state.index.set_state(event.node, cordoned=True, draining=event.draining)
     # a task that only this node could hold no longer blocks those behind it
     state.queue.quotas_changed(_changed(event.node))
 
 
-def uncordoned(state: State, event: fact.NodeUncordoned) -> None:
+def apply_node_uncordoned(state: State, event: events.NodeUncordoned) -> None:
     """Open a node to new tasks again."""
     state.index.set_state(event.node, cordoned=False, draining=False)
     _node_changed(state, event.node)
 
 
-def health_changed(state: State, event: fact.GpuHealthChanged) -> None:
+def apply_gpu_health_changed(state: State, event: events.GpuHealthChanged) -> None:
     """Set whether a GPU is usable."""
     state.index.set_health(event.node, event.gpu, event.health)
     _node_changed(state, event.node)

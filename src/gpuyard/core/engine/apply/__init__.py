@@ -1,0 +1,72 @@
+"""Folds: for each kind of fact a function that applies it to the state. Nothing else changes the state.
+
+Live operation and replay use the same folds, each fact at the instant it was recorded, so the state after a restart
+equals the state before it. A fold never decides: consequences of a fact are further facts, emitted by the engine.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gpuyard.core.domain import events
+from gpuyard.core.domain.errors import UnknownEvent
+from gpuyard.core.engine.apply import attempts, nodes, reservations, tasks, yard
+from gpuyard.core.engine.state import State
+
+
+def apply_recorded(state: State, event: events.Event, at: float) -> None:
+    """Apply a fact of the journal at the instant it was recorded."""
+    state.now = max(state.now, at)
+    apply_event(state, event)
+
+
+def apply_event(state: State, event: events.Event) -> None:
+    """Apply a fact at the present instant."""
+    try:
+        APPLY_BY_TYPE[type(event)](state, event)
+    except KeyError as error:
+        raise UnknownEvent(f"{type(event).__name__} speaks of {error}, which is not known here.") from error
+
+
+APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
+    events.YardFounded: yard.apply_yard_founded,
+    events.TaskSubmitted: tasks.apply_task_submitted,
+    events.TaskHeld: tasks.apply_task_held,
+    events.TaskReleased: tasks.apply_task_released,
+    events.PriorityChanged: tasks.apply_priority_changed,
+    events.EstimateRevised: tasks.apply_estimate_revised,
+    events.TaskExtended: tasks.apply_task_extended,
+    events.TaskRequeued: tasks.apply_task_requeued,
+    events.TaskEnded: tasks.apply_task_ended,
+    events.TaskPlaced: attempts.apply_task_placed,
+    events.AttemptStarted: attempts.apply_attempt_started,
+    events.AttemptSuspending: attempts.apply_attempt_suspending,
+    events.AttemptSuspended: attempts.apply_attempt_suspended,
+    events.SuspensionFailed: attempts.apply_suspension_failed,
+    events.AttemptResuming: attempts.apply_attempt_resuming,
+    events.AttemptResumed: attempts.apply_attempt_resumed,
+    events.AttemptStopping: attempts.apply_attempt_stopping,
+    events.MemberReady: attempts.apply_member_ready,
+    events.MemberEnded: attempts.apply_member_ended,
+    events.AttemptEnded: attempts.apply_attempt_ended,
+    events.ReservationMade: reservations.apply_reservation_made,
+    events.ReservationDropped: reservations.apply_reservation_dropped,
+    events.NodeJoined: nodes.apply_node_joined,
+    events.NodeLost: nodes.apply_node_lost,
+    events.NodeReturned: nodes.apply_node_returned,
+    events.RemainsEnded: nodes.apply_remains_ended,
+    events.NodeStopped: nodes.apply_node_stopped,
+    events.RemainsFound: nodes.apply_remains_found,
+    events.AttemptRecovered: attempts.apply_attempt_recovered,
+    events.TaskNumbersSkipped: yard.apply_task_numbers_skipped,
+    events.NodeChanged: nodes.apply_node_changed,
+    events.NodeRemoved: nodes.apply_node_removed,
+    events.NodeCordoned: nodes.apply_node_cordoned,
+    events.NodeUncordoned: nodes.apply_node_uncordoned,
+    events.GpuHealthChanged: nodes.apply_gpu_health_changed,
+    events.EpochBegan: yard.apply_epoch_began,
+    events.EpochEnded: yard.apply_epoch_ended,
+    events.AccessChanged: yard.apply_access_changed,
+    events.TenantSet: yard.apply_tenant_set,
+    events.SplitSet: yard.apply_split_set,
+    events.SettingsChanged: yard.apply_settings_changed,
+}
