@@ -4,7 +4,7 @@ The yard: nodes of eight GPUs, four models in equal parts, sixteen tenants with 
 models are crowded: all their GPUs are in use and 10,000 tasks of 1, 2, 4 or 8 GPUs wait for them. The other half has
 room. Then, in turn: a task ends on a crowded node and the next of the 10,000 is chosen (*refill*), a new task comes for
 a model with room and is placed (*new*), one of those ends (the level stays the same). What is timed is `Engine.decide`:
-who is next, may it, where, and the fact entered into the state. Making the command's own facts is part of the
+who is next, may it, where, and the event entered into the state. Making the command's own events is part of the
 lifecycle figure. Garbage is collected and frozen before, as a server does after start-up, and collected as usual then.
 
     .venv/bin/python benchmarks/engine.py [--gpus 200,1600] [--events 20000] [--json]
@@ -216,7 +216,7 @@ def _lifecycles(size: int, events: int) -> int:
                 yard.on_crowded.append(event.task)
     took = perf_counter() - began
     gc.unfreeze()
-    return round(events / 5 / took)  # five facts make one life
+    return round(events / 5 / took)  # five events make one life
 
 
 def _bytes_per_task(size: int) -> int:

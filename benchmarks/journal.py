@@ -1,10 +1,10 @@
-"""How fast the journal is: facts made durable per second, and how long it takes to be ready again.
+"""How fast the journal is: events made durable per second, and how long it takes to be ready again.
 
-All figures come from one run on one folder. The naive journal beside ours writes one line of JSON per fact and syncs
+All figures come from one run on one folder. The naive journal beside ours writes one line of JSON per event and syncs
 the file each time, which is what "durable before anyone learns of it" costs without group commit. The disk decides the
-figures for single facts; give `--folder` to measure the disk that matters.
+figures for single events; give `--folder` to measure the disk that matters.
 
-    .venv/bin/python benchmarks/journal.py [--facts 1000000] [--folder DIR] [--json]
+    .venv/bin/python benchmarks/journal.py [--events 1000000] [--folder DIR] [--json]
 """
 
 import argparse
@@ -147,7 +147,7 @@ def _recovery_seconds(folder: Path, apply: Apply) -> float:
 
 
 def lives(first: int = 1) -> Iterator[JournalEntry]:
-    """Facts as a busy yard makes them: tasks that are submitted, placed, started and ended, without end."""
+    """Events as a busy yard makes them: tasks that are submitted, placed, started and ended, without end."""
     for number in count(first):
         task, node = TaskId(number), NodeId(f"node-{number % 200:03d}")
         at = 1_700_000_000.0 + number / 8

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/scale.py [--policies fifo,srtf] [--jobs 1000000] [--json FILE]
 
 Jobs are drawn (`gpuyard simulate --generate`) for one cluster at one load, so a longer run is more of the same. For each
-policy there is one run, in a process of its own: the processor time of each stretch of it, over the facts of that stretch,
+policy there is one run, in a process of its own: the processor time of each stretch of it, over the events of that stretch,
 and how much memory there was at its end. What grows with the number of jobs that came shows from column to column; in
 the first stretches the yard still fills up, and policies that stop jobs have few to stop.
 """
@@ -74,7 +74,7 @@ def main() -> int:
         return 0
     marks = [mark for mark in MARKS if mark <= asked.jobs]
     heads = [f"to {mark:,}" for mark in marks]
-    print(f"µs an event, and peak MiB in brackets\n\n| policy | {' | '.join(heads)} | preemptions | took | peak |")
+    print(f"µs per event, and peak MiB in brackets\n\n| policy | {' | '.join(heads)} | preemptions | took | peak |")
     print("|---" * (len(marks) + 4) + "|", flush=True)
     found = {}
     for policy in asked.policies.split(","):

@@ -18,10 +18,10 @@ What DESIGN promises and is counted here:
     retry unexplained  a task was started again, and the journal does not say why
     died               a process ended that was not killed
 
-An attempt whose origin the journal does not know was placed by a scheduler whose facts are gone: by a second one on a copy
+An attempt whose origin the journal does not know was placed by a scheduler whose events are gone: by a second one on a copy
 of the data folder, or after the copy that was put back. The scheduler that went on can not know of it before its node says
 so. The same holds for a node that has gone over to a second scheduler: that one renews its leases. Such overlaps, and
-task numbers that a scheduler whose facts are gone has given out, are counted apart and break no promise.
+task numbers that a scheduler whose events are gone has given out, are counted apart and break no promise.
 """
 
 from collections import Counter, defaultdict

@@ -109,7 +109,7 @@ class SoakYard(Cluster):
         self.ready(NODES)
 
     def server_settings(self) -> dict[str, Any]:
-        """With short time-outs, and every fact kept."""
+        """With short time-outs, and every event kept."""
         return super().server_settings() | {
             "agent": {"heartbeat_timeout": f"{TIMEOUT_SECONDS}s"},
             "scheduler": {"snapshot_interval": "5s"},

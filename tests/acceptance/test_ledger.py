@@ -75,7 +75,7 @@ def test_two_attempts_at_once_break_nothing_while_the_first_node_obeys_a_second_
     assert checked(tmp_path, cut_off=[CutOff("n1", 9.0, 11.0, to_second=True)], fenced={101}).broken
 
 
-def test_a_number_that_two_submissions_had_is_found_unless_the_facts_of_one_are_gone(
+def test_a_number_that_two_submissions_had_is_found_unless_the_events_of_one_are_gone(
     tmp_path: Path, write: Write
 ) -> None:
     write(1, 10.0, 11.0, task=5)

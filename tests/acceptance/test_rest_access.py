@@ -273,7 +273,7 @@ def test_an_admin_adds_changes_and_removes_users(lab: Lab) -> None:
     assert lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin).status == 404
 
 
-def test_every_change_of_users_and_tokens_is_a_fact_with_who_and_from_where(lab: Lab) -> None:
+def test_every_change_of_users_and_tokens_is_an_event_with_who_and_from_where(lab: Lab) -> None:
     new = {"username": "carol", "password": "correct horse", "tenant_id": "shop"}
     lab.yard.ask("POST", "/api/v1/users", new, token=lab.admin)
     made = lab.yard.ask("POST", "/api/v1/tokens", {"username": "carol"}, token=lab.admin).json

@@ -106,7 +106,7 @@ def test_a_stream_that_broke_off_goes_on_without_a_gap_and_without_doubles_while
     assert numbers == list(range(6, 2601))
 
 
-def test_the_facts_of_one_task_can_be_asked_for_alone(yard: RestYard) -> None:
+def test_the_events_of_one_task_can_be_asked_for_alone(yard: RestYard) -> None:
     with listening(yard, "?task=task-2&after=0") as events:
         yard.submit()
         yard.submit(gpu_count=99)
@@ -132,7 +132,7 @@ def test_a_tenant_hears_of_its_own_tasks_only(tmp_path: Path) -> None:
         assert set(heard) == {"task-2", "task-4", "task-6"}
 
 
-def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
+def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
     journal = yard.yard.journal
     journal.segment_events = 10
     for _ in range(3):

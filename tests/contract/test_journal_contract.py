@@ -60,7 +60,7 @@ def test_what_was_appended_is_read_in_order_with_numbers_from_one(journal: Journ
     assert list(journal.read()) == as_records(held(5, 3, 4))
 
 
-def test_reading_goes_on_after_any_fact(journal: Journal) -> None:
+def test_reading_goes_on_after_any_event(journal: Journal) -> None:
     journal.append(held(1, 2))
     journal.append(held(3, 4))
     for after in range(5):
@@ -81,7 +81,7 @@ def test_an_empty_batch_changes_nothing(journal: Journal) -> None:
     assert journal.head == head
 
 
-def test_a_batch_with_one_bad_fact_is_not_written_at_all(journal: Journal) -> None:
+def test_a_batch_with_one_bad_event_is_not_written_at_all(journal: Journal) -> None:
     head = journal.append(held(1))
     with pytest.raises(JournalError, match="not finite"):
         journal.append([*held(2), JournalEntry(float("inf"), TaskHeld(TaskId(3)))])
@@ -90,7 +90,7 @@ def test_a_batch_with_one_bad_fact_is_not_written_at_all(journal: Journal) -> No
     assert journal.append(held(4)).seq == 2
 
 
-def test_the_same_facts_have_the_same_hash_however_they_were_grouped(make: MakeJournal, tmp_path: Path) -> None:
+def test_the_same_events_have_the_same_hash_however_they_were_grouped(make: MakeJournal, tmp_path: Path) -> None:
     together, apart = make(tmp_path / "together"), make(tmp_path / "apart")
     together.append(held(1, 2, 3))
     for task in (1, 2, 3):
@@ -100,7 +100,7 @@ def test_the_same_facts_have_the_same_hash_however_they_were_grouped(make: MakeJ
     apart.close()
 
 
-def test_other_facts_have_another_hash(make: MakeJournal, tmp_path: Path) -> None:
+def test_other_events_have_another_hash(make: MakeJournal, tmp_path: Path) -> None:
     one, other = make(tmp_path / "one"), make(tmp_path / "other")
     one.append(held(1, 2))
     other.append(held(2, 1))
@@ -190,7 +190,7 @@ def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journa
     assert journal.append(held(5)).seq == 5
 
 
-def test_a_reader_whose_facts_are_retired_meanwhile_reads_them_all_the_same_or_is_told(tmp_path: Path) -> None:
+def test_a_reader_whose_events_are_retired_meanwhile_reads_them_all_the_same_or_is_told(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 11):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))

@@ -1,4 +1,4 @@
-"""Random lives of small clusters. Every step checks every invariant, and that the facts alone give the same state.
+"""Random lives of small clusters. Every step checks every invariant, and that the events alone give the same state.
 
 A failing life prints the steps that led to it; Hypothesis shrinks them to the few that matter.
 """

@@ -2,7 +2,7 @@
 
     python -m tests.replay.random_life SEED STEPS
 
-prints the SHA-256 of all its facts, and of what they add up to.
+prints the SHA-256 of all its events, and of what they add up to.
 """
 
 import sys
@@ -119,7 +119,7 @@ STEPS: tuple[Callable[[RandomLife], None], ...] = (
 
 
 def fingerprint(life: RandomLife) -> tuple[str, str]:
-    """Of all facts with their instants, and of the state at the end."""
+    """Of all events with their instants, and of the state at the end."""
     digest = sha256()
     for at, event in life.story.events:
         digest.update(msgspec.json.encode((at, event)))

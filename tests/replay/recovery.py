@@ -16,7 +16,7 @@ def document(state: State) -> bytes:
 
 
 def replayed(records: Iterable[Record], state: State | None = None) -> State:
-    """All facts, one after the other."""
+    """All events, one after the other."""
     state = state or State()
     for record in records:
         apply_recorded(state, record.event, record.at)
@@ -24,7 +24,7 @@ def replayed(records: Iterable[Record], state: State | None = None) -> State:
 
 
 def recovered(journal: Journal) -> State:
-    """The newest snapshot, and the facts behind it."""
+    """The newest snapshot, and the events behind it."""
     newest = next(journal.usable_snapshots(), None)
     if newest is None:
         return replayed(journal.read())

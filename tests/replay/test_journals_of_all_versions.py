@@ -1,4 +1,4 @@
-"""Journals are read for ever: every journal that a version ever wrote is read and replayed here, fact by fact."""
+"""Journals are read for ever: every journal that a version ever wrote is read and replayed here, event by event."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def as_lines(records: Iterator[Record]) -> list[object]:
     return [json.loads(msgspec.json.encode(record)) for record in records]
 
 
-def test_every_fact_reads_as_expected(folder: Path) -> None:
+def test_every_event_reads_as_expected(folder: Path) -> None:
     journal = SqliteJournal.open(folder)
 
     assert as_lines(journal.read()) == expected(folder)
@@ -46,7 +46,7 @@ def test_it_can_be_read_without_being_opened(folder: Path) -> None:
     assert as_lines(read_folder(folder)) == expected(folder)
 
 
-def test_the_facts_add_up_to_the_state_they_always_added_up_to(folder: Path) -> None:
+def test_the_events_add_up_to_the_state_they_always_added_up_to(folder: Path) -> None:
     state = replayed(read_folder(folder))
 
     invariants.check(state)
@@ -54,7 +54,7 @@ def test_the_facts_add_up_to_the_state_they_always_added_up_to(folder: Path) -> 
     assert document(state) == document(kept)
 
 
-def test_from_its_snapshot_on_the_facts_add_up_to_the_same(folder: Path) -> None:
+def test_from_its_snapshot_on_the_events_add_up_to_the_same(folder: Path) -> None:
     journal = SqliteJournal.open(folder)
     newest = next(journal.usable_snapshots(), None)
 
@@ -66,7 +66,7 @@ def test_from_its_snapshot_on_the_facts_add_up_to_the_same(folder: Path) -> None
     journal.close()
 
 
-def test_its_snapshot_is_what_the_facts_before_it_add_up_to(folder: Path) -> None:
+def test_its_snapshot_is_what_the_events_before_it_add_up_to(folder: Path) -> None:
     journal = SqliteJournal.open(folder)
     newest = next(journal.usable_snapshots(), None)
     journal.close()
@@ -76,7 +76,7 @@ def test_its_snapshot_is_what_the_facts_before_it_add_up_to(folder: Path) -> Non
     assert document(snapshot.load(newest.state)) == document(before)
 
 
-def test_every_type_of_fact_is_in_some_journal() -> None:
+def test_every_type_of_event_is_in_some_journal() -> None:
     there = {type(record.event) for version in VERSIONS for record in read_folder(JOURNALS / version)}
     missing = sorted(event.__name__ for event in EVENTS if event not in there)
 
@@ -86,7 +86,7 @@ def test_every_type_of_fact_is_in_some_journal() -> None:
     )
 
 
-def test_a_journal_of_no_facts_adds_up_to_an_empty_yard(tmp_path: Path) -> None:
+def test_a_journal_of_no_events_adds_up_to_an_empty_yard(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path)
 
     assert document(recovered(journal)) == document(State())

@@ -35,7 +35,7 @@ def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, 
     life.lives(30, write)
     journal.close()
 
-    life.story.state.now = last = life.story.events[-1][0]  # a journal knows of facts, not of time that passed without
+    life.story.state.now = last = life.story.events[-1][0]  # a journal knows of events, not of time that passed without
     lived = document(life.story.state)
     journal = SqliteJournal.open(tmp_path, segment_events=50)
     assert journal.head.seq == len(life.story.events)
@@ -48,7 +48,7 @@ def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, 
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_same_life_makes_the_same_facts_in_every_process(seed: int) -> None:
+def test_the_same_life_makes_the_same_events_in_every_process(seed: int) -> None:
     assert len({_told(seed, hash_seed) for hash_seed in ("0", "1", "4242")}) == 1
 
 

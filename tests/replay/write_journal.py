@@ -2,9 +2,9 @@
 
     python tests/replay/write_journal.py
 
-Run it when a version is tagged, or when a test asks for it because there is a new type of fact: first add that fact to
+Run it when a version is tagged, or when a test asks for it because there is a new type of event: first add that event to
 the story below. The journals of versions that were released are never written again: they are what users have.
-Beside each one stands `expected.jsonl`, the facts as they are read today, a line each, and `state.json`, what they add up
+Beside each one stands `expected.jsonl`, the events as they are read today, a line each, and `state.json`, what they add up
 to. The snapshot on the way is a real one, so both ways of recovery can be tried for ever.
 """
 
@@ -251,7 +251,7 @@ def story() -> list[JournalEntry]:
     return [JournalEntry(1000.0 + number / 4, event, by) for number, (by, event) in enumerate(STORY)]
 
 
-def folded(entries: list[JournalEntry]) -> State:
+def state_after(entries: list[JournalEntry]) -> State:
     state = State()
     for entry in entries:
         apply_recorded(state, entry.event, entry.at)
@@ -259,18 +259,18 @@ def folded(entries: list[JournalEntry]) -> State:
 
 
 def write(folder: Path) -> None:
-    """Several segments, a snapshot on the way and facts after it; closed, so that no write-ahead log is needed."""
+    """Several segments, a snapshot on the way and events after it; closed, so that no write-ahead log is needed."""
     entries = story()
     journal = SqliteJournal.open(folder, segment_events=20)
     for first in range(0, len(entries), 5):
         head = journal.append(entries[first : first + 5])
         if head.seq == 25:
-            journal.save_snapshot(Snapshot(head, snapshot.dump(folded(entries[: head.seq]))))
+            journal.save_snapshot(Snapshot(head, snapshot.dump(state_after(entries[: head.seq]))))
     lines = [msgspec.json.encode(record) + b"\n" for record in journal.read()]
     journal.close()
     (folder / "lock").unlink()
     (folder / "expected.jsonl").write_bytes(b"".join(lines))
-    state = msgspec.json.encode(snapshot.dump(folded(entries)))
+    state = msgspec.json.encode(snapshot.dump(state_after(entries)))
     (folder / "state.json").write_bytes(msgspec.json.format(state, indent=2) + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""A node that knows the join token may report anything: the engine's books still add up, and the facts give the same state."""
+"""A node that knows the join token may report anything: the engine's books still add up, and the events give the same state."""
 
 import random
 from collections.abc import Iterator

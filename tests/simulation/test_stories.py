@@ -1,7 +1,7 @@
 """Stories of a cluster, to be read aloud: one for each behaviour gpuyard promises.
 
 Each step of a story checks every invariant as well: no GPU held twice, nothing stranded, nothing above its quota,
-books that add up, and that the facts alone give the same state.
+books that add up, and that the events alone give the same state.
 """
 
 import pytest

@@ -1,7 +1,7 @@
 """The drawing of a task's life, made from the table the engine obeys (gpuyard.core.engine.phases).
 
 Places are chosen by hand, because no program lays out nine boxes as well as a person; which arrows there are and what
-they are called comes from the table alone. Where all phases inside the frame answer a fact in the same way, one arrow
+they are called comes from the table alone. Where all phases inside the frame answer an event in the same way, one arrow
 leaves the frame instead of one from each of them. An arrow nobody has laid a way for is a straight line: a change of
 the table is drawn correctly at once, and prettily as soon as somebody looks at it.
 """
@@ -48,7 +48,7 @@ PLACES: dict[type[Phase], tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class Arrow:
-    """One fact that leads from these phases to that one."""
+    """One event that leads from these phases to that one."""
 
     sources: tuple[type[Phase], ...]
     event: str

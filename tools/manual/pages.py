@@ -74,7 +74,7 @@ def _status(phase: type[Phase]) -> str:
 
 
 def all_events() -> str:
-    """Every fact, with its fields."""
+    """Every event, with its fields."""
     rows = (
         (f"`{kind.__name__}`", said(kind), ", ".join(f"`{f.name}`" for f in fields(kind))) for kind in events.EVENTS
     )

@@ -51,7 +51,7 @@ def down(
 
 
 def _cancel_all(known: "RunningCluster") -> int:
-    """Ask the scheduler, so that it is a fact that they were cancelled."""
+    """Ask the scheduler, so that the cancellations are recorded in the journal."""
     from gpuyard.live.sdk import NotAllowed, connect
 
     cluster = connect(known.http or None, token="")

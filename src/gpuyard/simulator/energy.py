@@ -1,4 +1,4 @@
-"""Energy and cost of nodes: a listener that adds up energy, hired GPU-hours and money from the facts.
+"""Energy and cost of nodes: a listener that adds up energy, hired GPU-hours and money from the events.
 
     busy      the board power of the GPU's data sheet, idle 12 % of it (`domain.board_power`); a held GPU counts as busy
     host      150 W for each GPU: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
@@ -45,7 +45,7 @@ class PowerSample:
 
 
 class PowerMeter:
-    """Listens to the facts of a world; booting and sleeping are reported by calls. Counts from the first task on."""
+    """Listens to the events of a world; booting and sleeping are reported by calls. Counts from the first task on."""
 
     def __init__(self, price: float = 0.0) -> None:
         """`price` is the price of one GPU for an hour."""
@@ -90,7 +90,7 @@ class PowerMeter:
         return self.gpu_hours_hired * self._price
 
     def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
-        """Update the totals and the power from a batch of facts."""
+        """Update the totals and the power from a batch of events."""
         self._pass(at)
         for event in new_events:
             match event:

@@ -1,4 +1,4 @@
-"""Records the timeline of every job of a simulation and the GPUs in use over time, from the facts alone."""
+"""Records the timeline of every job of a simulation and the GPUs in use over time, from the events alone."""
 
 from array import array
 from bisect import bisect_left
@@ -134,7 +134,7 @@ class _Open:
 
 
 class Recorder:
-    """Builds timelines from facts; used as a listener of a world or on a journal."""
+    """Builds timelines from events; used as a listener of a world or on a journal."""
 
     def __init__(self) -> None:
         self.lives = TaskTimelines()
@@ -150,7 +150,7 @@ class Recorder:
         self._end_of_sample = 0.0
 
     def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
-        """Record a batch of facts of one instant."""
+        """Record a batch of events of one instant."""
         self.gpu_seconds += self._in_use_milli * (at - self.last) / MILLI
         self.last = at
         for event in new_events:

@@ -1,9 +1,9 @@
 """A world for the engine: a virtual clock, and nodes that start, suspend and end attempts on request.
 
-It drives the engine exactly as a control plane does: commands in, facts out, effects only from facts, and one decision
+It drives the engine exactly as a control plane does: commands in, events out, effects only from events, and one decision
 for everything that happens at one instant. External inputs (how much work a task really is, its exit code, its speed on
 each GPU model, node failures) are supplied by the caller; nothing here is random. A listener receives every batch of
-facts with its instant, in order.
+events with its instant, in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -216,7 +216,7 @@ class World:
         return new_events
 
     def _effect(self, event: events.Event) -> None:
-        """Do what the nodes do in response to a fact."""
+        """Do what the nodes do in response to an event."""
         match event:
             case events.TaskPlaced(task, attempt):
                 run = self.runs.get(task)

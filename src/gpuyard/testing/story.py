@@ -1,8 +1,8 @@
 """A story of a cluster: methods for what happens and for what is true then. Every invariant is checked after every
 step.
 
-At each step the facts are also folded a second time into a fresh state, and that state must equal the engine's, byte
-for byte: the engine may not know anything that is not in its facts.
+At each step the events are also applied a second time to a fresh state, and that state must equal the engine's, byte
+for byte: the engine may not know anything that is not in its events.
 """
 
 from collections.abc import Sequence
@@ -167,7 +167,7 @@ class ClusterStory:
         self._tell(command.SetGpuHealth(NodeId(node_name), gpu, health))
 
     def tells(self, asked: command.Command) -> Sequence[events.Event] | Refusal:
-        """Give the engine any command; return its facts or its refusal."""
+        """Give the engine any command; return its events or its refusal."""
         answer = self.world.tell(asked)
         self.passes(0)
         return answer
@@ -246,7 +246,7 @@ class ClusterStory:
         return sum(usage.used for usage in self.state.classes) / MILLI
 
     def events_of(self, name: str) -> list[events.Event]:
-        """Return all facts about a task."""
+        """Return all events about a task."""
         number = self.numbers[name]
         return [event for _, event in self.events if getattr(event, "task", None) == number]
 

@@ -143,7 +143,7 @@ class Ledger:
 
 
 class Book:
-    """All facts of a life that count, and all trouble."""
+    """All events of a life that count, and all trouble."""
 
     def __init__(self, now: Callable[[], float], trace: Callable[[str], None]) -> None:
         self.submissions: dict[str, Submission] = {}
@@ -156,7 +156,7 @@ class Book:
         self._now, self._trace = now, trace
 
     def hear(self, entries: Iterable[Record]) -> None:
-        """Facts were committed."""
+        """Events were committed."""
         for entry in entries:
             self.events.append((self._now(), entry))
             self._note(entry.event)
@@ -182,7 +182,7 @@ class Book:
                 self.submissions[token].excused = True
 
     def restore(self, length: int) -> None:
-        """The journal goes back to where it had so many facts: who is in the others is excused from now on."""
+        """The journal goes back to where it had so many events: who is in the others is excused from now on."""
         gone, self.events = self.events[length:], self.events[:length]
         self.open = set()
         for _, entry in self.events:
@@ -195,7 +195,7 @@ class Book:
 
 
 def spoken(event: events.Event) -> str:
-    """A fact in a few words; empty: it does not matter here."""
+    """An event in a few words; empty: it does not matter here."""
     name = type(event).__name__
     match event:
         case events.TaskPlaced(task, attempt, placement):

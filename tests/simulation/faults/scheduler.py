@@ -36,7 +36,7 @@ APPLIED = (
     command.ChangeSettings(Settings()),
     command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)),
 )
-"""What a scheduler makes facts of at its first start."""
+"""What a scheduler records as events at its first start."""
 
 
 class MemoryArchive:

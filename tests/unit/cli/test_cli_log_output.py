@@ -66,7 +66,7 @@ structlog.get_logger().info("events", lines=[
 """
 
 
-def test_what_is_said_of_many_facts_at_once_is_a_line_for_each() -> None:
+def test_what_is_said_of_many_events_at_once_is_a_line_for_each() -> None:
     def events(form: str) -> list[str]:
         command = [sys.executable, "-c", EVENTS, "info", form, "stdout"]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -1,4 +1,4 @@
-"""What a recorder keeps of the facts it heard."""
+"""What a recorder keeps of the events it heard."""
 
 import tracemalloc
 

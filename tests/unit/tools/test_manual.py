@@ -47,7 +47,7 @@ def test_the_drawing_shows_every_transition_and_no_other() -> None:
     assert sorted(drawn, key=str) == sorted(table)
 
 
-def test_every_arrow_of_the_drawing_carries_the_name_of_its_fact() -> None:
+def test_every_arrow_of_the_drawing_carries_the_name_of_its_event() -> None:
     for group in ElementTree.fromstring(drawing()).iter(f"{SVG}g"):
         if group.get("class") == "transition":
             assert [text.text for text in group.iter(f"{SVG}text")] == [group.get("data-event")]
@@ -59,7 +59,7 @@ def test_every_transition_stands_in_the_table_of_states() -> None:
         assert f"| `{source.__name__}` | `{event.__name__}` | `{target.__name__}` |" in page
 
 
-def test_every_fact_refusal_policy_and_setting_stands_in_the_manual() -> None:
+def test_every_event_refusal_policy_and_setting_stands_in_the_manual() -> None:
     for page, names in (
         (all_events(), [event.__name__ for event in EVENTS]),
         (refusals_and_errors(), [refusal.__name__ for refusal in REFUSALS]),

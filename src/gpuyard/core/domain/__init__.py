@@ -1,1 +1,1 @@
-"""The vocabulary of the engine: values, commands, facts, refusals and errors, without scheduling logic."""
+"""The vocabulary of the engine: values, commands, events, refusals and errors, without scheduling logic."""

@@ -1,4 +1,4 @@
-"""Commands: what the outside asks the engine to do or reports to it. Each is answered by facts or by a refusal."""
+"""Commands: what the outside asks the engine to do or reports to it. Each is answered by events or by a refusal."""
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.node import NodeSpec

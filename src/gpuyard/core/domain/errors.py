@@ -40,7 +40,7 @@ class EventsRetired(JournalError):
             "Start from the newest snapshot, or look where retired ones are kept."
         )
         self.oldest = oldest
-        """The first fact that is still there."""
+        """The first event that is still there."""
 
 
 class JournalDamaged(JournalError):

@@ -1,9 +1,9 @@
-"""Facts: everything that can have happened. State is their fold, the journal keeps them, replay needs nothing else.
+"""Events: everything that can happen. Applied in order they give the state; a replay needs nothing else.
 
-A fact says what is so from now on, in the past tense, and carries all that the fold needs. Decisions of the engine
-(`TaskPlaced`, `ReservationMade`) are facts like reports from outside, so a replay never decides again. When it
-happened and on whose word stands in the record around it. Fields are only ever added, with a default; whatever else
-must change gets a new version and an upgrade in gpuyard.core.journal.codec.
+An event says, in the past tense, what is true from now on, and carries everything that is needed to apply it. Decisions
+of the engine (`TaskPlaced`, `ReservationMade`) are events like reports from outside, so a replay never decides again.
+The time of an event and its origin are in the journal record that contains it. Fields are only added, with a default;
+any other change needs a new version and an upgrade in gpuyard.core.journal.codec.
 """
 
 from gpuyard.core.domain.actual import Actual
@@ -17,7 +17,7 @@ from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, T
 
 
 class Event(Value, frozen=True, tag_field="type", tag=True):
-    """Base of all facts."""
+    """Base of all events."""
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class GpuHealthChanged(Event, frozen=True):
 
 
 class YardFounded(Event, frozen=True):
-    """The first fact of every journal: which yard this is."""
+    """The first event of every journal: the ID of this cluster."""
 
     yard: str
 
@@ -400,4 +400,4 @@ EVENTS: tuple[type[Event], ...] = (
     NodeJoined, NodeLost, NodeStopped, NodeReturned, RemainsFound, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
-"""Every fact there is. A test holds this list and the classes above together."""
+"""Every event there is. A test holds this list and the classes above together."""

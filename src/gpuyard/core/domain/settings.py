@@ -1,4 +1,4 @@
-"""How the engine is to decide. Settings are facts like everything else, so a replay decides under the settings of its time."""
+"""How the engine decides. A change of the settings is an event, so a replay has the settings of each instant."""
 
 from enum import StrEnum
 

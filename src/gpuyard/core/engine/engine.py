@@ -1,8 +1,8 @@
-"""The engine: commands in, facts out.
+"""The engine: commands in, events out.
 
-`handle` answers one command with the facts it produces, or with a refusal and no facts. `decide` advances the time and
-places waiting tasks; call it after one command or after a thousand. The caller makes the facts durable before it
-publishes them. Time is monotone: an instant earlier than the last fact counts as the instant of the last fact.
+`handle` answers one command with the events it produces, or with a refusal and no events. `decide` advances the time and
+places waiting tasks; call it after one command or after a thousand. The caller makes the events durable before it
+publishes them. Time is monotone: an instant earlier than the last event counts as the instant of the last event.
 """
 
 from collections.abc import Sequence
@@ -43,7 +43,7 @@ class Engine:
         self._mover = Mover(self.state, self._ledger.emit)
 
     def handle(self, asked: command.Command, now: float) -> Events | Refusal:
-        """Handle a command: return the facts it produces, or a refusal and change nothing."""
+        """Handle a command: return the events it produces, or a refusal and change nothing."""
         ledger = self._ledger
         ledger.begin(now)
         refusal = HANDLERS[type(asked)](ledger, asked)
@@ -65,7 +65,7 @@ class Engine:
 
     @property
     def under_way(self) -> Sequence[events.Event]:
-        """Facts of the current or last call so far, for queries that arrive while a call is in progress."""
+        """Events of the current or last call so far, for queries that arrive while a call is in progress."""
         return self._ledger.events
 
     def next_wakeup(self) -> float | None:

@@ -1,4 +1,4 @@
-"""The facts of one call. Each fact is folded into the state when it is emitted, so later decisions see its effect."""
+"""The events of one call. Each event is applied to the state when it is emitted, so later decisions see its effect."""
 
 from gpuyard.core.domain.events import Event
 from gpuyard.core.engine.apply import apply_event
@@ -6,7 +6,7 @@ from gpuyard.core.engine.state import State
 
 
 class Ledger:
-    """A state, and the facts that the current call has emitted so far."""
+    """A state, and the events that the current call has emitted so far."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -18,6 +18,6 @@ class Ledger:
         self.events = []
 
     def emit(self, event: Event) -> None:
-        """Record a fact and apply it to the state."""
+        """Record an event and apply it to the state."""
         apply_event(self.state, event)
         self.events.append(event)

@@ -1,8 +1,8 @@
-"""The life of a task, as a table. The drawing in the manual is made from it (`make docs`), and the fold obeys it.
+"""The life of a task, as a table. The drawing in the manual is made from it (`make docs`), and `apply` checks it.
 
 Each phase carries exactly what is true in it; those in which some node knows of an attempt are `WithPlacement`. GPUs are
 held in Placed, Running, Suspending, Resuming and Stopping, and in no other. Settling is never seen from outside: the
-fact that an attempt ended and the decision what follows from it are made in one step.
+end of an attempt and the decision what follows from it are events of one step.
 """
 
 from gpuyard.core.domain import events

@@ -1,6 +1,6 @@
 """Write the state as a plain document, and read it back.
 
-The document is readable JSON, without derived data, and byte for byte the same for the same facts.
+The document is readable JSON, without derived data, and byte for byte the same for the same events.
 
 Derived data (the queue, the sets of the index, timers) is left out and rebuilt. Device group numbers and the order of
 everything are kept, so an engine that loads a snapshot continues from exactly the same state. It tries all waiting

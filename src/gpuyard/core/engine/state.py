@@ -1,7 +1,7 @@
-"""State: tasks, nodes, usage and reservations. It makes no decisions; only facts change it (see `folds`).
+"""State: tasks, nodes, usage and reservations. It makes no decisions; only events change it (see `apply`).
 
 Besides the primary data it keeps derived structures (the queue, the placement index, the timers, the device groups that
-gained room), so that the next scheduling pass knows where to look. The state depends only on facts and the instants at
+gained room), so that the next scheduling pass knows where to look. The state depends only on events and the instants at
 which they were recorded.
 """
 
@@ -109,7 +109,7 @@ class State:
     def __init__(self) -> None:
         self.yard = ""
         self.now = 0.0
-        """Instant of the last fact; it never decreases."""
+        """Instant of the last event; it never decreases."""
         self.epoch = 0
         """Number of the scheduler that is in charge; agents reject orders of earlier epochs."""
         self.origin = 0

@@ -1,17 +1,17 @@
-"""Encode facts, and decode facts of this and every older version.
+"""Encode events, and decode events of this and every older version.
 
     {"v":1,"at":1700000000.5,"fact":{"type":"TaskHeld","task":7},"by":"alice","request_id":"5f0c"}
 
-`v` is the version of that type of fact, not of the journal, so types change independently. Rules for changes:
+`v` is the version of that type of event, not of the journal, so types change independently. Rules for changes:
 
-- To add a field with a default, do nothing else. Old facts get the default. An older gpuyard that reads the new field
+- To add a field with a default, do nothing else. Old events get the default. An older gpuyard that reads the new field
   raises `JournalFromFuture`.
-- For any other change (a field renamed, another unit), write a function that converts the raw fact of version n to
-  version n+1 and add it to `UPGRADES` as ("TaskHeld", n). The type's version is then n+1, and its old facts are
+- For any other change (a field renamed, another unit), write a function that converts the raw event of version n to
+  version n+1 and add it to `UPGRADES` as ("TaskHeld", n). The type's version is then n+1, and its old events are
   upgraded when they are read. Files on disk are never rewritten.
 - Never rename a type or remove it from `EVENTS`: journals stay readable forever.
 
-Facts of the current version, nearly all facts, are decoded in one step. Encoding is deterministic: fields are in the
+Events of the current version, nearly all events, are decoded in one step. Encoding is deterministic: fields are in the
 order of their class, defaults are omitted, numbers have their shortest form.
 """
 
@@ -61,7 +61,7 @@ class Codec:
         self._decode = msgspec.json.Decoder(_Envelope).decode
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """Return the payload of a fact. Raises `JournalError` if it would not decode to the same fact later."""
+        """Return the payload of an event. Raises `JournalError` if it would not decode to the same event later."""
         try:
             version = self._versions[type(entry.event)]
             payload = self._encode(_Envelope(version, entry.at, entry.event, entry.by, entry.request_id))
@@ -98,7 +98,7 @@ class Codec:
         return Record(seq, envelope.at, envelope.event, envelope.by, envelope.request_id)
 
     def _decode_other(self, seq: int, payload: bytes) -> _Envelope:
-        """Upgrade and decode a fact of an older version; raise an error that names the fact if it is not one."""
+        """Upgrade and decode an event of an older version; raise an error that names the event if it is not one."""
         raw, name, version = _open_envelope(seq, payload)
         event = self._by_name.get(name)
         if event is None:
@@ -139,4 +139,4 @@ def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
 
 
 CODEC = Codec()
-"""The codec for the current versions of all facts."""
+"""The codec for the current versions of all events."""

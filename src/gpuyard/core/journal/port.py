@@ -8,42 +8,42 @@ from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapsho
 
 
 class AuditRetention(NamedTuple):
-    """Which facts are kept for the audit when their segment is retired, and in which folder."""
+    """Which events are kept for the audit when their segment is retired, and in which folder."""
 
     folder: Path
     wanted: Callable[[Record], bool]
 
 
 class Journal(Protocol):
-    """One writer appends facts; every thread of its process may read."""
+    """One writer appends events; every thread of its process may read."""
 
     @property
     def head(self) -> Position:
-        """The position of the last fact."""
+        """The position of the last event."""
         ...
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """Encode a fact as it would be written. Raises `JournalError` if that is impossible. Writes nothing."""
+        """Encode an event as it would be written. Raises `JournalError` if that is impossible. Writes nothing."""
         ...
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
-        """Encode these facts and append them."""
+        """Encode these events and append them."""
         ...
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Write facts so that they survive a crash or power loss, all or none, and return the new head.
+        """Write events so that they survive a crash or power loss, all or none, and return the new head.
 
-        `StorageFull` means that nothing was written; repeat the call with the same facts. After any other error, open
-        the journal again to find out whether the facts were written.
+        `StorageFull` means that nothing was written; repeat the call with the same events. After any other error, open
+        the journal again to find out whether the events were written.
         """
         ...
 
     def position_at(self, seq: int) -> Position | None:
-        """Return the position of this fact, or None if it does not exist or was retired."""
+        """Return the position of this event, or None if it does not exist or was retired."""
         ...
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """Iterate over the facts after number `after`, up to the current head; each is checked against the chain.
+        """Iterate over the events after number `after`, up to the current head; each is checked against the chain.
 
         Raises `EventsRetired` if some of them have been retired: at once, or when the reader reaches the gap.
         """
@@ -58,11 +58,11 @@ class Journal(Protocol):
         ...
 
     def retire(self, into: Path | None = None, audit: "AuditRetention | None" = None) -> int:
-        """Remove facts that both kept snapshots cover; return how many.
+        """Remove events that both kept snapshots cover; return how many.
 
         They are deleted, or compressed into the folder `into`; those that `audit` selects are also kept in its folder
         as lines of JSON. A store may keep up to one segment more than necessary. With fewer than two snapshots nothing
-        is retired: if the newest snapshot is damaged, recovery needs the older one and the facts after it.
+        is retired: if the newest snapshot is damaged, recovery needs the older one and the events after it.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Print the facts of a journal, or of a folder of retired facts, a line of JSON each.
+"""Print the events of a journal, or of a folder of retired events, a line of JSON each.
 
     python -m gpuyard.core.journal.read FOLDER [--after NUMBER]
 
-Every fact is checked against the chain. A journal that is being written can be read as well.
+Every event is checked against the chain. A journal that is being written can be read as well.
 """
 
 import argparse

@@ -12,7 +12,7 @@ HASH_BYTES = 16
 
 
 class Position(Value, frozen=True):
-    """A place in a journal: the number of a fact, and the hash over all facts up to and including it."""
+    """A place in a journal: the number of an event, and the hash over all events up to and including it."""
 
     seq: int
     hash: str
@@ -20,22 +20,22 @@ class Position(Value, frozen=True):
 
 
 GENESIS = Position(0, bytes(HASH_BYTES).hex())
-"""The position before the first fact."""
+"""The position before the first event."""
 
 
 class JournalEntry(Value, frozen=True):
-    """A fact to be written."""
+    """An event to be written."""
 
     at: float
     event: Event
     by: str = ""
-    """The author of the command that caused the fact; empty: the engine itself."""
+    """The author of the command that caused the event; empty: the engine itself."""
     request_id: str = ""
     """The ID of the REST request that caused it; empty: not caused by a request, or written by an older version."""
 
 
 class Record(Value, frozen=True):
-    """A fact as stored in the journal. Numbers start at 1 and have no gaps."""
+    """An event as stored in the journal. Numbers start at 1 and have no gaps."""
 
     seq: int
     at: float
@@ -45,7 +45,7 @@ class Record(Value, frozen=True):
 
 
 class Snapshot(Value, frozen=True):
-    """The state after all facts up to a position, so that the journal need not be read from its beginning."""
+    """The state after all events up to a position, so that the journal need not be read from its beginning."""
 
     position: Position
     state: Any

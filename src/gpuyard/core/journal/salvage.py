@@ -2,9 +2,9 @@
 
     python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER
 
-The damaged folder is only read. The new journal holds the same facts with the same numbers and hashes, up to the last
-intact one. If some facts before the newest usable snapshot are damaged, the new journal begins with that snapshot.
-The result says how much is lost; missing facts are never guessed.
+The damaged folder is only read. The new journal holds the same events with the same numbers and hashes, up to the last
+intact one. If some events before the newest usable snapshot are damaged, the new journal begins with that snapshot.
+The result says how much is lost; missing events are never guessed.
 """
 
 import argparse
@@ -29,12 +29,12 @@ class SalvageResult(Value, frozen=True):
     """The result of salvaging a damaged journal."""
 
     after: int
-    """The new journal begins after this fact; 0: it begins with the first fact."""
+    """The new journal begins after this event; 0: it begins with the first event."""
     head: Position
     why: str
-    """The error that stopped reading; empty: all facts were read."""
+    """The error that stopped reading; empty: all events were read."""
     witnessed: int | None
-    """The last fact of the old journal according to its head file, a lower bound; None: that file cannot be read."""
+    """The last event of the old journal according to its head file, a lower bound; None: that file cannot be read."""
 
     def sentence(self) -> str:
         """Describe the result to the operator."""
@@ -47,7 +47,7 @@ class SalvageResult(Value, frozen=True):
 
 
 def salvage(folder: Path, new_folder: Path) -> SalvageResult:
-    """Create a journal in `new_folder` from the intact facts in `folder`. `new_folder` must be empty or not exist."""
+    """Create a journal in `new_folder` from the intact events in `folder`. `new_folder` must be empty or not exist."""
     with as_journal_errors(new_folder):
         new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(new_folder.iterdir()):
@@ -92,7 +92,7 @@ class _Whole:
             self.why = str(error).removesuffix(segment.WAY_OUT).strip()
 
     def reach(self, after: Position) -> int | None:
-        """Return the last fact that can be read after a position; None if the position itself cannot be read."""
+        """Return the last event that can be read after a position; None if the position itself cannot be read."""
         try:
             segment.position_at(self._paths, after.seq)
         except JournalError as error:

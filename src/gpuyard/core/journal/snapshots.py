@@ -34,7 +34,7 @@ class SnapshotDamaged(Exception):
 
 
 def path_of(folder: Path, seq: int) -> Path:
-    """Return the path of the snapshot at this fact."""
+    """Return the path of the snapshot at this event."""
     return folder / f"snapshot-{seq:012d}.json"
 
 

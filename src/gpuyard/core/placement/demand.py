@@ -1,6 +1,6 @@
 """The demand: what all open tasks of the cluster request. Waiting and running tasks count, ended tasks do not.
 
-The engine uses it as a forecast of future requests. It follows from the facts alone, so a snapshot need not store it,
+The engine uses it as a forecast of future requests. It follows from the events alone, so a snapshot need not store it,
 and it adapts as the workload changes.
 """
 

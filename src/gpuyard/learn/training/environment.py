@@ -306,7 +306,7 @@ class RewardMeter:
                         self._passing -= 1
 
     def _stay(self, task: TaskId, spec: TaskSpec) -> _Stay:
-        """Register a task; may be called twice for one task, because questions are asked before facts are published."""
+        """Register a task; may be called twice for one task, because questions are asked before events are published."""
         stay = self._stays.get(task)
         if stay is None:
             stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)

@@ -5,7 +5,7 @@ timeouts and leases must not freeze or fire because of that. So engine time foll
 and also runs while the machine sleeps. It starts at
 
     the same boot of the machine     the last noted time, plus the time on the boot clock since
-    another boot or machine          the wall clock, but never before the last fact
+    another boot or machine          the wall clock, but never before the last event
 
 and then drifts towards the wall clock by one second in a hundred, so that displayed times become right.
 """

@@ -1,6 +1,6 @@
-"""Log lines for facts that operators follow, with stable event names.
+"""Log lines for the journal events that operators follow, with stable names.
 
-Facts of a tenth of a second are logged in one call, each with its own time, and the log writer makes one line of each
+The lines of a tenth of a second are logged in one call, each with its own time, and the log writer makes one line of each
 (cli/service/log_output.py). One call per line would raise the cost of accepting a task by half.
 """
 
@@ -28,14 +28,14 @@ log = structlog.get_logger()
 
 
 class LifecycleLog:
-    """Writes facts to the log."""
+    """Writes journal events to the log."""
 
     def __init__(self, views: Views) -> None:
         self._views = views
         self._lines: list[LogFields] = []
 
     def hear(self, records: Sequence[Record]) -> None:
-        """Queue log lines for facts that were committed together and that the views have applied."""
+        """Queue log lines for journal events that were committed together and that the views have applied."""
         if not log.is_enabled_for(logging.INFO):
             return
         before = len(self._lines)

@@ -1,18 +1,18 @@
 """Drive one engine and one journal under the wall clock, with group commit.
 
 Commands gather while the previous commit is written to disk. The loop then handles all of them, makes one scheduling
-decision for the batch and writes the facts together (group commit). Replies, views, streams and nodes see a fact only
+decision for the batch and writes the events together (group commit). Replies, views, streams and nodes see an event only
 after it is durable. The engine is at most one batch ahead of the journal.
 
     tell, look ──► intake ──► handle… decide ──► append (a thread) ──► hear ──► answers
                                   ▲                    │
                                   └── the next batch gathers meanwhile
 
-On a fast disk, a few facts are appended without the thread: two thread switches would take longer than the write.
+On a fast disk, a few events are appended without the thread: two thread switches would take longer than the write.
 
-When the disk is full, the loop accepts nothing new, keeps the pending facts and retries the same append until it
+When the disk is full, the loop accepts nothing new, keeps the pending events and retries the same append until it
 succeeds. Any other write failure ends the process, because the journal is authoritative and the engine is ahead of it.
-Facts are encoded command by command before the write, so an encoding failure is attributed to its command.
+Events are encoded command by command before the write, so an encoding failure is attributed to its command.
 
 If a command breaks the engine (a bug), the command fails with `Broken`, the engine is rebuilt from the journal, and the
 rest of the batch is handled again; if the decision failed, each command is handled alone with its own decision. A
@@ -46,10 +46,10 @@ CommandOrFactory = Command | Callable[[State], Command]
 MOST_AT_ONCE = 5_000
 """Maximum number of commands in one batch. A client that sends more waits for two commits."""
 LIGHT = 300
-"""A batch expected to make more facts than this is handled in a thread. Nothing else reads the engine meanwhile."""
+"""A batch expected to make more events than this is handled in a thread. Nothing else reads the engine meanwhile."""
 HEAVY = LIGHT + 1
 HEARD_AT_ONCE = 300
-"""Number of committed facts passed to the views, nodes and streams before the event loop runs other work."""
+"""Number of committed events passed to the views, nodes and streams before the event loop runs other work."""
 SWITCH_SECONDS = 0.001
 """Switch interval between a working thread and the event loop. Python's default of 5 ms would add up to a stall."""
 FULL_RETRY_SECONDS = 1.0
@@ -80,7 +80,7 @@ class _Asked:
     ) -> None:
         self.request_id = request_id
         self.weight = weight
-        """Estimated number of facts that it makes."""
+        """Estimated number of events that it makes."""
         self.undo: Callable[[], None] | None = None
         """Called when the command is refused, before the next command is made."""
         self.future = future
@@ -120,7 +120,7 @@ class EngineLoop:
         """The error message while the disk of the journal is full; empty otherwise."""
         self.committed = journal.head.seq
         self.hearing = False
-        """True while the facts of a large batch are being passed on in parts."""
+        """True while the events of a large batch are being passed on in parts."""
         self.committed_hash = journal.head.hash
         """Hash of the journal up to `committed`."""
         self._journal = journal
@@ -150,7 +150,7 @@ class EngineLoop:
         undo: Callable[[], None] | None = None,
         request_id: str = "",
     ) -> "asyncio.Future[Events | Refusal]":
-        """Queue a command; the future resolves when its facts are durable. `weight`: the estimated number of facts."""
+        """Queue a command; the future resolves when its events are durable. `weight`: the estimated number of events."""
         future: asyncio.Future[Events | Refusal] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
@@ -162,7 +162,7 @@ class EngineLoop:
         return future
 
     def look(self, question: Callable[[State, float], T], weight: int = 0) -> "asyncio.Future[T]":
-        """Query the engine's state; resolves when its facts are durable, `StorageFull` if the disk is full."""
+        """Query the engine's state; resolves when its events are durable, `StorageFull` if the disk is full."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.full:
             future.set_exception(StorageFull(self.full))
@@ -174,7 +174,7 @@ class EngineLoop:
         return future
 
     def agree(self, do: Callable[[], T]) -> "asyncio.Future[T]":
-        """Call `do` while engine, journal and views are at the same fact. It blocks the loop and must be quick."""
+        """Call `do` while engine, journal and views are at the same event. It blocks the loop and must be quick."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._agreements.append((future, do))
         self._woken.set()
@@ -208,7 +208,7 @@ class EngineLoop:
                         await asyncio.get_running_loop().run_in_executor(self._worker, self._work, batch)
                 except _BrokenBy as broken:
                     if commit is not None:
-                        await commit  # only now does the journal hold every fact that the engine has returned
+                        await commit  # only now does the journal hold every event that the engine has returned
                         commit = None
                     await self._mend(batch, broken)
                     continue
@@ -280,7 +280,7 @@ class EngineLoop:
     async def _one_by_one(self, batch: _Batch, broken: "_BrokenBy") -> None:
         """Handle each command with its own decision after the common one failed; refuse those that break it."""
         if not batch:
-            raise broken.error  # durable facts alone break the decision: only a restart is left
+            raise broken.error  # durable events alone break the decision: only a restart is left
         for asked in batch:
             alone = _Batch([asked])
             try:

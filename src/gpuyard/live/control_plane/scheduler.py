@@ -81,7 +81,7 @@ STOP_SECONDS = 10.0
 UNKNOWN_TASKS = 10_000
 """Minimum number of task numbers skipped at a takeover: an old copy does not know which were assigned."""
 PATIENCE_MARGIN_SECONDS = 5.0
-"""Nodes start counting patience when they hear of the stop, which is later than the fact."""
+"""Nodes start counting patience when they hear of the stop, which is later than the event."""
 TIDY_STEP, TIDY_PAUSE_SECONDS = 500, 0.05
 COUNT_SECONDS, MOST_COUNTS = 1.0, 64
 """How long a count of open tasks is reused in a large cluster, and how many such counts are kept."""
@@ -211,11 +211,11 @@ class Scheduler:
         self._counted: dict[Filters, tuple[asyncio.Future[int], float]] = {}
         """Number of matching open tasks, and until when it is reused."""
         self._archived_seq = 0
-        """The archive holds every task that ended by a fact up to this one."""
+        """The archive holds every task that ended by an event up to this one."""
         self._snapshots_failed = 0
         """Consecutive failures of the snapshot process."""
         self._copy: tuple[int, asyncio.Task[Engine]] | None = None
-        """While the disk is full: an engine rebuilt from the journal, and the fact up to which it was built."""
+        """While the disk is full: an engine rebuilt from the journal, and the event up to which it was built."""
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Scheduler:
     async def stop(self, patience_seconds: float) -> None:
         """Notify the nodes, write the archive and a snapshot, and end."""
         self.ready, self.stopping = False, True
-        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable facts stay durable
+        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(patience_seconds))
                 self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
@@ -276,13 +276,13 @@ class Scheduler:
         return recover(self.journal, self._advisor)[0]
 
     def _hear(self, records: Sequence[Record]) -> None:
-        """Pass on committed facts: the only way in which other parts learn of them."""
+        """Pass on committed events: the only way in which other parts learn of them."""
         views, agents = self.views, self.agents
         for record in records:
             views.apply(record)
             try:
                 agents.hear(record)
-            except Exception:  # the fact is durable: all nodes register again and are reconciled with the state
+            except Exception:  # the event is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
                 agents.reset_sessions()
             event = record.event
@@ -673,7 +673,7 @@ class Scheduler:
 
 
 def _is_of_somebody(record: Record) -> bool:
-    """Whether a fact comes from a user or the settings. Reports of nodes are many and are not user actions."""
+    """Whether an event comes from a user or the settings. Reports of nodes are many and are not user actions."""
     return bool(record.by) and not record.by.startswith("agent:")
 
 
@@ -699,7 +699,7 @@ async def _failing(future: "asyncio.Future[None]") -> None:
 
 
 def issuer_of(who: Principal) -> str:
-    """Return the user and address of a principal as facts carry them."""
+    """Return the user and address of a principal as events carry them."""
     prefix = "local:" if who.via is Via.LOCAL else ""
     return f"{prefix}{who.username}@{who.address}"
 

@@ -98,7 +98,7 @@ class CanNotServe(GpuyardError):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """The settings that were last applied as facts. They are applied again only when the file changes."""
+    """The settings that were last applied as events. They are applied again only when the file changes."""
 
     settings: Settings
     split: Split
@@ -501,7 +501,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
 
 
 async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
-    """Apply the file's settings as facts where the file has changed. Changes made over the API are kept."""
+    """Apply the file's settings as events where the file has changed. Changes made over the API are kept."""
     split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"

@@ -207,18 +207,18 @@ class AgentsSection(Section, frozen=True):
 
 
 class StorageSection(Section, frozen=True):
-    """Where facts are stored."""
+    """Where events are stored."""
 
     data_dir: FolderPath = "/var/lib/gpuyard"
     snapshot_dir: FilePath = ""
     """Empty: `snapshots` below the data folder."""
     retired_dir: FilePath = ""
-    """Where facts that no snapshot needs any more are moved, compressed; empty: they are deleted."""
+    """Where events that no snapshot needs any more are moved, compressed; empty: they are deleted."""
     shared_storage: FilePath = ""
     retention: Seconds = Seconds(30 * 86400)
     """How long ended tasks can be queried."""
     audit_retention: Seconds = Seconds(365 * 86400)
-    """How long facts that carry a user's name are kept after their segment has left the journal."""
+    """How long events that carry a user's name are kept after their segment has left the journal."""
 
 
 class PredictionSection(Section, frozen=True):
@@ -420,7 +420,7 @@ class ServerSettings(Section, frozen=True):
 
     @property
     def retired_dir(self) -> Path | None:
-        """Return the folder of retired facts; None: they are deleted."""
+        """Return the folder of retired events; None: they are deleted."""
         return Path(self.storage.retired_dir) if self.storage.retired_dir else None
 
     def tenant_entry(self, tenant: str) -> TenantEntry:

@@ -1,4 +1,4 @@
-"""Pass committed facts to listeners. A listener that cannot keep up is disconnected and may resume where it was."""
+"""Pass committed events to listeners. A listener that cannot keep up is disconnected and may resume where it was."""
 
 import asyncio
 from collections import deque
@@ -8,7 +8,7 @@ from contextlib import suppress
 from gpuyard.core.journal.records import Record
 
 MOST_WAITING = 50_000
-"""Number of facts by which a listener may be behind: about 50 MB."""
+"""Number of events by which a listener may be behind: about 50 MB."""
 
 
 class _Listener:
@@ -22,13 +22,13 @@ class _Listener:
 
 
 class EventStream:
-    """The facts as they are committed."""
+    """The events as they are committed."""
 
     def __init__(self) -> None:
         self._listeners: set[_Listener] = set()
 
     def publish(self, records: Sequence[Record]) -> None:
-        """Pass facts to all listeners."""
+        """Pass events to all listeners."""
         for listener in list(self._listeners):
             if listener.events >= MOST_WAITING:
                 listener.let_go = True
@@ -39,7 +39,7 @@ class EventStream:
             listener.woken.set()
 
     async def listen(self, idle_seconds: float) -> AsyncIterator[Sequence[Record]]:
-        """Yield facts from now on, and an empty batch after `idle_seconds` without any; end for a slow reader."""
+        """Yield events from now on, and an empty batch after `idle_seconds` without any; end for a slow reader."""
         listener = _Listener()
         self._listeners.add(listener)
         try:

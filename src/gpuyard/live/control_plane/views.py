@@ -1,7 +1,7 @@
-"""Views: the state that the API shows, built from committed facts only.
+"""Views: the state that the API shows, built from committed events only.
 
 Open tasks are kept here; an ended task is kept until the archive holds it. A node is kept with its last heartbeat.
-Telemetry is not a fact: it is lost at a restart and arrives again with the next heartbeat.
+Telemetry is not an event: it is lost at a restart and arrives again with the next heartbeat.
 """
 
 from bisect import bisect_left
@@ -37,7 +37,7 @@ STARTING = "Starting"
 
 
 class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
-    """One task, from committed facts."""
+    """One task, from committed events."""
 
     id: TaskId
     spec: TaskSpec
@@ -133,7 +133,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
         )
 
     def reason(self) -> tuple[str | None, str | None]:
-        """Return the reason for the status, as far as facts tell, and its stable code."""
+        """Return the reason for the status, as far as the events tell, and its stable code."""
         if self.cause is None:
             return None, None
         if self.cause.why is Why.SUCCEEDED:
@@ -198,7 +198,7 @@ class Views:
         self.over: dict[TaskId, TaskView] = {}
         """Ended tasks that the archive does not hold yet."""
         self.encoded: dict[TaskId, tuple[str | None, bytes]] = {}
-        """Encoded answers for lists with the reason they were made with; dropped when a fact changes the task."""
+        """Encoded answers for lists with the reason they were made with; dropped when an event changes the task."""
         self.nodes: dict[NodeId, NodeView] = {}
         self._gpu_models: frozenset[str] | None = None
         self.counts: dict[TenantId, dict[TaskStatus, int]] = {}
@@ -208,7 +208,7 @@ class Views:
         """Origin of the scheduler that places tasks now."""
 
     def apply(self, record: Record) -> None:
-        """Apply a committed fact."""
+        """Apply a committed event."""
         self.last_seq = record.seq
         update = _APPLY_BY_TYPE.get(type(record.event))
         if update is not None:
@@ -292,7 +292,7 @@ class Views:
         if view.status is TaskStatus.SUSPENDED and view.cause is not None:  # no cause: it is being resumed
             self._vacate(view, leave=False)
 
-    # --- folding -----------------------------------------------------------------------------------------------------
+    # --- applying ----------------------------------------------------------------------------------------------------
 
     def _count(self, view: TaskView, by: int) -> None:
         counts = self.counts.setdefault(view.spec.tenant, {})

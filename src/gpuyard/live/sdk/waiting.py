@@ -1,6 +1,6 @@
 """Waits for changes of tasks.
 
-The scheduler streams facts as they happen (`/api/v1/events`); after a fact about a task, that task is requested.
+The scheduler streams events as they happen (`/api/v1/events`); after an event about a task, that task is requested.
 Without events, or if the connection breaks, tasks are polled, less and less often. A scheduler that is being restarted
 is waited for, because tasks continue without it. The same holds if another process takes its address meanwhile,
 provided the scheduler has answered there before.
@@ -34,7 +34,7 @@ class _Said(msgspec.Struct):
 
 
 class EventListener:
-    """Listens for facts in a separate thread, so that the waiting thread can also watch the time."""
+    """Listens for events in a separate thread, so that the waiting thread can also watch the time."""
 
     def __init__(self, connection: Connection, tasks: Collection[int]) -> None:
         self._connection = connection
@@ -78,7 +78,7 @@ class EventListener:
         return self._stream is not None
 
     def next(self, seconds: float) -> int | None:
-        """Return the number of a task with a new fact; None after `seconds` without one, or if the connection broke."""
+        """Return the number of a task with a new event; None after `seconds` without one, or if the connection broke."""
         if not self.listens:
             time.sleep(seconds)
             self._open()
@@ -102,7 +102,7 @@ def changed_tasks(
 ) -> Iterator[int | None]:
     """Yield the numbers of tasks that changed; None: check all of them. End after `timeout`.
 
-    The first is always None, and comes once no later fact can be missed. If no fact arrives, None comes every
+    The first is always None, and comes once no later event can be missed. If no event arrives, None comes every
     `idle_seconds`; without events, at short intervals.
     """
     over_at = None if timeout is None else time.monotonic() + timeout

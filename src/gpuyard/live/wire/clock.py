@@ -14,7 +14,7 @@ class Clock(Protocol):
     """The current time, in seconds."""
 
     def wall(self) -> float:
-        """Since 1970, for display and for facts. It can jump both ways."""
+        """Since 1970, for display and for events. It can jump both ways."""
         ...
 
     def monotonic(self) -> float:

@@ -1,6 +1,6 @@
-"""Converts facts to the terms of the API for the event stream: `task-7`, and the field names and statuses of tasks.
+"""Converts events to the terms of the API for the event stream: `task-7`, and the field names and statuses of tasks.
 
-One table defines the conversion of each field of a fact. Fields that only the engine needs are left out.
+One table defines the conversion of each field of an event. Fields that only the engine needs are left out.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ STATUSES: dict[type[events.Event], TaskStatus] = {
     events.AttemptRecovered: TaskStatus.RUNNING,
     events.AttemptSuspended: TaskStatus.SUSPENDED,
 }
-"""The status of a task after a fact; `TaskEnded` has its own."""
+"""The status of a task after an event; `TaskEnded` has its own."""
 
 
 def event_answer(event: events.Event, at: float, by: str) -> Fields:
-    """Return a fact as the API represents it."""
+    """Return an event as the API represents it."""
     told: Fields = {"type": type(event).__name__}
     if isinstance(event, events.TaskSubmitted):
         return told | {"task_id": format_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}

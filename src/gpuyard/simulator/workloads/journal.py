@@ -1,6 +1,6 @@
 """The external input of a live cluster, read from its journal, as the workload of a what-if simulation.
 
-A journal holds facts of two kinds. Some were decided by the engine: placements and preemptions. Those are left out,
+A journal holds events of two kinds. Some were decided by the engine: placements and preemptions. Those are left out,
 because the engine decides them again. The others came from outside and are repeated:
 
     nodes, tenants, split, operator commands       as a command, at their instant
@@ -134,14 +134,14 @@ def _records(place: Path) -> Iterator[Record]:
 
 
 class _Reader:
-    """Reads the facts in order and collects the external input."""
+    """Reads the events in order and collects the external input."""
 
     def __init__(self) -> None:
         self.read = 0
         self._state = State()
         self._came: list[tuple[float, command.Command | list[NewTask]]] = []
         self._events: list[tuple[float, events.Event]] = []
-        """Facts about tasks."""
+        """Events about tasks."""
         self._runs: dict[TaskId, list[TaskBehavior]] = {}
         """Behavior of each task's attempts that ended by themselves."""
         self._work: dict[TaskId, float] = {}
@@ -155,7 +155,7 @@ class _Reader:
         self._most_gpus = 0
 
     def hear(self, at: float, event: events.Event) -> None:
-        """Process one fact."""
+        """Process one event."""
         self.read += 1
         if isinstance(event, events.TaskSubmitted):
             self._submit(at, event)
@@ -213,7 +213,7 @@ class _Reader:
     # --- at the end ------------------------------------------------------------------------------------------------------
 
     def found(self) -> JournalWorkload:
-        """Return the workload collected from all facts."""
+        """Return the workload collected from all events."""
         left_out = self._left_out()
         came: list[TimedInput] = []
         for at, order in self._came:
@@ -258,11 +258,11 @@ class _Reader:
         return Arrival(new.id, spec, features_of(spec), run)
 
 
-# --- outside facts as commands ----------------------------------------------------------------------------------------
+# --- outside events as commands ---------------------------------------------------------------------------------------
 
 
 def _orders(event: events.Event, state: State) -> tuple[command.Command, ...]:
-    """Return the commands that reproduce an external fact; none for a fact that the engine decides."""
+    """Return the commands that reproduce an external event; none for an event that the engine decides."""
     match event:
         case events.TaskReleased(task):
             suspended = isinstance(state.tasks[task].phase, Suspended)

@@ -133,7 +133,7 @@ def test_a_range_that_is_not_known_and_a_cycle_through_ranges_are_refused() -> N
 
 
 @pytest.mark.parametrize("waits", ["backward", "forward"])
-def test_facts_and_snapshot_grow_with_the_tasks_and_not_with_their_square(waits: str) -> None:
+def test_events_and_snapshot_grow_with_the_tasks_and_not_with_their_square(waits: str) -> None:
     sizes = []
     for count in (250, 1000):
         engine = Engine()

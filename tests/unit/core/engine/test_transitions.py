@@ -1,4 +1,4 @@
-"""The table of a task's life: everything in it can be reached, and what is not in it is refused by the fold."""
+"""The table of a task's life: everything in it can be reached, and what is not in it is refused when it is applied."""
 
 from collections import deque
 from collections.abc import Callable
@@ -57,7 +57,7 @@ MAKE: dict[type[events.Event], Callable[[TaskId, NodeId], events.Event]] = {
     events.NodeUncordoned: lambda _, where: events.NodeUncordoned(where),
     events.GpuHealthChanged: lambda _, where: events.GpuHealthChanged(where, 0, GpuHealth.OFFLINE),
 }
-"""Every fact that speaks of a task or node that must be known."""
+"""Every event that speaks of a task or node that must be known."""
 
 
 def _ways() -> dict[type[Phase], list[type[events.Event]]]:
@@ -121,7 +121,7 @@ def test_every_row_of_the_table_is_what_the_fold_does(
     assert (TASK in state.tasks) == (ends is not Ended)
 
 
-def test_every_fact_about_an_attempt_moves_its_task_but_those_of_one_member_and_of_what_a_node_has_left() -> None:
+def test_every_event_about_an_attempt_moves_its_task_but_those_of_one_member_and_of_what_a_node_has_left() -> None:
     about_attempts = {event for event in events.EVENTS if "attempt" in event.__struct_fields__}
     assert about_attempts - set(MOVES) == {
         events.MemberReady, events.MemberEnded, events.RemainsFound, events.RemainsEnded,
@@ -130,7 +130,7 @@ def test_every_fact_about_an_attempt_moves_its_task_but_those_of_one_member_and_
 
 @pytest.mark.parametrize("event", MOVES, ids=lambda event: event.__name__)
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
-def test_a_fact_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
+def test_an_event_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
     phase: type[Phase], event: type[events.Event]
 ) -> None:
     if (phase, event) in TRANSITIONS:
@@ -144,7 +144,7 @@ def test_a_fact_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("event", list(MAKE), ids=lambda event: event.__name__)
-def test_a_fact_about_something_unknown_is_refused_by_name(event: type[events.Event]) -> None:
+def test_an_event_about_something_unknown_is_refused_by_name(event: type[events.Event]) -> None:
     with pytest.raises(UnknownEvent, match=event.__name__):
         apply_event(_state_in(Waiting), MAKE[event](TaskId(99), NodeId("nowhere")))
 
@@ -156,7 +156,7 @@ def test_a_placement_on_an_unknown_node_and_a_card_that_is_not_there_are_refused
         apply_event(_state_in(Waiting), events.GpuHealthChanged(NODE, 7, GpuHealth.OFFLINE))
 
 
-def test_all_other_facts_can_be_folded_into_an_empty_yard() -> None:
+def test_all_other_events_can_be_applied_to_an_empty_cluster() -> None:
     free = {
         events.YardFounded: events.YardFounded("lab"),
         events.EpochBegan: events.EpochBegan(1, "0.1.0"),

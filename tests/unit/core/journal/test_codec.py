@@ -1,4 +1,4 @@
-"""The codec: facts of any age are read, and what can not be read says why."""
+"""The codec: events of any age are read, and what can not be read says why."""
 
 import math
 from typing import Any
@@ -15,7 +15,7 @@ from gpuyard.core.journal.records import JournalEntry, Record
 HELD = JournalEntry(12.5, TaskHeld(TaskId(7)), "alice")
 
 
-def test_a_fact_is_written_as_json_that_describes_itself() -> None:
+def test_an_event_is_written_as_json_that_describes_itself() -> None:
     assert CODEC.encode(HELD) == b'{"v":1,"at":12.5,"fact":{"type":"TaskHeld","task":7},"by":"alice"}'
     assert CODEC.decode(3, CODEC.encode(HELD)) == Record(3, 12.5, TaskHeld(TaskId(7)), "alice")
 
@@ -27,7 +27,7 @@ def test_the_engines_own_word_is_left_out() -> None:
     )
 
 
-def test_an_old_fact_is_upgraded_step_by_step_and_a_new_one_is_not() -> None:
+def test_an_old_event_is_upgraded_step_by_step_and_a_new_one_is_not() -> None:
     def ids_became_numbers(raw: dict[str, Any]) -> dict[str, Any]:
         return raw | {"task": int(raw["task"].removeprefix("task-"))}
 
@@ -46,7 +46,7 @@ def test_an_old_fact_is_upgraded_step_by_step_and_a_new_one_is_not() -> None:
     assert codec.encode(JournalEntry(1.0, TaskReleased(TaskId(7)))).startswith(b'{"v":1,')
 
 
-def test_an_upgrade_applies_even_where_the_old_fact_would_fit_the_new_type() -> None:
+def test_an_upgrade_applies_even_where_the_old_event_would_fit_the_new_type() -> None:
     codec = Codec({("TaskHeld", 1): lambda raw: raw | {"task": raw["task"] + 1000}})
 
     assert codec.decode(1, CODEC.encode(HELD)).event == TaskHeld(TaskId(1007))
@@ -68,7 +68,7 @@ def test_an_upgrade_applies_even_where_the_old_fact_would_fit_the_new_type() -> 
         ),
     ],
 )
-def test_a_fact_of_a_future_version_is_named(payload: bytes, words: list[str]) -> None:
+def test_an_event_of_a_future_version_is_named(payload: bytes, words: list[str]) -> None:
     with pytest.raises(JournalFromFuture) as caught:
         CODEC.decode(9, payload)
     assert all(word in str(caught.value) for word in words)
@@ -118,7 +118,7 @@ def test_a_text_that_json_does_not_have_is_refused_before_it_is_written() -> Non
         CODEC.encode(JournalEntry(1.0, YardFounded("\ud800")))
 
 
-def test_only_listed_facts_are_written() -> None:
+def test_only_listed_events_are_written() -> None:
     class Rumour(Event, frozen=True):
         what: str
 
@@ -126,7 +126,7 @@ def test_only_listed_facts_are_written() -> None:
         CODEC.encode(JournalEntry(1.0, Rumour("?")))
 
 
-def test_upgrades_are_of_facts_that_exist_and_leave_no_version_out() -> None:
+def test_upgrades_are_of_events_that_exist_and_leave_no_version_out() -> None:
     names = {event.__name__ for event in EVENTS}
     assert {name for name, _ in UPGRADES} <= names
     for name in names:

@@ -47,7 +47,7 @@ def events() -> list[JournalEntry]:
 
 
 def written_journal(folder: Path) -> tuple[Files, list[Record]]:
-    """Three facts in the database file, two commits more in the log, and two snapshots; copied while it is open."""
+    """Three events in the database file, two commits more in the log, and two snapshots; copied while it is open."""
     batch = events()
     journal = SqliteJournal.open(folder, page_bytes=512)
     second = journal.append(batch[:2])
@@ -117,13 +117,13 @@ def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, nam
             assert "." in found
         else:
             assert found == records, f"byte {at} of {name} changed what was read"
-    # One line of the head and one snapshot can be spared; the facts can not.
+    # One line of the head and one snapshot can be spared; the events can not.
     assert (refused > 0) == (name in {DATABASE, LOG}), f"{refused} refused"
 
 
 @pytest.mark.slow
 def test_damage_deep_in_a_larger_tree_is_noticed_too(folder: Path) -> None:
-    """Pages within pages and facts longer than a page; every thirteenth byte, which hits every kind of place."""
+    """Pages within pages and events longer than a page; every thirteenth byte, which hits every kind of place."""
     batch = [JournalEntry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
     journal = SqliteJournal.open(folder, page_bytes=512)
     journal.append(batch[:18])

@@ -92,7 +92,7 @@ def test_a_witness_outside_is_believed(tmp_path: Path) -> None:
         SqliteJournal.open(tmp_path, witness=Position(2, head.hash))
 
 
-def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> None:
+def test_damage_names_the_segment_the_event_and_the_way_out(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=2)
     for task in range(1, 7):
         journal.append(held(task))
@@ -262,7 +262,7 @@ def test_retired_segments_are_gone_and_the_journal_opens_from_its_snapshots(tmp_
         SqliteJournal.open(tmp_path)
 
 
-def test_the_older_snapshot_still_has_the_facts_it_needs_after_retiring(tmp_path: Path) -> None:
+def test_the_older_snapshot_still_has_the_events_it_needs_after_retiring(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 8):
         head = journal.append(held(task))
@@ -282,7 +282,7 @@ def test_the_older_snapshot_still_has_the_facts_it_needs_after_retiring(tmp_path
 
 @pytest.fixture
 def retired(tmp_path: Path) -> Path:
-    """A folder of six retired facts."""
+    """A folder of six retired events."""
     journal = SqliteJournal.open(tmp_path / "journal", segment_events=2)
     for task in range(1, 8):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
@@ -291,7 +291,7 @@ def retired(tmp_path: Path) -> Path:
     return tmp_path / "retired"
 
 
-def test_retired_facts_are_packed_for_their_owner_alone_and_can_be_read_later(retired: Path) -> None:
+def test_retired_events_are_packed_for_their_owner_alone_and_can_be_read_later(retired: Path) -> None:
     packed = [
         "facts-000000000001.sqlite.gz",
         "facts-000000000003.sqlite.gz",
@@ -305,7 +305,7 @@ def test_retired_facts_are_packed_for_their_owner_alone_and_can_be_read_later(re
     assert all(path.stat().st_mode & 0o077 == 0 for path in retired.iterdir())
 
 
-def test_retired_facts_may_be_unpacked_and_thinned_out_from_the_oldest_on(retired: Path) -> None:
+def test_retired_events_may_be_unpacked_and_thinned_out_from_the_oldest_on(retired: Path) -> None:
     subprocess.run(["gunzip", retired / "facts-000000000003.sqlite.gz"], check=True)
     assert [record.seq for record in read_folder(retired)] == [1, 2, 3, 4, 5, 6]
     (retired / "facts-000000000001.sqlite.gz").unlink()
@@ -322,7 +322,7 @@ def test_a_damaged_packed_segment_is_named(retired: Path, damage: Callable[[byte
         next(reader)
 
 
-def test_facts_that_can_not_be_packed_stay_in_the_journal(tmp_path: Path) -> None:
+def test_events_that_can_not_be_packed_stay_in_the_journal(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path / "journal", segment_events=2)
     for task in range(1, 8):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
@@ -335,7 +335,7 @@ def test_facts_that_can_not_be_packed_stay_in_the_journal(tmp_path: Path) -> Non
     journal.close()
 
 
-def test_retired_facts_are_printed_a_line_each(retired: Path) -> None:
+def test_retired_events_are_printed_a_line_each(retired: Path) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "gpuyard.core.journal.read", retired, "--after", "4"], capture_output=True, check=True
     )

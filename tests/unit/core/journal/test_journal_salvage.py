@@ -15,7 +15,7 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 
 def journal_of_six(folder: Path, *, snapshot_at: int | None = None) -> list[Record]:
-    """Six facts in three segments."""
+    """Six events in three segments."""
     journal = SqliteJournal.open(folder, segment_events=2)
     for task in range(1, 7):
         head = journal.append([JournalEntry(float(task), TaskHeld(TaskId(task)))])
@@ -27,7 +27,7 @@ def journal_of_six(folder: Path, *, snapshot_at: int | None = None) -> list[Reco
 
 
 def spoil(folder: Path, seq: int) -> None:
-    """Change the fact with this number, and nothing else, on the disk."""
+    """Change the event with this number, and nothing else, on the disk."""
     for path in folder.glob("*.sqlite"):
         content = path.read_bytes()
         path.write_bytes(content.replace(f'"task":{seq}}}'.encode(), b'"task":9}'))

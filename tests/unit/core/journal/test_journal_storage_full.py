@@ -207,7 +207,7 @@ def test_a_few_descriptors_are_as_good_as_none_and_break_nothing(tmp_path: Path,
     assert [record.at for record in read_folder(tmp_path / "journal")] == [0.0, 1.0, 2.0, 3.0, 4.0, 9.0]
 
 
-def test_facts_whose_head_can_not_be_noted_for_lack_of_space_are_written_once(tmp_path: Path) -> None:
+def test_events_whose_head_can_not_be_noted_for_lack_of_space_are_written_once(tmp_path: Path) -> None:
     """A file system that copies on write needs space to write in place."""
     journal = SqliteJournal.open(tmp_path / "journal")
     before = journal.append([JournalEntry(1.0, TaskHeld(TaskId(1)))])

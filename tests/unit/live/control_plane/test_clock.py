@@ -70,7 +70,7 @@ def test_a_clock_that_jumped_while_no_scheduler_ran_is_noticed_on_the_same_machi
     assert EngineClock(left, machine, read_note(tmp_path / "clock.json"))() == machine.now
 
 
-def test_it_never_runs_backwards_and_never_begins_before_the_last_fact() -> None:
+def test_it_never_runs_backwards_and_never_begins_before_the_last_event() -> None:
     machine = Machine()
     clock = EngineClock(2_000_000.0, machine)
     seen = [clock()]

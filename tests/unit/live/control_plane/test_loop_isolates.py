@@ -77,7 +77,7 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
     run(story)
 
 
-def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
+def test_an_event_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             encode = yard.journal.encode

@@ -140,7 +140,7 @@ def node(name: str, model: str, memory_mib: int) -> NodeSpec:
     return NodeSpec(NodeId(name), (Gpu(model, memory_mib),), 8, 65_536)
 
 
-def test_a_yard_accepts_it_with_its_forecasts_as_a_fact_and_remembers_them_after_a_restart(
+def test_a_yard_accepts_it_with_its_forecasts_as_an_event_and_remembers_them_after_a_restart(
     tmp_path: Path, performance_predictor: PerformancePredictor
 ) -> None:
     async def story() -> None:

@@ -35,7 +35,7 @@ def test_a_snapshot_that_is_whole_and_does_not_load_is_followed_by_the_older_one
     journal.close()
 
 
-def test_where_no_snapshot_loads_all_facts_are_read_if_they_are_there(tmp_path: Path) -> None:
+def test_where_no_snapshot_loads_all_events_are_read_if_they_are_there(tmp_path: Path) -> None:
     journal = _yard_with_two_snapshots(tmp_path)
     journal.save_snapshot(Snapshot(journal.head, {}))
     for path in tmp_path.glob("snapshot-*.json"):
@@ -45,7 +45,7 @@ def test_where_no_snapshot_loads_all_facts_are_read_if_they_are_there(tmp_path: 
     journal.close()
 
 
-def test_where_no_snapshot_loads_and_facts_are_retired_the_reason_is_raised(tmp_path: Path) -> None:
+def test_where_no_snapshot_loads_and_events_are_retired_the_reason_is_raised(tmp_path: Path) -> None:
     journal = _yard_with_two_snapshots(tmp_path, segment_events=1)
     journal.append([JournalEntry(3.0, record.event) for record in list(journal.read())[-1:]])
     states: list[dict[str, list[int]]] = [{}, {"tasks": []}]

@@ -1,4 +1,4 @@
-"""Tasks that come without a run time get one from what has ended in the yard, and it is a fact from then on."""
+"""Tasks that come without a run time get one from what has ended in the yard, and it stays in the journal."""
 
 import asyncio
 from collections.abc import Sequence
@@ -125,7 +125,7 @@ def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -
             assert 0.0 < before.seconds < 5.0
         runtime_estimator = RuntimeEstimator()
         async with open_yard(tmp_path, runtime_estimator=runtime_estimator) as (yard, _):
-            assert yard.views.tasks[again].spec.estimate == before  # the fact stays as it was
+            assert yard.views.tasks[again].spec.estimate == before  # the estimate stays as it was
             runtime_estimator.remember(yard.archive.newest(MOST_REMEMBERED))
             (later,) = await submit(yard, spec(name="train", user="ann"))
             assert yard.views.tasks[later].spec.estimate == before

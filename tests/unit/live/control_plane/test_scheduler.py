@@ -380,7 +380,7 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(t
     run(story)
 
 
-def test_the_log_speaks_of_facts_when_they_are_durable_and_not_before(tmp_path: Path) -> None:
+def test_the_log_speaks_of_events_when_they_are_durable_and_not_before(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal) as (yard, _):
             journal = full_journal_of(yard)
@@ -420,7 +420,7 @@ def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
     run(story)
 
 
-def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
+def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
             yard.journal.segment_events = 1
@@ -482,7 +482,7 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
 
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
-    """An hour back and an hour forth: facts stay in order, nobody is lost, tasks go on."""
+    """An hour back and an hour forth: events stay in order, nobody is lost, tasks go on."""
 
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):

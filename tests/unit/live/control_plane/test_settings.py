@@ -103,7 +103,7 @@ def test_by_default_only_this_machine_is_served() -> None:
     assert settings.snapshot_dir == Path("/var/lib/gpuyard/snapshots")
 
 
-def test_retired_facts_are_dropped_unless_a_folder_is_named_for_them() -> None:
+def test_retired_events_are_dropped_unless_a_folder_is_named_for_them() -> None:
     assert load_server_settings(None, {}).retired_dir is None
     assert load_server_settings(None, {"GPUYARD_STORAGE__RETIRED_DIR": "/srv/x"}).retired_dir == Path("/srv/x")
 

@@ -50,7 +50,7 @@ def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> No
                 newest = next(yard.journal.usable_snapshots(), None)
                 assert newest is not None
                 assert newest.position == yard.journal.head
-                expected["engine"]["now"] = newest.state["engine"]["now"]  # the loop's is later than its last fact
+                expected["engine"]["now"] = newest.state["engine"]["now"]  # the loop's is later than its last event
                 assert still_open(newest.state) == still_open(expected)
                 assert len(newest.state["tasks"]) <= len(newest.state["engine"]["tasks"]) + 1
             assert len(list(tmp_path.glob("journal/snapshot-*.json"))) == 2

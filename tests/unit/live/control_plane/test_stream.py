@@ -1,4 +1,4 @@
-"""Facts for whoever listens: nobody holds the others up, and nobody fills the memory."""
+"""Events for whoever listens: nobody holds the others up, and nobody fills the memory."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ def events(first: int, count: int) -> list[Record]:
 
 
 @pytest.mark.parametrize("size", [1, 1000])
-def test_one_who_is_too_many_facts_behind_is_let_go_and_has_missed_nothing_before(size: int) -> None:
+def test_one_who_is_too_many_events_behind_is_let_go_and_has_missed_nothing_before(size: int) -> None:
     async def story() -> None:
         stream, heard = EventStream(), []
         slow = stream.listen(5)

@@ -1,4 +1,4 @@
-"""Facts in the words of the API."""
+"""Events in the words of the API."""
 
 import msgspec
 import pytest
@@ -38,7 +38,7 @@ def test_places_causes_and_instants_have_their_public_names() -> None:
     assert (health["gpu_id"], health["node_id"]) == ("box/3", "box")
 
 
-def test_every_fact_of_a_life_can_be_told_and_none_with_words_of_the_inside() -> None:
+def test_every_event_of_a_life_can_be_told_and_none_with_words_of_the_inside() -> None:
     cluster = ClusterStory()
     cluster.has_node(node("n1", gpus=4, zone="a"))
     cluster.has_nodes(1, gpus_each=4)
@@ -56,7 +56,7 @@ def test_every_fact_of_a_life_can_be_told_and_none_with_words_of_the_inside() ->
 
 @pytest.mark.parametrize("kind", [kind for kind in events.Event.__subclasses__() if "task" in kind.__struct_fields__])
 def test_no_field_of_a_task_is_forgotten(kind: type[events.Event]) -> None:
-    """A new field of a fact gets a public name here, or stays as it is because it has one."""
+    """A new field of an event gets a public name here, or stays as it is because it has one."""
     public = {
         "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",
         "key", "digest", "origin",

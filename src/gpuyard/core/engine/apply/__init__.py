@@ -1,7 +1,8 @@
-"""Folds: for each kind of fact a function that applies it to the state. Nothing else changes the state.
+"""Apply events: for each type of event one function that changes the state. Nothing else changes the state.
 
-Live operation and replay use the same folds, each fact at the instant it was recorded, so the state after a restart
-equals the state before it. A fold never decides: consequences of a fact are further facts, emitted by the engine.
+Live operation and replay use the same functions, each event at the instant it was recorded, so the state after a restart
+equals the state before it. These functions decide nothing: the consequences of an event are further events, emitted by
+the engine.
 """
 
 from collections.abc import Callable
@@ -14,13 +15,13 @@ from gpuyard.core.engine.state import State
 
 
 def apply_recorded(state: State, event: events.Event, at: float) -> None:
-    """Apply a fact of the journal at the instant it was recorded."""
+    """Apply an event of the journal at the instant it was recorded."""
     state.now = max(state.now, at)
     apply_event(state, event)
 
 
 def apply_event(state: State, event: events.Event) -> None:
-    """Apply a fact at the present instant."""
+    """Apply an event at the present instant."""
     try:
         APPLY_BY_TYPE[type(event)](state, event)
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""Effects of facts about attempts: placed, started, suspended, resumed, stopped, ended.
+"""Effects of events about attempts: placed, started, suspended, resumed, stopped, ended.
 
 GPUs are taken and charged from the placement to the end, except while the attempt is suspended: then it keeps only its
 host memory. Resources of an ended attempt that may still run on a lost node stay taken there, and are not charged.
@@ -216,7 +216,7 @@ def apply_member_ended(state: State, event: events.MemberEnded) -> None:
 
 
 def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
-    """Free the resources of an attempt that has ended; a fact of the same step says whether its task is retried."""
+    """Free the resources of an attempt that has ended; an event of the same step says whether its task is retried."""
     at = state.now
     task, phase = moved(state, event.task, event)
     assert isinstance(phase, ACTIVE)

@@ -1,4 +1,4 @@
-"""Check that a fact fits the state. If it does not, the journal and the code do not match."""
+"""Check that an event fits the state. If it does not, the journal and the code do not match."""
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
@@ -9,7 +9,7 @@ from gpuyard.core.engine.task import Task
 
 
 def known(state: State, task_id: TaskId, event: events.Event) -> Task:
-    """Return the open task of a fact."""
+    """Return the open task of an event."""
     task = state.tasks.get(task_id)
     if task is None:
         raise UnknownEvent(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
@@ -17,7 +17,7 @@ def known(state: State, task_id: TaskId, event: events.Event) -> Task:
 
 
 def moved(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
-    """Return the task of a fact and its phase, after checking in the transition table that the fact fits the phase."""
+    """Return the task of an event and its phase, after checking in the transition table that the event fits the phase."""
     task = known(state, task_id, event)
     phase = task.phase
     if (type(phase), type(event)) not in TRANSITIONS:
@@ -26,7 +26,7 @@ def moved(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Pha
 
 
 def active(state: State, task_id: TaskId, event: events.Event) -> Task:
-    """Return the task of a fact, which must have an attempt."""
+    """Return the task of an event, which must have an attempt."""
     task = known(state, task_id, event)
     if not isinstance(task.phase, ACTIVE):
         name = type(event).__name__

@@ -1,4 +1,4 @@
-"""Effects of facts about nodes: joined, left, lost, closed, changed.
+"""Effects of events about nodes: joined, left, lost, closed, changed.
 
 When room or GPUs are added, the lines that wait for them are woken; reservations are looked up again, and the GPUs that
 are up now are divided between the classes.

@@ -1,4 +1,4 @@
-"""Effects of facts about reservations: made, dropped."""
+"""Effects of events about reservations: made, dropped."""
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent

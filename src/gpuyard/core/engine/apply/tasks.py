@@ -1,4 +1,4 @@
-"""Effects of facts about tasks: submitted, changed, requeued, ended."""
+"""Effects of events about tasks: submitted, changed, requeued, ended."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Effects of facts about the whole cluster: scheduler epochs, limits of tenants and classes, settings."""
+"""Effects of events about the whole cluster: scheduler epochs, limits of tenants and classes, settings."""
 
 from collections.abc import Container
 
@@ -21,7 +21,7 @@ MOST_ORIGINS = 10_000
 
 
 def apply_yard_founded(state: State, event: events.YardFounded) -> None:
-    """Set the name of the cluster; the first fact of a journal."""
+    """Set the name of the cluster; the first event of a journal."""
     if state.yard:
         raise UnknownEvent(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
     state.yard = event.yard

@@ -1,6 +1,6 @@
-"""Command handlers: for each kind of command a function that emits facts, or returns a refusal and emits none.
+"""Command handlers: for each kind of command a function that emits events, or returns a refusal and emits none.
 
-A handler makes all its checks before it emits the first fact, so a refusal changes nothing. Placement is decided later,
+A handler makes all its checks before it emits the first event, so a refusal changes nothing. Placement is decided later,
 by the scheduling pass.
 """
 

@@ -1,7 +1,7 @@
 """Reports of nodes about attempts: started, suspended, resumed, ended.
 
 A report about an attempt that is not the present one is refused. A report that repeats what is already known, or is no
-longer relevant, is accepted and emits no fact.
+longer relevant, is accepted and emits no event.
 """
 
 from math import isfinite

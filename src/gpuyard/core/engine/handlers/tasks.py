@@ -1,4 +1,4 @@
-"""Commands of users about tasks: submit, cancel, hold, suspend, change. Each emits facts, or returns a refusal."""
+"""Commands of users about tasks: submit, cancel, hold, suspend, change. Each emits events, or returns a refusal."""
 
 from collections import Counter
 from math import isfinite

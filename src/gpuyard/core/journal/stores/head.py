@@ -1,6 +1,6 @@
-"""The head file: a witness, outside the database, of the last fact of the journal.
+"""The head file: a witness, outside the database, of the last event of the journal.
 
-SQLite opens a truncated write-ahead log as if the facts after the cut had never existed. So after each commit, and
+SQLite opens a truncated write-ahead log as if the events after the cut had never existed. So after each commit, and
 before the commit is reported, the new head is written to this file: number, hash and a checksum, as text.
 
     00000000000000001200 5f0c…(32 digits) 9be1…(16 digits)
@@ -8,7 +8,7 @@ before the commit is reported, the new head is written to this file: number, has
 The file has two such lines, each in its own sector, which are written alternately: a torn write leaves the other line
 intact. The file is not synced, and need not be. If the process is killed, the kernel still has the write. If the power
 fails, the file may be older than the journal, but never newer, because the commit was synced before. So it is always a
-lower bound: every fact up to it was committed, and so was every intact fact after it.
+lower bound: every event up to it was committed, and so was every intact event after it.
 """
 
 import os

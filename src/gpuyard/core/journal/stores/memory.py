@@ -1,6 +1,6 @@
 """A journal in memory, for tests and simulations. It keeps every guarantee except durability.
 
-Facts are encoded and chained as on disk, so the same errors occur here as there.
+Events are encoded and chained as on disk, so the same errors occur here as there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,32 +16,32 @@ from gpuyard.core.journal.records import GENESIS, JournalEntry, Position, Record
 
 
 class MemoryJournal:
-    """See gpuyard.core.journal.port.Journal. Retired facts are deleted, even if a folder to pack them into is given."""
+    """See gpuyard.core.journal.port.Journal. Retired events are deleted, even if a folder to pack them into is given."""
 
     def __init__(self, codec: Codec = CODEC) -> None:
         self._codec = codec
         self._retired = 0
         self._rows: list[tuple[bytes, bytes]] = []
-        """Payload and hash of fact `self._retired + 1` and its successors."""
+        """Payload and hash of event `self._retired + 1` and its successors."""
         self._head = GENESIS
         self._snapshots: list[tuple[Position, bytes]] = []
         self._closed = False
 
     @property
     def head(self) -> Position:
-        """The position of the last fact."""
+        """The position of the last event."""
         return self._head
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """Encode a fact as it would be written."""
+        """Encode an event as it would be written."""
         return self._codec.encode(entry)
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
-        """Encode these facts and append them."""
+        """Encode these events and append them."""
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Append encoded facts, all or none; return the new head."""
+        """Append encoded events, all or none; return the new head."""
         self._check_open()
         digest = bytes.fromhex(self._head.hash)
         for payload in payloads:
@@ -51,7 +51,7 @@ class MemoryJournal:
         return self._head
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """Iterate over the facts after this number, up to the current head."""
+        """Iterate over the events after this number, up to the current head."""
         self._check_open()
         if after < self._retired:
             raise EventsRetired(after, self._retired + 1)
@@ -77,7 +77,7 @@ class MemoryJournal:
         return (Snapshot(position, msgspec.json.decode(document)) for position, document in reversed(self._snapshots))
 
     def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:  # noqa: ARG002 - nothing outlives this process
-        """Delete the facts that both snapshots cover; return how many."""
+        """Delete the events that both snapshots cover; return how many."""
         self._check_open()
         if len(self._snapshots) < 2:
             return 0
@@ -91,7 +91,7 @@ class MemoryJournal:
         self._closed = True
 
     def position_at(self, seq: int) -> Position | None:
-        """Return the position of this fact, or None if it does not exist or was retired."""
+        """Return the position of this event, or None if it does not exist or was retired."""
         if seq == self._head.seq:
             return self._head
         index = seq - self._retired - 1

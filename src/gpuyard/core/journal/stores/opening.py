@@ -1,4 +1,4 @@
-"""Check, before a journal is opened, that it holds every fact that was ever reported.
+"""Check, before a journal is opened, that it holds every event that was ever reported.
 
 SQLite cannot tell how far the journal went: it cannot distinguish a truncated log from one that ended there. So there
 are witnesses outside the database: the head file, the snapshots, and positions that the caller collected (agents
@@ -7,11 +7,11 @@ remember the last one they saw). The journal must reach the highest of them:
     1 ────────── retired ──────────┤ snapshot ├───────── witnessed ─────────┤ head ├── whole, unwitnessed ──┤ torn
                                                 must be there, with this hash        is accepted              is cut
 
-Facts after the head were never reported: the commit and the write of the head file had not both returned. If such a
+Events after the head were never reported: the commit and the write of the head file had not both returned. If such a
 tail is complete, it is accepted (it may be durable, and either result is correct). If it is torn, it is cut and the cut
 is reported. Any defect before the head is damage: opening fails and changes nothing.
 
-The chain is checked from the newest usable snapshot on, so the time to open depends on the number of facts since then,
+The chain is checked from the newest usable snapshot on, so the time to open depends on the number of events since then,
 not on the length of the journal.
 """
 
@@ -68,7 +68,7 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
     """Check the folder against all witnesses without changing anything in it.
 
     `noted` is the position in the head file (None: the file is damaged), `witness` one from outside the folder. Raises
-    JournalDamaged if a fact is missing or altered.
+    JournalDamaged if an event is missing or altered.
     """
     notes: list[str] = []
     paths = segment.segments_in(folder)
@@ -103,7 +103,7 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
 
 
 def _check_chain(paths: Sequence[Path], base: int, end: int) -> Position:
-    """Verify the chain after the fact `base` and return the position of the last fact, `end`."""
+    """Verify the chain after the event `base` and return the position of the last event, `end`."""
     digest = bytes.fromhex(segment.position_at(paths, base).hash)
     for _, _, digest in segment.read_rows(paths, base, end):  # noqa: B007 - the last one counts
         pass

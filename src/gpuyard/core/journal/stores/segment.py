@@ -1,6 +1,6 @@
-"""One segment: an SQLite database with a run of consecutive facts, named after the first of them.
+"""One segment: an SQLite database with a run of consecutive events, named after the first of them.
 
-A segment records the position it follows, so segments form a chain like the facts in them. It is created under a
+A segment records the position it follows, so segments form a chain like the events in them. It is created under a
 temporary name and renamed when it is complete. All segments stay in write-ahead mode; SQLite removes the log when the
 last connection closes cleanly, and a segment without a log is one plain file that can be copied, moved and read
 anywhere. A retired segment may be compressed with gzip (facts-….sqlite.gz); it can then only be read.
@@ -73,7 +73,7 @@ def segments_with_packed(folder: Path) -> list[Path]:
 
 
 def first_seq(path: Path) -> int:
-    """Return the number of a segment's first fact, even if the segment is still empty."""
+    """Return the number of a segment's first event, even if the segment is still empty."""
     return int(path.name.partition(".")[0].removeprefix("facts-"))
 
 
@@ -149,7 +149,7 @@ def _move_log(connection: sqlite3.Connection) -> None:
     except sqlite3.OperationalError as error:
         if _code(error) != sqlite3.SQLITE_FULL:
             raise
-        # The facts are as safe in the log as in the database. They are moved when there is space again.
+        # The events are as safe in the log as in the database. They are moved when there is space again.
 
 
 def checkpoint_log(path: Path) -> bool:
@@ -160,7 +160,7 @@ def checkpoint_log(path: Path) -> bool:
 
 
 def write(connection: sqlite3.Connection, rows: Sequence[SegmentRow]) -> None:
-    """Commit these facts, all or none."""
+    """Commit these events, all or none."""
     connection.execute("BEGIN IMMEDIATE")
     # One statement with a hundred rows takes two thirds of the time of a hundred statements.
     whole = len(rows) - len(rows) % _ROWS_A_STATEMENT
@@ -234,7 +234,7 @@ def start_of(path: Path, connection: sqlite3.Connection) -> Position:
 
 
 def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -> Iterator[SegmentRow]:
-    """Iterate over all facts after a number, across segments; each is checked. No lock is held between chunks."""
+    """Iterate over all events after a number, across segments; each is checked. No lock is held between chunks."""
     seq, digest = after, b""
     for path in _from(paths, after):
         with reader(path) as connection:
@@ -254,7 +254,7 @@ def read_rows(paths: Sequence[Path], after: int = 0, until: int | None = None) -
 
 
 def position_at(paths: Sequence[Path], seq: int) -> Position:
-    """Return the position of a stored fact, as recorded in its segment; the chain is not checked."""
+    """Return the position of a stored event, as recorded in its segment; the chain is not checked."""
     path = _from(paths, seq)[0]
     with reader(path) as connection:
         return Position(seq, _hash_at(path, connection, start_of(path, connection), seq).hex())
@@ -272,7 +272,7 @@ def last_seq(path: Path) -> int:
 
 
 def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
-    """Return the segments that are needed to read on after a fact."""
+    """Return the segments that are needed to read on after an event."""
     begun = [index for index, path in enumerate(paths) if first_seq(path) <= after + 1]
     if not begun:
         there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"

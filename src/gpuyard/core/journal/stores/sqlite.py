@@ -36,7 +36,7 @@ from gpuyard.system.files import NO_SPACE, replace_file, replacing, sync_folder
 SEGMENT_EVENTS = 65_536
 """About 15 MB: small enough to retire often, large enough to keep the number of segments of a year low."""
 _BY = b',"by":"'
-"""Occurs in the payload of every fact with a `by`, and in few others: a cheap filter before decoding."""
+"""Occurs in the payload of every event with a `by`, and in few others: a cheap filter before decoding."""
 _GZIP_LEVEL = 6
 """Compresses a segment to a fifth of its size in a fifth of a second."""
 
@@ -57,7 +57,7 @@ class SqliteJournal:
         self._folder = folder
         self._codec = codec
         self.segment_events = segment_events
-        """A new segment is created when the last one holds this many facts."""
+        """A new segment is created when the last one holds this many events."""
         self._page_bytes = page_bytes
         self._lock = lock
         self._noted = noted
@@ -69,7 +69,7 @@ class SqliteJournal:
         self._closed = False
         self._unusable = ""
         self._unnoted: tuple[Position, list[bytes]] | None = None
-        """Committed facts that the head file does not cover yet, because the disk was full; and the head after them."""
+        """Committed events that the head file does not cover yet, because the disk was full; and the head after them."""
         self._writer = segment.open_writer(self._paths[-1])
         self.cut = found.cut
         """The torn tail that was cut when the journal was opened; None: there was none."""
@@ -113,19 +113,19 @@ class SqliteJournal:
 
     @property
     def head(self) -> Position:
-        """The position of the last fact."""
+        """The position of the last event."""
         return self._head
 
     def encode(self, entry: JournalEntry) -> bytes:
-        """Encode a fact as it would be written."""
+        """Encode an event as it would be written."""
         return self._codec.encode(entry)
 
     def append(self, batch: Sequence[JournalEntry]) -> Position:
-        """Encode these facts and append them."""
+        """Encode these events and append them."""
         return self.append_encoded([self._codec.encode(entry) for entry in batch])
 
     def append_encoded(self, payloads: Sequence[bytes]) -> Position:
-        """Write encoded facts durably, all or none; return the new head."""
+        """Write encoded events durably, all or none; return the new head."""
         with self._mutex:
             self._check_usable()
             if self._unnoted is not None:
@@ -143,7 +143,7 @@ class SqliteJournal:
             return self._reached(Position(rows[-1][0], digest.hex()), payloads)
 
     def read(self, after: int = 0) -> Iterator[Record]:
-        """Iterate over the facts after this number, up to the current head; each is checked against the chain."""
+        """Iterate over the events after this number, up to the current head; each is checked against the chain."""
         with self._mutex:
             self._check_usable()
             paths, until = list(self._paths), self._head.seq
@@ -152,7 +152,7 @@ class SqliteJournal:
         return self._decoded(paths, after, until) if after < until else iter(())
 
     def position_at(self, seq: int) -> Position | None:
-        """Return the position of this fact, or None if it does not exist or was retired."""
+        """Return the position of this event, or None if it does not exist or was retired."""
         with self._mutex:
             self._check_usable()
             paths, reached = list(self._paths), self._head
@@ -163,7 +163,7 @@ class SqliteJournal:
         return segment.position_at(paths, seq)
 
     def verify(self) -> int:
-        """Check every stored fact, oldest first; return how many. Raises JournalDamaged at the first defect."""
+        """Check every stored event, oldest first; return how many. Raises JournalDamaged at the first defect."""
         return sum(1 for _ in self.read(segment.first_seq(self._paths[0]) - 1))
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -203,11 +203,11 @@ class SqliteJournal:
                 path.unlink()
 
     def snapshot_path(self, seq: int) -> Path:
-        """Return the path of the snapshot at this fact, for messages."""
+        """Return the path of the snapshot at this event, for messages."""
         return snapshots.path_of(self._folder, seq)
 
     def usable_snapshots(self) -> Iterator[Snapshot]:
-        """Iterate over the intact snapshots whose following facts are all stored here, newest first."""
+        """Iterate over the intact snapshots whose following events are all stored here, newest first."""
         with self._mutex:
             self._check_usable()
             earliest, reached = segment.first_seq(self._paths[0]) - 1, self._head.seq
@@ -218,7 +218,7 @@ class SqliteJournal:
         )
 
     def retire(self, into: Path | None = None, audit: AuditRetention | None = None) -> int:
-        """Delete or pack the segments that both snapshots cover, oldest first; return the number of facts."""
+        """Delete or pack the segments that both snapshots cover, oldest first; return the number of events."""
         count = 0
         with self._retiring, as_journal_errors(self._folder):
             while path := self._oldest_covered():
@@ -248,7 +248,7 @@ class SqliteJournal:
                 os.close(self._lock)
 
     def _keep(self, path: Path, audit: AuditRetention) -> None:
-        """Write the facts that the audit keeps as lines of JSON, in the format of `gpuyard.core.journal.read`."""
+        """Write the events that the audit keeps as lines of JSON, in the format of `gpuyard.core.journal.read`."""
         decode, encode = self._codec.decode, msgspec.json.Encoder().encode
         first = segment.first_seq(path)
         with as_journal_errors(audit.folder):
@@ -300,7 +300,7 @@ class SqliteJournal:
             raise
 
     def _reached(self, position: Position, payloads: Sequence[bytes]) -> Position:
-        """Write the new head to the head file; the facts count only after that."""
+        """Write the new head to the head file; the events count only after that."""
         try:
             self._note(position)
         except StorageFull:
@@ -310,9 +310,9 @@ class SqliteJournal:
         return position
 
     def _note_again(self, payloads: Sequence[bytes]) -> Position:
-        """Retry writing the head: the last call committed its facts, but had no space for the head and failed.
+        """Retry writing the head: the last call committed its events, but had no space for the head and failed.
 
-        The caller must pass the same facts again; they are not written twice.
+        The caller must pass the same events again; they are not written twice.
         """
         assert self._unnoted is not None
         position, written = self._unnoted
@@ -355,9 +355,9 @@ class SqliteJournal:
 
 
 def read_folder(folder: Path, after: int | None = None, codec: Codec = CODEC) -> Iterator[Record]:
-    """Read a journal, or a folder of retired facts, without opening it for writing.
+    """Read a journal, or a folder of retired events, without opening it for writing.
 
-    `after` None: begin with the first stored fact. No lock and no witness are needed: a live journal can be read up to
+    `after` None: begin with the first stored event. No lock and no witness are needed: a live journal can be read up to
     the last commit.
     """
     paths = segment.segments_with_packed(folder)

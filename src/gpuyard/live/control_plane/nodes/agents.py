@@ -1,6 +1,6 @@
 """The scheduler's side of the connections to agents: registration, commands and reports.
 
-Commands follow from committed facts. A connected node gets them as the facts come. For a node that connects, they are
+Commands follow from committed events. A connected node gets them as the events come. For a node that connects, they are
 computed from the current state (reconcile). So nothing is stored for absent nodes, and repetition does no harm: every
 command is safe to repeat.
 
@@ -63,7 +63,7 @@ BEATS_TO_MISS = 3
 MOST_AWAY_SECONDS = 86_400.0
 """Maximum absence that an agent may announce."""
 UNKNOWN_ABSENCE_SECONDS = 300.0
-"""How long to wait for absent nodes if the journal is an old copy, which may lack the facts of their planned stops."""
+"""How long to wait for absent nodes if the journal is an old copy, which may lack the events of their planned stops."""
 MOST_AGO_SECONDS = 30 * 86_400.0
 TRIES = 3
 """A report that breaks the engine this many times is acknowledged and dropped: it would break it forever."""
@@ -94,7 +94,7 @@ def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]
 
 
 class AgentConnections:
-    """All agents. Implements the gRPC service and converts facts to commands."""
+    """All agents. Implements the gRPC service and converts journal events to commands."""
 
     def __init__(
         self,
@@ -158,7 +158,7 @@ class AgentConnections:
     # --- what the engine decided -------------------------------------------------------------------------------------
 
     def hear(self, record: Record) -> None:
-        """Send the commands that follow from a committed fact."""
+        """Send the commands that follow from a committed event."""
         event = record.event
         if isinstance(event, events.TaskPlaced):
             self._launch(event)
@@ -179,7 +179,7 @@ class AgentConnections:
             self._gangs.pop(self._ref(event), None)
 
     def _ref(self, event: Any) -> AttemptRef:
-        """Return the attempt of a committed fact, which is the last one of its task."""
+        """Return the attempt of a committed event, which is the last one of its task."""
         return AttemptRef(event.task, event.attempt, self._views.tasks[event.task].origin)
 
     def _extend(self, task: TaskId) -> None:
@@ -398,7 +398,7 @@ class AgentConnections:
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
     async def _notice_lost_events(self, request: pb.Registration, context: Any) -> None:
-        """Compare the last fact that the node has seen with the journal, to detect that an old copy was restored."""
+        """Compare the last event that the node has seen with the journal, to detect that an old copy was restored."""
         if request.highest_task > self._loop.engine.state.last_task:
             answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
             if isinstance(answer, Refusal):

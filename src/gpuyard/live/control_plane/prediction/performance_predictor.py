@@ -1,8 +1,8 @@
 """Predict run time, memory and utilization of a task on each GPU model of the cluster, from its declared workload.
 
 The model is trained on profiles (`gpuyard train predictor`) and is loaded when the first task with a declared workload
-comes. Predictions are written to the journal with the task, like every estimate: from then on they are facts, and a
-replay needs no model. Without LightGBM nothing is predicted; such tasks are accepted as if they declared no workload.
+comes. Predictions are written to the journal with the task, like every estimate: from then on they are part of an event, and
+a replay needs no model. Without LightGBM nothing is predicted; such tasks are accepted as if they declared no workload.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

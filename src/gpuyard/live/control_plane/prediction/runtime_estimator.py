@@ -1,7 +1,7 @@
 """Estimate run times and outlooks of new tasks from the tasks that have ended in this cluster.
 
-An estimate is written to the journal with the task, so it is a fact like all other inputs of decisions and is not
-computed again. After a restart, the archive supplies the ended tasks; without it, learning starts from nothing, which
+An estimate is written to the journal with the task, so it is part of an event, like all other inputs of decisions, and is
+not computed again. After a restart, the archive supplies the ended tasks; without it, learning starts from nothing, which
 does no harm.
 """
 

@@ -1,10 +1,10 @@
-"""Stream facts as they become durable, as server-sent events. A client can resume a stream that broke off.
+"""Stream journal events as they become durable, as server-sent events. A client can resume a stream that broke off.
 
-Every event has the number of its fact as its id. A client that reconnects with `Last-Event-ID` gets the facts it missed
-from the journal, then new facts as they come; every fact is sent exactly once. If the journal no longer holds the next
-fact, or ends before the number that the client sends, an event `Gap` reports this and the stream continues after it. A
+The id of a message is the number of its event. A client that reconnects with `Last-Event-ID` gets the events it missed
+from the journal, then new events as they come; every event is sent exactly once. If the journal no longer holds the next
+event, or ends before the number that the client sends, a message `Gap` reports this and the stream continues after it. A
 client that reads too slowly is disconnected and can resume in the same way. A caller limited to one tenant gets the
-facts about that tenant's tasks.
+events about that tenant's tasks.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from gpuyard.live.wire.tasks import parse_task_id
 
 KEEP_ALIVE_SECONDS = 15.0
 CHUNK = 1000
-"""Number of facts read from the journal at a time."""
+"""Number of events read from the journal at a time."""
 _ALIVE = b": still here\n\n"
 _REMEMBERED = 100_000
 
@@ -50,17 +50,17 @@ PARAMETERS = (
 
 
 class GapData(Struct, frozen=True):
-    """The data of the event `Gap`: facts are missing."""
+    """The data of the message `Gap`: events are missing."""
 
     after: int
-    """The last fact that the client has."""
+    """The last event that the client has."""
     next: int
-    """The stream continues with this fact."""
+    """The stream continues with this event."""
     message: str
 
 
 async def get_events(context: AppContext, request: Request) -> StreamingResponse:
-    """Stream events after the last fact that the client has, or from now on."""
+    """Stream events after the last event that the client has, or from now on."""
     after = _after(context, request)
     sight = _Sight(context, request.principal, request.query.get("task"))
     return StreamingResponse(
@@ -80,7 +80,7 @@ def _after(context: AppContext, request: Request) -> int:
 
 
 class _Sight:
-    """Selects the facts that a caller may see."""
+    """Selects the events that a caller may see."""
 
     def __init__(self, context: AppContext, principal: Principal, task: TaskId | None) -> None:
         self._context = context
@@ -125,7 +125,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
     live = cast("AsyncGenerator[Sequence[Record], None]", yard.stream.listen(KEEP_ALIVE_SECONDS))
     coming = asyncio.ensure_future(anext(live))
     try:
-        await asyncio.sleep(0)  # let the listener start; facts committed earlier are in the journal
+        await asyncio.sleep(0)  # let the listener start; events committed earlier are in the journal
         async for chunk, last in _from_journal(context, sight, after, None):
             after = last
             yield chunk
@@ -149,7 +149,7 @@ async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenera
 async def _from_journal(
     context: AppContext, sight: _Sight, after: int, most: int | None
 ) -> AsyncGenerator[tuple[bytes, int], None]:
-    """Yield the events of facts after a number, with the number of the last fact."""
+    """Yield messages for the events after a number, with the number of the last event."""
     try:
         records = await _read(context, after, most)
     except EventsRetired as gone:

@@ -78,7 +78,7 @@ async def stop_stray(context: AppContext, request: Request) -> Response:
 
 
 def node_of(yard: Scheduler, view: NodeView) -> NodeAnswer:
-    """Return a node's facts and the values of its last heartbeat."""
+    """Return a node's properties and the values of its last heartbeat."""
     spec = view.spec
     told = yard.agents.telemetry.get(spec.id)
     session = yard.agents.sessions.get(spec.id)

@@ -1,7 +1,7 @@
 """The id of a request: from its header X-Request-ID if that is a short printable token, generated otherwise.
 
 It is returned in the same header of the response. It also appears in the log lines of the request, in the journal with
-the facts that the request caused, and in the launch that the agent logs.
+the events that the request caused, and in the launch that the agent logs.
 """
 
 import re

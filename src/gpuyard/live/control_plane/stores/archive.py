@@ -4,10 +4,10 @@
     answers   the answer of the API for each task, ready to send
     counts    rows by (tenant, status, priority), updated in the same transaction: totals without counting
     keys      idempotency keys of submissions
-    included  the last fact of the journal that is included, written in the same transaction as its rows
+    included  the last event of the journal that is included, written in the same transaction as its rows
 
 The archive is derived from the journal. After a crash it may lack the newest rows, but never rows in between: `seq` is
-the fact after which rows must be added again. A damaged archive is set aside and replaced by an empty one; the journal
+the event after which rows must be added again. A damaged archive is set aside and replaced by an empty one; the journal
 is not affected.
 
 A page is merged from one index scan per status, newest first. Each scan stops when the page is full, so the cost of a
@@ -156,7 +156,7 @@ class Archive:
         self.note = note
         """A problem found when it was opened, as a message for the log; None if there was none."""
         self.seq = self._read_seq()
-        """The last fact of the journal that is included; later ones have to be added again."""
+        """The last event of the journal that is included; later ones have to be added again."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -192,7 +192,7 @@ class Archive:
     # --- tasks --------------------------------------------------------------------------------------------------------
 
     def add(self, rows: Sequence[ArchiveRow], seq: int) -> None:
-        """Add ended tasks, up to this fact of the journal. A task that is already present is not changed."""
+        """Add ended tasks, up to this event of the journal. A task that is already present is not changed."""
         by_id = {row.id: row for row in rows}
         with self._write() as database:
             for (known,) in database.execute(

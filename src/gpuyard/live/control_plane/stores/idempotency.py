@@ -1,7 +1,7 @@
 """Idempotency keys: a repeated request gets the tasks of the first one.
 
     in progress       the repeated request waits for the answer of the first
-    accepted          the facts hold key and digest; they are kept here until the archive holds them
+    accepted          the events hold key and digest; they are kept here until the archive holds them
     in the archive    for a day
 
 Nearly every key is new. A filter in memory detects this without a search in the archive, which would need a thread.

@@ -1,4 +1,4 @@
-"""Recover a scheduler: load the newest snapshot and apply the facts since."""
+"""Recover a scheduler: load the newest snapshot and apply the events since."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ def open_journal(folder: Path) -> SqliteJournal:
 
 
 def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, Views]:
-    """Return engine and views as of the last committed fact. Ended tasks in the views must then be archived."""
+    """Return engine and views as of the last committed event. Ended tasks in the views must then be archived."""
     state, views, after = _from_snapshots(journal)
     for record in journal.read(after):
         apply_recorded(state, record.event, record.at)
@@ -42,7 +42,7 @@ def recover(journal: Journal, advisor: Advisor | None = None) -> tuple[Engine, V
 
 
 def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
-    """Return the state and views of a snapshot and the number of its last fact; empty ones without a snapshot."""
+    """Return the state and views of a snapshot and the number of its last event; empty ones without a snapshot."""
     state, views, after = State(), Views(), 0
     if snapshot is not None:
         state = engine_snapshot.load(snapshot.state["engine"])
@@ -52,10 +52,10 @@ def restored(snapshot: Snapshot | None) -> tuple[State, Views, int]:
 
 
 def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
-    """Load the newest snapshot that can be loaded; return its state, views and last fact.
+    """Load the newest snapshot that can be loaded; return its state, views and last event.
 
     If an intact snapshot cannot be loaded, because of a bug or because another version wrote it, the older one is used,
-    then all facts if they are still there.
+    then all events if they are still there.
     """
     failed: Exception | None = None
     for snapshot in journal.usable_snapshots():
@@ -86,7 +86,7 @@ def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) ->
 
 
 def take_snapshot(journal: Journal, engine: Engine, views: Views) -> Snapshot:
-    """Return a snapshot of the current state. Engine, journal and views must be at the same fact."""
+    """Return a snapshot of the current state. Engine, journal and views must be at the same event."""
     return Snapshot(journal.head, snapshot_content(engine.state, views))
 
 

@@ -2,7 +2,7 @@
 
     python -m gpuyard.live.control_plane.stores.snapshotter JOURNAL SEQ HASH ARCHIVED FOLDER
 
-It does the same as a restart: it loads the newest snapshot, applies the committed facts up to SEQ, and writes the
+It does the same as a restart: it loads the newest snapshot, applies the committed events up to SEQ, and writes the
 result to FOLDER. The scheduler then moves the file into place. The scheduler itself spends no time on it, however many
 tasks wait, and the snapshot is by construction what a restart would recover.
 """
@@ -54,7 +54,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
 
 
 def write(journal: Path, position: Position, archived: int, folder: Path) -> None:
-    """Write the snapshot at this position. The archive holds every task that ended by a fact up to `archived`."""
+    """Write the snapshot at this position. The archive holds every task that ended by an event up to `archived`."""
     found = (each for each in readable_snapshots(journal, notes=[]) if each.position.seq <= position.seq)
     newest = next(found, None)
     state, views, after = restored(newest)
