@@ -256,8 +256,11 @@ class Pass:
             dirty, queue.dirty = queue.dirty, {}
             for line in dirty.values():
                 if line.blocked is None:
-                    self._push(line, ONLINE)
-                    self._push(line, BATCH)
+                    online, batch = line.heads
+                    if online:
+                        self._push(line, ONLINE)
+                    if batch:
+                        self._push(line, BATCH)
 
     def _push_reserved(self) -> None:
         """Where ranks change with usage, add tasks with a reservation under the rank of the reservation."""

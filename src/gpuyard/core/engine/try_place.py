@@ -60,12 +60,12 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
-    if not isinstance(found, Placement):
+    if type(found) is not Placement:
         found = _find(context, task, shape, closed, before)
+    if type(found) is Placement:
+        return found
     if found is None and not closed:
         return NO_ROOM
-    if isinstance(found, Placement):
-        return found
     if above_quota & shape.eligible:  # tried again whenever quota or room is freed
         return Blocked(no.TenantQuotaFull, (TenantQuota(group.tenant.id, SOME),), True, True)
     if by_model & shape.eligible:
