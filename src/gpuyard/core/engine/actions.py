@@ -60,15 +60,15 @@ class Context:
         """The device group that gained room since the last pass, if there is exactly one."""
         self.woken: set[int] = set()
         """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
-        settings = self.state.settings
-        self.backfills = settings.backfill is not Backfill.NONE
+        backfill = self.state.settings.backfill
+        self.backfills = backfill is not Backfill.NONE
         """Tasks may start before tasks ahead of them that find no room."""
         self.depth = 0
         """Number of tasks competing for the same nodes that may have a reservation."""
-        if settings.backfill is Backfill.EASY:
+        if backfill is Backfill.EASY:
             self.depth = 1
-        elif settings.backfill is Backfill.CONSERVATIVE:
-            self.depth = settings.reservations
+        elif backfill is Backfill.CONSERVATIVE:
+            self.depth = self.state.settings.reservations
 
 
 # --- placing ----------------------------------------------------------------------------------------------------------

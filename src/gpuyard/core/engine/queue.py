@@ -127,17 +127,10 @@ class Line:
         heads = self.heads[class_index]
         while heads:
             entry = heads[0]
-            group = entry[2]
-            heap = group.heap
-            if heap:
-                first = heap[0]
-                task = first[2]
-                if (
-                    first[1] == entry[1]
-                    and first[0] == entry[0] == task.key
-                    and task.group is group
-                    and group.blocked is None
-                ):
+            key, number, group = entry
+            if group.heap:
+                first_key, first, task = group.heap[0]
+                if first == number and first_key == key == task.key and task.group is group and group.blocked is None:
                     return entry  # fast path: the usual case, without a function call
             top = group.top()
             if top is not None and top[1] == entry[1] and top[0] == entry[0] and group.blocked is None:

@@ -8,7 +8,7 @@ refusal names. The cost of a pass therefore depends on what changed, not on the 
     published wake-ups ──► lines to try ──► ready heap ──► try_place ──► place │ preempt │ block (and reserve)
 """
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from gpuyard.core.domain.causes import Cause, Why
@@ -140,28 +140,33 @@ class Pass:
         room, queue.published.room = queue.published.room, {}
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
-        woken = self.context.woken
+        woken, dirty, version = self.context.woken, queue.dirty, index.version
         for number, cause in room.items():
             device_group = index.device_groups[number]
             if device_group is None or not device_group.host.open:
                 continue
             bit, free = device_group.bit, device_group.free
-            if len(room) == 1:
+            if len(room) == 1 and self.context.backfills and not state.preemptible:
                 self.context.only_room = device_group
             for gpus, lines in queue.by_gpus.items():
-                if gpus <= free:
-                    for line in lines.values():
-                        if line.blocked is not None:
-                            shape = line.shape
-                            if shape.version != index.version:
-                                shape.refresh(index)
-                            if shape.eligible & bit and (
-                                line.blocked.refusal is not HeldBack or waits_for_better(line) & bit
-                            ):
-                                if line.blocked is NO_ROOM and gpus:
-                                    woken.add(line.number)
-                                queue.wake(line, cause)
-            if state.may_preempt():
+                if gpus > free:
+                    continue
+                for line in lines.values():
+                    if (blocked := line.blocked) is None:
+                        continue
+                    shape = line.shape
+                    if shape.version != version:
+                        shape.refresh(index)
+                    if not shape.eligible & bit:
+                        continue
+                    if blocked is NO_ROOM:  # the usual case, without a function call
+                        if gpus:
+                            woken.add(line.number)
+                        line.blocked, line.cause = None, cause
+                        dirty[line.number] = line
+                    elif blocked.refusal is not HeldBack or waits_for_better(line) & bit:
+                        queue.wake(line, cause)
+            if state.preemptible and state.may_preempt():
                 self._wake_preemptors(device_group, cause)
 
     def _wake_for_preemptible(self) -> None:
@@ -251,8 +256,11 @@ class Pass:
             dirty, queue.dirty = queue.dirty, {}
             for line in dirty.values():
                 if line.blocked is None:
-                    self._push(line, ONLINE)
-                    self._push(line, BATCH)
+                    online, batch = line.heads
+                    if online:
+                        self._push(line, ONLINE)
+                    if batch:
+                        self._push(line, BATCH)
 
     def _push_reserved(self) -> None:
         """Where ranks change with usage, add tasks with a reservation under the rank of the reservation."""
@@ -285,7 +293,8 @@ class Pass:
         state, shape = self.state, line.shape
         if shape.version != state.index.version:
             shape.refresh(state.index)
-        if not state.classes[class_index].fits(shape.need_milli) and self._blocks_class_at_once(line, head[1], head[2]):
+        usage = state.classes[class_index]
+        if usage.used + shape.need_milli > usage.limit and self._blocks_class_at_once(line, head[1], head[2]):
             return
         heappush(self.ready, (head[0], head[1], line, head[2]))
 
@@ -361,6 +370,20 @@ class Pass:
         else:
             self._block(task, line, group, found)
 
+    def _block_used_up(self, room: DeviceGroup, placed: Line) -> None:
+        """Block the lines that only `room` could have held and for which it has too little left after a placement."""
+        free, woken, ready = room.free, self.context.woken, self.ready
+        if free < placed.shape.gpus and placed.number in woken:
+            placed.blocked = NO_ROOM
+        used_up = False
+        for _, _, line, _ in ready:
+            if free < line.shape.gpus and line.number in woken:
+                line.blocked = NO_ROOM
+                used_up = True
+        if used_up:
+            ready[:] = [entry for entry in ready if entry[2].blocked is None]
+            heapify(ready)
+
     def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
         """Place a task, or ask the advisor first if the task is advised."""
         state, context = self.state, self.context
@@ -368,7 +391,10 @@ class Pass:
             self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, line.shape, placement)))
             return
         actions.place(context, task, placement, line.cause)
-        self._push(line, group.class_index)
+        if context.only_room is not None:
+            self._block_used_up(context.only_room, line)
+        if line.blocked is None:
+            self._push(line, group.class_index)
         if state.queue.published.reservations:
             self._reserve_for_next()
 

@@ -60,12 +60,12 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
-    if not isinstance(found, Placement):
-        found = None if _is_used_up(context, line, shape) else _find(context, task, shape, closed, before)
+    if type(found) is not Placement:
+        found = _find(context, task, shape, closed, before)
+    if type(found) is Placement:
+        return found
     if found is None and not closed:
         return NO_ROOM
-    if isinstance(found, Placement):
-        return found
     if above_quota & shape.eligible:  # tried again whenever quota or room is freed
         return Blocked(no.TenantQuotaFull, (TenantQuota(group.tenant.id, SOME),), True, True)
     if by_model & shape.eligible:
@@ -73,12 +73,6 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     if found is not None:
         return Blocked(no.ReservedFor, (ANY_ROOM, RESERVATION_ENDED), True, True, found)
     return NO_ROOM
-
-
-def _is_used_up(context: Context, line: Line, shape: Shape) -> bool:
-    """Whether a line had no room before this pass, and the only device group that gained room has too little left."""
-    group = context.only_room
-    return group is not None and context.backfills and group.free < shape.gpus and line.number in context.woken
 
 
 def held_back(groups: DeviceGroupMask, until: float) -> Blocked:
