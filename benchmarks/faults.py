@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.simulation.faults.life import FAULTS, Outcome, live  # noqa: E402
+from tests.simulation.faults.scenario import FAULTS, Outcome, live  # noqa: E402
 
 SHOWN = 3
 """Of what is wrong in a life; the rest is counted."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.lives import LIVES
+from tests.property.scenario_count import LIVES
 
 
 @pytest.hookimpl(trylast=True)

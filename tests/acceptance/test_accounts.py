@@ -11,7 +11,7 @@ from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId, TenantId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 TASKS = "/api/v1/tasks"
 ONE = {"gpu_count": 1, "command": "true"}

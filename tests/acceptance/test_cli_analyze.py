@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import a_yard
+from tests.acceptance.cli_cluster import a_yard
 from tests.unit.learn.analysis.test_submission import PIPELINE, SWEEP
 
 

@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from gpuyard.live.sdk import Client, NotFound, Refused, Task, TaskFailed
-from tests.acceptance.cli_yard import Yard, a_yard
+from tests.acceptance.cli_cluster import Yard, a_yard
 from tests.acceptance.waiting import until
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.sdk import Unreachable, connect
-from tests.acceptance.cli_yard import GPUYARD
+from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.waiting import until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")

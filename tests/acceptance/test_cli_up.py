@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
 

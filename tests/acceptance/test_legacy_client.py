@@ -22,7 +22,7 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.settings import MonitorSection, ServerSettings
 from gpuyard.live.wire.config import Seconds
 from tests.acceptance.live import cluster
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 ENDS = ("completed", "failed", "cancelled")
 

@@ -205,7 +205,7 @@ def _all_answered(results: Path) -> None:
 def test_the_same_on_a_ray_cluster_of_two_nodes_although_a_worker_is_killed(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [*WITH_MODELS, "--strategy", "dynamic", "--results", str(results), "--on", "ray", "--ray-address"]
-    killing = beside_a_cluster([sys.executable, "-m", "tests.acceptance.kill_an_actor", *words])
+    killing = beside_a_cluster([sys.executable, "-m", "tests.acceptance.kill_ray_actor", *words])
     ran = subprocess.run(killing, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = json.loads(ran.stdout)

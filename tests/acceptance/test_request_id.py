@@ -9,7 +9,7 @@ import pytest
 from gpuyard.core.domain.events import TaskPlaced, TaskSubmitted
 from gpuyard.live.control_plane.stores.recovery import open_journal
 from tests.acceptance.live import cluster
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 

@@ -13,7 +13,7 @@ from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.control_plane.worker_threads import WorkerPoolFull
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"

@@ -11,7 +11,7 @@ from gpuyard.core.domain.commands import ChangeSettings, JoinNode, SetTenant
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import TenantId
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
 

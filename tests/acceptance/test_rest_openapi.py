@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
 
 EXAMPLES = 6
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -21,7 +21,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
 from gpuyard.testing.fake_node import node_of, register_node
-from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 
 TASKS, EVENTS = "/api/v1/tasks", "/api/v1/events"

@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard.core.domain.commands import ReportEnded, ReportStarted
 from gpuyard.core.domain.values import Outcome, TaskId
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"

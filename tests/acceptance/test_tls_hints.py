@@ -17,7 +17,7 @@ from gpuyard.live.agent.settings import AgentTlsSection
 from gpuyard.live.agent.tls import what_is_wrong
 from gpuyard.live.sdk import Unreachable, connect
 from gpuyard.live.sdk.errors import NotAYard
-from tests.acceptance.cli_yard import GPUYARD
+from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.live import free_port
 from tests.acceptance.waiting import until
 

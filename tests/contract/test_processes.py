@@ -24,8 +24,8 @@ from gpuyard.live.agent.supervisor.messages import (
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
-from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
+from tests.simulation.faults.network import Link, Network
 from tests.unit.live.agent.supervised import ENV, end_everything_of
 
 E = TypeVar("E", bound=messages.SupervisorMessage)

@@ -12,7 +12,7 @@ from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from tests.replay.random_life import RandomLife
+from tests.replay.random_scenario import RandomLife
 from tests.replay.recovery import document, recovered, replayed
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_the_same_life_makes_the_same_facts_in_every_process(seed: int) -> None:
 def _told(seed: int, hash_seed: str) -> str:
     """The fingerprint of a life in a process of its own, where sets and hashes of strings have another order."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.replay.random_life", str(seed), "60"],
+        [sys.executable, "-m", "tests.replay.random_scenario", str(seed), "60"],
         check=True, capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )  # fmt: skip
     facts, state = done.stdout.split()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation.faults.life import FAULTS, Outcome, live
+from tests.simulation.faults.scenario import FAULTS, Outcome, live
 
 LIVES = 10
 FAULTS_A_LIFE = 20

@@ -29,7 +29,7 @@ from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run
-from tests.simulation.faults.line import Link, MemoryChannel
+from tests.simulation.faults.network import Link, MemoryChannel
 
 T = TypeVar("T")
 JOIN_TOKEN = "join"

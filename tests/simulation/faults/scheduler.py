@@ -27,8 +27,8 @@ from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey
 from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.live.wire.rpc import agents_handler
 from tests.simulation.faults.event_loop import Process, VirtualLoop
-from tests.simulation.faults.line import Network
 from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
+from tests.simulation.faults.network import Network
 
 Told = Callable[[Sequence[Record]], None]
 PATIENCE_SECONDS = server.PATIENCE_SECONDS

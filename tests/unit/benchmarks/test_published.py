@@ -11,7 +11,7 @@ from benchmarks.published.sources import PUBLISHED_SOURCES
 from gpuyard.learn.performance.dataset import ProfileRows, read
 from gpuyard.learn.performance.gpu_specs import shipped
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
-from tests.unit.learn.performance.worlds import write
+from tests.unit.learn.performance.synthetic_rows import write
 
 register()
 

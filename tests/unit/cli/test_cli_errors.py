@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from tests.unit.live.sdk.partner import partner, refusal
+from tests.unit.live.sdk.fake_server import partner, refusal
 
 NOBODY = ("--server", "http://127.0.0.1:1")
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import LeaseAnswer
-from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",

@@ -8,7 +8,7 @@ from gpuyard import cli
 from gpuyard.cli import logs
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import waiting
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
 
 AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import NodeAnswer, NodeList, StrayAnswer
-from tests.unit.live.sdk.partner import Answering, Partner, partner
+from tests.unit.live.sdk.fake_server import Answering, Partner, partner
 
 
 def node(name: str, *strays: StrayAnswer) -> NodeAnswer:

@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.plan.planning import stoppable
-from tests.unit.plan.planner.small import plan as a_plan
-from tests.unit.plan.planner.test_planner_read import USERS
+from tests.unit.plan.planner.small_problems import plan as a_plan
+from tests.unit.plan.planner.test_problem_file import USERS
 
 Said = pytest.CaptureFixture[str]
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.plan.planner.instance import write_instance
 from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
-from tests.unit.plan.planner.small import instance
+from tests.unit.plan.planner.small_problems import instance
 
 __all__ = ["chain", "plan"]
 

@@ -11,8 +11,8 @@ import pytest
 from gpuyard import cli
 from gpuyard.plan.planner.plan_file import write_plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
-from tests.unit.plan.planner.small import instance, plan
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
+from tests.unit.plan.planner.small_problems import instance, plan
 
 WORKFLOW = (("a", "A", 5, ""), ("b", "B2", 5, "a"))
 PLAN = plan((0, 3, 8), (0, 17, 22), (0, 8, 13), (0, 22, 27))

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from gpuyard.core.domain.values import TaskStatus
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 
 def test_ctrl_c_while_a_task_is_being_submitted_cancels_it_as_soon_as_it_is_known() -> None:

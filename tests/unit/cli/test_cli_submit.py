@@ -7,7 +7,7 @@ from gpuyard.cli.submit import warn_if_nothing_fits
 from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
 from gpuyard.live.sdk import connect
 from tests.unit.cli.test_cli_explain import explanation
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 
 def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:

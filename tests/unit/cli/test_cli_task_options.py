@@ -9,7 +9,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import ExplainAnswer
-from tests.unit.live.sdk.partner import partner, task
+from tests.unit.live.sdk.fake_server import partner, task
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import TenantAnswer, TenantList
-from tests.unit.live.sdk.partner import Answering, partner
+from tests.unit.live.sdk.fake_server import Answering, partner
 
 
 def tenant(name: str, **limits: Any) -> TenantAnswer:

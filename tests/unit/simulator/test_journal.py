@@ -13,7 +13,7 @@ from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToPlay, read_journal
 from gpuyard.testing import ClusterStory, TaskBehavior, cpu_task, gang, task
-from tests.replay.random_life import RandomLife
+from tests.replay.random_scenario import RandomLife
 
 Times = dict[str, tuple[float | None, float | None]]
 

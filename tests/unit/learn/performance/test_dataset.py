@@ -15,7 +15,7 @@ from gpuyard.learn.performance.gpu_specs import GpuSpecs, shipped
 from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from gpuyard.learn.performance.sources import SOURCES
-from tests.unit.learn.performance.worlds import COLUMNS, write
+from tests.unit.learn.performance.synthetic_rows import COLUMNS, write
 
 EXAMPLES: dict[str, tuple[str, str, str]] = {
     "timm": (

@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.gpu_specs import read_specs, shipped
-from tests.unit.learn.performance.worlds import SPEC_COLUMNS, SPECS, write, write_specs
+from tests.unit.learn.performance.synthetic_rows import SPEC_COLUMNS, SPECS, write, write_specs
 
 
 @pytest.mark.parametrize(

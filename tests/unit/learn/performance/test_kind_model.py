@@ -14,7 +14,7 @@ from gpuyard.learn.performance import model as performance_model
 from gpuyard.learn.performance.dataset import ProfileRows, merge_rows, read
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel, accuracy
-from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
+from tests.unit.learn.performance.synthetic_rows import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gpuyard.live.agent import failures, main
 from gpuyard.live.agent.settings import load_agent_settings
-from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
 
 
 def broken(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

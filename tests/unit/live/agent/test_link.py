@@ -17,8 +17,8 @@ from gpuyard.live.agent.supervisor import paths
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor_client import SupervisorDoesNotStart
 from gpuyard.live.wire import agents_pb2 as pb
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
 from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
-from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
 from tests.unit.live.agent.supervised import parent_of
 
 

@@ -20,7 +20,7 @@ from gpuyard.live.control_plane.access.principal import Denied, Principal, Role,
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
-from tests.unit.live.control_plane.yards import until
+from tests.unit.live.control_plane.clusters import until
 
 LAB = TenantId("lab")
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)

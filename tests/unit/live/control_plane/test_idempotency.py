@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.idempotency import KeyFilter
-from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
 
 LAB = TenantId("lab")
 

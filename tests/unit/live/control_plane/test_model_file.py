@@ -16,8 +16,8 @@ from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.yards import open_yard, run, until
-from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
+from tests.unit.live.control_plane.clusters import open_yard, run, until
+from tests.unit.live.control_plane.learning_tasks import archive_of, ended
 
 
 @pytest.fixture(scope="module")

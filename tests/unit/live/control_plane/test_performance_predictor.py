@@ -19,7 +19,7 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor, estimate_of
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}
 RESNET = WorkloadSpec(model="resnet50", batch=64, precision="amp", steps=10_000)

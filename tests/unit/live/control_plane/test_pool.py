@@ -16,8 +16,8 @@ from gpuyard.live.control_plane.settings import pool_of
 from gpuyard.live.wire.config import WrongSettings
 from gpuyard.testing import MemoryProvider
 from gpuyard.testing.fake_node import FakeNode
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, status, submit, until
 from tests.unit.live.control_plane.test_settings import load
-from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
 
 KIND = NodeSpec(NodeId("pool"), (Gpu("virtual", 24_576),) * 2)
 ONE = NodeId("pool-0001")

@@ -13,8 +13,8 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, AgentsStub
 from gpuyard.testing.fake_node import register_node
-from tests.unit.live.control_plane.test_agents_line import Hand, registration
-from tests.unit.live.control_plane.yards import TOKEN, open_yard, run, until
+from tests.unit.live.control_plane.clusters import TOKEN, open_yard, run, until
+from tests.unit.live.control_plane.test_agent_registration import Hand, registration
 
 
 def lines(logs: Any) -> list[Any]:

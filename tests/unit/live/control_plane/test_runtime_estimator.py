@@ -19,7 +19,7 @@ from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import TaskView, Views
 from gpuyard.testing import ClusterStory, task
 from gpuyard.testing.fake_node import FakeNode
-from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, submit
 
 SAID = Estimate(60.0, 60.0, 60.0)
 

@@ -30,7 +30,7 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing import FullJournal
 from gpuyard.testing.fake_node import FakeNode, register_node
-from tests.unit.live.control_plane.yards import (
+from tests.unit.live.control_plane.clusters import (
     ADMIN,
     TOKEN,
     ended,

@@ -35,7 +35,7 @@ from gpuyard.live.wire.config import Address, WrongSettings
 from gpuyard.live.wire.loopback_peer import shared_user_label
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing.fake_node import FakeNode, register_node
-from tests.unit.live.control_plane.yards import run
+from tests.unit.live.control_plane.clusters import run
 
 
 def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_it_was_written(tmp_path: Path) -> None:

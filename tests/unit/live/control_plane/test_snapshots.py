@@ -18,7 +18,7 @@ from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import open_journal, recover, snapshot_content
 from gpuyard.live.control_plane.stores.snapshotter import write_in_process
-from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_yard, run, spec, submit
 
 
 async def lives(yard: Scheduler, count: int) -> None:

@@ -18,7 +18,7 @@ from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
 from gpuyard.live.sdk.values import Task, TaskRef
 from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
 from gpuyard.live.wire.tasks import TaskRequest
-from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
 
 SUCCESS = TaskStatus.SUCCESS
 

@@ -14,7 +14,7 @@ from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotAYard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
 
 
 @pytest.fixture(autouse=True)

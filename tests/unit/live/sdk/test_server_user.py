@@ -15,7 +15,7 @@ from gpuyard import cli
 from gpuyard.live.sdk import Unreachable, UntrustedServer, connect
 from gpuyard.live.sdk.errors import WrongAddress
 from gpuyard.live.sdk.tokens import store_server_user, stored_server_user
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 NOBODY = 65534
 ROGUE = """

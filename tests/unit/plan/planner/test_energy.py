@@ -16,7 +16,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
-from tests.unit.plan.planner.small import instance, plan
+from tests.unit.plan.planner.small_problems import instance, plan
 
 LEVELS = (WrittenLevel(1.0, 500.0), WrittenLevel(0.8, 300.0), WrittenLevel(0.5, 150.0))
 KWH = 3.6e6

@@ -17,7 +17,7 @@ from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 ENOUGH = SearchBudget(rounds=500)
 

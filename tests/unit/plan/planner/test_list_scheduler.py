@@ -13,7 +13,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 
 def planned(asked: Problem, settings: ListSettings = PORTFOLIO[0]) -> Plan:

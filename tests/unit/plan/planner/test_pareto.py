@@ -15,7 +15,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, SearchBudget, strategy
 from gpuyard.plan.planner.strategies.pareto import PARENTS, pareto, pareto_front
-from tests.unit.plan.planner.small import drawn, plan, problem
+from tests.unit.plan.planner.small_problems import drawn, plan, problem
 
 FEW = SearchBudget(seed=3, rounds=4)
 

@@ -13,7 +13,7 @@ from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.plan.planner.small import problem
+from tests.unit.plan.planner.small_problems import problem
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 
 def test_the_path_has_the_first_load_and_every_call_on_it() -> None:

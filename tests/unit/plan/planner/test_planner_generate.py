@@ -9,7 +9,7 @@ from gpuyard.plan.planner.chance import Chance, words
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from tests.unit.plan.planner.small import drawn
+from tests.unit.plan.planner.small_problems import drawn
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -8,7 +8,7 @@ from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.reloads import reload_seconds
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, problem
+from tests.unit.plan.planner.small_problems import drawn, problem
 
 
 def chain(models: str, *, gpus: int) -> Problem:

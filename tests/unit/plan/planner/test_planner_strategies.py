@@ -12,7 +12,7 @@ from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 SEED = ("batch", "dynamic", "heft_affinity")
 

@@ -9,7 +9,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, instance, plan, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, plan, problem
 
 
 @pytest.mark.slow

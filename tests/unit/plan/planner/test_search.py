@@ -19,7 +19,7 @@ from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 NO_TIME = SearchBudget(keep_going=lambda: False)
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.plan.planner.sessions import Session, sessions_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, plan, problem
+from tests.unit.plan.planner.small_problems import drawn, plan, problem
 
 
 def names(found: list[Session]) -> list[tuple[list[int], set[int]]]:

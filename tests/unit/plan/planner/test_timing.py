@@ -6,7 +6,7 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled.timing import order_of, switching, timed
 from gpuyard.plan.planner.plan import Plan
-from tests.unit.plan.planner.stories import Node, ints, problem
+from tests.unit.plan.planner.problem_stories import Node, ints, problem
 
 SMALL = {"memory_gb": 1, "load_time_s": 10}
 OTHER = {"memory_gb": 2, "load_time_s": 20}

@@ -9,7 +9,7 @@ from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.follow import Followed, Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.settings import all_virtual
-from tests.unit.plan.planner.stories import problem
+from tests.unit.plan.planner.problem_stories import problem
 
 SIX = problem(
     [(f"n{number}", "m", 10.0, []) for number in range(6)], {"m": {"memory_gb": 1, "load_time_s": 5.0}}, gpus=2

@@ -15,7 +15,7 @@ from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
 from gpuyard.testing.rehearsal import rehearse
-from tests.unit.plan.planner.stories import ints, problem
+from tests.unit.plan.planner.problem_stories import ints, problem
 
 FAMILIES = ("agentic", "multi_gpu", "switch_heavy")
 

@@ -10,7 +10,7 @@ from gpuyard.plan.planner import solve
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers import On, RunWatch, run_plan
-from tests.unit.plan.planner.small import problem
+from tests.unit.plan.planner.small_problems import problem
 
 SMALL = problem(("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), requests=2, gpus=2)
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.workers.settings import read_runtimes
-from tests.unit.plan.planner.stories import problem
+from tests.unit.plan.planner.problem_stories import problem
 
 TWO = problem(
     [("a", "small", 1, []), ("b", "large", 1, ["a"])], {"small": {"memory_gb": 1}, "large": {"memory_gb": 2}}, gpus=1

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.control_plane.rest.serving import Limits
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"

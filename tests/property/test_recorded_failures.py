@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.replay.random_life import RandomLife
-from tests.replay.rough_life import RoughLife
+from tests.replay.faulty_scenario import RoughLife
+from tests.replay.random_scenario import RandomLife
 
 ONCE_FAILED = {
     170: "a task that overtook all who wait for their class's quota was not asked, though it wanted less",

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.planner.plan_file import read_plan, write_plan
-from tests.unit.plan.planner.small import plan, problem
+from tests.unit.plan.planner.small_problems import plan, problem
 
 TWO = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"))
 RIGHT = plan((1, 3, 8), (0, 12, 14))

@@ -9,7 +9,7 @@ from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.instance import WrittenGpu, WrittenLevel
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.plan.planner.small import instance, plan, problem
+from tests.unit.plan.planner.small_problems import instance, plan, problem
 
 TWO = (("a", "A", 5.0, ""), ("b", "B", 2.0, "a"))
 

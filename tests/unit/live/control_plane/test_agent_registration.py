@@ -24,8 +24,7 @@ from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing.fake_node import register_node
-from tests.unit.live.control_plane.test_clock import Machine
-from tests.unit.live.control_plane.yards import (
+from tests.unit.live.control_plane.clusters import (
     ADMIN,
     TOKEN,
     ended,
@@ -38,6 +37,7 @@ from tests.unit.live.control_plane.yards import (
     submit,
     until,
 )
+from tests.unit.live.control_plane.test_clock import Machine
 
 KEY = b"the yard's own"
 N = NodeId("n")

@@ -26,8 +26,8 @@ from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.scheduler import Submission as Asked
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
-from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, Work
+from tests.simulation.faults.network import Link, Network
 from tests.simulation.faults.scheduler import Disk, SchedulerMachine
 
 MAIN, OTHER = "scheduler:9090", "standby:9090"

@@ -12,7 +12,7 @@ from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import read_problem
-from tests.unit.plan.planner.test_planner_read import USERS
+from tests.unit.plan.planner.test_problem_file import USERS
 
 OURS = json.loads(write_instance(generate("agentic", 12, 2)))
 THEIRS = yaml.safe_load(USERS)

@@ -16,7 +16,7 @@ from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler
-from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, node, played
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, node, played
 
 
 class Rogue(PlayedScheduler):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.values import TaskStatus
-from tests.acceptance.cli_yard import GPUYARD, Yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard
 from tests.acceptance.waiting import until
 
 

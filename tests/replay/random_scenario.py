@@ -1,6 +1,6 @@
 """A cluster's life drawn by a seed: the same seed, the same life, in any process.
 
-    python -m tests.replay.random_life SEED STEPS
+    python -m tests.replay.random_scenario SEED STEPS
 
 prints the SHA-256 of all its facts, and of what they add up to.
 """

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.acceptance.cli_yard import Yard
+from tests.acceptance.cli_cluster import Yard
 from tests.acceptance.waiting import until
-from tests.unit.plan.planner.small import instance
+from tests.unit.plan.planner.small_problems import instance
 
 WORDS = "echo began {calls} >> log; sleep %s; echo ended {calls} >> log"
 

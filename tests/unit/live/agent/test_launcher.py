@@ -11,7 +11,7 @@ import pytest
 
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, spawn
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, Launch, ProcessPhase
-from tests.unit.live.agent.dead_folder import DeadFolder
+from tests.unit.live.agent.hanging_folder import DeadFolder
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
 

@@ -8,7 +8,7 @@ import pytest
 from gpuyard.core.domain.commands import JoinNode, LoseNode, ReportStarted
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.live.control_plane.settings import ServerSettings, TenantEntry
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 

@@ -24,7 +24,7 @@ from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
-from tests.property.lives import count_life
+from tests.property.scenario_count import count_life
 
 LIVES_EACH = int(os.environ.get("GPUYARD_LIVES", "120"))
 PHASES = tuple(Phase) if "GPUYARD_NO_SHRINK" not in os.environ else (Phase.generate,)

@@ -1,6 +1,6 @@
 """A cluster's life as rough as the real one, drawn by a seed: the same seed, the same life.
 
-    python -m tests.replay.rough_life FROM TO
+    python -m tests.replay.faulty_scenario FROM TO
 
 lives the lives of these seeds and says which broke a promise.
 

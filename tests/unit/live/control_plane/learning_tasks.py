@@ -15,7 +15,7 @@ from gpuyard.learn.performance.query import CONTEXT_MIB, ask, profile_of
 from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.yards import spec
+from tests.unit.live.control_plane.clusters import spec
 
 MODELS = ("resnet50", "resnet18", "vgg16", "densenet121", "mobilenet_v2", "efficientnet_b0")
 GPU = "NVIDIA H200"

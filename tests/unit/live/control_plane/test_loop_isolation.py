@@ -13,7 +13,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.live.control_plane.loop import Broken
-from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, settled, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_yard, run, settled, spec, submit
 
 
 def _fails(*_: object) -> Any:

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.plan.executor.execution_state import CallStatus
-from tests.property.plans_followed import live
+from tests.property.random_execution import live
 
 SEEDS = st.integers(0, 2**32)
 

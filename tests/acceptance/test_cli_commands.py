@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.sdk import Task
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
 
