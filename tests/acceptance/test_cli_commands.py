@@ -33,7 +33,7 @@ def raw(yard: Yard, path: str) -> str:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def test_run_shows_the_output_and_the_gpus_it_got(yard: Yard) -> None:
+def test_run_shows_the_output_and_the_allocated_gpus(yard: Yard) -> None:
     out = yard.does("run", "-g", "2", "-e", "COLOUR=blue", "--", "env")
 
     lines = dict(line.split("=", 1) for line in out.splitlines())
@@ -44,13 +44,13 @@ def test_run_shows_the_output_and_the_gpus_it_got(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("line", "code"), [("exit 0", 0), ("exit 1", 1), ("exit 77", 77), ("kill -9 $$", 137), ("kill -15 $$", 143)]
 )
-def test_run_returns_what_the_task_returned(yard: Yard, line: str, code: int) -> None:
+def test_run_returns_the_exit_code_of_the_task(yard: Yard, line: str, code: int) -> None:
     done = yard.call("run", "--shell", f"echo before; {line}")
 
     assert (done.returncode, done.stdout, done.stderr) == (code, "before\n", "")
 
 
-def test_run_keeps_bytes_as_they_are_and_both_outputs_in_order(yard: Yard) -> None:
+def test_run_keeps_bytes_unchanged_and_both_outputs_in_order(yard: Yard) -> None:
     line = r"printf 'one\n'; printf 'two\n' >&2; printf '\377\000\n'; printf 'last'"
     done = subprocess.run(
         [GPUYARD, "run", "--shell", line], env=yard.env, capture_output=True, timeout=120, check=False, cwd=yard.folder
@@ -60,14 +60,14 @@ def test_run_keeps_bytes_as_they_are_and_both_outputs_in_order(yard: Yard) -> No
     assert done.returncode == 0
 
 
-def test_a_run_that_takes_too_long_ends_with_124(yard: Yard) -> None:
+def test_a_run_that_times_out_exits_with_124(yard: Yard) -> None:
     done = yard.call("run", "--timeout", "0.3", "--", "sleep", "60")
 
     assert done.returncode == 124
     assert "ended as timeout" in done.stderr
 
 
-def test_a_command_that_does_not_exist_is_a_sentence(yard: Yard) -> None:
+def test_a_missing_command_is_reported_in_one_sentence(yard: Yard) -> None:
     done = yard.call("run", "--", "no-such-command")
 
     assert done.returncode == 1
@@ -75,7 +75,7 @@ def test_a_command_that_does_not_exist_is_a_sentence(yard: Yard) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_run_follows_a_task_that_is_tried_again(yard: Yard, tmp_path: Path) -> None:
+def test_run_follows_a_task_that_is_retried(yard: Yard, tmp_path: Path) -> None:
     line = f"echo try; test -e {tmp_path}/second && exit 0; touch {tmp_path}/second; exit 5"
 
     assert yard.does("run", "--retries", "1", "--shell", line) == "try\ntry\n"
@@ -95,7 +95,7 @@ def test_ctrl_c_cancels_the_task(yard: Yard, tmp_path: Path) -> None:
     assert task.status == "cancelled"
 
 
-def test_run_as_json_says_the_whole_task(yard: Yard) -> None:
+def test_run_as_json_prints_the_whole_task(yard: Yard) -> None:
     done = yard.call("run", "--json", "--shell", "echo quiet; exit 4")
 
     told = json.loads(done.stdout)
@@ -149,14 +149,14 @@ def waiting(yard: Yard, name: str) -> Task:
     )
 
 
-def test_a_task_that_waits_for_another_try_says_what_happened_and_why_it_waits(yard: Yard) -> None:
+def test_a_task_that_waits_for_a_retry_shows_what_happened_and_why_it_waits(yard: Yard) -> None:
     task = yard.client().submit("exit 5", retries=9, name="flaky")
     until(lambda: yard.client().task(task).attempts == 2, what="the second try")
     assert waiting(yard, "flaky").reason == "It ended with exit code 5. It waits a little before the next attempt."
     yard.client().cancel(task)
 
 
-def test_run_says_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) -> None:
+def test_run_shows_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) -> None:
     with made_to_wait(yard, tmp_path, "run", "-n", "later", "-g", "4", "--", "echo", "mine") as run:
         task = waiting(yard, "later")
         until(lambda: run.said, 10, "it says that it waits")
@@ -166,7 +166,7 @@ def test_run_says_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) 
     assert run.said.splitlines()[1:] == [f"gpuyard: {task.id} started on {node.id}."]
 
 
-def test_lease_says_why_it_waits_and_that_it_has_its_gpus(yard: Yard, tmp_path: Path) -> None:
+def test_lease_shows_why_it_waits_and_that_it_is_granted(yard: Yard, tmp_path: Path) -> None:
     with made_to_wait(yard, tmp_path, "lease", "-n", "soon", "-g", "4") as lease:
         task = waiting(yard, "soon")
         until(lambda: lease.said, 10, "it says that it waits")
@@ -176,7 +176,7 @@ def test_lease_says_why_it_waits_and_that_it_has_its_gpus(yard: Yard, tmp_path: 
     yard.does("lease", "release", task.id)
 
 
-def test_a_lease_whose_asker_is_told_to_stop_is_given_up(yard: Yard, tmp_path: Path) -> None:
+def test_a_lease_is_released_when_its_process_is_terminated(yard: Yard, tmp_path: Path) -> None:
     with made_to_wait(yard, tmp_path, "lease", "-n", "forgotten", "-g", "4") as lease:
         task = waiting(yard, "forgotten")
         lease.process.terminate()
@@ -199,7 +199,7 @@ def test_waiting_can_be_silent(yard: Yard, tmp_path: Path, words: tuple[str, ...
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def test_submit_prints_the_id_and_everybody_knows_it(yard: Yard) -> None:
+def test_submit_prints_an_id_that_all_commands_accept(yard: Yard) -> None:
     task = yard.does("submit", "-n", "hello", "--", "echo", "hello world").strip()
 
     assert yard.client().wait(task, timeout=60).status == "success"
@@ -212,7 +212,7 @@ def test_submit_prints_the_id_and_everybody_knows_it(yard: Yard) -> None:
     assert task not in yard.does("ps").split()
 
 
-def test_json_is_exactly_what_the_api_says(yard: Yard) -> None:
+def test_json_output_equals_the_api_answer(yard: Yard) -> None:
     task = json.loads(yard.does("submit", "--json", "--", "true"))["task_id"]
     yard.client().wait(task, timeout=60)
 
@@ -244,7 +244,7 @@ def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(yard: Yard) -> No
     assert "had ended before" in yard.does("cancel", task)
 
 
-def test_one_unknown_id_does_not_keep_others_from_being_cancelled(yard: Yard) -> None:
+def test_one_unknown_id_does_not_prevent_cancelling_the_others(yard: Yard) -> None:
     task = yard.does("submit", "-g", "64", "--", "true").strip()
 
     done = yard.call("cancel", "task-999999", task)
@@ -253,7 +253,7 @@ def test_one_unknown_id_does_not_keep_others_from_being_cancelled(yard: Yard) ->
     assert yard.client().task(task).status == "cancelled"
 
 
-def test_logs_show_the_end_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> None:
+def test_logs_show_the_tail_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> None:
     line = f"seq 5000; touch {tmp_path}/half; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
     task = yard.does("submit", "--shell", line).strip()
     until((tmp_path / "half").exists, what="half of the output")
@@ -271,7 +271,7 @@ def test_logs_show_the_end_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> 
     assert [json.loads(one) for one in as_json] == [{"line": "5000"}, {"line": "last"}]
 
 
-def test_logs_of_a_task_that_has_not_started_say_why(yard: Yard) -> None:
+def test_logs_of_a_task_that_has_not_started_show_why(yard: Yard) -> None:
     waits = yard.client().submit("true", gpu_count=64)
     reason = yard.client().task(waits).reason
 
@@ -283,7 +283,7 @@ def test_logs_of_a_task_that_has_not_started_say_why(yard: Yard) -> None:
     assert yard.call("logs", waits.id).stderr == f"gpuyard: {waits.id} never started. It was cancelled.\n"
 
 
-def test_logs_that_are_followed_say_at_once_that_the_task_waits(yard: Yard, tmp_path: Path) -> None:
+def test_followed_logs_show_at_once_that_the_task_waits(yard: Yard, tmp_path: Path) -> None:
     first = yard.client().submit(f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
     task = yard.client().submit("echo now", depends_on=[first])
     following = Background(yard, tmp_path / "errors", "logs", "-f", task.id)
@@ -301,7 +301,7 @@ def test_logs_of_a_task_that_wrote_nothing_are_empty(yard: Yard) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_logs_of_a_node_that_a_task_was_not_on_name_the_one_it_was_on(yard: Yard) -> None:
+def test_logs_of_a_wrong_node_name_the_right_one(yard: Yard) -> None:
     task = yard.client().wait(yard.client().submit("true"), timeout=60)
 
     done = yard.call("logs", task.id, "--node", "nowhere")
@@ -309,7 +309,7 @@ def test_logs_of_a_node_that_a_task_was_not_on_name_the_one_it_was_on(yard: Yard
     assert done.stderr == f"gpuyard: {task.id} was not on node nowhere; it was on {task.node_id}.\n"
 
 
-def test_a_secret_reaches_the_task_and_nobody_else(yard: Yard) -> None:
+def test_a_secret_reaches_only_the_task(yard: Yard) -> None:
     done = yard.call("submit", "--secret", "API_KEY", "--shell", 'echo "${#API_KEY}"', env={"API_KEY": "hushhush"})
     task = done.stdout.strip()
     yard.client().wait(task, timeout=60)
@@ -318,7 +318,7 @@ def test_a_secret_reaches_the_task_and_nobody_else(yard: Yard) -> None:
     assert "hushhush" not in yard.does("show", task, "--json")
 
 
-def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
+def test_wrong_requests_show_the_message_of_the_scheduler(yard: Yard) -> None:
     for words, part in (
         (("submit", "-p", "urgent", "true"), "priority"),
         (("submit", "--preemption", "maybe", "true"), "preemption"),
@@ -339,7 +339,7 @@ def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
         assert done.stderr.count("\n") == 1, words
 
 
-def test_with_json_an_error_is_exactly_what_the_api_says(yard: Yard) -> None:
+def test_with_json_an_error_equals_the_api_answer(yard: Yard) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         raw(yard, "/api/v1/tasks/task-999999")
     with refused.value as answer:
@@ -363,7 +363,7 @@ def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:
     assert row.endswith("It was released.")
 
 
-def test_a_lease_whose_time_is_over_says_so(yard: Yard) -> None:
+def test_an_expired_lease_is_reported(yard: Yard) -> None:
     lease, _ = yard.does("lease", "--timeout", "0.5").split()
 
     assert yard.client().wait(lease, timeout=60).reason == "Its time was over."
@@ -408,7 +408,7 @@ def test_limits_of_a_tenant(yard: Yard) -> None:
     assert "vision" in done.stderr
 
 
-def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
+def test_a_user_logs_in_works_and_is_disabled(yard: Yard) -> None:
     assert "alice" in yard.does("users", "add", "alice", "--tenant", "sound", given="correct horse\n")
     assert "alice" in yard.does("users")
     assert (
@@ -464,7 +464,7 @@ def seconds_of(words: list[str], yard: Yard) -> float:
     return min(times)
 
 
-def test_help_and_ps_answer_at_once(yard: Yard) -> None:
+def test_help_and_ps_answer_fast(yard: Yard) -> None:
     nothing = seconds_of([sys.executable, "-c", "pass"], yard)
 
     assert seconds_of([GPUYARD, "--help"], yard) - nothing < 0.3

@@ -31,7 +31,7 @@ def started_at(log: Path) -> str | None:
     return next((f"https://{line['http']}" for line in told if line["event"] == "scheduler_started"), None)
 
 
-def test_a_server_with_tls_is_reached_by_those_who_trust_it(tmp_path: Path) -> None:
+def test_a_server_with_tls_is_reached_by_clients_that_trust_it(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     file, log = tmp_path / "scheduler.yaml", tmp_path / "scheduler.log"
     file.write_text(

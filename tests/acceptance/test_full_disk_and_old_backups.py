@@ -34,9 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_there_is_room(
-    tmp_path: Path, small_disk: Path
-) -> None:
+def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
         client = yard.client()
         running = client.submit("sleep 600", gpu_count=1)
@@ -60,7 +58,7 @@ def test_a_full_disk_refuses_writes_with_503_keeps_what_runs_and_goes_on_when_th
         assert client.wait(running, timeout=30).status == "cancelled"
 
 
-def test_a_scheduler_on_a_full_disk_stops_when_told_and_says_why_it_does_not_start(
+def test_a_scheduler_on_a_full_disk_stops_on_request_and_reports_why_it_does_not_start(
     tmp_path: Path, small_disk: Path
 ) -> None:
     with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
@@ -88,7 +86,7 @@ def _ended(yard: Cluster) -> int:
     return yard.server.wait(30)
 
 
-def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_disk: Path) -> None:
+def test_a_node_with_a_full_disk_stays_connected_and_obeys(tmp_path: Path, small_disk: Path) -> None:
     with cluster(tmp_path, nodes=0) as yard:
         yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
         client = yard.ready(1)
@@ -105,7 +103,7 @@ def test_a_node_with_a_full_disk_is_still_there_and_obeys(tmp_path: Path, small_
         assert client.wait(client.submit("true", gpu_count=1), timeout=30).status == "success"
 
 
-def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at_once(tmp_path: Path) -> None:
+def test_ten_thousand_open_tasks_survive_a_kill_and_the_cluster_is_ready_at_once(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         client = yard.client()
         request: NewTaskFields = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
@@ -118,7 +116,7 @@ def test_ten_thousand_open_tasks_are_there_after_a_kill_and_the_yard_is_ready_at
         assert client.wait(client.submit("exit 4", gpu_count=1), timeout=60).exit_code == 4
 
 
-def test_a_scheduler_on_an_old_copy_of_its_data_is_noticed_and_kills_nothing_it_does_not_know(tmp_path: Path) -> None:
+def test_a_scheduler_on_an_old_copy_of_its_data_is_detected_and_kills_no_unknown_attempt(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=2) as yard:
         client = yard.client()
         client.wait(client.submit("true", gpu_count=1))

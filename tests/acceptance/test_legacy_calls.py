@@ -45,7 +45,7 @@ def call(yard: Cluster, line: str, task_id: str = "") -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_task_is_submitted_runs_on_two_gpus_and_tells_how_it_ended(yard: Cluster) -> None:
+def test_a_task_is_submitted_runs_on_two_gpus_and_reports_how_it_ended(yard: Cluster) -> None:
     submitted = call(yard, POST_V1)
     assert submitted["status"] == "pending"
     assert submitted["created_at"].endswith("Z")
@@ -67,7 +67,7 @@ def test_gpus_are_listed_with_their_states(yard: Cluster) -> None:
     assert all(gpu["virtual"] for gpu in told["gpus"])
 
 
-def test_the_quota_is_told(yard: Cluster) -> None:
+def test_the_quota_is_shown(yard: Cluster) -> None:
     told = call(yard, QUOTA)
     assert told["total_gpus"] == 4
     assert told["online"]["quota"] + told["batch"]["quota"] == 4
@@ -89,7 +89,7 @@ def test_a_task_without_a_command_is_a_lease_and_holds_its_gpu(yard: Cluster) ->
     until(lambda: call(yard, METRICS)["allocated_gpus"] == 0)
 
 
-def test_the_files_of_settings_in_the_repository_are_usable() -> None:
+def test_the_settings_files_in_the_repository_are_usable() -> None:
     for verb, name in (("server", "scheduler.yaml"), ("agent", "agent.yaml")):
         path = Path(__file__).parents[2] / "configs" / name
         done = subprocess.run(

@@ -115,7 +115,7 @@ def test_only_the_open_address_without_a_login_is_refused(tmp_path: Path, text: 
     assert f"line {3 if text is OF_002 else 4}: " in complaint
 
 
-def test_an_address_in_the_environment_takes_the_place_of_the_one_in_the_file(tmp_path: Path) -> None:
+def test_an_address_in_the_environment_replaces_the_one_in_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "scheduler.yaml", OF_002)
     settings = load_server_settings(path, {"GPUYARD_SERVER__HTTP_ADDRESS": "127.0.0.1:18080"})
     assert (settings.http_address, settings.monitor_address) == ("127.0.0.1:18080", "127.0.0.1:8081")
@@ -123,12 +123,12 @@ def test_an_address_in_the_environment_takes_the_place_of_the_one_in_the_file(tm
     assert settings.schedule_seconds == 0.5
 
 
-def test_the_agents_file_of_003_is_right(tmp_path: Path) -> None:
+def test_the_legacy_agent_file_is_accepted(tmp_path: Path) -> None:
     settings = load_agent_settings(written(tmp_path, "agent.yaml", AGENT_OF_003), {})
     assert settings.executor.docker.default_image
 
 
-def test_up_with_the_file_of_002_runs_a_task_on_its_cards(tmp_path: Path) -> None:
+def test_up_with_the_legacy_single_machine_file_runs_a_task_on_its_gpus(tmp_path: Path) -> None:
     """`gpuyard up -config FILE`, with one dash; SIGHUP does not end it."""
     path = written(tmp_path, "scheduler.yaml", OF_002)
     http, monitor = free_port(), free_port()
@@ -177,7 +177,7 @@ def _gpus(client: Any) -> int:
     return total
 
 
-def test_a_scheduler_of_003_and_an_agent_without_a_token_on_its_machine(
+def test_a_scheduler_with_the_legacy_cluster_file_accepts_a_local_agent_without_a_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent finds the token that the scheduler has drawn where schedulers keep it."""
@@ -192,7 +192,7 @@ def test_a_scheduler_of_003_and_an_agent_without_a_token_on_its_machine(
     assert agent_main.join_token_of(settings, tmp_path / "tasks") == ""
 
 
-def test_a_wrong_token_is_answered_with_where_the_right_one_is_and_hup_stops_neither(tmp_path: Path) -> None:
+def test_a_wrong_token_is_answered_with_the_place_of_the_right_one_and_sighup_stops_neither(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, scheduler={"auth": {}})
     try:
         cluster.start_server()
@@ -208,7 +208,7 @@ def test_a_wrong_token_is_answered_with_where_the_right_one_is_and_hup_stops_nei
         cluster.end()
 
 
-def test_one_more_task_than_may_wait_is_refused_with_the_key(tmp_path: Path) -> None:
+def test_a_task_beyond_the_queue_limit_is_refused_with_the_key(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, scheduler={"scheduler": {"queue_size": 3}})
     try:
         cluster.start_server()

@@ -42,7 +42,7 @@ def _problem(folder: Path) -> str:
     return str(path)
 
 
-def test_a_plan_uses_what_online_work_leaves_and_gives_way_to_it(tmp_path: Path) -> None:
+def test_a_plan_uses_the_gpus_that_online_tasks_leave_and_yields_them(tmp_path: Path) -> None:
     with _yard(tmp_path) as yard:
         results = tmp_path / "results.jsonl"
         words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic", "--speed-up", "3", "--json"]
@@ -63,7 +63,7 @@ def test_a_plan_uses_what_online_work_leaves_and_gives_way_to_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_plan_that_is_ended_by_hand_gives_its_gpus_back(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_plan_returns_its_gpus(tmp_path: Path, number: signal.Signals) -> None:
     places = tmp_path / "places"
     places.mkdir()
     with _yard(tmp_path) as yard:

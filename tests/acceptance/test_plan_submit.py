@@ -41,7 +41,7 @@ def log(folder: Path) -> list[list[str]]:
     return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_a_plan_runs_as_tasks_in_an_order_that_it_allows(yard: Yard, tmp_path: Path) -> None:
+def test_a_plan_runs_as_tasks_in_a_valid_order(yard: Yard, tmp_path: Path) -> None:
     submit = planned(yard, tmp_path, ("a", "A", 1, ""), ("b", "B2", 1, "a"), ("c", "A", 1, "b"), requests=3)
     words = [*submit, "--wait", "--key", "once", "--json", "--", WORDS % 0.05]
     told = json.loads(yard.does(*words))
@@ -61,7 +61,7 @@ def test_a_plan_runs_as_tasks_in_an_order_that_it_allows(yard: Yard, tmp_path: P
     assert log(tmp_path) == lines
 
 
-def test_online_work_takes_gpus_from_a_plan_that_goes_on_afterwards(yard: Yard, tmp_path: Path) -> None:
+def test_online_tasks_preempt_a_plan_that_continues_afterwards(yard: Yard, tmp_path: Path) -> None:
     submit = planned(yard, tmp_path, ("a", "A", 30, ""), ("b", "A", 1, "a"), requests=4)
     until_told = "test {node} = b || until test -e go; do sleep 0.1; done"
     ids = yard.does(*submit, "--per", "call", "--", WORDS.replace("sleep %s", until_told)).split()
@@ -80,7 +80,7 @@ def test_online_work_takes_gpus_from_a_plan_that_goes_on_afterwards(yard: Yard, 
     assert [words.count(["ended", f"r{number}/{node}"]) for number in range(4) for node in "ab"] == [1] * 8
 
 
-def test_a_task_that_fails_is_told_and_what_waits_for_it_is_not_run(yard: Yard, tmp_path: Path) -> None:
+def test_a_failed_task_is_reported_and_its_dependents_do_not_run(yard: Yard, tmp_path: Path) -> None:
     submit = planned(yard, tmp_path, ("a", "A", 1, ""), ("b", "A", 1, "a"), requests=1)
     done = yard.call(*submit, "--per", "call", "--wait", "--", "echo {calls} >> log; exit 3")
     assert done.returncode == 1

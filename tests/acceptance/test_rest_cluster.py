@@ -18,7 +18,7 @@ def yard(tmp_path: Path) -> Iterator[RestYard]:
         yield yard
 
 
-def test_gpus_are_counted_by_what_they_do(yard: RestYard) -> None:
+def test_gpus_are_counted_by_state(yard: RestYard) -> None:
     yard.submit(gpu_count=2, priority="high")
     yard.tell(JoinNode(yard.node("n2", 3)))
     yard.tell(LoseNode(NodeId("n2")))
@@ -31,7 +31,7 @@ def test_gpus_are_counted_by_what_they_do(yard: RestYard) -> None:
     assert (first["status"], first["current_task"], first["virtual"]) == ("busy", "task-1", True)
 
 
-def test_the_split_is_changed_at_once_and_by_whom_is_in_the_journal(yard: RestYard) -> None:
+def test_the_split_is_changed_at_once_and_the_journal_names_the_user(yard: RestYard) -> None:
     assert yard.get("/api/v1/quota")["online"] == {"quota": 3, "used": 0, "available": 3}
     told = yard.ask("PUT", "/api/v1/quota", {"online_percent": 0.25, "mode": "borrow"}).json
     assert (told["total_gpus"], told["online"]["quota"], told["batch"]["quota"], told["mode"]) == (4, 1, 3, "borrow")
@@ -44,13 +44,13 @@ def test_the_split_is_changed_at_once_and_by_whom_is_in_the_journal(yard: RestYa
 @pytest.mark.parametrize(
     "body", [{}, {"online_percent": 1.5}, {"online_percent": "half"}, {"online_percent": 0.5, "batch_percent": 0.6}]
 )
-def test_a_split_that_can_not_be_is_refused(yard: RestYard, body: dict[str, object]) -> None:
+def test_an_invalid_split_is_refused(yard: RestYard, body: dict[str, object]) -> None:
     before = yard.get("/api/v1/quota")
     assert yard.ask("PUT", "/api/v1/quota", body).status == 400
     assert yard.get("/api/v1/quota") == before
 
 
-def test_nodes_are_cordoned_drained_opened_and_taken_out(yard: RestYard) -> None:
+def test_nodes_are_cordoned_drained_uncordoned_and_removed(yard: RestYard) -> None:
     assert yard.ask("POST", "/api/v1/nodes/n1/cordon").json["status"] == "cordoned"
     assert yard.submit(priority="high")["allocated_gpus"] == []
     assert yard.ask("POST", "/api/v1/nodes/n1/drain").json["status"] == "draining"
@@ -66,7 +66,7 @@ def test_nodes_are_cordoned_drained_opened_and_taken_out(yard: RestYard) -> None
     assert yard.ask("POST", "/api/v1/nodes/n1/strays/task-9/1/stop").error["code"] == "UnknownStray"
 
 
-def test_a_tenants_limits_hold_at_once(yard: RestYard) -> None:
+def test_a_tenants_limits_apply_at_once(yard: RestYard) -> None:
     told = yard.ask("PUT", "/api/v1/tenants/lab", {"max_gpus": 1, "gpu_hours": 5}).json
     assert (told["id"], told["max_gpus"], told["gpu_hours"]) == ("lab", 1, 5)
     refused = yard.ask("POST", "/api/v1/tasks", {"gpu_count": 2, "command": "true", "tenant_id": "lab"})
@@ -78,7 +78,7 @@ def test_a_tenants_limits_hold_at_once(yard: RestYard) -> None:
     assert yard.ask("PUT", "/api/v1/tenants/lab", {"max_gpu": 1}).error["message"].endswith('did you mean "max_gpus"?')
 
 
-def test_a_lease_is_given_listed_and_released(yard: RestYard) -> None:
+def test_a_lease_is_granted_listed_and_released(yard: RestYard) -> None:
     reply = yard.ask("POST", "/api/v1/leases", {"gpu_count": 1, "timeout": 600})
     assert (reply.status, reply.json["id"], reply.json["gpus"]) == (201, "task-1", ["n1/0"])
     yard.tell(ReportStarted(TaskId(1), 1))
@@ -96,7 +96,7 @@ def test_a_lease_is_given_listed_and_released(yard: RestYard) -> None:
     assert yard.ask("POST", "/api/v1/leases", {"command": "true"}).error["field"] == "command"
 
 
-def test_the_other_dialect_speaks_of_the_same_tasks(yard: RestYard) -> None:
+def test_the_legacy_api_shows_the_same_tasks(yard: RestYard) -> None:
     sent = {"tenant_id": "lab", "name": "t", "gpu_request": 1, "memory_mb": 8192, "priority": 60, "timeout": 0}
     reply = yard.ask("POST", "/api/tasks", sent)
     assert reply.status == 201
@@ -129,7 +129,7 @@ def test_the_settings_of_a_tenant_are_the_defaults_of_its_tasks(tmp_path: Path) 
         assert (told["max_gpus"], told["max_memory_per_gpu"]) == (4, 1000)
 
 
-def test_health_and_documentation_are_there(yard: RestYard) -> None:
+def test_health_and_documentation_are_served(yard: RestYard) -> None:
     assert yard.get("/health") == yard.get("/healthz") == yard.get("/readyz")
     assert yard.get("/openapi.json")["openapi"].startswith("3.1")
     page = yard.ask("GET", "/docs")

@@ -30,7 +30,7 @@ def read_all(line: socket.socket) -> bytes:
     return found
 
 
-def test_a_body_above_a_mebibyte_is_413_with_and_without_a_length(yard: RestYard) -> None:
+def test_a_body_above_one_mebibyte_is_413_with_and_without_a_length(yard: RestYard) -> None:
     large = b'{"command": "' + b"x" * (2 << 20) + b'"}'
     reply = yard.ask("POST", TASKS, large)
     assert (reply.status, reply.error["code"], reply.headers["connection"]) == (413, "TooLarge", "close")
@@ -42,7 +42,7 @@ def test_a_body_above_a_mebibyte_is_413_with_and_without_a_length(yard: RestYard
         assert read_all(line).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_batch_may_be_larger_but_not_without_limit(yard: RestYard) -> None:
+def test_a_batch_may_be_larger_but_is_limited(yard: RestYard) -> None:
     tasks = [{"gpu_count": 99, "command": "x" * 20_000}] * 100
     reply = yard.ask("POST", f"{TASKS}:batch", {"tasks": tasks})
     assert reply.status == 201
@@ -52,7 +52,7 @@ def test_a_batch_may_be_larger_but_not_without_limit(yard: RestYard) -> None:
         assert read_all(line).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_client_that_stops_in_the_middle_of_a_request_is_let_go_with_408(yard: RestYard) -> None:
+def test_a_client_that_stalls_in_the_middle_of_a_request_gets_408(yard: RestYard) -> None:
     beginnings = (
         b"",
         b"POST /api/v1/tasks HTTP/1.1\r\nHost: local",
@@ -66,7 +66,7 @@ def test_a_client_that_stops_in_the_middle_of_a_request_is_let_go_with_408(yard:
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "TooSlow"
 
 
-def test_headers_that_come_byte_by_byte_do_not_hold_a_connection_for_ever(yard: RestYard) -> None:
+def test_headers_sent_byte_by_byte_do_not_hold_a_connection_forever(yard: RestYard) -> None:
     with yard.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nX: ")
         begun = time.monotonic()
@@ -81,14 +81,14 @@ def test_headers_that_come_byte_by_byte_do_not_hold_a_connection_for_ever(yard: 
         assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_headers_without_end_are_431(yard: RestYard) -> None:
+def test_endless_headers_are_431(yard: RestYard) -> None:
     with yard.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * (80 << 10))
         assert line.recv(1000).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize("nonsense", [b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"])
-def test_what_is_not_http_gets_a_sentence_in_the_one_shape(yard: RestYard, nonsense: bytes) -> None:
+def test_input_that_is_not_http_is_answered_with_the_usual_error_object(yard: RestYard, nonsense: bytes) -> None:
     with yard.socket() as line:
         line.sendall(nonsense)
         answer = read_all(line)
@@ -100,7 +100,7 @@ def test_a_compressed_body_is_415(yard: RestYard) -> None:
     assert yard.ask("POST", TASKS, b"\x1f\x8b", Content_Encoding="gzip").status == 415
 
 
-def test_clients_that_hang_or_upload_rubbish_do_not_hinder_others(yard: RestYard) -> None:
+def test_stalled_clients_and_garbage_uploads_do_not_affect_others(yard: RestYard) -> None:
     lines = [socket.create_connection(("127.0.0.1", yard.port)) for _ in range(40)]
     try:
         for line in lines:
@@ -116,7 +116,7 @@ def test_clients_that_hang_or_upload_rubbish_do_not_hinder_others(yard: RestYard
             line.close()
 
 
-def test_many_requests_go_over_one_connection_also_after_errors(yard: RestYard) -> None:
+def test_many_requests_use_one_connection_even_after_errors(yard: RestYard) -> None:
     with yard.socket() as line:
         reader = line.makefile("rb")
         for path, status in (("/health", b"200"), ("/nowhere", b"404"), (f"{TASKS}?x=1", b"400"), ("/readyz", b"200")):
@@ -129,7 +129,7 @@ def test_many_requests_go_over_one_connection_also_after_errors(yard: RestYard) 
             json.loads(reader.read(length))
 
 
-def test_an_unknown_address_names_the_nearest_one_and_a_wrong_method_those_that_would_do(yard: RestYard) -> None:
+def test_an_unknown_address_names_the_nearest_one_and_a_wrong_method_names_the_allowed_ones(yard: RestYard) -> None:
     reply = yard.ask("GET", "/api/v1/task")
     assert reply.status == 404
     assert "Did you mean /api/v1/tasks?" in reply.error["message"]
@@ -164,7 +164,7 @@ def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_pat
         assert yard.submit()["id"] == "task-1"
 
 
-def test_a_body_that_comes_byte_by_byte_does_not_hold_a_connection_for_ever(yard: RestYard) -> None:
+def test_a_body_sent_byte_by_byte_does_not_hold_a_connection_forever(yard: RestYard) -> None:
     with yard.socket() as line:
         line.sendall(b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         begun = time.monotonic()
@@ -186,7 +186,7 @@ def health(yard: RestYard) -> int:
     return yard.ask("GET", "/health").status
 
 
-def test_idle_connections_keep_nobody_out(tmp_path: Path) -> None:
+def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
     limits = Limits(most=20, most_of_one=10)
     with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
         lines = [held.enter_context(yard.socket()) for _ in range(30)]
@@ -196,7 +196,7 @@ def test_idle_connections_keep_nobody_out(tmp_path: Path) -> None:
         assert read_all(lines[-1]).startswith(b"HTTP/1.1 200 ")
 
 
-def test_where_all_connections_are_in_use_a_new_one_is_turned_away_with_503(tmp_path: Path) -> None:
+def test_when_all_connections_are_in_use_a_new_one_gets_503(tmp_path: Path) -> None:
     limits = Limits(most=20, most_of_one=3)
     with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
         for _ in range(3):
@@ -211,6 +211,6 @@ def test_where_all_connections_are_in_use_a_new_one_is_turned_away_with_503(tmp_
         until(lambda: health(yard) == 200, what="there is room again")
 
 
-def test_limits_follow_from_how_many_descriptors_there_are() -> None:
+def test_connection_limits_follow_the_number_of_descriptors() -> None:
     assert Limits.within(1 << 16, 4096, 1024) == (4096, 1024, (1 << 16) - 128)
     assert Limits.within(256, 4096, 1024) == (96, 48, 192)

@@ -38,7 +38,7 @@ def document(yard: RestYard) -> Any:
 
 @pytest.mark.parametrize("route", WHOLE, ids=lambda route: f"{route.method} {route.path}")
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
-def test_answers_are_as_the_document_says(document: Any, route: Route, mode: GenerationMode) -> None:
+def test_answers_match_the_openapi_document(document: Any, route: Route, mode: GenerationMode) -> None:
     operation = document[route.path][route.method]
     if mode is GenerationMode.NEGATIVE and not (route.request or route.query or "{" in route.path):
         return  # there is nothing one could get wrong
@@ -54,7 +54,7 @@ def test_answers_are_as_the_document_says(document: Any, route: Route, mode: Gen
     ask()
 
 
-def test_the_document_has_every_route_and_nothing_else(yard: RestYard) -> None:
+def test_the_document_has_exactly_the_existing_routes(yard: RestYard) -> None:
     paths = yard.get("/openapi.json")["paths"]
     told = {(method.upper(), path) for path, operations in paths.items() for method in operations}
     assert told == {(route.method, route.path) for route in ROUTES}

@@ -91,7 +91,7 @@ def _ended(door: Door, task: str, token: str) -> dict[str, Any]:
 
 
 @needs_root
-def test_a_members_task_under_the_schedulers_uid_is_not_started_and_with_consent_it_is_no_admin(
+def test_a_members_task_is_not_started_under_the_schedulers_uid_and_if_allowed_is_no_admin(
     one_service_user: live.Cluster,
 ) -> None:
     yard, door = one_service_user, Door(one_service_user.http)
@@ -127,7 +127,7 @@ def test_a_members_task_under_the_schedulers_uid_is_not_started_and_with_consent
 # --- floods -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_flood_of_logins_with_made_up_names_does_not_slow_down_lists(tmp_path: Path) -> None:
+def test_a_flood_of_logins_with_invented_names_does_not_slow_down_lists(tmp_path: Path) -> None:
     more = {"auth": {"enabled": True, "join_token": "join"}, "users": USERS}
     yard = live.Cluster(tmp_path, scheduler=more)
     door, over, codes = Door(yard.http), threading.Event(), Counter[int]()
@@ -165,7 +165,7 @@ HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)
 """What a client of gRPC says first, with empty settings."""
 
 
-def test_idle_connections_take_neither_the_door_nor_the_descriptors_of_the_journal(
+def test_idle_connections_exhaust_neither_the_port_nor_the_descriptors_of_the_journal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("prlimit") is None:

@@ -34,7 +34,7 @@ def wave(first: int, count: int) -> list[NewTaskFields]:
     ]
 
 
-def test_a_live_schedule_is_simulated_as_it_was(tmp_path: Path) -> None:
+def test_a_live_schedule_is_reproduced_by_the_simulator(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=4) as yard:
         client = yard.client()
         first = client.submit_many(wave(0, 14))

@@ -11,7 +11,7 @@ SEEDS = st.integers(0, 2**32)
 
 @given(SEEDS)
 @settings(max_examples=300, deadline=None)
-def test_safety_no_gpu_does_two_things_nothing_counts_twice_and_nothing_begins_before_its_time(seed: int) -> None:
+def test_safety_no_gpu_runs_two_calls_nothing_counts_twice_and_nothing_begins_early(seed: int) -> None:
     executor, world = live(seed)
     assert world.broken == [], f"repeat with live({seed})"
     assert len({run.call for run in executor.runs}) == len(executor.runs)
@@ -19,7 +19,7 @@ def test_safety_no_gpu_does_two_things_nothing_counts_twice_and_nothing_begins_b
 
 @given(SEEDS)
 @settings(max_examples=300, deadline=None)
-def test_liveness_all_calls_that_some_gpu_could_run_are_done_once_all_gpus_are_back(seed: int) -> None:
+def test_liveness_all_runnable_calls_end_once_all_gpus_are_back(seed: int) -> None:
     executor, _ = live(seed)
     execution = executor.execution
     impossible = {call for call, model in enumerate(execution.work.model) if not execution.work.firsts[model]}

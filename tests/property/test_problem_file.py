@@ -33,7 +33,7 @@ def read(text: bytes) -> Problem | str:
 
 @settings(max_examples=80, deadline=None)
 @given(st.sampled_from([OURS, THEIRS]), st.data())
-def test_something_odd_anywhere_is_a_problem_or_a_sentence(said: dict[str, Any], data: st.DataObject) -> None:
+def test_an_odd_value_anywhere_is_read_or_reported_in_one_sentence(said: dict[str, Any], data: st.DataObject) -> None:
     odd = json.loads(json.dumps(said))
     here: Any = odd
     while True:
@@ -52,11 +52,11 @@ def test_something_odd_anywhere_is_a_problem_or_a_sentence(said: dict[str, Any],
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from([json.dumps(OURS), USERS]), st.integers(0, 3000))
-def test_a_file_cut_anywhere_is_a_problem_or_a_sentence(text: str, length: int) -> None:
+def test_a_file_truncated_anywhere_is_read_or_reported_in_one_sentence(text: str, length: int) -> None:
     read(text[:length].encode())
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=40))
-def test_any_bytes_are_a_sentence(noise: bytes) -> None:
+def test_arbitrary_bytes_are_reported_in_one_sentence(noise: bytes) -> None:
     assert isinstance(read(noise), str)

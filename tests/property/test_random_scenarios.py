@@ -257,13 +257,13 @@ class Fickle:
 
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
-def test_whatever_an_advisor_says_nothing_is_over_committed_stranded_or_lost(backfill: str) -> None:
+def test_with_any_advice_nothing_is_over_committed_stranded_or_lost(backfill: str) -> None:
     _live(type("Life", (Life,), {"policy": "dqn", "backfill": backfill, "advisor": Fickle()}))
 
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_whatever_happens_nothing_is_over_committed_stranded_or_lost(policy: str, backfill: str) -> None:
+def test_in_any_scenario_nothing_is_over_committed_stranded_or_lost(policy: str, backfill: str) -> None:
     _live(type("Life", (Life,), {"policy": policy, "backfill": backfill}))
 
 

@@ -34,22 +34,22 @@ ROUGH_ONES = {
 
 
 @pytest.mark.parametrize("seed", sorted(ROUGH_ONES))
-def test_what_failed_once_in_a_rough_life_holds(seed: int) -> None:
+def test_a_recorded_failure_of_a_faulty_scenario_stays_fixed(seed: int) -> None:
     RoughLife(seed).lives(60)
 
 
 @pytest.mark.parametrize("fifty", range(4))
-def test_fifty_rough_lives_give_no_card_to_two_and_strand_nothing(fifty: int) -> None:
+def test_fifty_faulty_scenarios_share_no_gpu_and_strand_nothing(fifty: int) -> None:
     for seed in range(fifty * 50, fifty * 50 + 50):
         RoughLife(seed).lives(60)
 
 
 @pytest.mark.parametrize("seed", sorted(ONCE_FAILED))
-def test_what_failed_once_holds(seed: int) -> None:
+def test_a_recorded_failure_stays_fixed(seed: int) -> None:
     RandomLife(seed).lives(50)
 
 
 @pytest.mark.parametrize("hundred", range(20, 24))
-def test_a_hundred_lives_strand_nothing(hundred: int) -> None:
+def test_a_hundred_scenarios_strand_nothing(hundred: int) -> None:
     for seed in range(hundred * 100, hundred * 100 + 100):
         RandomLife(seed).lives(50)

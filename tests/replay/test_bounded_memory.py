@@ -104,7 +104,7 @@ def _placed(facts: Sequence[Event]) -> list[TaskId]:
 
 
 @pytest.mark.parametrize("mode", list(QuotaMode))
-def test_twenty_thousand_tasks_leave_a_bounded_yard_and_journal(mode: QuotaMode, tmp_path: Path) -> None:
+def test_twenty_thousand_tasks_leave_a_bounded_state_and_journal(mode: QuotaMode, tmp_path: Path) -> None:
     yard = Yard(tmp_path, mode)
     live(yard, TASKS)
 
@@ -175,12 +175,12 @@ def test_ended_tasks_leave_nothing_among_the_heads_of_their_lines(yard: Yard) ->
     assert _in_heads(yard.state) <= 100
 
 
-def test_ended_tasks_leave_no_timers_for_timeouts_and_deadlines_far_away(yard: Yard) -> None:
+def test_ended_tasks_leave_no_timers_for_distant_timeouts_and_deadlines(yard: Yard) -> None:
     live(yard, 1_000, timeout_seconds=1e8)
     assert len(yard.state.timers) <= 100
 
 
-def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer_whatever_others_do(yard: Yard) -> None:
+def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer(yard: Yard) -> None:
     yard.tell(command.SetTenant(Tenant(POOR, budget=Budget(gpu_hours=0.001, period_seconds=1e7))))
     yard.tell(_submit(1, TaskSpec(POOR, ONE)))
     yard.now += 100.0
@@ -193,7 +193,7 @@ def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer_whatever_others
     assert len(yard.state.timers) <= 100
 
 
-def test_cancelled_tasks_leave_nothing_behind_one_that_waits(yard: Yard) -> None:
+def test_cancelled_tasks_leave_nothing_behind_a_waiting_one(yard: Yard) -> None:
     _fill(yard)
     for number in range(6, 506):
         yard.tell(_submit(number, TaskSpec(LAB, ONE)))
@@ -201,7 +201,7 @@ def test_cancelled_tasks_leave_nothing_behind_one_that_waits(yard: Yard) -> None
     assert _in_heaps(yard.state) <= 100
 
 
-def test_a_task_that_changes_its_priority_again_and_again_stands_in_the_queue_once(yard: Yard) -> None:
+def test_a_task_whose_priority_changes_repeatedly_is_in_the_queue_once(yard: Yard) -> None:
     _fill(yard)
     yard.tell(_submit(6, TaskSpec(LAB, ONE)))
     for change in range(500):

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, tmp_path: Path) -> None:
+def test_a_scenario_read_back_from_its_journal_is_identical_byte_for_byte(seed: int, tmp_path: Path) -> None:
     life = RandomLife(seed)
     journal = SqliteJournal.open(tmp_path, segment_facts=50)
     written = 0

@@ -65,7 +65,7 @@ def test_an_attempt_that_two_nodes_report_is_taken_back_from_neither(cluster: Cl
     assert cluster.state.tasks[ref.task].attempts == 1
 
 
-def test_an_attempt_that_was_never_placed_is_no_reason_to_let_a_node_in(cluster: ClusterStory) -> None:
+def test_an_attempt_that_was_never_placed_does_not_admit_a_node(cluster: ClusterStory) -> None:
     cluster.submits(task("waits", gpus=2))
     for ref in (AttemptRef(cluster.numbers["waits"], 1), AttemptRef(TaskId(99), 1)):
         assert cluster.tells(held("a", ref, 0)) == AttemptNeverPlaced(NodeId("a"), *ref[:2])
@@ -176,7 +176,7 @@ class Life:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_after_any_registration_the_books_add_up(seed: int) -> None:
+def test_after_any_registration_the_books_balance(seed: int) -> None:
     life = Life(seed)
     for asked in life.commands():
         life.tell(asked)

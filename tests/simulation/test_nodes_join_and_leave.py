@@ -36,7 +36,7 @@ def causes(cluster: ClusterStory, name: str) -> list[Cause]:
 # --- what a lost node may still run -----------------------------------------------------------------------------------
 
 
-def test_what_a_returned_node_still_runs_keeps_its_gpus_until_it_is_gone(cluster: ClusterStory) -> None:
+def test_attempts_a_returned_node_still_runs_keep_their_gpus_until_they_end(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=4))
     cluster.submits(task("old", gpus=3, cpus=8))
     cluster.loses("a")
@@ -51,7 +51,7 @@ def test_what_a_returned_node_still_runs_keeps_its_gpus_until_it_is_gone(cluster
     assert not cluster.state.remains
 
 
-def test_what_a_returned_node_does_not_have_any_more_is_free_at_once(cluster: ClusterStory) -> None:
+def test_gpus_of_attempts_a_returned_node_no_longer_runs_are_free_at_once(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=4))
     cluster.submits(task("one", gpus=2), task("two", gpus=2))
     cluster.loses("a")
@@ -61,7 +61,7 @@ def test_what_a_returned_node_does_not_have_any_more_is_free_at_once(cluster: Cl
     assert returned == [NodeReturned(NodeId("a"), (AttemptRef(cluster.numbers["two"], 1),))]
 
 
-def test_a_node_that_registers_again_says_what_is_gone_of_what_it_had(cluster: ClusterStory) -> None:
+def test_a_node_that_registers_again_reports_which_attempts_are_gone(cluster: ClusterStory) -> None:
     spec = node("a", gpus=4)
     cluster.has_node(spec)
     cluster.submits(task("old", gpus=4))
@@ -73,7 +73,7 @@ def test_a_node_that_registers_again_says_what_is_gone_of_what_it_had(cluster: C
     assert any(isinstance(event, RemainsEnded) for _, event in cluster.facts)
 
 
-def test_what_may_still_run_survives_a_restart_of_the_scheduler_and_leaves_with_the_node(cluster: ClusterStory) -> None:
+def test_possible_remains_survive_a_restart_of_the_scheduler_and_leave_with_the_node(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=4, memory_mib=100))
     cluster.submits(task("old", gpus=2, memory_mib=60))
     cluster.loses("a")
@@ -96,7 +96,7 @@ def test_a_suspended_task_leaves_only_its_memory_behind(cluster: ClusterStory) -
     assert cluster.state.index.hosts[NodeId("a")].memory_free == 0
 
 
-def test_a_gangs_part_on_a_node_that_returns_in_the_middle_is_waited_for(cluster: ClusterStory) -> None:
+def test_a_part_of_a_gang_on_a_node_that_reconnects_is_waited_for(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 50.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2))
@@ -112,7 +112,7 @@ def test_a_gangs_part_on_a_node_that_returns_in_the_middle_is_waited_for(cluster
     assert cluster.is_running("train")
 
 
-def test_a_gangs_part_that_is_gone_when_its_node_returns_leaves_nothing(cluster: ClusterStory) -> None:
+def test_a_part_of_a_gang_that_is_gone_when_its_node_returns_leaves_nothing(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 50.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2))
@@ -139,7 +139,7 @@ def test_cancelling_a_task_that_waits_for_its_lost_node_ends_it_at_once(cluster:
     assert cluster.is_running("next")
 
 
-def test_a_gang_that_waits_for_its_node_is_stopped_where_it_can_be_when_it_is_cancelled(cluster: ClusterStory) -> None:
+def test_a_cancelled_gang_that_waits_for_its_node_is_stopped_on_the_others(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 5.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, on_lost=OnLost.WAIT))
@@ -160,7 +160,7 @@ def test_a_task_that_is_being_cancelled_does_not_wait_for_its_lost_node(cluster:
     assert cluster.status("patient") is TaskStatus.CANCELLED
 
 
-def test_a_task_that_is_lost_again_and_again_is_tried_later_and_later(cluster: ClusterStory) -> None:
+def test_a_repeatedly_lost_task_is_retried_with_growing_delays(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("unlucky"))
     number = cluster.numbers["unlucky"]
@@ -173,7 +173,7 @@ def test_a_task_that_is_lost_again_and_again_is_tried_later_and_later(cluster: C
     assert cluster.status("unlucky") is TaskStatus.SUCCESS
 
 
-def test_a_node_that_could_not_start_a_task_is_tried_last_the_next_time(cluster: ClusterStory) -> None:
+def test_a_node_that_failed_to_start_a_task_is_tried_last_the_next_time(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=4)
     cluster.submits(task("picky", retries=3), task("filler", gpus=2))
     number, first = cluster.numbers["picky"], cluster.nodes_of("picky")[0]
@@ -192,7 +192,7 @@ def test_a_node_that_could_not_start_a_task_is_tried_last_the_next_time(cluster:
 # --- nodes that change ------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_only_says_more_about_itself_is_changed_under_its_tasks(cluster: ClusterStory) -> None:
+def test_a_node_with_new_details_is_updated_under_its_tasks(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=2, cpus=8))
     cluster.submits(task("runs", gpus=1, cpus=4), task("wants", gpus=1, labels=(("driver", "571"),), cpus=10))
     cluster.cordons("a", drain=True)
@@ -208,7 +208,7 @@ def test_a_node_that_only_says_more_about_itself_is_changed_under_its_tasks(clus
     assert any(isinstance(event, NodeChanged) for _, event in cluster.facts)
 
 
-def test_an_idle_node_that_comes_with_other_cards_stays_cordoned_and_its_broken_cards_stay_broken(
+def test_an_idle_node_that_returns_with_other_gpus_stays_cordoned_and_keeps_its_broken_gpus(
     cluster: ClusterStory,
 ) -> None:
     def cards(*names: str) -> NodeSpec:
@@ -222,7 +222,7 @@ def test_an_idle_node_that_comes_with_other_cards_stays_cordoned_and_its_broken_
     assert (host.cordoned, host.draining, host.health) == (True, True, {2: GpuHealth.OFFLINE})
 
 
-def test_a_node_whose_cards_changed_is_refused_while_it_still_has_something(cluster: ClusterStory) -> None:
+def test_a_node_whose_gpus_changed_is_refused_while_it_holds_attempts(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=2))
     cluster.submits(task("old", gpus=2))
     cluster.loses("a")
@@ -234,7 +234,7 @@ def test_a_node_whose_cards_changed_is_refused_while_it_still_has_something(clus
     assert not cluster.state.remains
 
 
-def test_a_node_that_runs_something_is_not_taken_out_and_a_lost_one_is(cluster: ClusterStory) -> None:
+def test_a_busy_node_is_not_removed_and_a_lost_one_is(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("fenced", on_lost=OnLost.FENCE), task("patient", on_lost=OnLost.WAIT))
     both = (cluster.numbers["fenced"], cluster.numbers["patient"])
@@ -244,7 +244,7 @@ def test_a_node_that_runs_something_is_not_taken_out_and_a_lost_one_is(cluster: 
     assert [cluster.status(name) for name in ("fenced", "patient")] == [TaskStatus.PENDING] * 2
 
 
-def test_a_lost_node_is_not_taken_out_under_a_gang_that_runs_elsewhere(cluster: ClusterStory) -> None:
+def test_a_lost_node_is_not_removed_under_a_gang_that_runs_elsewhere(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, on_lost=OnLost.WAIT))
     lost, _ = cluster.nodes_of("train")
@@ -253,7 +253,7 @@ def test_a_lost_node_is_not_taken_out_under_a_gang_that_runs_elsewhere(cluster: 
     assert answer == GangsElsewhere(NodeId(lost), (TaskId(1),))
 
 
-def test_who_may_stop_others_is_asked_again_when_a_full_node_opens(cluster: ClusterStory) -> None:
+def test_a_preempting_task_is_tried_again_when_a_full_node_is_uncordoned(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("low", gpus=4, priority=0, preemption=Preemption.REQUEUE))
@@ -265,7 +265,7 @@ def test_who_may_stop_others_is_asked_again_when_a_full_node_opens(cluster: Clus
     assert cluster.is_running("urgent")
 
 
-def test_who_may_stop_others_is_asked_again_when_a_card_comes_back(cluster: ClusterStory) -> None:
+def test_a_preempting_task_is_tried_again_when_a_gpu_recovers(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=4)
     cluster.gpu_becomes("node-1", 3, GpuHealth.EXTERNAL)
@@ -280,7 +280,7 @@ def test_who_may_stop_others_is_asked_again_when_a_card_comes_back(cluster: Clus
 # --- draining ---------------------------------------------------------------------------------------------------------
 
 
-def test_draining_leaves_what_is_suspended_there_unless_it_is_forced(cluster: ClusterStory) -> None:
+def test_draining_leaves_suspended_tasks_unless_it_is_forced(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(task("sleeps", gpus=2, preemption=Preemption.SUSPEND))
     cluster.submits(task("runs", gpus=2, preemption=Preemption.SUSPEND))
@@ -300,7 +300,7 @@ def test_draining_leaves_what_is_suspended_there_unless_it_is_forced(cluster: Cl
 # --- gangs ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_gang_runs_when_its_last_part_does(cluster: ClusterStory) -> None:
+def test_a_gang_runs_when_its_last_part_runs(cluster: ClusterStory) -> None:
     cluster.world.start_seconds = 1000.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2))
@@ -312,7 +312,7 @@ def test_a_gang_runs_when_its_last_part_does(cluster: ClusterStory) -> None:
     assert cluster.is_running("train")
 
 
-def test_a_gang_whose_first_part_is_done_before_the_last_has_started_runs_all_the_same(cluster: ClusterStory) -> None:
+def test_a_gang_whose_first_part_ends_before_the_last_has_started_counts_as_running(cluster: ClusterStory) -> None:
     cluster.world.start_seconds = 1000.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2))
@@ -365,7 +365,7 @@ def test_a_stray_takes_the_gpu_of_an_attempt_that_turns_out_to_be_gone(cluster: 
     assert not cluster.state.remains
 
 
-def test_a_stray_waits_for_all_it_holds_until_the_last_of_it_is_free(cluster: ClusterStory) -> None:
+def test_a_stray_waits_until_all_it_holds_is_free(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=2))
     cluster.submits(task("one"), task("two"))
     refs = [AttemptRef(cluster.numbers[name], 1) for name in ("one", "two")]
@@ -377,7 +377,7 @@ def test_a_stray_waits_for_all_it_holds_until_the_last_of_it_is_free(cluster: Cl
     assert cluster.state.remains[NodeId("a")][STRAY].part.gpus == (0, 1)
 
 
-def test_an_attempt_the_node_never_heard_of_does_not_start_where_a_stray_runs() -> None:
+def test_an_attempt_the_node_never_received_does_not_start_where_a_stray_runs() -> None:
     """It is placed in the journal only: the launch that reconciling would say comes where something runs."""
     engine = Engine()
     engine.handle(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)), 0.0)

@@ -26,7 +26,7 @@ def drawn(name: str, chance: Random) -> TaskBuilder:
 @pytest.mark.slow
 @pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "greedy"])
 @pytest.mark.parametrize("seed", range(5))
-def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
+def test_everything_runs_without_preemption_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
     chance = Random(seed)
     yard = ClusterStory(policy="fifo", backfill=backfill)
     pool = PoolSettings(min_nodes=1, max_nodes=4, idle_seconds=300)
@@ -52,7 +52,7 @@ def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_pool_whose_nodes_fail_ends_everything_in_the_end(seed: int) -> None:
+def test_a_pool_whose_nodes_fail_still_ends_everything(seed: int) -> None:
     chance = Random(seed)
     yard = ClusterStory()
     Failures(yard.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)

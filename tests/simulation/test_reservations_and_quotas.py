@@ -28,7 +28,7 @@ def restarted(cluster: ClusterStory) -> Engine:
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_whose_standing_changes_still_knows_whom_it_waits_for(cluster: ClusterStory) -> None:
+def test_a_claim_whose_rank_changes_still_knows_its_victims(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 30.0
     cluster.is_split(online=0.25, mode=QuotaMode.BORROW)
     for name in "abc":
@@ -47,7 +47,7 @@ def test_a_claim_whose_standing_changes_still_knows_whom_it_waits_for(cluster: C
     assert cluster.is_running("urgent")
 
 
-def test_a_claim_outlives_a_card_that_fails_beside_it(cluster: ClusterStory) -> None:
+def test_a_claim_survives_the_failure_of_a_neighboring_gpu(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.world.stop_seconds = 60.0
     for name in "ab":
@@ -64,7 +64,7 @@ def test_a_claim_outlives_a_card_that_fails_beside_it(cluster: ClusterStory) -> 
     assert len(stopped(cluster)) == 2, "now the room is not enough, and others are asked"
 
 
-def test_a_restarted_scheduler_remembers_a_victim_that_its_user_cancelled_meanwhile(cluster: ClusterStory) -> None:
+def test_a_restarted_scheduler_remembers_a_victim_that_its_user_cancelled(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.world.stop_seconds = 60.0
     cluster.has_nodes(2, gpus_each=4)
@@ -77,7 +77,7 @@ def test_a_restarted_scheduler_remembers_a_victim_that_its_user_cancelled_meanwh
     assert restarted(cluster).decide(cluster.now) == []
 
 
-def test_a_restarted_scheduler_keeps_its_one_promise_and_when_it_is_due(cluster: ClusterStory) -> None:
+def test_a_restarted_scheduler_keeps_its_reservation_and_its_start(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_node(node("others", gpus=8, model="T4"))
     for name in "ab":
@@ -96,7 +96,7 @@ def test_a_restarted_scheduler_keeps_its_one_promise_and_when_it_is_due(cluster:
 # --- promises ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_is_now_before_a_task_that_was_promised_a_node_is_asked_at_once(cluster: ClusterStory) -> None:
+def test_a_task_now_ahead_of_a_reserved_one_is_tried_at_once(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     for name in "ab":
         cluster.has_node(node(name, gpus=4))
@@ -110,7 +110,7 @@ def test_who_is_now_before_a_task_that_was_promised_a_node_is_asked_at_once(clus
 
 
 @pytest.mark.parametrize("start_seconds", [0.0, 5.0])
-def test_a_slow_start_does_not_make_a_task_younger_than_a_promise(start_seconds: float) -> None:
+def test_a_slow_start_does_not_make_a_task_younger_than_a_reservation(start_seconds: float) -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.0)
     cluster.world.start_seconds = start_seconds
@@ -128,7 +128,7 @@ def test_a_slow_start_does_not_make_a_task_younger_than_a_promise(start_seconds:
 # --- heads of a quota -------------------------------------------------------------------------------------------------
 
 
-def test_nobody_waits_at_a_quota_behind_a_gang_whose_second_node_is_closed(cluster: ClusterStory) -> None:
+def test_no_task_waits_at_a_quota_behind_a_gang_whose_second_node_is_cordoned(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_nodes(2, gpus_each=4)
     cluster.submits(task("lease", command=None))
@@ -139,7 +139,7 @@ def test_nobody_waits_at_a_quota_behind_a_gang_whose_second_node_is_closed(clust
     assert cluster.running() == ["lease", "small-1", "small-2", "small-3"]
 
 
-def test_nobody_waits_at_a_quota_behind_a_task_that_wants_a_card_somebody_else_uses(cluster: ClusterStory) -> None:
+def test_no_task_waits_at_a_quota_behind_a_task_for_an_externally_used_gpu(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_node(node("a", gpus=4))
     cluster.submits(task("lease", command=None))
@@ -161,7 +161,7 @@ def test_a_whole_node_is_taken_where_the_quota_allows_it(cluster: ClusterStory) 
     assert cluster.nodes_of("whole") == ("small",)
 
 
-def test_a_whole_node_waits_for_quota_and_small_ones_do_not_starve_it(cluster: ClusterStory) -> None:
+def test_a_whole_node_waits_for_quota_and_is_not_starved_by_small_tasks(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_tenant("team", max_gpus=6)
     cluster.has_node(node("large", gpus=8))
@@ -174,7 +174,7 @@ def test_a_whole_node_waits_for_quota_and_small_ones_do_not_starve_it(cluster: C
     assert cluster.nodes_of("whole") == ("small",)
 
 
-def test_a_share_by_memory_is_placed_on_the_card_where_the_quota_has_room_for_it(cluster: ClusterStory) -> None:
+def test_a_share_by_memory_is_placed_on_the_gpu_where_the_quota_has_room(cluster: ClusterStory) -> None:
     cluster.has_tenant("team", max_gpus=1)
     cluster.has_node(node("little", gpus=1, gpu_memory_mib=20_000))
     cluster.has_node(node("big", gpus=1, gpu_memory_mib=80_000))
@@ -184,7 +184,7 @@ def test_a_share_by_memory_is_placed_on_the_card_where_the_quota_has_room_for_it
     assert cluster.nodes_of("memory") == ("big",)
 
 
-def test_cards_that_do_not_say_how_much_memory_they_have_can_be_shared(cluster: ClusterStory) -> None:
+def test_gpus_of_unknown_memory_can_be_shared(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=1, gpu_memory_mib=0))
     cluster.submits(share("one", fraction=0.25), share("two", fraction=0.75))
     assert cluster.running() == ["one", "two"]
@@ -193,7 +193,7 @@ def test_cards_that_do_not_say_how_much_memory_they_have_can_be_shared(cluster: 
 # --- tenants ----------------------------------------------------------------------------------------------------------
 
 
-def test_tenants_nobody_has_set_follow_the_default_whenever_it_changes(cluster: ClusterStory) -> None:
+def test_tenants_without_settings_follow_the_default_when_it_changes(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("early", tenant="guest"))
     cluster.has_tenant("known", max_gpus=3)
@@ -205,7 +205,7 @@ def test_tenants_nobody_has_set_follow_the_default_whenever_it_changes(cluster: 
     assert not cluster.is_running("guest-2")
 
 
-def test_tenants_that_nobody_set_and_nobody_needs_are_forgotten(cluster: ClusterStory) -> None:
+def test_unconfigured_tenants_without_tasks_are_forgotten(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=8)
     cluster.has_tenant("known", max_gpus=3)
     cluster.submits(task("runs", tenant="busy"))

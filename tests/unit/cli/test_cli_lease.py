@@ -22,7 +22,7 @@ LEASE = LeaseAnswer(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back(number: signal.Signals) -> None:
+def test_a_lease_requested_while_its_process_is_terminated_is_released(number: signal.Signals) -> None:
     client = threading.Event()
     pids: list[int] = []
 
@@ -89,7 +89,7 @@ class Waits:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -9)]
 )
-def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.Signals, code: int) -> None:
+def test_a_waiting_lease_is_released_however_its_process_ends(number: signal.Signals, code: int) -> None:
     scheduler = Waits()
     with partner(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
@@ -103,7 +103,7 @@ def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.
     assert (lease.returncode, out) == (code, "")
 
 
-def test_another_task_under_the_number_of_a_lease_is_not_given_back() -> None:
+def test_another_task_under_the_number_of_a_lease_is_not_released() -> None:
     scheduler = Waits()
 
     def replaced(line: Answering) -> None:
@@ -140,7 +140,7 @@ class Slow:
             self.given_back.set()
 
 
-def test_a_lease_whose_asker_is_killed_before_its_answer_came_is_given_back() -> None:
+def test_a_lease_whose_process_is_killed_before_the_answer_is_released() -> None:
     scheduler = Slow()
     with partner(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "-g", "1"]
@@ -156,7 +156,7 @@ def test_a_lease_whose_asker_is_killed_before_its_answer_came_is_given_back() ->
     assert released.path.startswith("/api/v1/leases/task-7?created_at=")
 
 
-def test_a_lease_that_is_refused_is_not_asked_for_again() -> None:
+def test_a_refused_lease_is_not_requested_again() -> None:
     with partner(lambda line: line.say(refusal("QueueFull", "The queue is full."), 429)) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
         lease = subprocess.run(words, capture_output=True, timeout=60, check=False)

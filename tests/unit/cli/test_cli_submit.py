@@ -27,7 +27,7 @@ def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_before_the_first_node_it_is_said_once_that_the_agent_of_up_is_about_to_join(
+def test_before_the_first_node_submit_says_once_that_the_agent_of_up_is_about_to_join(
     alone: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = said(NoNodesYet.__name__, capsys, alone=alone)
@@ -38,7 +38,7 @@ def test_before_the_first_node_it_is_said_once_that_the_agent_of_up_is_about_to_
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_the_reason_is_said_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_is_shown_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
     told = said("UnknownGpuModel", capsys, alone=alone)
     assert told.count("task-7 waits. The reason.") == 1
     assert told.count("No present node can hold it. It starts when a suitable node joins") == 1

@@ -21,12 +21,12 @@ with RunningMark.take(Path(sys.argv[1])) as mark:
 """
 
 
-def test_nobody_is_up_on_a_new_folder(tmp_path: Path) -> None:
+def test_no_cluster_is_up_on_a_new_folder(tmp_path: Path) -> None:
     assert running_cluster(tmp_path) is None
     assert running_cluster(tmp_path / "missing") is None
 
 
-def test_a_second_one_is_told_who_the_first_is(tmp_path: Path) -> None:
+def test_a_second_up_is_told_which_process_runs(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"up\n"
@@ -46,7 +46,7 @@ def test_a_second_one_is_told_who_the_first_is(tmp_path: Path) -> None:
         assert running_cluster(tmp_path) is not None
 
 
-def test_a_folder_that_can_not_be_made_is_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NoFolder, match="--data-dir"), RunningMark.take(tmp_path / "file" / "data"):
         raise AssertionError("there is no such folder")

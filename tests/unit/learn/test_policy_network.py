@@ -26,25 +26,25 @@ def model(*factors: float, margin: float = 0.1, doubt: float = 1.0) -> PolicyMod
     return PolicyModel(NAMES, -ones, ones, zeros, ones, zeros, tuple(map(net, factors)), margin, doubt, {"seed": 1})
 
 
-def test_a_candidate_that_is_surely_better_is_taken() -> None:
+def test_a_clearly_better_candidate_is_chosen() -> None:
     assert AdvantageAdvisor(model(1.0, 1.0)).pick(BETTER) == 1
 
 
-def test_one_that_is_worse_is_not() -> None:
+def test_a_worse_candidate_is_not_chosen() -> None:
     assert AdvantageAdvisor(model(1.0, 1.0)).pick(WORSE) == 0
 
 
-def test_an_advantage_within_the_margin_is_none() -> None:
+def test_an_advantage_within_the_margin_is_ignored() -> None:
     assert AdvantageAdvisor(model(1.0, margin=0.49)).pick(BETTER) == 1
     assert AdvantageAdvisor(model(1.0, margin=0.51)).pick(BETTER) == 0
 
 
-def test_where_nets_disagree_the_heuristic_decides() -> None:
+def test_if_the_networks_disagree_the_heuristic_decides() -> None:
     assert AdvantageAdvisor(model(2.0, 0.0, doubt=0.0)).pick(BETTER) == 1
     assert AdvantageAdvisor(model(2.0, 0.0, doubt=1.0)).pick(BETTER) == 0
 
 
-def test_figures_beyond_what_was_trained_leave_it_to_the_rule_of_thumb() -> None:
+def test_features_outside_the_training_range_leave_the_choice_to_the_rule_of_thumb() -> None:
     waiting_is_good = model(-9.0)._replace(rule=np.array([0.5, 0.0], np.float32))
     assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 0.9]]) == 0
     assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 1.2]]) == 1
@@ -53,23 +53,23 @@ def test_figures_beyond_what_was_trained_leave_it_to_the_rule_of_thumb() -> None
 
 
 @pytest.mark.parametrize("strange", [float("nan"), float("inf")])
-def test_figures_that_are_none_leave_it_to_the_heuristic(strange: float) -> None:
+def test_invalid_features_leave_the_choice_to_the_heuristic(strange: float) -> None:
     assert AdvantageAdvisor(model(1.0)).pick([[0.0, 0.0], [strange, 0.5]]) == 0
 
 
-def test_without_its_guard_the_best_candidate_is_taken_whatever_it_is_worth() -> None:
+def test_without_its_guard_the_best_candidate_is_always_chosen() -> None:
     careless = AdvantageAdvisor(model(2.0, 0.0, margin=9.0), guarded=False)
     assert careless.pick(BETTER) == 1
     assert careless.pick(WORSE) == 0
 
 
-def test_the_rule_of_thumb_counts_besides_the_nets() -> None:
+def test_the_rule_of_thumb_counts_besides_the_networks() -> None:
     by_rule = model(0.0)._replace(rule=np.array([0.0, 1.0], np.float32))
     assert AdvantageAdvisor(by_rule).pick(BETTER) == 1
     assert AdvantageAdvisor(by_rule).pick(WORSE) == 0
 
 
-def test_a_model_is_read_as_it_was_written_and_written_the_same_again(tmp_path: Path) -> None:
+def test_a_model_survives_a_round_trip_through_a_file(tmp_path: Path) -> None:
     one, two = tmp_path / "one.npz", tmp_path / "two.npz"
     save(one, model(1.0, 0.5))
     found = load(one, NAMES)
@@ -96,7 +96,7 @@ def complaint(path: Path) -> str:
     return str(error.value)
 
 
-def test_a_file_that_can_not_be_used_is_named_in_one_sentence(tmp_path: Path) -> None:
+def test_an_unusable_file_is_named_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     assert "m.npz can not be read" in complaint(path)
     path.write_text("hello")
@@ -113,14 +113,14 @@ def test_a_file_that_can_not_be_used_is_named_in_one_sentence(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("part", [10, 300, 900])
-def test_a_file_that_was_cut_is_refused(tmp_path: Path, part: int) -> None:
+def test_a_truncated_file_is_refused(tmp_path: Path, part: int) -> None:
     path = tmp_path / "m.npz"
     save(path, model(1.0, 1.0, 1.0))
     path.write_bytes(path.read_bytes()[:part])
     assert "cut off or damaged" in complaint(path)
 
 
-def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_non_finite_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     broken = model(1.0)
     save(path, broken._replace(mean=np.array([0.0, float("nan")], np.float32)))

@@ -6,7 +6,7 @@ from gpuyard.core.domain.settings import Backfill
 from gpuyard.simulator.policy_variants import NoSuchPolicy, policy_variant
 
 
-def test_a_name_may_be_followed_by_settings() -> None:
+def test_a_policy_may_be_followed_by_settings() -> None:
     fair = policy_variant("default:level_seconds=3600:backfill=none")
     assert fair.name == "default:level_seconds=3600:backfill=none"
     assert (fair.settings.level_seconds, fair.settings.backfill) == (3600.0, Backfill.NONE)
@@ -26,7 +26,7 @@ def test_a_name_may_be_followed_by_settings() -> None:
         ("default:", "'' is no setting of the engine."),
     ],
 )
-def test_what_can_not_be_meant_gets_one_sentence(name: str, sentence: str) -> None:
+def test_invalid_policies_are_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(NoSuchPolicy) as caught:
         policy_variant(name)
     assert sentence in str(caught.value)

@@ -34,12 +34,12 @@ def test_qssf_goes_by_run_time_times_gpus_and_stops_at_the_first_job_that_does_n
     assert starts("qssf+backfill", *jobs) == [0, 400, 100, 100, 100]
 
 
-def test_everything_of_one_instant_is_known_before_anybody_is_placed() -> None:
+def test_all_arrivals_of_one_instant_are_known_before_any_is_placed() -> None:
     jobs = Job(0, 50, 8), Job(1, 100, 8), Job(50, 10, 8)
     assert played("sjf", *jobs).avg_jct_s == pytest.approx((50 + 159 + 10) / 3)
 
 
-def test_a_job_that_was_stopped_pays_for_it_and_keeps_what_it_had_done() -> None:
+def test_a_preempted_job_pays_the_restart_and_keeps_its_work() -> None:
     found = played("srtf", Job(0, 1000, 8), Job(100, 10, 8))
     assert found.preemptions == 1
     assert found.avg_jct_s == pytest.approx((1000 + 10 + RESTART_SECONDS + 10) / 2)
@@ -52,7 +52,7 @@ def test_a_job_larger_than_a_node_takes_equal_parts_of_several() -> None:
     assert not fits(Job(0, 1, 17), parse_cluster("2x8"))
 
 
-def test_without_an_oracle_a_job_is_judged_by_those_that_had_ended() -> None:
+def test_without_an_oracle_a_job_is_predicted_from_ended_ones() -> None:
     past = [Job(place, 10, 1, "quick") for place in range(5)] + [Job(place, 500, 1, "slow") for place in range(5)]
     now = Job(2000, 100, 8), Job(2001, 500, 8, "slow"), Job(2002, 10, 8, "quick")
     found = played("sjf", *past, *now, oracle=False)
@@ -73,12 +73,12 @@ def test_a_gang_needs_enough_nodes_that_are_large_enough() -> None:
     assert fits(Job(0, 1, 8), Cluster(nodes))
 
 
-def test_a_run_in_which_nothing_ends_is_said_to_be_one() -> None:
+def test_a_run_in_which_nothing_ends_is_reported() -> None:
     with pytest.raises(NothingEnded, match=r"Under fifo no task ends: the nodes that they need are gone\."):
         played("fifo", Job(0, 100, 16))
 
 
-def test_percentiles_lie_between_neighbours() -> None:
+def test_percentiles_lie_between_neighbors() -> None:
     assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert percentile([1.0, 2.0], 0.75) == 1.75
     assert percentile([7.0], 0.999) == 7.0
@@ -88,13 +88,13 @@ def test_one_of_four_with_all_the_wait_is_a_fairness_of_a_quarter() -> None:
     assert jain_index([0.0, 0.0, 0.0, 5.0]) == 0.25
 
 
-def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_policy_is_named_with_the_existing_ones() -> None:
     with pytest.raises(NoSuchPolicy, match="There is no policy 'lifo' to simulate; there are: fifo"):
         policy_variant("lifo+backfill")
 
 
 @pytest.mark.parametrize("name", POLICY_VARIANTS)
-def test_every_contender_plays_to_the_end(name: str) -> None:
+def test_every_policy_variant_runs_to_the_end(name: str) -> None:
     jobs = [Job(place * 7 % 50, 10 + place * 37 % 200, 1 << place % 5, f"user{place % 3}") for place in range(60)]
     jobs.sort(key=lambda job: job.submit)
     assert played(name, *jobs, cluster=parse_cluster("2x8"), oracle=False).jobs == 60

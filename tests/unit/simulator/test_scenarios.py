@@ -39,7 +39,7 @@ def kwh(watt_seconds: float) -> object:
 # --- an elastic pool ------------------------------------------------------------------------------------------------
 
 
-def test_a_pool_boots_a_node_for_who_waits_and_is_paid_from_then_on() -> None:
+def test_a_pool_boots_a_node_for_a_waiting_job_and_pays_from_then_on() -> None:
     found = played(Scenario(elastic(0, 2), price=3600.0), Job(0, 1000, 8))
     assert found.measures.avg_queue_s == 100
     assert found.further["cost"] == pytest.approx(8 * 1100)
@@ -54,19 +54,19 @@ def test_the_fixed_cluster_is_paid_from_the_first_job_to_the_last_end() -> None:
     assert found.further["energy_kwh"] == kwh(2 * RESTING * 1000 + WORK * 1000)
 
 
-def test_a_node_that_nobody_uses_is_given_back() -> None:
+def test_an_unused_node_is_released() -> None:
     jobs = Job(0, 100, 8), Job(0, 5000, 8)
     found = played(Scenario(elastic(0, 2, boot_seconds=0), price=3600.0), *jobs)
     assert found.further["cost"] == pytest.approx(8 * 5000 + 8 * (100 + 600))
 
 
-def test_the_least_is_there_from_the_start_and_to_the_end() -> None:
+def test_the_minimum_is_kept_from_start_to_end() -> None:
     found = played(Scenario(elastic(1, 2), price=3600.0), Job(0, 10, 8), Job(5000, 10, 8))
     assert found.measures.avg_queue_s == 0
     assert found.further["cost"] == pytest.approx(8 * 5010)
 
 
-def test_boots_that_fail_are_tried_again() -> None:
+def test_failed_boots_are_retried() -> None:
     draws = cycle([0.0, 0.9])
     scenario = Scenario(elastic(0, 2, failing_part=0.5), price=3600.0, chance=lambda _: lambda: next(draws))
     found = played(scenario, Job(0, 1000, 8))
@@ -85,12 +85,12 @@ def test_idle_nodes_sleep_and_are_woken_when_they_are_needed() -> None:
     assert found.further["energy_kwh"] == kwh(awake + asleep + WORK * 6000)
 
 
-def test_nodes_that_sleep_are_paid_all_the_same() -> None:
+def test_sleeping_nodes_are_paid_for() -> None:
     found = played(Scenario(SleepingNodes(100, 60), price=3600.0), Job(0, 5000, 8))
     assert found.further["cost"] == pytest.approx(16 * 5000)
 
 
-def test_every_kind_of_node_sleeps_apart() -> None:
+def test_every_kind_of_node_sleeps_separately() -> None:
     kinds = Cluster((*parse_cluster("2x8:A100").nodes, *parse_cluster("1x4:T4").nodes))
     assert {kind.id: (len(kind.gpus), count) for kind, count in kinds_of(kinds.nodes).items()} == {
         "node": (8, 2),
@@ -107,16 +107,16 @@ def test_every_kind_of_node_sleeps_apart() -> None:
     ("model", "watts"),
     [("A100", 400), ("NVIDIA A100-SXM4-80GB", 400), ("A10", 150), ("L40S", 350), ("L4", 72), ("GPU", 300)],
 )
-def test_a_card_goes_by_the_model_its_name_begins_with(model: str, watts: float) -> None:
+def test_a_gpu_is_matched_by_the_model_its_name_begins_with(model: str, watts: float) -> None:
     assert busy_watts(model) == watts
 
 
-def test_part_of_a_node_at_work_draws_part_of_the_power() -> None:
+def test_a_partly_busy_node_draws_part_of_the_power() -> None:
     found = played(Scenario(metered=True), Job(0, 1000, 2))
     assert found.further["energy_kwh"] == kwh((2 * RESTING + WORK / 4) * 1000)
 
 
-def test_power_over_time_is_kept_for_the_picture() -> None:
+def test_power_over_time_is_kept_for_the_chart() -> None:
     found = played(Scenario(elastic(0, 2), price=3600.0), Job(0, 1000, 8))
     assert found.meter is not None
     line = {at: (now.nodes_up, now.cost) for at, now in found.meter.line.points}
@@ -142,7 +142,7 @@ HALF = 0.5
 LN_2 = 0.6931471805599453
 
 
-def test_what_runs_on_a_node_that_fails_begins_anew_when_it_is_repaired() -> None:
+def test_jobs_of_a_failed_node_restart_when_it_is_repaired() -> None:
     found = played(
         Scenario(repair=FailingNodes(1.0, 0.5), chance=draws(HALF, HALF)), Job(0, 3600, 8), cluster=parse_cluster("1x8")
     )
@@ -166,7 +166,7 @@ def test_a_gang_is_lost_with_one_of_its_nodes() -> None:
     assert found.further["gpu_hours_lost"] == pytest.approx(16 * LN_2)
 
 
-def test_others_go_on_while_a_node_is_repaired() -> None:
+def test_other_jobs_continue_while_a_node_is_repaired() -> None:
     chance = draws(HALF, HALF)
     one_fails = Scenario(
         repair=FailingNodes(1.0, 0.5), chance=lambda name: chance(name) if name.endswith("1") else draws()("")
@@ -185,7 +185,7 @@ def test_all_policies_meet_the_same_failures() -> None:
     }
 
 
-def test_a_job_longer_than_its_nodes_last_is_named() -> None:
+def test_a_job_longer_than_its_nodes_live_is_named() -> None:
     always = Scenario(repair=FailingNodes(1.0, 0.1), chance=lambda _: lambda: 0.1)
     with pytest.raises(NeverEnds, match=r"Task 1 was lost with its nodes 1,000 times"):
         played(always, Job(0, 3600, 8))
@@ -198,7 +198,7 @@ def test_a_pool_may_have_nodes_that_fail() -> None:
     assert found.measures.jobs == 2
 
 
-def test_a_node_under_repair_draws_nothing_and_is_paid() -> None:
+def test_a_node_under_repair_draws_nothing_and_is_paid_for() -> None:
     scenario = Scenario(metered=True, price=3600.0, repair=FailingNodes(1.0, 0.5), chance=draws(HALF, HALF))
     found = played(scenario, Job(0, 3600, 8), cluster=parse_cluster("1x8:A100"))
     up = 3600 * LN_2 + 3600
@@ -206,7 +206,7 @@ def test_a_node_under_repair_draws_nothing_and_is_paid() -> None:
     assert found.further["cost"] == pytest.approx(8 * (up + 1800 * LN_2))
 
 
-def test_a_node_that_was_given_back_does_not_fail() -> None:
+def test_a_released_node_does_not_fail() -> None:
     scenario = Scenario(elastic(0, 1), repair=FailingNodes(1.0, 0.5), chance=draws(HALF))
     found = played(scenario, Job(0, 10, 8), Job(7200, 10, 8))
     assert found.further["node_failures"] == 0

@@ -7,7 +7,7 @@ from gpuyard.core.domain.remaining_time import AGES, age_begins_at, age_of, leve
 
 
 @given(st.integers(1, AGES - 1))
-def test_an_age_begins_where_the_one_before_ends(age: int) -> None:
+def test_an_age_begins_where_the_previous_one_ends(age: int) -> None:
     assert age_of(age_begins_at(age)) == age
     assert age_of(age_begins_at(age) - 1e-3) == age - 1
 

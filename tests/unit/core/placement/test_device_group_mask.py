@@ -15,7 +15,7 @@ def bits(device_groups: list[int]) -> int:
 
 
 @given(st.sets(st.integers(0, 300)))
-def test_members_are_given_highest_first_and_each_once(device_groups: set[int]) -> None:
+def test_members_are_listed_highest_first_and_each_once(device_groups: set[int]) -> None:
     assert list(members(bits(sorted(device_groups)))) == sorted(device_groups, reverse=True)
 
 
@@ -25,7 +25,7 @@ def test_without_is_the_difference_of_sets(device_groups: set[int], forbidden: s
 
 
 @given(moves, amounts, st.sets(st.integers(0, 12)))
-def test_by_value_knows_who_has_enough_and_how_much_is_most(
+def test_by_value_finds_groups_with_enough_and_the_maximum(
     steps: list[tuple[int, int | None]], asked: int, among: set[int]
 ) -> None:
     index, plain = GroupsByValue(), dict[int, int]()
@@ -43,7 +43,7 @@ def test_by_value_knows_who_has_enough_and_how_much_is_most(
 
 @settings(max_examples=200)
 @given(moves, amounts)
-def test_by_level_misses_nobody_and_offers_nobody_with_less_than_half(
+def test_by_level_misses_no_group_and_offers_none_with_less_than_half(
     steps: list[tuple[int, int | None]], asked: int
 ) -> None:
     index, plain = GroupsByLevel(), dict[int, int]()

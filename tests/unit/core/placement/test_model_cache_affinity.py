@@ -49,7 +49,7 @@ ASKS = {
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
 @pytest.mark.parametrize("where", ["a", "b", "c"])
-def test_of_equally_good_nodes_the_one_is_taken_where_the_model_ran_last(
+def test_of_equally_good_nodes_the_one_where_the_model_ran_last_is_chosen(
     ask: Resources, where: str, score: str
 ) -> None:
     index = yard("a", "b", "c")
@@ -64,20 +64,20 @@ def test_a_gang_takes_such_nodes_first() -> None:
     assert set(chosen(index, Resources(gpus=2, nodes=2), LLAMA).nodes) == {"a", "c"}
 
 
-def test_a_node_that_fits_better_is_taken_all_the_same() -> None:
+def test_a_node_that_fits_better_is_chosen_anyway() -> None:
     index = yard("a", "b")
     ran(index, "a", (0,), LLAMA)
     index.take(Placement((Slice(NodeId("b"), (0, 1)),)))
     assert chosen(index, Resources(gpus=1), LLAMA).nodes == ("b",)
 
 
-def test_on_its_node_it_gets_the_cards_it_had() -> None:
+def test_on_its_node_a_task_gets_the_gpus_it_had() -> None:
     index = yard("a")
     ran(index, "a", (2,), LLAMA)
     assert chosen(index, Resources(gpus=1), LLAMA).slices[0].gpus == (2,)
 
 
-def test_a_model_that_is_new_leaves_the_cards_of_others_alone_while_there_are_fresh_ones() -> None:
+def test_a_new_model_avoids_the_gpus_of_others_while_there_are_unused_ones() -> None:
     index = yard("a")
     ran(index, "a", (0,), LLAMA)
     assert chosen(index, Resources(gpus=1), WHISPER).slices[0].gpus == (1,)
@@ -85,14 +85,14 @@ def test_a_model_that_is_new_leaves_the_cards_of_others_alone_while_there_are_fr
     assert chosen(index, Resources(gpus=1), WHISPER).slices[0].gpus == (0,)
 
 
-def test_cards_that_were_its_own_do_not_count_if_they_are_cut_into_more_pieces() -> None:
+def test_affinity_does_not_split_gpus_into_more_pieces() -> None:
     index = yard("a")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (2,), LLAMA)
     assert chosen(index, Resources(gpus=2), LLAMA).slices[0].gpus == (0, 1)
 
 
-def test_whatever_ran_since_wipes_a_card() -> None:
+def test_any_later_task_clears_the_affinity_of_a_gpu() -> None:
     index = yard("a", "b")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (1,), None)
@@ -100,13 +100,13 @@ def test_whatever_ran_since_wipes_a_card() -> None:
     assert chosen(index, Resources(gpus=1), LLAMA).nodes == ("b",)
 
 
-def test_models_of_other_tenants_are_others() -> None:
+def test_models_of_other_tenants_are_different_models() -> None:
     index = yard("a", "b")
     ran(index, "a", (1,), LLAMA)
     assert chosen(index, Resources(gpus=1), "other/llama").nodes == ("b",)
 
 
-def test_a_node_that_was_lost_or_left_has_forgotten() -> None:
+def test_a_node_that_was_lost_or_left_has_no_affinity() -> None:
     index = yard("a", "b")
     for name in ("a", "b"):
         ran(index, name, (1,), LLAMA)

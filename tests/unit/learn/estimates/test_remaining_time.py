@@ -24,14 +24,14 @@ def level(outlooks: RemainingTimeModel, asked: TaskFeatures, ran_seconds: float)
     return found[min(age_of(ran_seconds), len(found) - 1)]
 
 
-def test_before_anything_has_ended_what_has_run_least_is_best() -> None:
+def test_without_history_the_task_that_has_run_least_ranks_first() -> None:
     found = RemainingTimeModel().outlook(ANN)
     assert list(found) == sorted(found)
     assert found[0] == 0
     assert found[-1] == level_of(1e9)
 
 
-def test_whose_tasks_were_long_is_not_thought_to_be_done_soon() -> None:
+def test_users_of_long_tasks_are_not_expected_to_end_soon() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(30):
         outlooks.observe(ANN, 50_000.0)
@@ -39,7 +39,7 @@ def test_whose_tasks_were_long_is_not_thought_to_be_done_soon() -> None:
     assert level(outlooks, ANN, 0.0) > level(outlooks, BOB, 0.0) == 0
 
 
-def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
+def test_tasks_that_mostly_fail_at_once_are_tried_and_then_expected_to_be_long() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(30):
         outlooks.observe(ANN, 10.0)
@@ -49,7 +49,7 @@ def test_what_mostly_fails_at_once_is_tried_and_then_known_to_be_long() -> None:
     assert level(outlooks, ANN, 60.0) >= 3
 
 
-def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
+def test_a_long_task_that_has_nearly_ended_ranks_first_again() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(200):
         outlooks.observe(ANN, 17_000.0)
@@ -57,7 +57,7 @@ def test_a_long_task_that_is_nearly_through_goes_first_again() -> None:
     assert level(outlooks, ANN, 16_384.0) < level(outlooks, ANN, 100.0)
 
 
-def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
+def test_a_new_user_is_predicted_from_all_and_then_from_their_own_tasks() -> None:
     outlooks = RemainingTimeModel()
     for number in range(50):
         outlooks.observe(TaskFeatures(f"user-{number % 5}", "", "", 8.0), 50_000.0)
@@ -70,7 +70,7 @@ def test_somebody_new_is_judged_by_all_and_then_by_what_is_their_own() -> None:
     assert level(outlooks, BOB, 0.0) > 0
 
 
-def test_habits_change_and_so_does_the_outlook() -> None:
+def test_predictions_follow_changed_habits() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(3000):
         outlooks.observe(ANN, 20.0)
@@ -80,7 +80,7 @@ def test_habits_change_and_so_does_the_outlook() -> None:
     assert level(outlooks, ANN, 0.0) >= 3
 
 
-def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
+def test_if_most_tasks_are_of_one_kind_nothing_is_predicted_for_it() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(20):
         outlooks.observe(ANN, 20.0)
@@ -89,14 +89,14 @@ def test_where_most_tasks_are_of_one_kind_nothing_is_foreseen_of_it() -> None:
     assert outlooks.outlook(BOB) != ()
 
 
-def test_of_a_task_that_is_nobodys_nothing_is_foreseen() -> None:
+def test_nothing_is_predicted_for_a_task_without_a_user() -> None:
     outlooks = RemainingTimeModel()
     for _ in range(10):
         outlooks.observe(TaskFeatures(gpus=1.0), 20.0)
     assert outlooks.outlook(TaskFeatures(gpus=1.0)) == ()
 
 
-def test_names_that_are_never_used_again_are_forgotten() -> None:
+def test_names_that_never_recur_are_forgotten() -> None:
     outlooks = RemainingTimeModel()
     outlooks.observe(BOB, 90_000.0)
     for number in range(KINDS + 10):
@@ -106,7 +106,7 @@ def test_names_that_are_never_used_again_are_forgotten() -> None:
 
 
 @given(st.lists(st.floats(1e-4, 0.6), min_size=AGES, max_size=AGES))
-def test_the_index_is_the_best_price_of_an_end_over_all_ages_at_which_one_could_stop(parts: list[float]) -> None:
+def test_the_index_is_the_best_rate_of_ending_over_all_stopping_ages(parts: list[float]) -> None:
     for age, found in enumerate(indices(parts)):
         best, spent, alive = inf, 0.0, 1.0
         for later in range(age, AGES):

@@ -30,12 +30,12 @@ def test_a_small_step_waits_for_its_host_and_a_large_one_does_not(tmp_path: Path
     assert slow < 1.05 * quick
 
 
-def test_a_host_nobody_has_measured_is_one_like_ours(tmp_path: Path) -> None:
+def test_an_unmeasured_host_is_assumed_to_be_like_ours(tmp_path: Path) -> None:
     unsaid, ours = base(steps(tmp_path, 1, ["", 6.6]))
     assert unsaid == ours
 
 
-def test_a_file_without_the_column_of_the_host_is_read_all_the_same(tmp_path: Path) -> None:
+def test_a_file_without_the_host_column_is_read(tmp_path: Path) -> None:
     line = (*RESNET, 1, "fp32", "false", "H200", "2.11", 5.0, 900.0, 0.4)
     alone = read(write(tmp_path / "rows.csv", STEP, [line]))[0]
     assert base(alone) == base(steps(tmp_path, 1, [""]))
@@ -45,7 +45,7 @@ def test_casts_are_launched_too(tmp_path: Path) -> None:
     assert base(steps(tmp_path, 1, [""], "amp")) > 1.2 * base(steps(tmp_path, 1, [""]))
 
 
-def test_memory_is_told_what_a_model_is_made_of(tmp_path: Path) -> None:
+def test_memory_is_predicted_from_the_structure_of_a_model(tmp_path: Path) -> None:
     line = (*RESNET, 4, "fp32", "false", "H200", "2.11", 5.0, 900.0, 0.4)
     memory = read(write(tmp_path / "rows.csv", STEP, [line]))[1]
     told = ROOFLINES["memory"].features(memory, GpuColumns.of(memory, shipped()))[1]

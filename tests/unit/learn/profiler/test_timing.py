@@ -41,15 +41,15 @@ def wanted(*batches: int, mode: str = "infer", precision: str = "fp32") -> list[
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e-9])
-def test_however_short_the_time_some_steps_are_timed(seconds: float) -> None:
+def test_even_in_a_very_short_time_some_steps_are_timed(seconds: float) -> None:
     assert len(timed(lambda: None, "cpu", seconds)) == LEAST_STEPS
 
 
-def test_however_long_the_time_quick_steps_come_to_an_end() -> None:
+def test_even_in_a_very_long_time_quick_steps_come_to_an_end() -> None:
     assert len(timed(lambda: None, "cpu", 3600.0)) == MOST_STEPS
 
 
-def test_the_best_time_leaves_warming_up_out_and_is_not_that_of_a_disturbed_step(
+def test_the_best_time_excludes_warm_up_and_disturbed_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -72,7 +72,7 @@ def test_a_configuration_that_does_not_fit_into_memory_has_no_row_and_the_next_o
     assert [row.batch for row in rows] == [1, 8]
 
 
-def test_another_error_is_not_taken_for_a_lack_of_memory_and_leaves_python_as_it_was() -> None:
+def test_another_error_is_not_taken_for_a_lack_of_memory_and_restores_python() -> None:
     steps = count()
 
     def before(_: Any) -> None:
@@ -94,14 +94,14 @@ def test_training_computes_gradients_and_inference_does_not(mode: str, grows: bo
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_a_model_and_its_input_are_of_the_wanted_precision(precision: str) -> None:
+def test_a_model_and_its_input_have_the_requested_precision(precision: str) -> None:
     seen: list[Any] = []
     measured = measure(subject(lambda x: seen.append(x.dtype)), wanted(1, precision=precision), HERE, seconds=0.0)
     assert len(list(measured)) == 1
     assert (torch.bfloat16 if precision == "bf16" else torch.float32) in seen
 
 
-def test_a_row_says_where_when_and_with_what_it_was_measured() -> None:
+def test_a_row_records_where_when_and_with_what_it_was_measured() -> None:
     (row,) = measure(subject(), wanted(2), HERE, seconds=0.0)
     assert (row.model, row.family, row.kind, row.size, row.gpu) == ("test/body", "mlp", "vector", 4, "cpu")
     assert (row.measured_on, row.torch, row.parameters, row.steps) == ("2026-11-16", torch.__version__, 20, LEAST_STEPS)

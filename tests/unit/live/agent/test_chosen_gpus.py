@@ -9,13 +9,13 @@ ALL = Virtual("4:RTX4090:24", "node", lambda: {2})
 UUIDS = [card.uuid for card in ALL.cards()]
 
 
-def test_without_a_choice_all_cards_are_there_as_they_are() -> None:
+def test_without_a_choice_all_gpus_are_used() -> None:
     chosen = SelectedGpus(ALL)
     assert chosen.cards() == ALL.cards()
     assert chosen.use() == ALL.use()
 
 
-def test_cards_are_chosen_by_number_or_uuid_and_numbered_from_0_on() -> None:
+def test_gpus_are_chosen_by_number_or_uuid_and_renumbered_from_0() -> None:
     chosen = SelectedGpus(ALL, [3, UUIDS[2].upper()])
     assert [(card.index, card.uuid) for card in chosen.cards()] == [(0, UUIDS[2]), (1, UUIDS[3])]
     assert [(use.index, use.utilization_percent) for use in chosen.use()] == [(0, 100.0), (1, 0.0)]
@@ -23,16 +23,16 @@ def test_cards_are_chosen_by_number_or_uuid_and_numbered_from_0_on() -> None:
     assert chosen.missing == []
 
 
-def test_a_card_that_is_not_there_is_told_and_the_others_are_used() -> None:
+def test_a_missing_gpu_is_reported_and_the_others_are_used() -> None:
     chosen = SelectedGpus(ALL, [0, 7, "GPU-nobody-has-it"])
     assert chosen.missing == [7, "GPU-nobody-has-it"]
     assert len(chosen.cards()) == 1
 
 
-def test_if_none_of_the_cards_is_there_the_sentence_lists_those_that_are() -> None:
+def test_if_none_of_the_gpus_is_present_the_message_lists_those_that_are() -> None:
     with pytest.raises(NoSuchInventory, match=r"gpu\.devices names 7, and none of them is here; .* 0 \(VIRTUAL-"):
         SelectedGpus(ALL, [7])
 
 
-def test_a_part_of_the_memory_is_left_alone() -> None:
+def test_memory_percent_limits_the_memory_of_a_gpu() -> None:
     assert {card.memory_mib for card in SelectedGpus(ALL, memory_percent=95).cards()} == {23347}

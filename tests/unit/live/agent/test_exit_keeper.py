@@ -60,7 +60,7 @@ def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(su
 
 
 @pytest.mark.parametrize("code", [0, 127])
-def test_a_command_that_has_the_name_of_a_starter_is_believed_to_have_run(supervised: Supervised, code: int) -> None:
+def test_a_command_with_the_name_of_a_starter_is_known_to_have_run(supervised: Supervised, code: int) -> None:
     wait = "while [ ! -e go ]; do sleep 0.02; done"
     key = supervised.runs(f"printf {launcher.NAME} > /proc/$$/comm; echo x >> ran; {wait}; exit {code}")
     pid = supervised.holds()[key].pid
@@ -73,7 +73,7 @@ def test_a_command_that_has_the_name_of_a_starter_is_believed_to_have_run(superv
     assert (held.end.exit_code, held.end.message) == (code, "")
 
 
-def test_a_task_outlives_several_supervisors_and_a_replacement(supervised: Supervised) -> None:
+def test_a_task_survives_several_supervisors_and_a_replacement(supervised: Supervised) -> None:
     first = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
     supervised.kill()
     supervised.begin()
@@ -89,7 +89,7 @@ def test_a_task_outlives_several_supervisors_and_a_replacement(supervised: Super
     assert supervised.end_of(second).exit_code == 8
 
 
-def test_what_a_keeper_could_not_write_is_written_when_there_is_room(tmp_path: Path) -> None:
+def test_an_exit_code_a_keeper_could_not_write_is_written_when_there_is_space(tmp_path: Path) -> None:
     go = tmp_path / "go"
     with mounted(tmp_path / "disk") as disk:
         supervised = Supervised(disk.folder / "work")
@@ -107,7 +107,7 @@ def test_what_a_keeper_could_not_write_is_written_when_there_is_room(tmp_path: P
             supervised.clean_up()
 
 
-def test_a_keeper_ends_when_nothing_is_left_to_hold(supervised: Supervised) -> None:
+def test_a_keeper_exits_when_nothing_is_left_to_hold(supervised: Supervised) -> None:
     keeper = supervised.keeper()
     key = supervised.runs("exec sleep 600")
     supervised.kill()
@@ -133,7 +133,7 @@ def is_replaced(supervised: Supervised, dead: int) -> None:
     assert supervised.keeper() not in {dead, before}
 
 
-def test_a_supervisor_whose_keeper_was_killed_leaves_its_tasks_with_a_keeper(supervised: Supervised) -> None:
+def test_a_supervisor_whose_keeper_was_killed_gives_its_tasks_a_new_one(supervised: Supervised) -> None:
     first = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
     supervised.send(messages.Ping())
     supervised.hears(messages.Pong)
@@ -148,7 +148,7 @@ def test_a_supervisor_whose_keeper_was_killed_leaves_its_tasks_with_a_keeper(sup
         assert (end.exit_code, end.message) == (code, "")
 
 
-def test_a_supervisor_whose_keeper_was_killed_goes_on_until_an_agent_comes(supervised: Supervised) -> None:
+def test_a_supervisor_whose_keeper_was_killed_continues_until_an_agent_connects(supervised: Supervised) -> None:
     key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
     os.kill(supervised.keeper(), signal.SIGKILL)
     until(lambda: name_of(parent_of(supervised.pid)) != "gpuyard-keeper")
@@ -162,7 +162,7 @@ def test_a_supervisor_whose_keeper_was_killed_goes_on_until_an_agent_comes(super
     assert supervised.end_of(key).exit_code == 7
 
 
-def test_a_supervisor_without_a_keeper_works_on_while_the_interpreter_is_away(
+def test_a_supervisor_without_a_keeper_continues_while_the_interpreter_is_missing(
     upgraded: Supervised, interpreter: Path, tmp_path: Path
 ) -> None:
     def used() -> float:
@@ -237,7 +237,7 @@ def test_a_keeper_is_small(supervised: Supervised) -> None:
     assert name_of(supervised.keeper()) == "gpuyard-keeper"
 
 
-def test_what_was_reaped_just_before_the_kill_is_known(tmp_path: Path) -> None:
+def test_an_exit_reaped_just_before_the_kill_is_known(tmp_path: Path) -> None:
     before = ExitRecords(tmp_path)
     before.begin()
     before.note(70, (5, 6), exited=True, status=3)

@@ -37,7 +37,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
         (grpc.StatusCode.FAILED_PRECONDITION, "This session is over.", True, "This session is over."),
     ],
 )
-def test_failures_of_grpc_are_told_in_plain_sentences(
+def test_grpc_failures_are_reported_in_plain_sentences(
     code: grpc.StatusCode, details: str, stood: bool, sentence: str
 ) -> None:
     error = broken(code, details)
@@ -45,7 +45,7 @@ def test_failures_of_grpc_are_told_in_plain_sentences(
     assert failures.raw(error) == f"{code.name}: {details}"
 
 
-def test_a_connection_that_breaks_is_logged_as_gone_and_then_as_out_of_reach(work_dir: Path) -> None:
+def test_a_broken_connection_is_logged_as_lost_and_then_as_unreachable(work_dir: Path) -> None:
     async def story() -> list[dict[str, str]]:
         async with AsyncExitStack() as stack:
             scheduler, address = await stack.enter_async_context(played())

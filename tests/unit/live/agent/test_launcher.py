@@ -46,7 +46,7 @@ def kill_starters(supervised: Supervised, *, but: int = 0) -> None:
     until(are_gone)
 
 
-def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_hanging_work_dir_is_given_up_and_everything_else_continues(supervised: Supervised, tmp_path: Path) -> None:
     ends = supervised.runs("sleep 0.5; exit 3")
     times_out = supervised.runs("exec sleep 600", timeout_seconds=0.5)
     to_cancel = supervised.runs("exec sleep 600")
@@ -66,7 +66,7 @@ def test_a_dead_work_dir_is_given_up_on_and_everything_else_goes_on(supervised: 
 
 
 @pytest.mark.parametrize("what", ["command", "output", "interpreter"])
-def test_a_dead_file_is_given_up_on_too(supervised: Supervised, tmp_path: Path, what: str) -> None:
+def test_a_hanging_file_is_given_up_too(supervised: Supervised, tmp_path: Path, what: str) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         more: dict[str, object] = {"launch_seconds": 0.5}
         match what:
@@ -84,7 +84,7 @@ def test_a_dead_file_is_given_up_on_too(supervised: Supervised, tmp_path: Path, 
         assert "within 0.5 s" in supervised.hears(messages.NotLaunched, key).message
 
 
-def test_what_was_given_up_on_does_not_run_when_the_file_system_answers(supervised: Supervised, tmp_path: Path) -> None:
+def test_an_abandoned_launch_does_not_run_when_the_file_system_answers(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         key = supervised.launches("touch ran", cwd=str(dead.path), launch_seconds=0.3)
         until(lambda: supervised.holds()[key].pid)
@@ -95,7 +95,7 @@ def test_what_was_given_up_on_does_not_run_when_the_file_system_answers(supervis
     assert not supervised.output(key).read_text()
 
 
-def test_what_waits_for_a_dead_folder_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_launch_that_waits_for_a_hanging_folder_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path))
         assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
@@ -103,14 +103,14 @@ def test_what_waits_for_a_dead_folder_can_be_stopped(supervised: Supervised, tmp
         assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
-def test_what_waits_for_a_dead_folder_is_fenced(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_launch_that_waits_for_a_hanging_folder_is_fenced(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         supervised.send(messages.Renew(0.5))
         key = supervised.launches("true", cwd=str(dead.path), fence=True)
         assert supervised.end_of(key).ending == AttemptEnding.FENCED
 
 
-def test_what_waited_for_a_dead_folder_does_not_run_after_its_supervisor_was_killed(
+def test_a_launch_that_waited_for_a_hanging_folder_does_not_run_after_its_supervisor_was_killed(
     supervised: Supervised, tmp_path: Path
 ) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
@@ -124,7 +124,7 @@ def test_what_waited_for_a_dead_folder_does_not_run_after_its_supervisor_was_kil
         until(lambda: not is_alive(pid))
 
 
-def test_a_replaced_supervisor_goes_on_waiting_for_a_dead_folder(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_replaced_supervisor_still_waits_for_a_hanging_folder(supervised: Supervised, tmp_path: Path) -> None:
     with DeadFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path), launch_seconds=4.0)
         until(lambda: supervised.holds()[key].pid)
@@ -136,7 +136,7 @@ def test_a_replaced_supervisor_goes_on_waiting_for_a_dead_folder(supervised: Sup
         assert "within 4 s" in supervised.hears(messages.NotLaunched, key).message
 
 
-def test_an_attempt_that_is_suspended_before_it_began_is_suspended_when_it_begins(supervised: Supervised) -> None:
+def test_an_attempt_suspended_before_its_start_is_suspended_when_it_starts(supervised: Supervised) -> None:
     key = supervised.key()
     supervised.send(Launch(key, shell="exec sleep 600", env=ENV), messages.Suspend(key))
     supervised.hears(messages.SuspendedNow, key)
@@ -153,7 +153,7 @@ def test_a_launcher_and_starters_that_were_killed_are_replaced(supervised: Super
         assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
 
 
-def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised) -> None:
+def test_a_launch_survives_any_number_of_killed_launchers(supervised: Supervised) -> None:
     until_then = time.monotonic() + 1.5
     keys: list[messages.AttemptKey] = []
     while time.monotonic() < until_then:
@@ -167,9 +167,7 @@ def test_a_launch_outlives_any_number_of_killed_launchers(supervised: Supervised
         assert end.exit_code == 3 or end.signal == signal.SIGKILL  # killed as it became the command
 
 
-def test_a_launch_waits_for_an_interpreter_that_is_away(
-    upgraded: Supervised, interpreter: Path, tmp_path: Path
-) -> None:
+def test_a_launch_waits_for_a_missing_interpreter(upgraded: Supervised, interpreter: Path, tmp_path: Path) -> None:
     away = interpreter.rename(tmp_path / "away")
     kill_starters(upgraded)
     waits = upgraded.launches("exit 3")
@@ -183,7 +181,7 @@ def test_a_launch_waits_for_an_interpreter_that_is_away(
     assert upgraded.end_of(waits).exit_code == 3
 
 
-def test_an_interpreter_that_fails_is_not_tried_all_the_time(
+def test_a_failing_interpreter_is_not_retried_all_the_time(
     upgraded: Supervised, interpreter: Path, tmp_path: Path
 ) -> None:
     away, tries = interpreter.rename(tmp_path / "away"), tmp_path / "tries"
@@ -198,7 +196,7 @@ def test_an_interpreter_that_fails_is_not_tried_all_the_time(
     assert upgraded.end_of(waits).exit_code == 3
 
 
-def test_a_launcher_that_stands_still_is_replaced(supervised: Supervised) -> None:
+def test_a_launcher_that_hangs_is_replaced(supervised: Supervised) -> None:
     supervised.end_of(supervised.launches("true"))
     until(lambda: len(starters(supervised)) > 1)
     stopped = launcher_of(supervised)
@@ -231,7 +229,7 @@ def test_a_process_with_the_command_line_of_a_starter_ends_with_its_task(supervi
     assert supervised.end_of(supervised.launches("exit 3")).exit_code == 3
 
 
-def test_no_task_is_said_to_have_left_a_starter_behind(supervised: Supervised) -> None:
+def test_no_task_is_reported_to_have_left_a_starter_behind(supervised: Supervised) -> None:
     """Starters are made, killed and replaced with their launcher while tasks end."""
     ends = []
     for number in range(60):
@@ -250,7 +248,7 @@ def test_a_long_environment_reaches_the_command(supervised: Supervised) -> None:
     assert supervised.output(key).read_text() == "100000\n"
 
 
-def test_tasks_start_also_where_the_launcher_can_not_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_start_even_if_the_launcher_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "can_clone", lambda: False)
     starter = spawn._fork()
     output = tmp_path / "output"

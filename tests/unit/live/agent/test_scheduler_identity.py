@@ -47,7 +47,7 @@ async def _is_refused_by(scheduler: PlayedScheduler, agent: link.AgentLink, addr
     raise AssertionError(f"{scheduler} was obeyed")
 
 
-def test_whoever_takes_the_schedulers_port_learns_no_token_and_is_not_obeyed(work_dir: Path) -> None:
+def test_a_process_on_the_schedulers_port_learns_no_token_and_is_not_obeyed(work_dir: Path) -> None:
     async def story() -> None:
         rogue = Rogue()
         server = grpc.aio.server()
@@ -65,7 +65,7 @@ def test_whoever_takes_the_schedulers_port_learns_no_token_and_is_not_obeyed(wor
     asyncio.run(story())
 
 
-def test_a_scheduler_of_another_yard_is_refused_with_the_command_that_admits_it(work_dir: Path) -> None:
+def test_a_scheduler_of_another_cluster_is_refused_with_the_command_that_admits_it(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent), played() as (other, address):
             await scheduler.heartbeats.get()
@@ -77,7 +77,7 @@ def test_a_scheduler_of_another_yard_is_refused_with_the_command_that_admits_it(
     asyncio.run(story())
 
 
-def test_an_agent_that_accepts_another_yard_remembers_nothing_of_the_old_one(work_dir: Path) -> None:
+def test_an_agent_that_accepts_another_cluster_forgets_the_old_one(work_dir: Path) -> None:
     state_file = AgentStateFile(work_dir, "boot")
     state_file.memory = AgentState(state_file.memory.instance, "old", seq=9, epoch=4, origin=5, task=77)
     state_file.belong_to("new")
@@ -116,7 +116,7 @@ def test_a_scheduler_that_takes_over_is_told_of_the_other_one_of_its_epoch(work_
     asyncio.run(story())
 
 
-def test_what_was_allowed_for_an_absence_ends_when_the_agent_is_back(work_dir: Path) -> None:
+def test_an_extended_lease_for_a_planned_absence_ends_when_the_agent_is_back(work_dir: Path) -> None:
     """The scheduler counts again from the registration on: no fenced attempt may outlive what it counts."""
 
     async def story() -> None:
@@ -132,7 +132,7 @@ def test_what_was_allowed_for_an_absence_ends_when_the_agent_is_back(work_dir: P
     asyncio.run(story())
 
 
-def test_what_an_agent_has_of_an_attempt_is_told_with_its_origin_and_its_gpus(work_dir: Path) -> None:
+def test_attempts_are_reported_with_their_origin_and_their_gpus(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
@@ -153,7 +153,7 @@ def test_what_an_agent_has_of_an_attempt_is_told_with_its_origin_and_its_gpus(wo
     asyncio.run(story())
 
 
-def test_an_agent_that_stops_on_purpose_says_so_and_waits_until_it_was_heard(work_dir: Path) -> None:
+def test_an_agent_that_stops_on_purpose_says_so_and_waits_for_the_acknowledgement(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
@@ -168,7 +168,7 @@ def test_an_agent_that_stops_on_purpose_says_so_and_waits_until_it_was_heard(wor
     asyncio.run(story())
 
 
-def test_pauses_and_tries_leave_time_to_return_whatever_the_settings_are(work_dir: Path) -> None:
+def test_back_off_leaves_time_to_reconnect_with_any_settings(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
@@ -179,7 +179,7 @@ def test_pauses_and_tries_leave_time_to_return_whatever_the_settings_are(work_di
     asyncio.run(story())
 
 
-def test_nonces_are_good_once_for_a_minute_and_for_one_agent() -> None:
+def test_nonces_are_valid_once_for_a_minute_and_for_one_agent() -> None:
     nonces, mine = proof.NonceIssuer(), proof.new_nonce()
     nonce = nonces.give(mine, now=100.0)
     assert nonces.is_good(nonce, mine, now=101.0)
@@ -192,7 +192,7 @@ def test_nonces_are_good_once_for_a_minute_and_for_one_agent() -> None:
     assert not nonces.is_good(nonce, mine, now=101.0)
 
 
-def test_a_process_of_another_user_on_the_schedulers_port_is_not_spoken_to(work_dir: Path) -> None:
+def test_a_process_of_another_user_on_the_schedulers_port_is_not_contacted(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
@@ -211,7 +211,7 @@ def test_a_process_of_another_user_on_the_schedulers_port_is_not_spoken_to(work_
     asyncio.run(story())
 
 
-def test_the_kernel_says_who_listens_on_this_machine(work_dir: Path) -> None:
+def test_the_kernel_names_the_local_listener(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
@@ -221,7 +221,7 @@ def test_the_kernel_says_who_listens_on_this_machine(work_dir: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_yard_that_was_accepted_by_mistake_costs_no_memory_of_the_right_one(work_dir: Path) -> None:
+def test_a_cluster_accepted_by_mistake_does_not_erase_the_right_one(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent), played() as (other, address):
             await scheduler.heartbeats.get()

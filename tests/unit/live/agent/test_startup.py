@@ -38,7 +38,7 @@ def notes(folder: Path, text: str) -> dict[str, str]:
     return {line["event"]: line["message"] for line in logs}
 
 
-def test_an_agent_that_is_not_root_says_that_it_can_not_run_tasks_as_others(
+def test_an_agent_that_is_not_root_reports_that_it_cannot_run_tasks_as_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     me = own_account().user
@@ -50,7 +50,7 @@ def test_an_agent_that_is_not_root_says_that_it_can_not_run_tasks_as_others(
     assert notes(tmp_path, f"executor: {{users: {{a: {me}}}, shared_user: true}}") == {}
 
 
-def test_a_relative_work_folder_is_noted_with_the_path_it_means(
+def test_a_relative_work_folder_is_reported_with_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,7 +59,7 @@ def test_a_relative_work_folder_is_noted_with_the_path_it_means(
     assert notes(tmp_path, f"executor: {{work_dir: {tmp_path}/here}}") == {}
 
 
-def test_the_user_whom_the_kernel_named_as_the_schedulers_is_not_given_to_tasks(tmp_path: Path) -> None:
+def test_the_account_of_the_scheduler_found_by_the_kernel_is_not_given_to_tasks(tmp_path: Path) -> None:
     """There is no file of the scheduler to look at: only what the kernel said when the node joined."""
     state_file = AgentStateFile(tmp_path, SYSTEM_CLOCK.machine_start())
     state_file.memory.scheduler_uid = pwd.getpwnam("daemon").pw_uid

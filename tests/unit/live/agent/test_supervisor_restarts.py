@@ -41,7 +41,7 @@ def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised
     assert supervised.output(key).read_text() == "went on\n"
 
 
-def test_ends_that_nobody_forgot_outlive_a_killed_supervisor(supervised: Supervised) -> None:
+def test_ends_that_were_not_forgotten_survive_a_killed_supervisor(supervised: Supervised) -> None:
     good, bad, forgotten = (supervised.launches(line) for line in ("true", "exit 3", "true"))
     ends = {key: supervised.end_of(key) for key in (good, bad, forgotten)}
     supervised.send(messages.ForgetAttempts((forgotten,)))
@@ -51,7 +51,7 @@ def test_ends_that_nobody_forgot_outlive_a_killed_supervisor(supervised: Supervi
     assert held == {good: ends[good], bad: ends[bad]}
 
 
-def test_a_task_that_ended_while_there_was_no_supervisor_and_no_keeper_is_lost_and_told(supervised: Supervised) -> None:
+def test_a_task_that_ended_without_supervisor_and_keeper_is_reported_lost(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
     pid = supervised.holds()[key].pid
     supervised.kill_with_keeper()
@@ -62,7 +62,7 @@ def test_a_task_that_ended_while_there_was_no_supervisor_and_no_keeper_is_lost_a
     assert held.end.ending == AttemptEnding.LOST
 
 
-def test_what_an_adopted_task_leaves_behind_is_ended_too(supervised: Supervised) -> None:
+def test_leftover_processes_of_an_adopted_task_are_ended(supervised: Supervised) -> None:
     key = supervised.runs("setsid -f sh -c 'echo $$; exec sleep 600'; while [ ! -e go ]; do sleep 0.02; done")
     away = supervised.pid_said(key)
     supervised.kill()
@@ -73,7 +73,7 @@ def test_what_an_adopted_task_leaves_behind_is_ended_too(supervised: Supervised)
 
 
 @pytest.mark.parametrize("stop", [False, True])
-def test_what_is_left_of_a_command_whose_start_was_not_noted_is_ended_too(supervised: Supervised, stop: bool) -> None:
+def test_leftover_processes_of_an_unrecorded_start_are_ended(supervised: Supervised, stop: bool) -> None:
     deaf = "trap : TERM; echo $$; while true; do sleep 0.05; done"
     key = supervised.runs(f"sh -c '{deaf}' & exec sleep 600", grace_seconds=1.0)
     away, pid = supervised.pid_said(key), supervised.holds()[key].pid
@@ -89,7 +89,7 @@ def test_what_is_left_of_a_command_whose_start_was_not_noted_is_ended_too(superv
 
 
 @pytest.mark.parametrize("how", ["stop", "timeout", "suspend"])
-def test_an_adopted_task_obeys_as_any_other(supervised: Supervised, how: str) -> None:
+def test_an_adopted_task_obeys_like_any_other(supervised: Supervised, how: str) -> None:
     key = supervised.runs("exec sleep 600", timeout_seconds=2.0 if how == "timeout" else 0.0)
     supervised.kill()
     (held,) = supervised.begin().attempts
@@ -118,7 +118,7 @@ def test_a_part_of_a_gang_that_waited_is_lost_with_its_supervisor(supervised: Su
     assert "gang" in held.end.message
 
 
-def test_a_lease_outlives_its_supervisor(supervised: Supervised) -> None:
+def test_a_lease_survives_its_supervisor(supervised: Supervised) -> None:
     key = supervised.key()
     supervised.send(Launch(key, lease=True))
     supervised.hears(messages.Launched, key)
@@ -127,7 +127,7 @@ def test_a_lease_outlives_its_supervisor(supervised: Supervised) -> None:
     assert (held.key, held.phase, held.lease) == (key, ProcessPhase.RUNNING, True)
 
 
-def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_one_that_it_started(supervised: Supervised) -> None:
+def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_launch(supervised: Supervised) -> None:
     keys = [supervised.key() for _ in range(120)]
     launches = [
         Launch(key, shell="echo x; exec sleep 600", env=ENV, output=str(supervised.output(key))) for key in keys
@@ -148,7 +148,7 @@ def test_a_supervisor_killed_in_a_burst_of_launches_knows_every_one_that_it_star
     until(lambda: all(held.end is not None for held in supervised.holds().values()))
 
 
-def test_a_torn_line_is_passed_over(supervised: Supervised) -> None:
+def test_a_torn_line_is_skipped(supervised: Supervised) -> None:
     key = supervised.launches("exit 3")
     supervised.end_of(key)
     supervised.kill()
@@ -157,7 +157,7 @@ def test_a_torn_line_is_passed_over(supervised: Supervised) -> None:
     assert [held.key for held in supervised.begin().attempts] == [key]
 
 
-def test_a_line_of_rubbish_is_passed_over(supervised: Supervised) -> None:
+def test_a_line_of_garbage_is_skipped(supervised: Supervised) -> None:
     key = supervised.launches("exit 3")
     supervised.end_of(key)
     supervised.kill()
@@ -167,7 +167,7 @@ def test_a_line_of_rubbish_is_passed_over(supervised: Supervised) -> None:
 
 
 @pytest.mark.parametrize("fence", [False, True])
-def test_what_runs_is_found_without_any_notes(supervised: Supervised, fence: bool) -> None:
+def test_running_attempts_are_found_without_any_records(supervised: Supervised, fence: bool) -> None:
     supervised.send(messages.Renew(600))
     key = supervised.runs("setsid -f sleep 600; exec sleep 600", fence=fence)
     pid = supervised.holds()[key].pid
@@ -179,7 +179,7 @@ def test_what_runs_is_found_without_any_notes(supervised: Supervised, fence: boo
     assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
-def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> None:
+def test_more_attempts_are_adopted_than_there_are_descriptors(supervised: Supervised) -> None:
     keys = [supervised.launches("exec sleep 600") for _ in range(80)]
     for key in keys:
         supervised.hears(messages.Launched, key)
@@ -196,14 +196,14 @@ def test_more_are_adopted_than_there_are_descriptors(supervised: Supervised) -> 
     assert {supervised.end_of(key).signal for key in keys} == {signal.SIGKILL}
 
 
-def test_no_environment_and_no_command_is_written_down(supervised: Supervised) -> None:
+def test_neither_environment_nor_command_is_written_to_disk(supervised: Supervised) -> None:
     supervised.runs("exec sleep 600 # the-command", env=ENV | {"TOKEN": "do-not-write-this-down"})
     written = b"".join(path.read_bytes() for path in supervised.folder.iterdir() if path.is_file())
     assert b"do-not-write-this-down" not in written
     assert b"the-command" not in written
 
 
-def test_the_memory_does_not_grow_for_ever(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_do_not_grow_forever(supervised: Supervised, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_store, "COMPACT_BYTES", 4096)
     kept = attempt_store.AttemptStore(supervised.folder / "other.log")
     one = {AttemptKey(1, 1): Attempt(AttemptKey(1, 1), at=1.0)}
@@ -227,7 +227,7 @@ def test_a_second_supervisor_does_not_start_beside_the_first(supervised: Supervi
     assert other.pid == supervised.pid
 
 
-def test_a_folder_with_a_long_name_works_too(tmp_path: Path) -> None:
+def test_a_folder_with_a_long_name_works(tmp_path: Path) -> None:
     supervised = Supervised(tmp_path / ("deep" * 30))
     try:
         assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
@@ -235,7 +235,7 @@ def test_a_folder_with_a_long_name_works_too(tmp_path: Path) -> None:
         supervised.clean_up()
 
 
-def test_a_folder_that_can_not_be_used_is_named(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(supervisor_client.SupervisorDoesNotStart, match=r"file/work can not be used"):
         supervisor_client.start(tmp_path / "file" / "work")
@@ -271,7 +271,7 @@ raise SystemExit(__main__.main(["--folder", sys.argv[1]]))
 """
 
 
-def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_holds(tmp_path: Path) -> None:
+def test_a_supervisor_stays_if_the_installed_code_cannot_take_over_its_attempts(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", HANDS_OVER_RUBBISH, str(tmp_path / "work")], check=True)
     supervised = Supervised(tmp_path / "work")
     try:
@@ -284,7 +284,7 @@ def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_ho
         supervised.clean_up()
 
 
-def test_what_ends_during_the_replacement_is_not_missed(supervised: Supervised) -> None:
+def test_an_end_during_the_replacement_is_not_missed(supervised: Supervised) -> None:
     keys = [supervised.launches(f"sleep 0.{i}; exit {i}") for i in range(10)]
     supervised.send(messages.Replace())
     with pytest.raises(AssertionError, match="hung up"):
@@ -323,7 +323,7 @@ SupervisorServer(folder, os.open(folder / paths.LOCK, os.O_CREAT), listener, hol
 """
 
 
-def test_what_ends_while_the_new_code_sets_itself_up_is_not_missed(tmp_path: Path) -> None:
+def test_an_end_while_the_new_code_initializes_is_not_missed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ENDS_BEFORE_ANYBODY_LISTENS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as resumed:
         assert resumed.stdout is not None
@@ -362,7 +362,7 @@ def test_a_fenced_attempt_ends_when_its_lease_runs_out(supervised: Supervised) -
     assert supervised.holds()[other].phase == ProcessPhase.RUNNING
 
 
-def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
+def test_a_renewed_lease_continues(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 0.5)
     supervised.send(messages.Renew(600), messages.Renew(0.1))
     with pytest.raises(AssertionError, match="no ProcessEnded"):
@@ -370,20 +370,20 @@ def test_a_renewed_lease_goes_on(supervised: Supervised) -> None:
     assert is_alive(pid)
 
 
-def test_nothing_fenced_begins_without_a_lease(supervised: Supervised) -> None:
+def test_no_fenced_attempt_starts_without_a_lease(supervised: Supervised) -> None:
     key = supervised.launches("true", fence=True)
     end = supervised.end_of(key)
     assert (end.ending, "lease" in end.message) == (AttemptEnding.FENCED, True)
 
 
-def test_an_old_renewal_that_lay_on_the_line_renews_nothing(supervised: Supervised) -> None:
+def test_a_delayed_old_renewal_renews_nothing(supervised: Supervised) -> None:
     supervised.send(messages.Renew(12.0, made_at=now() - 60.0))
     key = supervised.launches("true", fence=True)
     end = supervised.end_of(key)
     assert (end.ending, "lease" in end.message) == (AttemptEnding.FENCED, True)
 
 
-def test_a_part_of_a_gang_that_waits_is_fenced_too(supervised: Supervised) -> None:
+def test_a_waiting_part_of_a_gang_is_fenced_too(supervised: Supervised) -> None:
     supervised.send(messages.Renew(0.3))
     key = supervised.launches("true", fence=True, wait=True)
     assert supervised.end_of(key).ending == AttemptEnding.FENCED
@@ -410,7 +410,7 @@ def test_the_fence_holds_after_the_supervisor_was_killed(supervised: Supervised)
     assert held.end.ending == AttemptEnding.FENCED
 
 
-def test_the_fence_holds_for_what_outlives_its_command_and_its_supervisor(supervised: Supervised) -> None:
+def test_the_fence_holds_for_processes_that_outlive_their_command_and_supervisor(supervised: Supervised) -> None:
     key, pid = fenced(supervised, 2.0, "setsid -f sh -c 'echo $$; exec sleep 600'; exec sleep 600")
     away, watcher = supervised.pid_said(key), supervised.watcher()
     supervised.kill()
@@ -478,7 +478,7 @@ def begin_with_slots(folder: Path, slots: int) -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_more_than_can_be_fenced_are_refused_and_all_that_are_fenced_are_taken_over(tmp_path: Path) -> None:
+def test_attempts_beyond_the_fence_limit_are_refused_and_all_fenced_ones_are_taken_over(tmp_path: Path) -> None:
     begin_with_slots(tmp_path / "work", 4)
     supervised = Supervised(tmp_path / "work")
     try:
@@ -503,7 +503,7 @@ def test_without_fenced_attempts_there_is_no_watcher(supervised: Supervised) -> 
 # --- itself
 
 
-def test_everything_is_ended_also_where_the_list_of_it_is_long(supervised: Supervised) -> None:
+def test_everything_is_ended_even_if_the_list_is_long(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
     supervised.send(
         *(Launch(AttemptKey(task, 1)) for task in range(1000, 6000))
@@ -513,7 +513,7 @@ def test_everything_is_ended_also_where_the_list_of_it_is_long(supervised: Super
     assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
-def test_it_loads_nothing_heavy() -> None:
+def test_the_supervisor_imports_nothing_heavy() -> None:
     program = "import sys, gpuyard.live.agent.supervisor.__main__; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     others = {name for name in loaded if name not in sys.stdlib_module_names and not name.startswith("_")}
@@ -521,7 +521,7 @@ def test_it_loads_nothing_heavy() -> None:
     assert not {"asyncio", "grpc", "psutil", "ssl", "yaml"} & set(loaded)
 
 
-def test_one_that_is_told_to_end_leaves_its_tasks_to_the_next(supervised: Supervised) -> None:
+def test_a_terminated_supervisor_leaves_its_tasks_to_the_next(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
     before = supervised.pid
     supervised.kill(signal.SIGTERM)
@@ -530,7 +530,7 @@ def test_one_that_is_told_to_end_leaves_its_tasks_to_the_next(supervised: Superv
     assert supervised.pid != before
 
 
-def test_one_that_holds_nothing_goes_when_nobody_comes(supervised: Supervised) -> None:
+def test_an_idle_supervisor_exits_if_no_agent_connects(supervised: Supervised) -> None:
     key = supervised.launches("true")
     supervised.end_of(key)
     supervised.send(messages.ForgetAttempts((key,)))
@@ -539,7 +539,7 @@ def test_one_that_holds_nothing_goes_when_nobody_comes(supervised: Supervised) -
     until(lambda: not is_alive(supervised.pid))
 
 
-def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
+def test_a_full_disk_loses_no_later_line(tmp_path: Path) -> None:
     kept = attempt_store.AttemptStore(tmp_path / "log")
     kept.begin({})
     size = (tmp_path / "log").stat().st_size
@@ -557,7 +557,7 @@ def test_a_full_disk_loses_no_line_that_comes_after_it(tmp_path: Path) -> None:
     assert kept.read() == (attempts, True)
 
 
-def test_a_supervisor_on_a_copy_of_a_folder_leaves_the_tasks_of_the_original_alone(tmp_path: Path) -> None:
+def test_a_supervisor_on_a_copied_folder_leaves_the_tasks_of_the_original_alone(tmp_path: Path) -> None:
     first = Supervised(tmp_path / "work")
     second = None
     try:

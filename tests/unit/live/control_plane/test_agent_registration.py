@@ -99,7 +99,7 @@ async def refused(address: str, code: str, **more: Any) -> str:
     return told.value.details() or ""
 
 
-def test_numbers_that_are_not_finite_end_nothing_and_are_left_out(tmp_path: Path) -> None:
+def test_non_finite_numbers_crash_nothing_and_are_left_out(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             hand = Hand(address)
@@ -120,7 +120,7 @@ def test_numbers_that_are_not_finite_end_nothing_and_are_left_out(tmp_path: Path
     run(story)
 
 
-def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_end(tmp_path: Path) -> None:
+def test_an_unwritable_report_is_refused_alone_and_dropped_in_the_end(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             first, last = Hand(address), None
@@ -150,7 +150,7 @@ def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_en
     run(story)
 
 
-def test_a_node_that_was_given_up_while_it_came_back_registers_again_at_its_next_heartbeat(tmp_path: Path) -> None:
+def test_a_node_given_up_while_it_reconnected_registers_again_at_its_next_heartbeat(tmp_path: Path) -> None:
     async def story() -> None:
         from gpuyard.core.domain.commands import LoseNode
 
@@ -169,7 +169,7 @@ def test_a_node_that_was_given_up_while_it_came_back_registers_again_at_its_next
     run(story)
 
 
-def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_path: Path) -> None:
+def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_continue(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
@@ -197,7 +197,7 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_pa
     run(story)
 
 
-def test_an_absence_that_lasts_longer_than_was_said_is_a_loss(tmp_path: Path) -> None:
+def test_an_absence_longer_than_announced_is_a_loss(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
@@ -248,7 +248,7 @@ def test_nothing_is_placed_on_a_node_before_it_has_registered_with_this_schedule
     run(story)
 
 
-def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task(tmp_path: Path) -> None:
+def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: Path) -> None:
     """Finding 6: the copy knows the node and no task; somebody submits before the node is back."""
 
     async def story() -> None:
@@ -284,7 +284,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
     run(story)
 
 
-def test_a_node_that_was_removed_and_returns_brings_its_attempts_gpus_as_taken(tmp_path: Path) -> None:
+def test_a_removed_node_that_returns_reports_the_gpus_of_its_attempts_as_in_use(tmp_path: Path) -> None:
     """Finding 14."""
 
     async def story() -> None:
@@ -312,7 +312,9 @@ def test_a_node_that_was_removed_and_returns_brings_its_attempts_gpus_as_taken(t
     run(story)
 
 
-def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_operator_decides(tmp_path: Path) -> None:
+def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_an_operator_decides(
+    tmp_path: Path,
+) -> None:
     """Finding 8: nobody raises its epoch by hearsay, and a proof can not be invented."""
 
     async def story() -> None:
@@ -347,7 +349,7 @@ def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_o
     run(story)
 
 
-def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
+def test_two_schedulers_of_one_epoch_do_not_both_continue(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
             pass
@@ -369,7 +371,7 @@ def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_copy_of_a_work_folder_on_another_machine_is_not_let_in_beside_the_first(tmp_path: Path) -> None:
+def test_a_copied_work_folder_on_another_machine_is_refused_beside_the_first(tmp_path: Path) -> None:
     """Finding 11: also after a restart of the scheduler, whichever of the two is quicker."""
 
     async def story() -> None:
@@ -396,7 +398,7 @@ async def hand_in(address: str, **more: Any) -> None:
     await hand.leaves()
 
 
-def test_the_answer_to_an_overheard_registration_is_no(tmp_path: Path) -> None:
+def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
             stub, said = AgentsStub(channel), []
@@ -416,7 +418,7 @@ def test_the_answer_to_an_overheard_registration_is_no(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes_it_would(tmp_path: Path) -> None:
+def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=60.0) as (yard, address):
             await hand_in(address)
@@ -429,7 +431,7 @@ def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes_it_would(tm
     run(story)
 
 
-def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_path: Path) -> None:
+def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         machine = Machine(time.time())
         async with open_yard(tmp_path, clock=machine) as (yard, address):
@@ -454,7 +456,7 @@ def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_told(tmp_
     run(story)
 
 
-def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_says_that_it_has_nothing(
+def test_a_task_cancelled_before_its_node_connects_ends_when_the_node_reports_nothing(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
@@ -474,7 +476,7 @@ def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_sa
     run(story)
 
 
-def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same_name(tmp_path: Path) -> None:
+def test_an_attempt_that_ran_since_an_old_copy_is_not_started_under_the_same_name(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
             hand = Hand(address)
@@ -496,7 +498,7 @@ def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same
     run(story)
 
 
-def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attempt_was(tmp_path: Path) -> None:
+def test_a_gpu_is_not_allocated_while_an_unknown_attempt_runs_on_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, origin=5) as (yard, address):
             hand = Hand(address)
@@ -521,7 +523,7 @@ def test_a_gpu_is_not_given_out_while_something_unknown_runs_where_a_lost_attemp
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not_know(
+def test_a_task_does_not_start_beside_its_attempt_that_an_old_copy_does_not_know(
     tmp_path: Path, restarted: bool
 ) -> None:
     stray = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
@@ -626,7 +628,7 @@ def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_pa
     run(story)
 
 
-def test_a_registration_that_is_refused_is_no_sign_of_life(tmp_path: Path) -> None:
+def test_a_refused_registration_is_no_sign_of_life(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
@@ -641,7 +643,7 @@ def test_a_registration_that_is_refused_is_no_sign_of_life(tmp_path: Path) -> No
     run(story)
 
 
-def test_while_an_agent_is_away_on_purpose_no_other_one_takes_its_name(tmp_path: Path) -> None:
+def test_during_a_planned_absence_no_other_agent_takes_the_name(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
             hand = Hand(address)
@@ -673,7 +675,7 @@ class SlowJournal(SqliteJournal):
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_path: Path, known: bool) -> None:
+def test_of_two_agents_with_one_name_that_register_at_once_one_is_accepted(tmp_path: Path, known: bool) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, SlowJournal, check_seconds=60.0) as (yard, address):
             if known:
@@ -712,7 +714,9 @@ def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Pat
     run(story)
 
 
-def test_what_may_have_run_under_another_scheduler_is_not_launched_again_under_the_same_name(tmp_path: Path) -> None:
+def test_an_attempt_that_may_have_run_under_another_scheduler_is_not_relaunched_under_the_same_name(
+    tmp_path: Path,
+) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, yard_key=KEY, take_over=True, origin=5) as (yard, address):
             hand = Hand(address)
@@ -729,7 +733,7 @@ def test_what_may_have_run_under_another_scheduler_is_not_launched_again_under_t
     run(story)
 
 
-def test_a_part_of_an_unknown_gang_that_has_not_begun_is_ended(tmp_path: Path) -> None:
+def test_an_unstarted_part_of_an_unknown_gang_is_ended(tmp_path: Path) -> None:
     part = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.PREPARED, gpus=[0])
 
     async def story() -> None:
@@ -745,7 +749,7 @@ def test_a_part_of_an_unknown_gang_that_has_not_begun_is_ended(tmp_path: Path) -
     run(story)
 
 
-def test_a_scheduler_that_takes_over_leaves_task_numbers_out(tmp_path: Path) -> None:
+def test_a_scheduler_that_takes_over_skips_task_numbers(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             assert await submit(yard, spec()) == [TaskId(1)]
@@ -757,7 +761,7 @@ def test_a_scheduler_that_takes_over_leaves_task_numbers_out(tmp_path: Path) -> 
     run(story)
 
 
-def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -> None:
+def test_a_scheduler_that_takes_over_believes_an_unproven_epoch_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, yard_key=KEY, take_over=True) as (yard, address):
             first = yard.loop.engine.state.epoch
@@ -770,7 +774,7 @@ def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -
     run(story)
 
 
-def test_a_scheduler_that_stood_still_lets_no_twin_in_because_it_was_quicker(tmp_path: Path) -> None:
+def test_a_scheduler_that_hung_admits_no_duplicate_agent_because_it_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, check_seconds=60.0) as (yard, address):
             await hand_in(address)

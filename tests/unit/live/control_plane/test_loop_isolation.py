@@ -20,7 +20,7 @@ def _fails(*_: object) -> Any:
     raise ZeroDivisionError
 
 
-def test_a_question_that_fails_is_answered_and_the_engine_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_failing_query_is_answered_and_the_engine_is_kept(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             await submit(yard, spec())
@@ -33,7 +33,7 @@ def test_a_question_that_fails_is_answered_and_the_engine_stays_as_it_is(tmp_pat
     run(story)
 
 
-def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engine(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_secrets_is_reported_as_such_and_keeps_the_engine(tmp_path: Path) -> None:
     async def story() -> None:
         from gpuyard.live.control_plane.scheduler import Submission
 
@@ -97,7 +97,7 @@ def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(t
     run(story)
 
 
-def test_a_request_that_is_refused_takes_no_secret_of_the_next_one(tmp_path: Path) -> None:
+def test_a_refused_request_takes_no_secret_of_the_next_one(tmp_path: Path) -> None:
     """Both are given the same numbers: the first keeps none of them."""
 
     async def story() -> None:
@@ -117,7 +117,7 @@ def test_a_request_that_is_refused_takes_no_secret_of_the_next_one(tmp_path: Pat
     run(story)
 
 
-def test_a_large_request_that_is_sent_again_gets_all_of_its_tasks(tmp_path: Path) -> None:
+def test_a_repeated_large_request_gets_all_of_its_tasks(tmp_path: Path) -> None:
     async def story() -> None:
         from gpuyard.live.control_plane.scheduler import Submission
 

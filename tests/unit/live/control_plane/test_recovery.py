@@ -26,7 +26,7 @@ def _yard_with_two_snapshots(folder: Path, *, segment_facts: int = 65_536) -> Sq
     return journal
 
 
-def test_a_snapshot_that_is_whole_and_does_not_load_is_followed_by_the_older_one(tmp_path: Path) -> None:
+def test_after_an_intact_snapshot_that_does_not_load_the_older_one_is_tried(tmp_path: Path) -> None:
     journal = _yard_with_two_snapshots(tmp_path)
     engine, views = recover(journal)
     assert engine.state.yard

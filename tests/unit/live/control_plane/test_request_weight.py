@@ -105,14 +105,14 @@ def cost(specs: Sequence[TaskSpec]) -> int:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_request_with_dependencies_costs_work_that_is_linear_in_its_size(
+def test_a_request_with_dependencies_costs_linear_work(
     shape: Callable[[int], list[TaskSpec]],
 ) -> None:
     assert cost(shape(LARGE)) < 1.5 * LARGE / SMALL * cost(shape(SMALL))
 
 
 @pytest.mark.parametrize("made", [chain, backward_chain])
-def test_the_end_of_a_chain_costs_work_that_is_linear_in_its_length(made: Callable[[int], list[TaskSpec]]) -> None:
+def test_the_end_of_a_chain_costs_linear_work(made: Callable[[int], list[TaskSpec]]) -> None:
     costs = []
     for size in (SMALL, LARGE):
         yard = engine()
@@ -129,13 +129,13 @@ def test_the_end_of_a_chain_costs_work_that_is_linear_in_its_length(made: Callab
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_weight_of_a_request_says_how_much_work_it_is(shape: Callable[[int], list[TaskSpec]]) -> None:
+def test_the_weight_of_a_request_is_its_work(shape: Callable[[int], list[TaskSpec]]) -> None:
     for specs in (shape(SMALL), shape(LARGE), [spec(after_any_ranges=((TaskId(2), TaskId(BASE)),))]):
         weight = _weight([Submission([it], {}) for it in specs])
         assert cost(specs) < LINES_FOR_ONE * weight
 
 
-def test_one_task_that_waits_for_many_is_handled_beside_the_loop() -> None:
+def test_a_task_with_many_dependencies_is_handled_outside_the_loop() -> None:
     many = LIGHT + 1
     single = spec(after_success=tuple(TaskId(number) for number in range(1, 2 * many, 2)))
     row = spec(after_any_ranges=((TaskId(1), TaskId(many)),))
@@ -143,7 +143,7 @@ def test_one_task_that_waits_for_many_is_handled_beside_the_loop() -> None:
         assert _weight([Submission([one], {})]) > LIGHT
 
 
-def test_an_array_weighs_what_each_of_its_tasks_waits_for() -> None:
+def test_the_weight_of_an_array_counts_the_dependencies_of_each_task() -> None:
     ten = tuple(TaskId(number) for number in range(1, 20, 2))
     assert _weight([Submission([spec(after_any=ten)] * 50, {})]) == 50 * 11
     assert _weight([Submission([spec()] * 50, {}, after_success=(0, 1))]) == 50 * 3

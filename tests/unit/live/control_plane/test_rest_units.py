@@ -24,14 +24,14 @@ def test_every_route_is_found_under_its_own_path() -> None:
         assert set(matching) == {route.path}
 
 
-def test_every_route_that_changes_something_asks_who_does_it() -> None:
+def test_every_route_that_changes_something_checks_the_caller() -> None:
     for route in ROUTES:
         if route.method != "GET" and not route.path.endswith("/login"):
             assert route.action is not None, route.path
             assert Scope.NONE in ROLE_SCOPES[route.action].values() or route.action == "own_access", route.path
 
 
-def test_a_connection_is_known_by_itself_and_not_by_its_numbers(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_connection_is_identified_by_object_and_not_by_address(tmp_path_factory: pytest.TempPathFactory) -> None:
     store = AccessStore.open(tmp_path_factory.mktemp("access") / "access.sqlite")
     guard = RequestGuard(Authenticator(store), AllowedHosts("127.0.0.1"))
     clients = [("127.0.0.1", int(text)) for text in ("5000", "5000")]
@@ -62,7 +62,7 @@ def sample(number: int, gpus: int) -> SystemMetrics:
     )
 
 
-def test_the_history_of_a_large_yard_is_shorter_than_that_of_a_small_one() -> None:
+def test_the_history_of_a_large_cluster_is_shorter_than_that_of_a_small_one() -> None:
     for gpus, kept in ((0, 10), (1, 10), (4, 5), (100, 1)):
         history = History(most_samples=10, most_gpu_samples=20)
         for number_ in range(30):
@@ -78,7 +78,7 @@ def test_samples_older_than_the_retention_are_dropped() -> None:
     assert [it.timestamp for it in history.newest(99)] == ["45", "50", "55"]
 
 
-def test_values_behind_the_question_mark_are_read_strictly() -> None:
+def test_query_parameters_are_read_strictly() -> None:
     assert read_query((), QueryParams(b"")) == {}
     assert (yes_or_no(""), yes_or_no("true"), yes_or_no("0")) == (True, True, False)
     assert instant("1970-01-01T01:00:00+01:00") == instant("1970-01-01") == instant("0") == 0

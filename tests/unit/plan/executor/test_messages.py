@@ -41,14 +41,14 @@ def kinds(commands: list[ExecutorCommand]) -> list[type]:
     return [type(command) for command in commands]
 
 
-def test_a_plan_of_nothing_is_over_before_it_begins() -> None:
+def test_an_empty_plan_ends_at_once() -> None:
     executor = Executor(work([]), plan())
     assert executor.is_over
     assert executor.begin(0.0) == []
     assert not executor.is_stuck
 
 
-def test_results_go_to_those_who_wait_for_them_and_then_to_the_driver() -> None:
+def test_results_go_to_dependent_calls_and_then_to_the_driver() -> None:
     driver = Driver(
         Executor(work([(0, 5, []), (0, 5, []), (0, 5, [0, 1])]), plan((0, 0), (1, 0), (2, 0)), FOLLOWS_ONLY)
     )
@@ -62,7 +62,7 @@ def test_results_go_to_those_who_wait_for_them_and_then_to_the_driver() -> None:
     assert driver.executor.is_over
 
 
-def test_the_results_of_a_call_that_will_not_be_used_are_handed_over_as_soon_as_that_is_known() -> None:
+def test_unused_results_are_returned_as_soon_as_they_are_known_to_be_unused() -> None:
     """Call 2 needs 0 and 1. When 1 is given up, so is 2, and nothing waits for the result of 0 any more."""
     driver = Driver(
         Executor(
@@ -80,7 +80,7 @@ def test_the_results_of_a_call_that_will_not_be_used_are_handed_over_as_soon_as_
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_a_call_is_tried_again_as_often_as_the_rules_say(retries: int) -> None:
+def test_a_call_is_retried_as_often_as_the_rules_say(retries: int) -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules(retries=retries, plans_again=False))
     attempts: list[int] = []
 
@@ -96,7 +96,7 @@ def test_a_call_is_tried_again_as_often_as_the_rules_say(retries: int) -> None:
 
 
 @pytest.mark.parametrize("allowed", [1, 2])
-def test_a_model_is_loaded_as_often_as_the_rules_say_and_then_the_reason_is_told(allowed: int) -> None:
+def test_a_model_is_loaded_as_often_as_the_rules_say_and_then_the_reason_is_reported(allowed: int) -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules(load_failures=allowed, plans_again=False))
     loads: list[ExecutorCommand] = []
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_comes_back_may_try_to_load_again() -> None:
     assert kinds(driver.hears(Back(0), 5.0)) == [Load]
 
 
-def test_a_gpu_that_is_not_there_at_the_beginning_takes_part_when_it_comes() -> None:
+def test_a_gpu_that_is_absent_at_the_beginning_is_used_when_it_arrives() -> None:
     executor = Executor(work([(0, 50, []), (0, 50, [])], gpus=2), plan((0, 0), (1, 1)), KEEPS_THE_PLAN)
     executor.absent(1)
     assert executor.execution.unassigned == {1: None}
@@ -131,7 +131,7 @@ def test_a_gpu_that_is_not_there_at_the_beginning_takes_part_when_it_comes() -> 
     assert executor.tally.lost == 0, "it was never there to be lost"
 
 
-def test_with_no_gpu_at_all_nothing_begins_and_nothing_is_lost() -> None:
+def test_without_any_gpu_nothing_begins_and_nothing_is_lost() -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)))
     executor.absent(0)
     assert executor.begin(0.0) == []
@@ -140,7 +140,7 @@ def test_with_no_gpu_at_all_nothing_begins_and_nothing_is_lost() -> None:
     assert executor.why_not(0) == "no GPU that could run it was left"
 
 
-def test_answers_to_operations_nobody_knows_change_nothing_and_are_counted() -> None:
+def test_answers_to_unknown_operations_change_nothing_and_are_counted() -> None:
     driver = Driver(Executor(work([(0, 5, [])]), plan((0, 0)), FOLLOWS_ONLY))
     driver.begins()
     for event in (Done(999, 1.0), Failed(999, "?"), Done(0, 0.0), Done(-1, 1.0)):
@@ -152,7 +152,7 @@ def test_answers_to_operations_nobody_knows_change_nothing_and_are_counted() -> 
     assert driver.executor.tally.ignored == 5
 
 
-def test_the_same_loss_or_return_told_twice_counts_once() -> None:
+def test_a_repeated_loss_or_return_counts_once() -> None:
     driver = Driver(Executor(work([(0, 5, [])]), plan((0, 0)), KEEPS_THE_PLAN))
     driver.begins()
     driver.hears(Lost(0), 1.0)
@@ -171,7 +171,7 @@ def test_time_never_goes_back() -> None:
     assert (run.start_s, run.end_s) == (10.0, 10.0)
 
 
-def test_an_idle_gpu_that_is_reclaimed_is_given_back_at_once() -> None:
+def test_an_idle_gpu_that_is_reclaimed_is_returned_at_once() -> None:
     driver = Driver(Executor(work([(0, 5, [])], gpus=2), plan((0, 0)), KEEPS_THE_PLAN))
     driver.begins()
     assert driver.hears(Reclaimed(1, 100.0), 1.0) == [GiveBack(1)]
@@ -195,7 +195,7 @@ def test_of_two_deadlines_the_earlier_one_holds() -> None:
     assert driver.hears(Tick(), 100.0) == [GiveBack(0)]
 
 
-def test_a_gpu_that_is_not_wanted_elsewhere_any_more_goes_on_with_what_it_does() -> None:
+def test_a_gpu_that_is_no_longer_reclaimed_continues() -> None:
     driver = Driver(Executor(work([(0, 50, []), (0, 5, [])]), plan((0, 0), (1, 0)), KEEPS_THE_PLAN))
     driver.begins()
     driver.finishes(10.0)
@@ -214,7 +214,7 @@ def test_a_deadline_that_has_passed_stops_the_call_at_once() -> None:
     assert driver.executor.tally.moved == 1
 
 
-def test_a_group_of_which_one_gpu_is_reclaimed_finishes_its_call_and_only_that_gpu_goes() -> None:
+def test_if_one_gpu_of_a_group_is_reclaimed_its_call_ends_and_only_that_gpu_goes() -> None:
     driver = Driver(Executor(work([(0, 5, [])], gpus=2, width=(2,)), plan((0, 0)), KEEPS_THE_PLAN))
     driver.begins()
     driver.finishes(10.0)
@@ -225,7 +225,7 @@ def test_a_group_of_which_one_gpu_is_reclaimed_finishes_its_call_and_only_that_g
     assert Stop(0) in commands, "its worker held the model across both"
 
 
-def test_a_failing_call_on_a_gpu_that_is_reclaimed_gives_it_back_and_runs_elsewhere() -> None:
+def test_a_failing_call_on_a_reclaimed_gpu_returns_it_and_runs_elsewhere() -> None:
     driver = Driver(Executor(work([(0, 5, [])], gpus=2), plan((0, 0)), KEEPS_THE_PLAN))
     driver.begins()
     driver.finishes(10.0)
@@ -236,14 +236,14 @@ def test_a_failing_call_on_a_gpu_that_is_reclaimed_gives_it_back_and_runs_elsewh
     assert list(load.gpus) == [1]
 
 
-def test_a_plan_that_forgets_a_call_does_not_lose_it() -> None:
+def test_a_call_missing_in_a_plan_is_not_lost() -> None:
     executor = Executor(work([(0, 5, []), (0, 5, [])]), plan((1, 0)), FOLLOWS_ONLY)
     rehearse(executor)
     assert executor.is_over
     assert executor.done == 2
 
 
-def test_a_plan_that_names_a_call_twice_runs_it_once() -> None:
+def test_a_call_named_twice_in_a_plan_runs_once() -> None:
     executor = Executor(work([(0, 5, []), (0, 5, [])], gpus=2), plan((0, 0), (0, 1), (0, 0), (1, 0)), FOLLOWS_ONLY)
     rehearse(executor)
     assert executor.is_over
@@ -251,14 +251,14 @@ def test_a_plan_that_names_a_call_twice_runs_it_once() -> None:
 
 
 @pytest.mark.parametrize("first", [-1, 1, 2, 77])
-def test_a_plan_that_names_gpus_that_are_not_there_is_followed_as_far_as_it_makes_sense(first: int) -> None:
+def test_a_plan_with_unknown_gpus_is_followed_as_far_as_possible(first: int) -> None:
     executor = Executor(work([(0, 5, []), (0, 5, [])], gpus=2, width=(2,)), plan((0, first), (1, 0)), FOLLOWS_ONLY)
     rehearse(executor)
     assert executor.is_over
     assert set(where(executor).values()) == {0}
 
 
-def test_a_new_plan_leaves_what_has_begun_or_ended_alone() -> None:
+def test_a_new_plan_does_not_affect_calls_that_have_begun_or_ended() -> None:
     calls: list[CallSpec] = [(0, 5, []), (0, 50, []), (0, 5, [])]
     driver = Driver(Executor(work(calls, gpus=2), plan((0, 0), (1, 0), (2, 0)), Rules(steals=False)))
     driver.begins()
@@ -273,7 +273,7 @@ def test_a_new_plan_leaves_what_has_begun_or_ended_alone() -> None:
     assert where(driver.executor) == {0: 0, 1: 0, 2: 1}
 
 
-def test_an_answer_that_what_is_queued_is_as_good_changes_nothing() -> None:
+def test_an_answer_that_the_queue_is_as_good_changes_nothing() -> None:
     driver = Driver(Executor(work([(0, 5, []), (1, 5, [])], gpus=3), plan((0, 0), (1, 1)), Rules(steals=False)))
     driver.begins()
     assert PlanAgain in kinds(driver.hears(Lost(2), 1.0))
@@ -281,7 +281,7 @@ def test_an_answer_that_what_is_queued_is_as_good_changes_nothing() -> None:
     assert driver.executor.tally.planned_again == 0
 
 
-def test_only_one_plan_is_asked_for_at_a_time_and_the_next_when_it_has_come() -> None:
+def test_only_one_plan_is_requested_at_a_time_and_the_next_when_it_has_arrived() -> None:
     driver = Driver(Executor(work([(0, 5, []), (1, 5, [])], gpus=4), plan((0, 0), (1, 1)), Rules(steals=False)))
     driver.begins()
     assert PlanAgain in kinds(driver.hears(Lost(2), 1.0))
@@ -289,7 +289,7 @@ def test_only_one_plan_is_asked_for_at_a_time_and_the_next_when_it_has_come() ->
     assert PlanAgain in kinds(driver.hears(Planned(None), 3.0)), "it did not know of the second loss"
 
 
-def test_who_may_not_plan_again_asks_for_no_plan_whatever_happens() -> None:
+def test_without_replanning_no_plan_is_requested() -> None:
     executor = Executor(work([(0, 10, [])] * 6, gpus=2), plan(*((call, 0) for call in range(6))), KEEPS_THE_PLAN)
     asked: list[ExecutorCommand] = []
 
@@ -302,14 +302,14 @@ def test_who_may_not_plan_again_asks_for_no_plan_whatever_happens() -> None:
 
 
 @pytest.mark.parametrize(("factor", "asks"), [(1.0, False), (1.02, False), (0.98, False), (1.2, True), (0.5, True)])
-def test_a_new_plan_is_asked_for_only_when_calls_drift_by_more_than_the_rules_allow(factor: float, asks: bool) -> None:
+def test_a_new_plan_is_requested_only_when_calls_drift_beyond_the_limit(factor: float, asks: bool) -> None:
     executor = Executor(work([(0, 10, [])] * 10), plan(*((call, 0) for call in range(10))), Rules())
     asked: list[object] = []
     rehearse(executor, seconds=lambda call: call.seconds * factor, plan=asked.append)
     assert bool(asked) is asks
 
 
-def test_what_is_left_names_neither_what_no_gpu_could_run_nor_what_waits_for_it() -> None:
+def test_the_remaining_work_excludes_calls_no_gpu_could_run_and_their_dependents() -> None:
     calls: list[CallSpec] = [(0, 5, []), (1, 5, []), (0, 5, [1]), (0, 5, [2])]
     wide = work(calls, gpus=2, width=(1, 2))
     driver = Driver(Executor(wide, plan((0, 0), (1, 0), (2, 0), (3, 0)), Rules(steals=False)))
@@ -319,7 +319,7 @@ def test_what_is_left_names_neither_what_no_gpu_could_run_nor_what_waits_for_it(
     assert again.remaining.order == [0]
 
 
-def test_what_is_left_knows_when_those_that_run_will_be_done() -> None:
+def test_the_remaining_work_states_when_running_calls_will_end() -> None:
     calls: list[CallSpec] = [(0, 40, []), (0, 5, [0])]
     driver = Driver(Executor(work(calls, gpus=3, earliest=[0.0, 20.0]), plan((0, 0), (1, 0)), Rules(steals=False)))
     driver.begins()
@@ -331,7 +331,7 @@ def test_what_is_left_knows_when_those_that_run_will_be_done() -> None:
     assert left.holds == [0, -1, -1]
 
 
-def test_models_that_must_go_are_the_ones_used_longest_ago() -> None:
+def test_the_least_recently_used_models_are_unloaded() -> None:
     calls: list[CallSpec] = [(0, 5, []), (1, 5, []), (0, 5, []), (2, 5, [])]
     roomy = work(calls, gpu_memory_gb=[2.0], many_residents=True)
     executor = Executor(roomy, plan(*((call, 0) for call in range(4))), FOLLOWS_ONLY)
@@ -340,7 +340,7 @@ def test_models_that_must_go_are_the_ones_used_longest_ago() -> None:
     assert dropped == [1]
 
 
-def test_a_world_in_which_calls_take_no_time_comes_to_an_end() -> None:
+def test_a_run_with_calls_of_no_duration_ends() -> None:
     executor = Executor(work([(0, 0.0, [])] * 50, gpus=2), plan(*((call, call % 2) for call in range(50))), Rules())
     assert rehearse(executor) == 10.0
     assert executor.done == 50

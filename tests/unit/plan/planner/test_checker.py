@@ -14,11 +14,11 @@ from tests.unit.plan.planner.small_problems import instance, plan, problem
 TWO = (("a", "A", 5.0, ""), ("b", "B", 2.0, "a"))
 
 
-def test_a_plan_that_keeps_every_rule_is_not_complained_of() -> None:
+def test_a_valid_plan_has_no_faults() -> None:
     assert check(problem(*TWO), plan((0, 3, 8), (1, 8, 10))) == []
 
 
-def test_a_model_may_be_changed_while_its_call_still_waits() -> None:
+def test_a_model_may_be_switched_while_its_call_still_waits() -> None:
     three = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, ""), ("c", "A", 1.0, "a b"))
     assert check(three, plan((0, 3, 8), (1, 3, 5), (1, 9, 10))) == []
 
@@ -35,7 +35,7 @@ def test_a_model_may_be_changed_while_its_call_still_waits() -> None:
         (plan((0, 3, 8)), "The plan has 1 calls, the problem 2."),
     ],
 )  # fmt: skip
-def test_each_broken_rule_gets_a_sentence(wrong: Plan, said: str) -> None:
+def test_each_broken_rule_is_reported_in_one_sentence(wrong: Plan, said: str) -> None:
     assert check(problem(*TWO), wrong) == [said]
 
 
@@ -46,7 +46,7 @@ def test_a_gpu_runs_one_call_at_a_time() -> None:
     ]
 
 
-def test_every_gpu_of_a_group_has_to_be_free_and_loaded() -> None:
+def test_every_gpu_of_a_group_must_be_free_and_loaded() -> None:
     wide = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, ""))
     assert check(wide, plan((1, 3, 8), (0, 12, 14))) == []
     assert len(check(wide, plan((1, 3, 8), (0, 11, 13)))) == 1
@@ -68,7 +68,7 @@ def test_a_group_is_as_fast_as_its_slowest_gpu() -> None:
     assert check(problem_of(said), plan((0, 3, 9))) == ["r0/a takes 12.000000 s there, and is planned for 6.000000 s."]
 
 
-def test_a_call_takes_longer_at_a_lower_power_level_and_only_at_one_there_is() -> None:
+def test_a_call_takes_longer_at_a_lower_power_level_and_only_at_an_existing_one() -> None:
     said = instance(("a", "A", 6.0, ""), gpus=1)
     said.gpus = [WrittenGpu(0, levels=(WrittenLevel(1.0, 300), WrittenLevel(0.75, 200)))]
     at = [replace(plan((0, 3, end)), level=np.array([level], dtype=np.int32)) for end, level in ((11, 1), (9, 1), (9, 2))]  # fmt: skip
@@ -79,7 +79,7 @@ def test_a_call_takes_longer_at_a_lower_power_level_and_only_at_one_there_is() -
     ]
 
 
-def test_nothing_begins_before_its_request_comes() -> None:
+def test_no_call_begins_before_its_request_arrives() -> None:
     said = instance(("a", "A", 5.0, ""))
     said.requests[0].arrival_s = 4.0
     assert check(problem_of(said), plan((0, 4, 9))) == []
@@ -91,7 +91,7 @@ def test_nothing_begins_before_its_request_comes() -> None:
 THREE = (("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), ("c", "A", 1.0, "b"), ("d", "C", 1.0, "c"), ("e", "B", 1.0, "d"))
 
 
-def test_where_memory_allows_it_a_gpu_keeps_what_it_has_and_drops_what_was_not_used_for_longest() -> None:
+def test_if_memory_allows_it_a_gpu_keeps_its_models_and_evicts_the_least_recently_used() -> None:
     said = instance(*THREE, gpus=1, many_residents=True)
     said.gpus[0].memory_gb = 60.0
     # a loads, b loads beside it, c finds A there, d drops B (unused for longest), e drops A
@@ -104,7 +104,7 @@ def test_where_memory_allows_it_a_gpu_keeps_what_it_has_and_drops_what_was_not_u
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_what_a_gpu_holds_at_first_and_how_long_it_is_busy_counts(many: bool) -> None:
+def test_initially_loaded_models_and_busy_times_of_gpus_count(many: bool) -> None:
     said = instance(*TWO, gpus=1, many_residents=many)
     said.gpus[0].memory_gb = 40.0
     later = replace(problem_of(said), holding=np.array([0], dtype=np.int32), busy_until_s=np.array([6.0]))
@@ -116,7 +116,7 @@ def test_what_a_gpu_holds_at_first_and_how_long_it_is_busy_counts(many: bool) ->
     ]
 
 
-def test_the_first_few_faults_are_said_and_the_others_counted() -> None:
+def test_the_first_few_faults_are_listed_and_the_others_counted() -> None:
     many = problem(("a", "A", 5.0, ""), requests=9, gpus=9)
     said = check(many, plan(*[(i, 0, 5) for i in range(9)]), at_most=2)
     assert len(said) == 3

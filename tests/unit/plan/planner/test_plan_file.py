@@ -19,7 +19,7 @@ def written(**changes: object) -> bytes:
     return msgspec.json.encode(said | changes)
 
 
-def test_a_plan_is_written_as_others_read_it() -> None:
+def test_a_plan_is_written_in_the_documented_format() -> None:
     assert msgspec.json.decode(written()) == {
         "format": "planner-plan/1",
         "instance": "small",
@@ -33,7 +33,7 @@ def test_a_plan_is_written_as_others_read_it() -> None:
 
 
 @pytest.mark.parametrize("level", [None, np.array([0, 1], dtype=np.int32)])
-def test_what_was_written_is_read_again(level: "np.ndarray[tuple[int], np.dtype[np.int32]] | None") -> None:
+def test_a_written_plan_is_read_back(level: "np.ndarray[tuple[int], np.dtype[np.int32]] | None") -> None:
     read = read_plan(write_plan(TWO, replace(RIGHT, level=level), "by hand", 0.0), TWO)
     assert read.faults == ()
     assert read.planner == "by hand"
@@ -54,7 +54,7 @@ def test_what_was_written_is_read_again(level: "np.ndarray[tuple[int], np.dtype[
         ({"tasks": [{"request": "r0", "node": "a", "gpus": [0], "start": "0", "end": 1}]}, 'tasks[0].start is "0"; it must be a number.'),
     ],
 )  # fmt: skip
-def test_what_is_no_plan_for_this_problem_is_refused(changes: dict[str, object], said: str) -> None:
+def test_a_plan_for_another_problem_is_refused(changes: dict[str, object], said: str) -> None:
     with pytest.raises(WrongInput) as error:
         read_plan(written(**changes), TWO)
     assert str(error.value) == said
@@ -72,13 +72,13 @@ def test_what_is_no_plan_for_this_problem_is_refused(changes: dict[str, object],
         (b"\x89PNG", "line 1: this is not UTF-8; save the file as UTF-8."),
     ],
 )  # fmt: skip
-def test_what_is_no_plan_at_all_gets_a_sentence(text: bytes, said: str) -> None:
+def test_an_invalid_plan_is_reported_in_one_sentence(text: bytes, said: str) -> None:
     with pytest.raises(WrongInput) as error:
         read_plan(text, TWO)
     assert str(error.value) == said
 
 
-def test_calls_that_are_missing_or_twice_there_or_on_odd_gpus_are_faults() -> None:
+def test_missing_or_duplicate_calls_and_invalid_gpus_are_faults() -> None:
     a = {"request": "r0", "node": "a", "gpus": [0], "start": 3.0, "end": 8.0}
     assert read_plan(written(tasks=[a, a]), TWO).faults == (
         "r0/a stands twice in the plan, the second time at tasks[1].",

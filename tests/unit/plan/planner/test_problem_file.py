@@ -29,7 +29,7 @@ gpus: 4
 """
 
 
-def test_the_yaml_of_the_design_documents_users_is_read() -> None:
+def test_the_documented_yaml_problem_is_read() -> None:
     problem = read_problem(USERS.encode())
     assert [(m.name, m.memory_gb, m.gpus, m.load_s) for m in problem.models] == [("chat", 16, 1, 3.5), ("judge", 64, 2, 64 / 25 + 2)]  # fmt: skip
     assert problem.calls.seconds.tolist() == [4, 7.5, 1, 4, 9, 1]
@@ -38,7 +38,7 @@ def test_the_yaml_of_the_design_documents_users_is_read() -> None:
     assert len(problem.gpus) == 4
 
 
-def test_the_same_as_json_with_other_words_is_the_same_problem() -> None:
+def test_the_same_problem_as_json_with_other_key_names_is_equal() -> None:
     other = {
         "models": [{"name": "chat", "memory_gb": 16, "load_time": 3.5}, {"name": "judge", "memory_gb": 64, "gpus": 2}],
         "workflows": {
@@ -71,7 +71,7 @@ def test_gpus_are_a_count_or_a_list(gpus: str, memory: list[float]) -> None:
     assert [gpu.memory_gb for gpu in problem.gpus] == memory
 
 
-def test_gpus_can_be_given_beside_the_file() -> None:
+def test_gpus_can_be_given_separately() -> None:
     text = USERS.replace("gpus: 4", "gpus: [{id: a, memory_gb: 80}, {id: b, memory_gb: 90}]").encode()
     assert [gpu.memory_gb for gpu in read_problem(text, gpus=3).gpus] == [80, 90, 80]
     assert len(read_problem(USERS.replace("gpus: 4", "").encode(), gpus=3).gpus) == 3
@@ -134,7 +134,7 @@ def nodes(*some: dict[str, Any]) -> bytes:
         (b"a: \xff\xfe", "line 1: this is not UTF-8; save the file as UTF-8."),
     ],
 )  # fmt: skip
-def test_a_bad_file_gets_a_sentence_with_the_place(text: bytes, said: str) -> None:
+def test_an_invalid_file_is_reported_in_one_sentence_with_the_place(text: bytes, said: str) -> None:
     with pytest.raises(WrongInput) as error:
         read_problem(text)
     assert str(error.value) == said
@@ -169,7 +169,7 @@ def test_a_bad_file_gets_a_sentence_with_the_place(text: bytes, said: str) -> No
         (", estimated_time: 4}", "}", "line 14, requests[1].node_execution_times: there is no time for node '1', and the workflow says none either."),
     ],
 )  # fmt: skip
-def test_in_the_words_of_the_file_and_with_its_line(old: str, new: str, said: str) -> None:
+def test_errors_use_the_words_of_the_file_and_its_line(old: str, new: str, said: str) -> None:
     assert old in USERS
     with pytest.raises(WrongInput) as error:
         read_problem(USERS.replace(old, new).encode())
@@ -177,11 +177,11 @@ def test_in_the_words_of_the_file_and_with_its_line(old: str, new: str, said: st
 
 
 @pytest.mark.parametrize("figure", ["1e1", "1E+1", "1.0e1", "10"])
-def test_figures_of_yaml_may_be_written_as_everybody_does(figure: str) -> None:
+def test_numbers_in_yaml_may_be_written_in_common_forms(figure: str) -> None:
     assert read_problem(USERS.replace("7.5", figure).encode()).calls.seconds[1] == 10.0
 
 
-def test_a_quick_and_a_careful_reading_agree() -> None:
+def test_fast_and_careful_reading_agree() -> None:
     text = write_instance(generate("agentic", 300, 4))
     careful = read_problem(text.replace(b'"format":"planner-instance/1",', b"", 1))
     assert np.array_equal(read_problem(text).calls.seconds, careful.calls.seconds)
@@ -193,6 +193,6 @@ def test_a_request_may_run_nodes_in_any_order_of_the_file() -> None:
     assert problem.workflows[0].before == ((1,), ())
 
 
-def test_reading_is_what_making_a_problem_of_an_instance_is() -> None:
+def test_reading_equals_converting_an_instance() -> None:
     drawn = generate("tiny", 50, 3)
     assert read_problem(write_instance(drawn)).workflows == problem_of(drawn).workflows
