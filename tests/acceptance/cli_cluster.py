@@ -1,4 +1,4 @@
-"""A real yard for tests: `gpuyard up` on free ports, as a process of its own, stopped at the end with all its tasks."""
+"""A real cluster for tests: `gpuyard up` on free ports in its own process, stopped at the end with all its tasks."""
 
 import json
 import os
@@ -16,7 +16,7 @@ GPUYARD = str(Path(sys.executable).with_name("gpuyard"))
 
 
 class Yard:
-    """One data folder, and the processes on it."""
+    """One data folder and the processes that use it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,9 +26,9 @@ class Yard:
         self.env["XDG_CONFIG_HOME"] = str(folder / "config")
 
     def up(self, *options: str) -> None:
-        """Start it and wait until its node is there."""
+        """Start it and wait until its node has joined."""
         if self.process is not None:
-            self._ended()  # somebody stopped it
+            self._ended()  # it was stopped
         words = ["up", "--data-dir", str(self.folder / "data"), "--http-address", "127.0.0.1:0"]
         words += ["--grpc-address", "127.0.0.1:0", "--virtual-gpus", "4:RTX4090:24", "--json", *options]
         errors = (self.folder / "up.err").open("ab")
@@ -44,13 +44,13 @@ class Yard:
         until(lambda: [node for node in self.client().nodes().nodes if node.status == "online"], what="the node joins")
 
     def client(self, token: str = "") -> Client:
-        """The yard from Python."""
+        """A client of the cluster."""
         return connect(self.url, token=token)
 
     def call(
         self, *words: str, given: str | None = None, env: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """One verb to its end."""
+        """Run one command to its end."""
         return subprocess.run(
             [GPUYARD, *words],
             env={**self.env, **(env or {})},
@@ -64,7 +64,7 @@ class Yard:
         )
 
     def does(self, *words: str, given: str | None = None) -> str:
-        """One verb that must work, and what it printed."""
+        """Run a command that must succeed; return its output."""
         done = self.call(*words, given=given)
         assert done.returncode == 0, f"{words}: {done.stderr}"
         assert "\x1b" not in done.stdout
@@ -88,7 +88,7 @@ class Yard:
         return self._ended()
 
     def kill(self) -> None:
-        """As the worst case has it."""
+        """Kill it without warning."""
         assert self.process is not None
         self.process.kill()
         self._ended()
@@ -102,7 +102,7 @@ class Yard:
         return code
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Stop everything that this cluster started."""
         self.call("down", "--data-dir", str(self.folder / "data"), "--stop-tasks")
         if self.process is not None:
             if self.process.poll() is None:
@@ -112,7 +112,7 @@ class Yard:
 
 @contextmanager
 def a_yard(folder: Path) -> Iterator[Yard]:
-    """A yard that is up, for as long as it is needed."""
+    """Yield a running cluster."""
     yard = Yard(folder)
     try:
         yard.up()

@@ -1,4 +1,4 @@
-"""A real server on a free port of loopback, with a real yard behind it, in a thread of the test."""
+"""A real server on a free loopback port, with a real scheduler behind it, in a thread of the test."""
 
 import asyncio
 import http.client
@@ -34,12 +34,12 @@ from gpuyard.live.wire.loopback_peer import trusted_uids
 
 T = TypeVar("T")
 QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-"""Not what a real yard uses: tests log in often."""
+"""Weaker than the default: tests log in often."""
 PATIENCE_SECONDS = 20.0
 
 
 class Reply:
-    """What came back."""
+    """A response."""
 
     def __init__(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         self.status = status
@@ -53,7 +53,7 @@ class Reply:
 
     @property
     def error(self) -> dict[str, Any]:
-        """What went wrong; /api/v1 has one shape, the legacy /api another, and each is complete."""
+        """The error. /api/v1 has one format and the legacy /api another; each is complete."""
         body = self.json
         if isinstance(body.get("error"), str):
             assert set(body) == {"error", "code", "field"}, body
@@ -78,7 +78,7 @@ class RestYard:
         idle_seconds: float = 30.0,
         limits: Limits | None = None,
     ) -> None:
-        """`local`: whoever runs the tests needs no login."""
+        """`local`: the user who runs the tests needs no login."""
         self._folder = folder
         self._settings = settings or ServerSettings()
         self._uids = trusted_uids() if local else frozenset[int]()
@@ -157,13 +157,13 @@ class RestYard:
 
     @staticmethod
     def node(name: str, gpus: int, model: str = "RTX4090") -> NodeSpec:
-        """A node that nobody plays: what is placed there stays placed."""
+        """A node without an agent: tasks placed there stay placed."""
         return NodeSpec(NodeId(name), (Gpu(model, 24576, virtual=True),) * gpus, cpus=64, memory_mib=65536)
 
     # --- from the inside ----------------------------------------------------------------------------------------------
 
     def inside(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something in the server's own loop."""
+        """Run a coroutine in the server's own loop."""
 
         async def do() -> T:
             return await work()
@@ -205,7 +205,7 @@ class RestYard:
             connection.close()
 
     def get(self, path: str, **more: Any) -> Any:
-        """What a GET answers, which must go well."""
+        """Return the answer to a GET that must succeed."""
         reply = self.ask("GET", path, **more)
         assert reply.status == 200, reply.body
         return reply.json

@@ -1,4 +1,4 @@
-"""Whose system account tasks run as: known before they are placed, and mapped by user or by tenant."""
+"""System accounts of tasks: known before placement, and mapped by user or by tenant."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""A live yard under the policy `dqn`, with the model that ships: a task is held back for the faster GPU."""
+"""A live cluster with the policy `dqn` and the shipped model: a task is held back for the faster GPU."""
 
 from pathlib import Path
 

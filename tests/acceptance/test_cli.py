@@ -1,4 +1,4 @@
-"""The command line as people meet it: the real console script, in a process of its own."""
+"""The real console script in its own process."""
 
 import subprocess
 import sys

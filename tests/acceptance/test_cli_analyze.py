@@ -1,4 +1,4 @@
-"""What `gpuyard analyze --submit` hands to a real yard runs there, in the order the sources need."""
+"""`gpuyard analyze --submit` on a real cluster: the parts run in dependency order."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The verbs against a real yard: scheduler, agent, supervisor and tasks are real processes."""
+"""The commands against a real cluster: scheduler, agent, supervisor and tasks are real processes."""
 
 import json
 import resource
@@ -107,7 +107,7 @@ def test_run_as_json_prints_the_whole_task(yard: Yard) -> None:
 
 
 class Background:
-    """A verb without a terminal."""
+    """A command without a terminal."""
 
     def __init__(self, yard: Yard, errors: Path, *words: str) -> None:
         self._errors = errors
@@ -130,7 +130,7 @@ class Background:
 
 @contextmanager
 def made_to_wait(yard: Yard, folder: Path, *words: str) -> Iterator[Background]:
-    """A verb that is called while all GPUs are taken; at the end of the block they are free."""
+    """A command that is started while all GPUs are in use; at the end of the block they are free."""
     with yard.client().lease(gpus=4, wait_seconds=60):
         called = Background(yard, folder / "errors", *words)
         try:
@@ -348,7 +348,7 @@ def test_with_json_an_error_equals_the_api_answer(yard: Yard) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said + "\n")
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
 def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:

@@ -1,4 +1,4 @@
-"""The client from Python against a real yard."""
+"""The Python client against a real cluster."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: tables in colour, why a task waits, and what Ctrl-C does."""
+"""Output at a terminal: colored tables, why a task waits, and what Ctrl-C does."""
 
 import os
 import pty
@@ -21,7 +21,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 class Terminal:
-    """A verb with a terminal of its own."""
+    """A command with its own terminal."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
         self.process = process

@@ -1,4 +1,4 @@
-"""`gpuyard server` from a file, with TLS: clients trust the authority they are told of, and nobody else."""
+"""`gpuyard server` with TLS from a settings file: clients trust only the configured authority."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`gpuyard up` and `down`: one machine, one command; what runs outlives both."""
+"""`gpuyard up` and `down` on one machine; running tasks survive both."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""Every key of every file of settings, set to another legal value: one at a time and all at once.
+"""Every key of every settings file, set to another valid value: one at a time and all at once.
 
-A scheduler is started with it, takes a task, is stopped, and started again with the next one on the same data, so whatever
+A scheduler is started with it, accepts a task, is stopped, and is started with the next key on the same data, so whatever
 a key puts into the journal is read again. An agent is started with it and runs a task. The lists of keys come from the
 types of the settings: a new key fails the first test until it has another value here.
 """
@@ -186,7 +186,7 @@ SAID_OTHERWISE = {
 OFF = {"gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
 """These switch off what others set."""
 EXCLUDED = {"auth.local_admin"}
-"""Can not be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
+"""Cannot be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
 BY_THE_COMMAND = {"logging.level", "logging.format", "logging.output", "tls.ca", "tls.cert", "tls.key"}
 """Read by the command, or of use only together: these are set when all are set at once."""
 

@@ -1,4 +1,4 @@
-"""What a yard lives through besides being killed: a full disk, a long queue at restart, an old copy of its data."""
+"""A full disk, a long queue at a restart, and an old copy of the data."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The ledger of a soak finds what it is there to find."""
+"""The ledger of a soak test finds each kind of broken promise."""
 
 from collections.abc import Callable
 from pathlib import Path

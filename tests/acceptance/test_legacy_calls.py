@@ -1,4 +1,4 @@
-"""The calls people know from the two systems gpuyard grew out of, word for word; only the port is a free one."""
+"""The documented calls of the two legacy systems, verbatim except for the port."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The files of settings of 002 and 003 start a yard as they are; what is unsafe in them is all that is refused."""
+"""The settings files of the two legacy systems work unchanged; only unsafe values are refused."""
 
 import os
 import signal

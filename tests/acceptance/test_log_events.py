@@ -1,4 +1,4 @@
-"""What the log of a scheduler says of tasks, nodes and quota, under names that stay."""
+"""Log events of the scheduler about tasks, nodes and quota; their names are stable."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two nodes on one host, from files of settings: what happens when parts of them die, and when they come back."""
+"""Two nodes on one host, from settings files: parts of them are killed and return."""
 
 import json
 import signal

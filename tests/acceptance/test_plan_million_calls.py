@@ -1,4 +1,4 @@
-"""A million calls on a thousand GPUs: read, planned and checked on one machine, near the bound."""
+"""A million calls on a thousand GPUs: read, planned and checked on one machine, close to the lower bound."""
 
 import json
 import os

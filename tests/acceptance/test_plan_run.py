@@ -1,4 +1,4 @@
-"""`gpuyard plan run`: real workers hold models, and a plan comes to its end although one of them is killed on the way."""
+"""`gpuyard plan run`: real workers hold models, and a plan ends although one of them is killed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`gpuyard plan run` borrows the GPUs of a yard, gives way to online work with notice, and goes on when that is over."""
+"""`gpuyard plan run` borrows GPUs of a cluster, yields to online tasks with notice, and continues afterwards."""
 
 import json
 import signal
@@ -27,7 +27,7 @@ def _yard(folder: Path) -> Iterator[Yard]:
 
 
 def _problem(folder: Path) -> str:
-    """Sixty calls of one model on four GPUs: half a minute, if nobody comes between."""
+    """Sixty calls of one model on four GPUs: half a minute without interruption."""
     path = folder / "problem.json"
     nodes = [{"id": "a", "model": "m", "exec_time": 2.0}]
     said = {

@@ -1,4 +1,4 @@
-"""A plan in a real yard, as tasks: they run in the right order, give way to online work, and go on."""
+"""`gpuyard plan submit` on a real cluster: the tasks run in order, yield to online tasks, and continue."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ WORDS = "echo began {calls} >> log; sleep %s; echo ended {calls} >> log"
 
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    """Four virtual GPUs; whoever has the right stops others at once."""
+    """Four virtual GPUs; preemption is immediate."""
     found = Yard(tmp_path_factory.mktemp("yard"))
     found.env["GPUYARD_SCHEDULER__PREEMPTION_MIN_RUN"] = "0"
     try:

@@ -1,4 +1,4 @@
-"""An elastic pool of real agents: one is booted for a task that waits, and is gone when nothing runs on it."""
+"""An elastic pool of real agents: a node is booted for a waiting task and released when it is idle."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tasks that say what they compute, in a live yard with two kinds of virtual GPUs."""
+"""Tasks with declared work in a live cluster with two models of virtual GPUs."""
 
 import shutil
 import urllib.request

@@ -1,4 +1,4 @@
-"""What the README and the first steps show, typed as it stands there, on a yard that was just started."""
+"""The commands of the README and of the first steps, run verbatim on a new cluster."""
 
 import re
 import subprocess

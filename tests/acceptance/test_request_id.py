@@ -1,4 +1,4 @@
-"""The id of a request leads from its header through the journal to the log of the agent that ran its task."""
+"""A request id is found in the header, the journal and the log of the agent that ran the task."""
 
 import json
 from pathlib import Path

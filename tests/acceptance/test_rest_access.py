@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: tokens, roles, tenants, Host and Origin, users."""
+"""Permissions over HTTP: tokens, roles, tenants, Host and Origin, users."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ ONE = {"gpu_count": 1, "command": "true"}
 
 
 class Lab:
-    """A yard that everybody has to log in to, with two tenants."""
+    """A cluster with required login and two tenants."""
 
     def __init__(self, yard: RestYard) -> None:
         self.yard = yard

@@ -1,4 +1,4 @@
-"""The line itself: what is too large, too slow, not HTTP, not there; and that nobody else notices."""
+"""HTTP connections: requests that are too large, too slow or not HTTP, and their isolation from other clients."""
 
 import json
 import socket

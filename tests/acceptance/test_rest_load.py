@@ -1,4 +1,4 @@
-"""What a request may cost, over HTTP: limits of tasks and dependencies, and an event loop that goes on."""
+"""The cost of requests over HTTP: limits of tasks and dependencies, and a responsive event loop."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The document says what the server does: schemathesis sends what it allows and what it forbids, and compares."""
+"""The OpenAPI document matches the server: schemathesis sends valid and invalid requests and compares."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
 EXAMPLES = 6
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 WHOLE = [route for route in ROUTES if route.media not in {"text/event-stream", "text/plain"}]
-"""Others may go on for ever; tests of their own look at them."""
+"""Others may run forever; they have their own tests."""
 
 
 @pytest.fixture(scope="module")

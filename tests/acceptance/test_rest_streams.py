@@ -1,4 +1,4 @@
-"""What flows: events that can be taken up again, and output that comes from a node at the reader's own speed."""
+"""Streams: events that can be resumed, and output that follows the speed of the reader."""
 
 import asyncio
 import http.client
@@ -176,7 +176,7 @@ def test_streams_end_when_the_scheduler_stops(tmp_path: Path) -> None:
     events.close()
 
 
-# --- streams of somebody who may not any more -------------------------------------------------------------------------
+# --- streams of a user who lost access ----------------------------------------------------------------------------------
 
 CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
     "token-revoked": lambda access, name: access.revoke_token(access.tokens(name)[0].id),
@@ -189,7 +189,7 @@ CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
 
 @pytest.mark.parametrize("path", [EVENTS, f"{TASKS}/1/logs?follow=true"])
 def test_a_stream_ends_within_seconds_when_its_reader_loses_access(tmp_path: Path, path: str) -> None:
-    """It does not end as a whole one does: who follows a task must not take this for the task's end."""
+    """It does not end regularly: a client that follows a task must not take this for the end of the task."""
     with RestYard(tmp_path, local=False) as yard, ExitStack() as stack:
         streams: dict[str, http.client.HTTPResponse] = {}
         for name in (*CHANGES, "bystander"):
@@ -260,7 +260,7 @@ class Agent:
 
     async def _answer(self, command: pb.Command) -> None:
         self.readers += 1
-        with suppress(grpc.aio.AioRpcError):  # nobody reads any more
+        with suppress(grpc.aio.AioRpcError):  # no reader is left
             await self._stub.send_log(self._chunks(command), metadata=self._metadata)
         self.readers -= 1
 

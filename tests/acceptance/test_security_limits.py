@@ -1,4 +1,4 @@
-"""Doors that must stay closed, tried with real processes: a member's task, a flood of logins, connections without limit."""
+"""Security limits with real processes: a member's task, a flood of logins, unlimited connections."""
 
 import http.client
 import json
@@ -33,7 +33,7 @@ needs_root = pytest.mark.skipif(
 
 
 class Door:
-    """HTTP as a stranger without the SDK speaks it."""
+    """HTTP without the SDK."""
 
     def __init__(self, port: int) -> None:
         self.port = port

@@ -1,4 +1,4 @@
-"""The simulator is true: a workload runs live, its journal is played again, and the two schedules agree.
+"""A workload runs live, its journal is simulated, and the two schedules agree.
 
 How near is near enough? The simulated world is told how long every launch and every run took, so it differs from the
 live one only where the live scheduler was late: a report that waited for its turn, a back-off that was noticed after its

@@ -1,4 +1,4 @@
-"""A connection that fails because of TLS says so, and what to change: agents and clients, against real servers."""
+"""TLS failures name the cause and what to change: agents and clients against real servers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What every way of finding GPUs promises, held against each of them. NVML and the real nvidia-smi need a GPU."""
+"""The contract of GPU inventories, checked on each implementation. NVML and the real nvidia-smi need a GPU."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What every journal promises. Each sentence holds for each store; a new store is one more line in STORES."""
+"""The contract of journal stores. Every test runs on each store; a new store is one more line in STORES."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an agent may rely on when it speaks to its supervisor: the real one, and the twin in memory that faults are tried on."""
+"""The contract between agent and supervisor, checked on the real one and on the in-memory one of the fault simulation."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ LONG = 60.0
 
 
 class Node(ABC):
-    """Where attempts run: really, or in memory."""
+    """Where attempts run: as processes, or in memory."""
 
     @abstractmethod
     def run(self, story: Callable[[], Awaitable[None]]) -> None:
@@ -42,7 +42,7 @@ class Node(ABC):
 
     @abstractmethod
     def processes(self) -> SupervisorClient:
-        """An agent's line to the supervisor."""
+        """An agent's connection to the supervisor."""
 
     @abstractmethod
     def launch(self, key: AttemptKey, seconds: float, exit_code: int = 0, **how: Any) -> Launch:

@@ -1,4 +1,4 @@
-"""What everybody who boots nodes promises, held against each of them."""
+"""The contract of node providers, checked on each implementation."""
 
 from collections.abc import Callable
 from pathlib import Path

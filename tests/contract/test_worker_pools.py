@@ -1,4 +1,4 @@
-"""Workers keep the same promises as processes of this machine and as actors of a Ray cluster of two nodes."""
+"""Workers keep the same contract as local processes and as actors of a Ray cluster of two nodes."""
 
 import os
 import subprocess

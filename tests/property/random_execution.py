@@ -1,6 +1,6 @@
-"""Random work, random plans of it, and a world in which GPUs are lost, taken and given back, and calls fail.
+"""Random work with random plans, and a simulation in which GPUs are lost, reclaimed and returned, and calls fail.
 
-The world watches the promises while it plays: what it sees broken it says, with the instant.
+The simulation checks the rules all the time and reports violations with their instant.
 """
 
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ def random_work(chance: Random) -> Work:
 
 
 def random_plan(work: Work, chance: Random, left: RemainingWork | None = None) -> Assignment:
-    """Any place and any order that the dependencies allow; now and then it forgets a call."""
+    """Any GPU and any order that the dependencies allow; sometimes a call is missing."""
     usable = [True] * len(work.speed) if left is None else left.usable
     calls = list(range(len(work))) if left is None else list(left.call)
     chance.shuffle(calls)
@@ -101,7 +101,7 @@ def _legal(work: Work, calls: list[int]) -> list[int]:
 
 @dataclass
 class World:
-    """Obeys, has bad days, and looks at what it is told to do."""
+    """Carries out commands, fails sometimes, and checks the commands."""
 
     work: Work
     chance: Random
@@ -208,7 +208,7 @@ def bad_days(work: Work, chance: Random) -> list[tuple[float, ExecutorEvent]]:
 
 
 def live(seed: int, trouble: float = 0.1, *, bad: bool = True) -> tuple[Executor, World]:
-    """One life from one seed: what the executor came to, and what the world saw."""
+    """One scenario from one seed: the result of the executor, and the violations found."""
     chance = Random(seed)
     work = random_work(chance)
     rules = Rules(

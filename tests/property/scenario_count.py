@@ -1,8 +1,8 @@
-"""How many lives the property tests ran, so that the end of the run can say so."""
+"""Count the scenarios that the property tests ran, for the report at the end."""
 
 LIVES = {"count": 0}
 
 
 def count_life() -> None:
-    """One more cluster was founded."""
+    """Count one more cluster."""
     LIVES["count"] += 1

@@ -1,4 +1,4 @@
-"""Programs drawn at random: the tasks read from them never need each other in a circle, and any order the needs allow does what
+"""Random programs: dependencies between their tasks have no cycle, and any order that respects them gives the result of
 the program does.
 """
 
@@ -92,7 +92,7 @@ def later(a):
 TAKES = {"fresh": 1, "same": 1, "wrap": 2, "grow": 1, "put": 2, "reach": 1, "remember": 1, "twice": 2,
          "inner": 1, "replace": 2, "swap": 2, "deepen": 1, "shorten": 1, "through": 2, "later": 1}  # fmt: skip
 LISTS = {"fresh", "same", "wrap", "put", "twice", "inner", "swap", "deepen", "through", "later"}
-"""Those that give back a list, which others can be called with."""
+"""Functions that return a list, which others accept."""
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""Whatever happens to a plan that is followed: what never happens (safety), and what happens in the end (liveness)."""
+"""Executing plans under random faults: what never happens (safety) and what happens eventually (liveness)."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,6 +1,6 @@
-"""Liveness, apart from safety: under policies that promise it, everything that could run starts in the end.
+"""Liveness: under policies that guarantee it, everything that could run starts eventually.
 
-Small tasks keep coming for ever; a large one, a gang and one of the lowest priority must start all the same.
+Small tasks keep arriving; a large one, a gang and one of the lowest priority must start anyway.
 """
 
 import pytest

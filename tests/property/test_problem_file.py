@@ -1,4 +1,4 @@
-"""Whatever stands in a file: a problem is read, or one sentence says why not. Nothing else ever happens."""
+"""Any file is read as a problem or rejected with one sentence."""
 
 import json
 from typing import Any

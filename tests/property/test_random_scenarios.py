@@ -1,6 +1,6 @@
 """Random lives of small clusters. Every step checks every invariant, and that the facts alone give the same state.
 
-A failing life prints the steps that led to it; Hypothesis shrinks them to the few that matter.
+A failing scenario prints its steps; Hypothesis shrinks them to the relevant ones.
 """
 
 import os
@@ -34,7 +34,7 @@ STARTS = (TaskPlaced, AttemptResuming)
 
 
 class Life(RuleBasedStateMachine):
-    """One cluster from its founding on."""
+    """One cluster from its creation on."""
 
     policy = "priority"
     backfill = "easy"

@@ -1,4 +1,4 @@
-"""Lives that once broke a promise, kept as they were drawn, and some hundred others that nobody has looked at."""
+"""Scenarios that once broke an invariant, kept as recorded, and some hundred new ones."""
 
 import pytest
 

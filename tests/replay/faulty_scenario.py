@@ -1,13 +1,13 @@
-"""A cluster's life as rough as the real one, drawn by a seed: the same seed, the same life.
+"""A random scenario with delays and faults, drawn from a seed: the same seed gives the same scenario.
 
     python -m tests.replay.faulty_scenario FROM TO
 
-lives the lives of these seeds and says which broke a promise.
+runs the scenarios of these seeds and reports which broke an invariant.
 
-Nodes take their time to start and stop, cards of several kinds sit in one node, reports come late or twice, parts of
-gangs speak for themselves, a suspension fails, a lost node returns with some of what it ran, schedulers are replaced
-by ones that read a snapshot, and commands come in batches. Beside the engine the life keeps its own list of what
-really runs on which card: whatever the engine believes, no card may be used by two.
+Nodes take time to start and stop, one node has GPUs of several models, reports arrive late or twice, parts of
+gangs report separately, a suspension fails, a lost node returns with some of its attempts, schedulers are replaced
+by ones that read a snapshot, and commands arrive in batches. Beside the engine the scenario keeps its own list of
+which attempt really uses which GPU: whatever the engine assumes, no GPU may be used by two.
 """
 
 import sys
@@ -49,12 +49,12 @@ BACKFILLS = ("none", "greedy", "easy", "conservative")
 
 
 class RealNodes(World):
-    """A world that knows which attempt really uses which card of which node, as the nodes themselves would."""
+    """A world that knows which attempt really uses which GPU of which node."""
 
     def __init__(self, start_seconds: float, stop_seconds: float) -> None:
         super().__init__(start_seconds=start_seconds, stop_seconds=stop_seconds)
         self.really: dict[NodeId, dict[AttemptRef, dict[int, int]]] = {}
-        """Thousandths of cards in use, by node and attempt."""
+        """Thousandths of GPUs in use, by node and attempt."""
 
     def handle(self, asked: command.Command) -> Any:
         """What a node says it did, it did before it said so."""
@@ -96,7 +96,7 @@ class RealNodes(World):
 
 
 class RoughLife:
-    """A story whose steps are drawn by lot, on nodes that are slow, forgetful and cut off."""
+    """A story of random steps, on nodes that are slow, lose attempts and lose their connection."""
 
     def __init__(self, seed: int) -> None:
         self.draw = draw = Random(seed)
@@ -172,12 +172,12 @@ class RoughLife:
             self._tells(self.draw.choice(kinds)(self.draw.choice(tasks)))
 
     def reports(self) -> None:
-        """A node says something, rightly, too soon, or once more."""
+        """A node sends a report: correct, too early, or repeated."""
         if (one := self._somebody(ACTIVE)) is None:
             return
         nodes = one.active.placement.nodes
         if any(self.story.state.index.hosts[name].lost for name in nodes):
-            return  # nobody hears it
+            return  # no scheduler receives it
         where = self.draw.choice((None, *nodes))
         stale = self.draw.choice((one.round, one.round, 1))
         kinds: tuple[Callable[[], command.Command], ...] = (

@@ -1,4 +1,4 @@
-"""A cluster's life drawn by a seed: the same seed, the same life, in any process.
+"""A random scenario drawn from a seed: the same seed gives the same scenario in any process.
 
     python -m tests.replay.random_scenario SEED STEPS
 
@@ -26,7 +26,7 @@ TENANTS = ("red", "green", "blue")
 
 
 class RandomLife:
-    """A story whose steps are drawn by lot."""
+    """A story of random steps."""
 
     def __init__(self, seed: int) -> None:
         self.draw = Random(seed)

@@ -1,4 +1,4 @@
-"""However many tasks have ended, memory and journal hold what is open, and a bounded rest."""
+"""Memory and journal stay bounded, however many tasks have ended."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A scheduler that stops comes back to exactly where it was, whichever way it recovers, in whatever process."""
+"""A restarted scheduler recovers exactly its previous state, in either way and in any process."""
 
 import os
 import subprocess
@@ -53,7 +53,7 @@ def test_the_same_life_makes_the_same_facts_in_every_process(seed: int) -> None:
 
 
 def _told(seed: int, hash_seed: str) -> str:
-    """The fingerprint of a life in a process of its own, where sets and hashes of strings have another order."""
+    """The fingerprint of a scenario in another process, where sets and hashes of strings have another order."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.replay.random_scenario", str(seed), "60"],
         check=True, capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed},

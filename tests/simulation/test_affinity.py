@@ -1,4 +1,4 @@
-"""Tasks that say which model they are about go where it ran last, if that place is as good as any."""
+"""Tasks that declare a model are placed where it ran last, if that place is as good as others."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def yard(nodes: int = 3, gpus: int = 2, **settings: Any) -> ClusterStory:
 
 
 def ran(cluster: ClusterStory, name: str, model: str, where: str) -> None:
-    """A task about a model ran on a node and is over."""
+    """A task of a model ran on a node and ended."""
     for other in "abcdef":
         if other != where and other in cluster.state.index.hosts:
             cluster.cordons(other)

@@ -1,6 +1,6 @@
-"""Lives of a yard with faults, under a virtual clock: what failed once, what must never fail, and that a seed repeats.
+"""Scenarios of a cluster with faults, under a virtual clock: recorded failures, new seeds, and repeatability.
 
-`benchmarks/faults.py` runs as many lives as one likes; the same seed, number of faults and kinds give the same life.
+`benchmarks/faults.py` runs any number of scenarios; the same seed, number of faults and kinds give the same scenario.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ FAULTS_A_LIFE = 20
 
 
 class Recorded(NamedTuple):
-    """A life that failed before something was mended."""
+    """A scenario that failed before a fix."""
 
     name: str
     seed: int
@@ -99,7 +99,7 @@ RECORDED = (
         "An agent gives up a registration that a slow disk delays, and its node counts as lost although it is there.",
     ),
 )  # fmt: skip
-"""Lives that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They never fail again."""
+"""Scenarios that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They must not fail again."""
 
 
 def sentences(outcome: Outcome, faults: int, only: tuple[str, ...] = ()) -> str:

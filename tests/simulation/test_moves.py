@@ -1,4 +1,4 @@
-"""Running tasks that go on on GPUs on which they are faster: free ones, or in exchange with who loses less by it."""
+"""Running tasks move to GPUs on which they are faster: free ones, or in exchange with a task that loses less."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LITTLE_FASTER = (("K80", 0.8), ("V100", 1.0))
 
 
 def saves(name: str, speeds: tuple[tuple[str, float], ...] = MUCH_FASTER, **more: Any) -> TaskBuilder:
-    """A task that says how fast it is where, and can be moved."""
+    """A task with speeds that can be moved."""
     return task(name, speeds=speeds, preemption=Preemption.CHECKPOINT, **more)
 
 
@@ -201,7 +201,7 @@ def test_a_limit_on_a_model_keeps_a_task_in_place() -> None:
     assert cluster.nodes_of("much") == ("slow",)
 
 
-# --- while it goes on -------------------------------------------------------------------------------------------------
+# --- during the move ---------------------------------------------------------------------------------------------------
 
 
 def moving(stop_seconds: float = 20.0) -> ClusterStory:

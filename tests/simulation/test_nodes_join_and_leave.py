@@ -1,4 +1,4 @@
-"""Stories of nodes that are lost, come back, change and leave, and of what they may still run meanwhile."""
+"""Stories of nodes that are lost, return, change and leave, and of the attempts they may still run."""
 
 import pytest
 
@@ -344,7 +344,7 @@ STRAY = AttemptRef(TaskId(77), 1, 5)
 
 
 def comes_with_a_stray(cluster: ClusterStory, *gpus: int, still_has: tuple[AttemptRef, ...] = ()) -> None:
-    """Node a registers again: it runs an attempt on these GPUs that nobody here has placed."""
+    """Node a registers again: it runs an attempt on these GPUs that was not placed here."""
     part = (STRAY, Slice(NodeId("a"), gpus))
     cluster.tells(command.JoinNode(node("a", gpus=2), (STRAY, *still_has), (STRAY, *still_has), (part,)))
 

@@ -1,4 +1,4 @@
-"""A yard whose nodes come and go as they are needed; every invariant is checked at every step."""
+"""A cluster whose nodes are booted and released on demand; every invariant is checked at every step."""
 
 from random import Random
 
@@ -36,7 +36,7 @@ def test_everything_runs_without_preemption_and_the_pool_keeps_its_bounds(seed: 
     for order in elastic.opening():
         yard.tells(order)
     yard.has_node(node("fixed", gpus=0, cpus=1))
-    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool goes on
+    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool continues
     for place in range(40):
         yard.submits(drawn(f"job-{place}", chance))
         yard.passes(chance.choice((0, 0, 30, 3000)))

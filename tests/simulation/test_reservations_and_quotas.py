@@ -1,4 +1,4 @@
-"""Stories of promises and quotas in awkward moments: restarts, cards that fail, heads that can not start, limits that move."""
+"""Stories of reservations and quotas in edge cases: restarts, failing GPUs, heads that cannot start, changed limits."""
 
 import pytest
 
@@ -93,7 +93,7 @@ def test_a_restarted_scheduler_keeps_its_reservation_and_its_start(cluster: Clus
     assert again.starts_at == 160.0
 
 
-# --- promises ---------------------------------------------------------------------------------------------------------
+# --- reservations -----------------------------------------------------------------------------------------------------
 
 
 def test_a_task_now_ahead_of_a_reserved_one_is_tried_at_once(cluster: ClusterStory) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that say how fast they are on GPU models: where they go, how long they take there, what is expected of them."""
+"""Tasks with speeds per GPU model: where they are placed, how long they take, what is expected of them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Stories of a cluster, to be read aloud: one for each behaviour gpuyard promises.
+"""Stories of a cluster: one for each behavior that gpuyard promises.
 
 Each step of a story checks every invariant as well: no GPU held twice, nothing stranded, nothing above its quota,
 books that add up, and that the facts alone give the same state.
@@ -543,7 +543,7 @@ def test_every_demotion_of_a_running_task_gives_others_their_chance(cluster: Clu
     cluster.submits(task("second", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
     assert cluster.running() == ["second"]
     cluster.passes(600)
-    assert cluster.running() == ["first"]  # both have fallen once, and the earlier one takes its GPUs back
+    assert cluster.running() == ["first"]  # both were demoted once, and the earlier one takes its GPUs back
     cluster.passes(2400 - 700)
     assert cluster.running() == ["second"]
     cluster.passes(2400 - 600)

@@ -1,4 +1,4 @@
-"""Stories of tasks that are moved to host memory and back, and of nodes that say so late, twice, or not at all."""
+"""Stories of tasks that are suspended to host memory and resumed, with reports that are late, repeated or missing."""
 
 import pytest
 

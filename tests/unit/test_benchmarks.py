@@ -1,4 +1,4 @@
-"""Every benchmark can be started: what it imports is still there."""
+"""Every benchmark can be started: its imports exist."""
 
 import subprocess
 import sys

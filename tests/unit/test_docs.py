@@ -1,4 +1,4 @@
-"""What the documents promise: examples run as pasted, links lead somewhere, both READMEs tell the same commands."""
+"""The documents: examples run as pasted, links resolve, both READMEs show the same commands."""
 
 import re
 import runpy
@@ -24,7 +24,7 @@ RUNNABLE = (
     "docs/manual/simulation.md",
     "docs/manual/performance.md",
 )
-"""Documents whose Python blocks are whole programs. Those of first_steps.md need a yard: tests/acceptance/test_readme.py."""
+"""Documents whose Python blocks are whole programs. Those of first_steps.md need a cluster: tests/acceptance/test_readme.py."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -136,7 +136,7 @@ def test_the_glossary_is_short_and_explains_each_word_once() -> None:
 # --- what the command line says in the manual --------------------------------------------------------------------------
 
 ALONE = ("simulate --colour", "nodes undrain", "submit --json -g two")
-"""Examples of the page that need no yard."""
+"""Examples of the page that need no cluster."""
 
 
 def _shown() -> list[tuple[str, list[str]]]:

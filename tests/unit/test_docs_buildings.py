@@ -1,4 +1,4 @@
-"""Each building has a README, and what it names is there."""
+"""Each building has a README, and the files that it names exist."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ def test_every_file_that_a_readme_names_exists(building: str) -> None:
     gone = []
     for line in (PACKAGE / building / "README.md").read_text(encoding="utf-8").splitlines():
         named = PATH.findall(line)
-        room = PACKAGE / building / (named[0] if named and line.startswith("| `") else "")  # a row is about a room
+        room = PACKAGE / building / (named[0] if named and line.startswith("| `") else "")  # a row is about a package
         places = (room, PACKAGE / building, PACKAGE, ROOT)
         gone += [name for name in named if not any((place / name).exists() for place in places)]
     assert gone == []

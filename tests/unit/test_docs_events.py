@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gpuyard"
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 GATHERED = "facts"
-"""Lines that are written together: each has its own name (control_plane/chronicle.py)."""
+"""Lines that are written together: each has its own name (control_plane/lifecycle_log.py)."""
 BOTH = ("cli/service/event_loop.py",)
 SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)
 AGENT = ("live/agent", *BOTH)

@@ -1,4 +1,4 @@
-"""The rooms that decide call no clock, no chance and no I/O. import-linter holds the same in `make check`; this holds it in the tests."""
+"""Pure packages use no clock, no randomness and no I/O. import-linter checks the same in `make check`; this checks it in the tests."""
 
 import ast
 import tomllib
@@ -29,7 +29,7 @@ changed since they were compiled. `api` is what people call: it opens files and 
 
 
 def broken_rules(source: str, name: str) -> list[str]:
-    """What a file does that a room that decides may not do, one sentence each."""
+    """Violations of purity in a file, one sentence each."""
     tree = ast.parse(source)
     return [*_imports(tree, name), *_calls(tree, name)]
 

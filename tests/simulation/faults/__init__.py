@@ -1,6 +1,6 @@
 """The real scheduler and real agents in one process, under a virtual clock and one seed, with faults.
 
-scenario.py     one scenario: a cluster, a load, faults drawn from the seed, and what must be so at the end
+scenario.py     one scenario: a cluster, a load, faults drawn from the seed, and the checks at the end
 scheduler.py    a scheduler's machine: the real `Scheduler` on a disk in memory, killed, stopped, restarted
 machine.py      a node: the real `Agent` and a supervisor in memory that holds virtual processes
 network.py      the network between them, in place of gRPC: the real messages as bytes, late, cut or broken

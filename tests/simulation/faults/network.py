@@ -1,7 +1,7 @@
-"""What lies between agents and schedulers, in place of gRPC: the same calls, the same messages as bytes, and faults.
+"""The network between agents and schedulers, in place of gRPC: the same calls, the same messages as bytes, and faults.
 
-A link is a node's way to the schedulers. While one direction of it is cut nothing arrives there: what was sent waits, as
-in TCP, and arrives in order when the link is mended, unless one side has given up on the connection. A side gives up when
+A link connects a node to the schedulers. While one direction of it is cut nothing arrives there: what was sent waits, as
+in TCP, and arrives in order when the link is repaired, unless one side has given up on the connection. A side gives up when
 it has not heard of the other for as long as keepalive takes; the other side may not know (half open).
 
 `MemoryChannel` has the methods of a `grpc.aio.Channel` that `AgentsStub` uses, and a server is handed the handler that a
@@ -32,7 +32,7 @@ def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
 
 
 class Network:
-    """All links, and who listens where."""
+    """All links, and the listening servers."""
 
     def __init__(self, loop: VirtualLoop, chance: random.Random) -> None:
         self.loop = loop
@@ -52,14 +52,14 @@ class Network:
         process.on_kill.append(gone)
 
     def hang_up(self, address: str) -> None:
-        """Nobody listens there any more, and connections are closed."""
+        """Stop listening there and close its connections."""
         server = self.servers.pop(address, None)
         for connection in list(server.connections) if server is not None else ():
             connection.server_leaves()
 
 
 class Link:
-    """A node's way to the schedulers."""
+    """The connection of a node to the schedulers."""
 
     def __init__(self, network: Network) -> None:
         self.network = network
@@ -67,7 +67,7 @@ class Link:
         """From the agent to the scheduler, and back."""
         self.delay_seconds = (0.0002, 0.002)
         self.keepalive = True
-        """Off: a side that waits for words does not notice that there is nobody to say them."""
+        """Off: a side that waits for messages does not notice that the other side is gone."""
         self.cuts = 0
         self.connections: list[Connection] = []
 
@@ -83,7 +83,7 @@ class Link:
             connection.doubt()
 
     def mend(self) -> None:
-        """It is as it was, and what waited arrives."""
+        """Repair it; what waited arrives."""
         self.cut_up = self.cut_down = False
         self.keepalive = True
         self.delay_seconds = (0.0002, 0.002)
@@ -178,7 +178,7 @@ class Connection:
         self._forget()
 
     def break_server(self) -> None:
-        """The scheduler's side is over: whoever answers is cancelled."""
+        """The scheduler's side is over: the handler is cancelled."""
         if not self.server_alive:
             return
         self.server_alive, self.up.closed = False, True
@@ -213,7 +213,7 @@ class Connection:
 
 
 class Call:
-    """A call as its caller sees it: a stream of words each way."""
+    """A call as its caller sees it: a stream of messages each way."""
 
     def __init__(
         self, connection: Connection, serialize: Callable[[Any], bytes], parse: Callable[[bytes], Any]
@@ -229,7 +229,7 @@ class Call:
         connection.calls.append(self)
 
     async def write(self, request: Any) -> None:
-        """Send a word."""
+        """Send a message."""
         if self._over:
             raise self._end or failed(grpc.StatusCode.UNKNOWN, "The call is over.")
         self.send(request)
@@ -239,7 +239,7 @@ class Call:
         self._connection.up.send(lambda: self.requests.put(data))
 
     async def read(self) -> Any:
-        """The next word, or the end."""
+        """The next message, or the end."""
         while not self._answers:
             if self._over:
                 if self._end is not None:
@@ -277,7 +277,7 @@ class Call:
 
 
 class Requests:
-    """What a caller says, for whoever answers."""
+    """The messages of a caller, for the server."""
 
     def __init__(self) -> None:
         self._words: deque[bytes | None] = deque()
@@ -394,7 +394,7 @@ class Details:
 
 
 class ServerContext:
-    """What whoever answers sees of a call."""
+    """A call as the server sees it."""
 
     def __init__(self, metadata: Sequence[tuple[str, str]]) -> None:
         self._metadata = metadata

@@ -1,4 +1,4 @@
-"""One life of a yard: nodes, a load, faults, and at the end everything mended and judged. All of it follows from a seed."""
+"""One scenario of a cluster: nodes, a load and faults; at the end everything is repaired and checked. All of it follows from a seed."""
 
 import asyncio
 import gc
@@ -32,7 +32,7 @@ from tests.simulation.faults.scheduler import Disk, SchedulerMachine
 
 MAIN, OTHER = "scheduler:9090", "standby:9090"
 OUTAGES = (1.0, 1.0, 5.0, 20.0, 20.0, 90.0, 90.0, 600.0)
-"""How long a scheduler is away."""
+"""How long a scheduler is down."""
 STUCK_SECONDS = 900.0
 """Nothing was said of any task for so long, and nothing runs that long: what has not ended by then never will."""
 WHO = Principal("client", TenantId("lab"), Role.MEMBER, Via.TOKEN, "127.0.0.1")
@@ -40,7 +40,7 @@ WHO = Principal("client", TenantId("lab"), Role.MEMBER, Via.TOKEN, "127.0.0.1")
 
 @dataclass
 class Outcome:
-    """How a life went."""
+    """The outcome of a scenario."""
 
     seed: int
     faults: Counter[str] = field(default_factory=Counter)
@@ -57,16 +57,16 @@ class Outcome:
 
 
 Fault = Callable[["Life", random.Random], Awaitable[str | None]]
-"""Does it, from chances of its own: the faults of a seed are the same whatever they do to the yard. None: not now."""
+"""Performs it with its own random numbers: the faults of a seed are the same whatever they do to the cluster. None: not now."""
 
 
 def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = True) -> Outcome:
-    """Live one life from its seed; the same seed gives the same life."""
+    """Run one scenario from its seed; the same seed gives the same scenario."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     folder = Path(tempfile.mkdtemp(prefix="faults-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     loop = virtual_loop()
-    gc.freeze()  # when the life is buried, only what belongs to it is looked at
+    gc.freeze()  # when the scenario is discarded, only its own objects are collected
     try:
         with one_seed(seed) as chance, clocks_watched() as asked:
             outcome = loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
@@ -80,7 +80,7 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
 
 
 class Life:
-    """A yard, its load and its faults."""
+    """A cluster, its load and its faults."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Life:
     # --- the whole ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> Outcome:
-        """Live, and be judged."""
+        """Run the scenario and check it."""
         outcome = self.outcome
         self.scheduler.start()
         for machine in self.machines:
@@ -576,7 +576,7 @@ async def supervisor_killed(life: Life, chance: random.Random) -> str | None:
 
 
 async def supervisor_paused(life: Life, chance: random.Random) -> str | None:
-    """It stands still: what ends there is told later, and the watcher of leases does not wait for it."""
+    """It is stopped: ends are reported later, and the watcher of leases does not wait for it."""
 
     async def do(machine: Machine) -> None:
         seconds = chance.choice((1.0, 20.0, 60.0))
@@ -644,7 +644,7 @@ async def line_slow(life: Life, chance: random.Random) -> str | None:
 
 
 async def twin_comes(life: Life, chance: random.Random) -> str | None:
-    """A second machine with the name of a node: with a copy of its folder, or with a new one."""
+    """A second machine with the name of a node, with a copy of its folder or with a new one."""
 
     async def do(machine: Machine) -> None:
         life._twin_number += 1

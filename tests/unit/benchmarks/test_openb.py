@@ -1,4 +1,4 @@
-"""Reading pods and nodes of openb: what is right is read, what is wrong is named with its line."""
+"""Reading pods and nodes of openb: valid rows are read, invalid ones are named with their line."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ def analyze(monkeypatch: pytest.MonkeyPatch) -> "Analyze":
 
 
 class Analyze:
-    """The verb, called with words."""
+    """The command, called with arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

@@ -1,4 +1,4 @@
-"""What goes wrong is said on standard error: a sentence for people, with --json one object for programs."""
+"""Errors go to standard error: one sentence, or one object with --json."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Why a task waits and when it starts, in words that say what they rest on."""
+"""The text of `explain`: why a task waits, when it starts, and what that is based on."""
 
 from typing import Any
 

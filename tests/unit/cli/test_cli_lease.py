@@ -1,4 +1,4 @@
-"""`gpuyard lease`: told to stop while the lease is asked for."""
+"""`gpuyard lease`: terminated while the lease is requested."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @contextmanager
 def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """A command that hears signals, also where those who run the tests ignore some (`nohup`), and is gone at the end."""
+    """A command that receives signals, even if the test runner ignores some (`nohup`), and is ended at the end."""
 
     with subprocess.Popen(
         [sys.executable, "-c", HEARS_SIGNALS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -67,7 +67,7 @@ def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 
 class Waits:
-    """A scheduler with whom a lease waits until it is given back; with a token nobody but the asker has."""
+    """A scheduler at which a lease waits until it is released; with a token that only the requester has."""
 
     def __init__(self) -> None:
         self.waits, self.given_back = threading.Event(), threading.Event()

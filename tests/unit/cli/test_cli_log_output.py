@@ -1,4 +1,4 @@
-"""What a scheduler and an agent write: one shape for all, to where it is told, and never without end."""
+"""Logs of scheduler and agent: one format, the configured file, and a bounded size."""
 
 import json
 import subprocess

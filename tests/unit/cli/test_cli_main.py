@@ -1,4 +1,4 @@
-"""What every verb has in common: exit codes and sentences."""
+"""What all commands have in common: exit codes and messages."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    """The command line with a verb that fails in the way it is told to."""
+    """The command line with a command that fails as configured."""
     app = typer.Typer(rich_markup_mode=None)
     monkeypatch.setattr(cli, "app", app)
 

@@ -1,4 +1,4 @@
-"""Verbs while the scheduler is away: those that are attached to a task go on, others wait for a short time."""
+"""Commands while the scheduler is down: those attached to a task continue, others wait for a short time."""
 
 import os
 import signal
@@ -149,7 +149,7 @@ def test_a_task_the_scheduler_no_longer_knows_is_not_said_to_continue(
 
 
 class Attached:
-    """`gpuyard run` beside us, attached to task-7, whose scheduler has just gone."""
+    """`gpuyard run` in another process, attached to task-7, whose scheduler has just stopped."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"

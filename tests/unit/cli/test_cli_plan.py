@@ -22,7 +22,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> "Plan":
 
 
 class Plan:
-    """The verb, called with words."""
+    """The command, called with arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch

@@ -1,4 +1,4 @@
-"""Ctrl-C of a verb that holds something is never lost."""
+"""Ctrl-C of a command that holds resources is never lost."""
 
 import signal
 import weakref
@@ -9,7 +9,7 @@ from gpuyard.cli.plan.ending import SIGNALS, Ending
 
 
 class Thing:
-    """What somebody has a weak reference to."""
+    """An object with a weak reference to it."""
 
 
 def press_where_nobody_can_catch_it(number: signal.Signals) -> None:

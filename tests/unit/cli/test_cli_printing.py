@@ -1,4 +1,4 @@
-"""How answers look: tables in a pipe are plain, text of others can not do anything to a terminal."""
+"""How answers look: tables in a pipe are plain, foreign text cannot control a terminal."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`server` and `agent` with `--check-config`: right settings are shown without secrets, wrong ones are a sentence."""
+"""`server` and `agent` with `--check-config`: valid settings are shown without secrets, invalid ones are one sentence."""
 
 import json
 import sys

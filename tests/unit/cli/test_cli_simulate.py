@@ -179,7 +179,7 @@ def test_wrong_use_is_reported_in_one_sentence(
     assert len(said.err.splitlines()) == 1
 
 
-# --- jobs that are drawn ------------------------------------------------------------------------------------------------
+# --- generated jobs ------------------------------------------------------------------------------------------------------
 
 
 def test_a_trace_the_cluster_cannot_run_at_all_is_reported_in_one_sentence(
@@ -289,7 +289,7 @@ def test_wrong_use_of_seeds_is_reported_in_one_sentence(
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Path:
-    """The data folder of a yard in which three tasks ended and one still runs."""
+    """The data folder of a cluster in which three tasks ended and one still runs."""
     story = ClusterStory(policy="fifo", backfill="none")
     story.is_split(online=0.0)
     story.has_nodes(1, gpus_each=8)

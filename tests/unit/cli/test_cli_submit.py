@@ -1,4 +1,4 @@
-"""What `submit` and `run` say of a task that no present node can hold: the reason once, and what to do."""
+"""`submit` and `run` of a task that no present node can hold: the reason once, and what to do."""
 
 import pytest
 

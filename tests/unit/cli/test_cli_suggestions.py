@@ -1,4 +1,4 @@
-"""A verb that does not exist: the sentence names the one that was meant."""
+"""An unknown command: the message suggests the right one."""
 
 import sys
 

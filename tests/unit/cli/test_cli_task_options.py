@@ -1,4 +1,4 @@
-"""What `submit` and `run` make of their options, and what they say to those that make no sense."""
+"""The options of `submit` and `run`: the request they produce, and errors."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
-    """The request that `gpuyard submit` with these words sends."""
+    """The request that `gpuyard submit` with these arguments sends."""
     with partner(lambda line: line.say(task(), 201)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
         assert cli.main() == 0

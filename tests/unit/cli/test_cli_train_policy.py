@@ -1,4 +1,4 @@
-"""`gpuyard train policy`, and those who go by what it wrote."""
+"""`gpuyard train policy`, and the use of the model it wrote."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Who is up on a data folder: known while that process lives, and not a moment longer."""
+"""Which process runs `up` on a data folder: known exactly while it runs."""
 
 import os
 import signal

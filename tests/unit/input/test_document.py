@@ -1,4 +1,4 @@
-"""YAML and JSON become plain values that know their lines; what is neither gets a sentence with the line."""
+"""YAML and JSON become plain values that know their lines; invalid input is one sentence with the line."""
 
 import pytest
 

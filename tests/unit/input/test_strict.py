@@ -1,4 +1,4 @@
-"""Whatever is wrong with an input gets one sentence that names the place."""
+"""Errors in an input are one sentence that names the place."""
 
 import json
 from collections.abc import Callable

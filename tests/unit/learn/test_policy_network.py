@@ -1,4 +1,4 @@
-"""What a learned model says, and when the heuristic's choice stands."""
+"""The advice of a trained policy, and when the heuristic's choice is kept."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How right predictions were, on a few that can be reckoned by hand."""
+"""The accuracy of a few predictions, computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How much of what is free is of no use."""
+"""How much of the free capacity is unusable."""
 
 from itertools import pairwise
 
@@ -37,7 +37,7 @@ def test_every_open_task_has_equal_weight() -> None:
 
 
 def test_time_is_weighted_by_free_gpus() -> None:
-    """First three GPUs are free, of which two of three tasks can use none; then two more, of use to nobody."""
+    """First three GPUs are free, of which two of three tasks can use none; then two more, of use to none."""
     jobs = Job(0, 200, 6), Job(0, 200, 6), Job(0, 100, 1)
     assert fragmentation(*jobs) == pytest.approx((100 * 6 + 100 * 8) / (100 * 9 + 100 * 8))
 

@@ -1,4 +1,4 @@
-"""Reading jobs of Gavel: what is right is read, what is wrong is named with its line."""
+"""Reading jobs of Gavel: valid rows are read, invalid ones are named with their line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Jobs that are drawn: the same for the same seed, at the load that was asked for, with users and hours as in the traces."""
+"""Generated jobs: the same for the same seed, at the requested load, with users and hours as in the traces."""
 
 import tracemalloc
 from collections import Counter

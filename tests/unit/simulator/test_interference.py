@@ -1,4 +1,4 @@
-"""Tasks that share a card: each is as fast as the others let it, and ends when it should."""
+"""Tasks that share a GPU: each slows the others down, and ends accordingly."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def spec(share: Share | None, name: str = "", **more: object) -> TaskSpec:
 
 
 class Shared:
-    """A world with one card, in which two who share it are half as fast."""
+    """A world with one GPU, in which two tasks that share it have half the speed."""
 
     def __init__(self, cards: int = 1, keeps: float = 0.5) -> None:
         self.world = World(slowed_by=lambda *_: keeps)

@@ -1,4 +1,4 @@
-"""What if: a story is written to a journal, and the journal is played again."""
+"""A story is written to a journal, and the journal is simulated."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Contenders by name, with settings of their own."""
+"""Policies by name, each with its own settings."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Playing a workload: a few jobs whose ends can be counted on fingers."""
+"""Simulating a workload: a few jobs whose ends are computed by hand."""
 
 import pytest
 

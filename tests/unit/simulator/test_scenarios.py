@@ -1,4 +1,4 @@
-"""Elastic pools, sleep, energy, cost and failures: a few jobs whose figures can be counted on fingers."""
+"""Elastic pools, sleep, energy, cost and failures: a few jobs whose figures are computed by hand."""
 
 from collections.abc import Callable
 from itertools import cycle
@@ -21,7 +21,7 @@ BUSY = 400.0
 RESTING = 8 * (BUSY * IDLE_PART + HOST_WATTS)
 """Watts of a node on which nothing runs."""
 WORK = 8 * BUSY * (1 - IDLE_PART)
-"""And how much more it draws when all of its cards are in use."""
+"""And how much more it draws when all of its GPUs are in use."""
 
 
 def played(scenario: Scenario, *jobs: Job, cluster: Cluster = TWO_NODES, policy: str = "fifo+backfill") -> Result:
@@ -128,7 +128,7 @@ def test_power_over_time_is_kept_for_the_chart() -> None:
 
 
 def draws(*values: float) -> Callable[[str], Callable[[], float]]:
-    """Nodes draw these in turn, and then what makes them last for ever."""
+    """Nodes draw these in turn, and then what makes them last forever."""
 
     def stream(_: str) -> Callable[[], float]:
         left = iter(values)

@@ -1,4 +1,4 @@
-"""Reading recorded jobs: what is right is read, what is wrong is named with its line."""
+"""Reading recorded jobs: valid rows are read, invalid ones are named with their line."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What nodes of a simulated world do with the runs they are given."""
+"""Nodes of a simulated world and the behavior of their tasks."""
 
 from math import inf
 

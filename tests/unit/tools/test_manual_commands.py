@@ -1,4 +1,4 @@
-"""The generated page about the verbs: complete, and in step with what `--help` says."""
+"""The generated page about the commands: complete, and equal to `--help`."""
 
 from tools.manual.commands import GROUPS, verbs
 from tools.manual.pages import all_verbs

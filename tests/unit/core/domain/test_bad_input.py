@@ -289,7 +289,7 @@ def test_a_reason_to_wait_reads_well(refusal: no.Refusal, sentence: str) -> None
 
 
 def test_no_reason_to_wait_shows_an_instant_as_a_number() -> None:
-    """The domain has no calendar: instants are in fields, for whoever has one."""
+    """The domain has no calendar: instants are in fields, for the caller to format."""
     for kind in no.REFUSALS:
         assert "{until}" not in kind.text, kind
         assert "_at}" not in kind.text, kind

@@ -1,4 +1,4 @@
-"""An advisor is asked where there is a choice, and has no say beyond it."""
+"""An advisor is consulted only where there is a choice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ WAITS = FEATURES.index("waits")
 
 
 class Says:
-    """An advisor that goes by a rule, and remembers what it was asked."""
+    """An advisor that follows a rule and records its questions."""
 
     def __init__(self, rule: Callable[[Rows], int]) -> None:
         self.rule = rule
@@ -37,7 +37,7 @@ def wait(rows: Rows) -> int:
 
 
 def yard(advisor: Says, policy: str = "dqn", **settings: Any) -> ClusterStory:
-    """One new GPU and one old, for everybody."""
+    """One new GPU and one old, without a split."""
     cluster = ClusterStory(advisor=advisor, policy=policy, backfill="greedy", **settings)
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast", gpus=1, model="new"))

@@ -1,4 +1,4 @@
-"""Arrays wait for arrays as groups: what a request costs is linear in what it creates."""
+"""Arrays depend on arrays as groups: the cost of a request is linear in its tasks."""
 
 import json
 

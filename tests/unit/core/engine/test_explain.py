@@ -1,4 +1,4 @@
-"""Explain at its edges: what is not known is not made up, and of several reasons the one that lasts longest is told."""
+"""Edge cases of explain: unknown times are not invented, and of several reasons the longest-lasting one is shown."""
 
 from random import Random
 from typing import Any

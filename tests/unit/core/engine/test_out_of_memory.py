@@ -1,4 +1,4 @@
-"""A task that ran out of GPU memory asks for more, and is not tried again where there is no more."""
+"""A task that ran out of GPU memory requests more, and is not retried if no GPU has more."""
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events as fact

@@ -1,4 +1,4 @@
-"""Each policy's promise, as a sentence."""
+"""The promises of each policy."""
 
 import pytest
 from hypothesis import given

@@ -15,7 +15,7 @@ IDLE = 600.0
 
 
 class Pool:
-    """A yard with a pool of nodes of eight GPUs, four of them at the most."""
+    """A cluster with a pool of at most four nodes of eight GPUs."""
 
     def __init__(self, *ready: str, booting: int = 0, kind: NodeSpec = KIND, **settings: float) -> None:
         self.yard = ClusterStory()

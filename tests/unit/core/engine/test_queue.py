@@ -1,4 +1,4 @@
-"""Nobody waits behind a task that can not start as things are."""
+"""No task waits behind one that cannot start now."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Quota: books against counting by hand."""
+"""Quota accounting, compared with counting by hand."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""The state as a document: there and back, and one sentence when it is damaged."""
+"""The state as a document: round trip, and one sentence when it is damaged."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +17,7 @@ from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 @cache
 def document() -> bytes:
-    """Of a yard with something of everything."""
+    """Of a cluster with something of everything."""
     cluster = ClusterStory(backfill="conservative", preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.has_tenant("lab", max_gpus=6, max_gpus_by_model=(("T4", 1),), budget=Budget(5.0, 1e5), weight=2.0)

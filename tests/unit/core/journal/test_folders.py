@@ -1,4 +1,4 @@
-"""Folders are closed whoever made them, and refused where another user could replace them."""
+"""Folders are made private, and refused where another user could replace them."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The way out of a damaged journal."""
+"""Salvaging a damaged journal."""
 
 import subprocess
 import sys

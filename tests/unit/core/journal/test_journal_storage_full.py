@@ -1,4 +1,4 @@
-"""A full disk: nothing is written, nothing is broken, and it goes on when there is space again."""
+"""A full disk: nothing is written, nothing breaks, and writing continues when there is space again."""
 
 import os
 import resource
@@ -139,7 +139,7 @@ def test_on_a_full_disk_a_closed_journal_can_still_be_read(small_disk: Path) -> 
 
 
 def test_a_database_that_may_not_grow_says_so_and_accepts_what_still_fits(tmp_path: Path) -> None:
-    """What anybody can test: SQLite's own limit gives the same answer as a full disk."""
+    """Without root: SQLite's own limit gives the same error as a full disk."""
     path = segment.create(tmp_path, GENESIS, page_bytes=512)
     connection = segment.open_writer(path)
     connection.execute("PRAGMA max_page_count=10")

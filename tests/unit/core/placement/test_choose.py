@@ -1,4 +1,4 @@
-"""Choosing against brute force: on random yards, a placement is found if and only if looking at every card finds one."""
+"""Choosing against brute force: on random clusters, a placement is found if and only if a search of every GPU finds one."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ CARD_MIB = 1000
 
 
 class Naive:
-    """The same yard as plain counts; every question is answered by looking at every card."""
+    """The same cluster as plain counts; every question is answered by looking at every GPU."""
 
     def __init__(self) -> None:
         self.nodes: dict[NodeId, NodeSpec] = {}

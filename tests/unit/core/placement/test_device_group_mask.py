@@ -1,4 +1,4 @@
-"""Sets of device groups against the plain dictionary they stand for."""
+"""Sets of device groups, compared with the plain dictionary they represent."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Where fragmentation bites: a handful of nodes, and the room that others will need is left."""
+"""Fragmentation on a handful of nodes: the room that other tasks will need is kept."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from gpuyard.testing import ClusterStory, cpu_task, node, share, task
 
 CARD_MIB = 1000
 BOTH_WAYS = pytest.mark.parametrize("names", [("left", "right"), ("right", "left")])
-"""Ties are broken by who joined first; where the answer is a matter of principle it must not depend on that."""
+"""Ties are broken by the order of joining; other answers must not depend on it."""
 
 
 def taken(index: Index, name: str, milli: int) -> None:

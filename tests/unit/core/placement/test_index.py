@@ -1,4 +1,4 @@
-"""The index: nodes come, go, close and break, and what it offers is always what is there."""
+"""The index: nodes join, leave, close and fail, and it always offers what is free."""
 
 import pytest
 from hypothesis import given

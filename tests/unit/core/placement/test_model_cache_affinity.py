@@ -1,4 +1,4 @@
-"""Where a model ran last, and what that is worth when a place is chosen."""
+"""Where a model ran last, and how that affects placement."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a node must be, and what is said when none is."""
+"""Placement rules, and the refusal if no node passes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Scores put room in an order; each promise is held against counting by hand."""
+"""Scores order nodes; each promise is compared with counting by hand."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which cards: together, and without breaking up what others may want."""
+"""Which GPUs of a node: linked ones, without breaking up groups that others may need."""
 
 from itertools import combinations
 
@@ -11,7 +11,7 @@ from gpuyard.core.placement.topology import Topology, mask_of
 
 
 def built(*groups: int, nvlink: bool = True) -> Topology:
-    """Cards in groups of these sizes."""
+    """GPUs in groups of these sizes."""
     cards = [
         Gpu("A100", 1, numa=group, nvlink=group if nvlink else None)
         for group, size in enumerate(groups)

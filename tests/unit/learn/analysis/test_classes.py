@@ -1,4 +1,4 @@
-"""What kind of work a task is, what it waits for, and what that rests on."""
+"""The class of a task, its dependencies, and the evidence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which step of a script needs which other, and why."""
+"""Which step of a script depends on which other, and why."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the yard would be asked to run, and that the parts of a script do what the script does."""
+"""The tasks that would be submitted, and that the parts of a script do what the script does."""
 
 import os
 import subprocess
@@ -149,7 +149,7 @@ def test_independent_iterations_are_an_array(tmp_path: Path) -> None:
     ("old", "new"),
     [
         ('f"run_{number}.json"', "'run_x.json'"),  # every round writes the same file
-        ("[0.1, 0.2, 0.3]", "sys.argv"),  # nobody knows how many rounds there are
+        ("[0.1, 0.2, 0.3]", "sys.argv"),  # the number of iterations is unknown
         ("gather()\n", "print(rate)\ngather()\n"),  # a value of the last round is used
     ],
 )

@@ -1,4 +1,4 @@
-"""Run times from history: what is most alike says most, late runs count more, and nine of ten end within the band."""
+"""Run times from history: similar and recent runs count more, and nine of ten end within the range."""
 
 from random import Random
 

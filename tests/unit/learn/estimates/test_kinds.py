@@ -1,4 +1,4 @@
-"""What is remembered of kinds, and what is forgotten."""
+"""Which kinds are kept and which are forgotten."""
 
 from gpuyard.learn.estimates.kinds import RecentKinds
 

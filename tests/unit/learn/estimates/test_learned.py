@@ -1,4 +1,4 @@
-"""What trees add to history: habits it has no eyes for."""
+"""What the learned model adds to history: daily habits."""
 
 from math import log
 from random import Random

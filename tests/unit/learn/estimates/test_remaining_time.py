@@ -1,4 +1,4 @@
-"""Outlooks: from how long others like it ran, which tasks will soon be over."""
+"""Remaining time: from the run times of similar tasks, which tasks will end soon."""
 
 from math import inf
 
@@ -14,7 +14,7 @@ ANN, BOB = TaskFeatures("ann", "", "train", 8.0), TaskFeatures("bob", "", "train
 
 
 def others_end(outlooks: RemainingTimeModel, count: int) -> None:
-    """Tasks of people who have nothing to do with it, so that no kind has the most."""
+    """Tasks of unrelated users, so that no kind dominates."""
     for number in range(count):
         outlooks.observe(TaskFeatures(f"user-{number % 3}", "", "", 1.0), 300.0)
 

@@ -1,4 +1,4 @@
-"""Small worlds whose laws are known: rows that a GPU of given peaks would have measured.
+"""Synthetic rows: what a GPU with given peaks would have measured.
 
 The rows are matrix products, the simplest kind of work there is; their format is one that `benchmarks/published` adds.
 """

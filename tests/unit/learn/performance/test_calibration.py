@@ -1,4 +1,4 @@
-"""What a minute on a GPU tells."""
+"""Calibration from a minute of measurements."""
 
 from pathlib import Path
 

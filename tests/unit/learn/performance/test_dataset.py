@@ -1,4 +1,4 @@
-"""Files of profiles, known by their columns."""
+"""Profile files, recognized by their columns."""
 
 import gzip
 from collections.abc import Sequence

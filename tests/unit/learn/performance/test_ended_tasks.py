@@ -1,4 +1,4 @@
-"""Ended tasks of a yard as rows to learn from."""
+"""Ended tasks of a cluster as training rows."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""GPUs by name, and what their sheets say."""
+"""GPUs by name, with the figures of their data sheets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A kind of work, learnt: on GPUs that were measured, on others, and on those that were measured a little."""
+"""A learned kind of work: on measured GPUs, on unmeasured ones, and on those with few measurements."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a step is made of."""
+"""The operations of a step."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The rows that are in the repository, and the model that ships: generous bounds that a change for the worse would break."""
+"""The rows of the repository and the shipped model: generous bounds that a regression would break."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Questions: one piece of work on many GPUs, and many parts of a model on one."""
+"""Queries: one workload on many GPUs, and many parts of a model on one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a GPU needs at best, and what is known of it and of its host before it is measured."""
+"""Rooflines: what a GPU needs at best, and what is assumed of it and of its host before measurements."""
 
 from pathlib import Path
 

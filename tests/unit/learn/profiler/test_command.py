@@ -1,4 +1,4 @@
-"""Any command, watched: how long, how much, how it ended."""
+"""Profiling a command: its time, its resources, its end."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How steps are timed, and what happens when a model can not be measured."""
+"""How steps are timed, and what happens when a model cannot be measured."""
 
 import gc
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is made of NVML's samples; NVML is played."""
+"""The use of NVML's samples, with a fake NVML."""
 
 import time
 from types import SimpleNamespace
@@ -58,7 +58,7 @@ class PlayedNvml:
 
 
 def watched(nvml: PlayedNvml, for_seconds: float) -> GpuWatch:
-    """Somebody who has watched for so long."""
+    """A watch that has run for so long."""
     watch = GpuWatch(0, nvml)
     with watch:
         watch._began -= for_seconds

@@ -1,4 +1,4 @@
-"""What can be measured: every model of ours is built and run once, on torch's device without memory."""
+"""The model zoo: every own model is built and run once on torch's meta device."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is remembered of an episode, and what is learnt from it."""
+"""What is stored of an episode, and what is learned from it."""
 
 from math import exp, log1p
 

@@ -1,4 +1,4 @@
-"""The yard as an environment: the engine's own questions, and rewards that add up to what is measured."""
+"""The cluster as an environment: the engine's own questions, and rewards that add up to the measured times."""
 
 import threading
 from math import exp, inf

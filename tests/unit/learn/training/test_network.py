@@ -1,4 +1,4 @@
-"""The net: what it says before it has learnt anything, and what is at stake."""
+"""The network: its output before training, and the stakes."""
 
 from math import log1p, log2
 

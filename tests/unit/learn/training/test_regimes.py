@@ -1,4 +1,4 @@
-"""Workloads that advisors learn from."""
+"""Workloads that advisors are trained on."""
 
 from dataclasses import replace
 from random import Random

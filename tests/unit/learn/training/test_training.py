@@ -1,4 +1,4 @@
-"""From nothing to a model: the same seed, the same model; a guard that loses nowhere."""
+"""A whole training: the same seed gives the same model; a guard that loses nowhere is chosen."""
 
 from dataclasses import replace
 from pathlib import Path

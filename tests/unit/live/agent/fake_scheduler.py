@@ -1,4 +1,4 @@
-"""A scheduler that is only played: it speaks the real protocol to a real agent with a real supervisor."""
+"""A fake scheduler: it speaks the real protocol to a real agent with a real supervisor."""
 
 import asyncio
 import time
@@ -116,7 +116,7 @@ async def meanwhile(doing: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 async def node(
     folder: Path, heartbeat: Callable[[], Awaitable[pb.Heartbeat]] = nothing_to_measure
 ) -> AsyncIterator[tuple[PlayedScheduler, AgentLink]]:
-    """A node with four virtual cards, and the scheduler it looks for."""
+    """A node with four virtual GPUs, and its fake scheduler."""
     launch_builder = LaunchBuilder(
         "node-1", Virtual("4", "node-1").cards(), Identities({}, True), folder / "output",
         output_limit_bytes=1 << 20, grace_seconds=1.0,

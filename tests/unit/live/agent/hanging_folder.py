@@ -1,4 +1,4 @@
-"""A file system that does not answer: FUSE without a daemon. Whatever touches it waits until `answer`."""
+"""A file system that hangs: FUSE without a daemon. Every access waits until `answer`."""
 
 import ctypes
 import os

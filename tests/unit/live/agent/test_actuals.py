@@ -1,4 +1,4 @@
-"""What attempts took of their GPUs, as their node saw it."""
+"""The measured GPU usage of attempts."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Only the cards that gpu.devices names are brought into a yard, with the part of their memory that may be booked."""
+"""Only the GPUs that gpu.devices names are used, with the part of their memory that may be allocated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The death of a supervisor alone costs no exit code: its keeper learns how the tasks end."""
+"""The death of a supervisor alone loses no exit code: its keeper learns how the tasks end."""
 
 import asyncio
 import os
@@ -49,7 +49,7 @@ def test_a_task_that_ended_while_its_supervisor_was_stopped_has_its_exit_code(su
     pid = supervised.holds()[key].pid
     supervised.kill(signal.SIGSTOP)
     (supervised.folder / "go").touch()
-    until(lambda: not is_alive(pid))  # a zombie: nobody has waited for it
+    until(lambda: not is_alive(pid))  # a zombie: no process has waited for it
     supervised.kill()
     (held,) = supervised.begin().attempts
     if held.end is None:
@@ -191,7 +191,7 @@ def test_a_supervisor_without_a_keeper_continues_while_the_interpreter_is_missin
 
 @pytest.mark.slow
 def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: Path) -> None:
-    """With the agent's own line: launches go on while keepers are killed, and then the supervisor."""
+    """With the agent's own connection: launches continue while keepers are killed, and then the supervisor."""
 
     async def story() -> dict[AttemptKey, ProcessEnded]:
         ends: dict[AttemptKey, ProcessEnded] = {}
@@ -212,7 +212,7 @@ def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: P
                         processes.ping()
                     if isinstance(event, messages.Pong) and pid not in seen and len(seen) < 4:
                         seen.add(pid)
-                        while name_of(parent_of(pid)) != "gpuyard-keeper":  # it says its name a moment later
+                        while name_of(parent_of(pid)) != "gpuyard-keeper":  # its name changes a moment later
                             await asyncio.sleep(0.01)
                         if len(seen) < 4:
                             os.kill(parent_of(pid), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What an agent says of a scheduler that has gone or can not be reached."""
+"""Messages of an agent about a scheduler that is lost or unreachable."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -1,4 +1,4 @@
-"""A full disk on the node costs nobody who runs anything."""
+"""A full disk on the node affects no running task."""
 
 from collections.abc import Iterator
 from pathlib import Path

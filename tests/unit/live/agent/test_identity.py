@@ -1,4 +1,4 @@
-"""Who a task is on its node."""
+"""System account and environment of a task."""
 
 import os
 import pwd

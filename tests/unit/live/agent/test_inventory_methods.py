@@ -1,4 +1,4 @@
-"""What is particular to each way of finding GPUs: the quirks of drivers, and specs of virtual ones."""
+"""Details of each GPU inventory: quirks of drivers, and specs of virtual GPUs."""
 
 from pathlib import Path
 
@@ -159,7 +159,7 @@ def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
 
 
 def test_an_nvidia_smi_that_only_prints_a_table_suggests_virtual_gpus(tmp_path: Path) -> None:
-    """As the script that 003 ships for trying it out does."""
+    """As the test script of the legacy system does."""
     fake = tmp_path / "nvidia-smi"
     fake.write_text('#!/bin/sh\necho "NVIDIA-SMI 550.54.15    Driver Version: 550.54.15"\necho "+------+"\n')
     fake.chmod(0o755)

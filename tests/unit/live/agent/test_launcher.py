@@ -1,4 +1,4 @@
-"""A file system that does not answer costs the attempt that needs it, and nothing else on the node."""
+"""A hanging file system affects only the attempt that needs it."""
 
 import os
 import signal
@@ -219,7 +219,7 @@ def test_a_process_with_the_name_of_a_starter_ends_with_its_task(supervised: Sup
 
 
 def test_a_process_with_the_command_line_of_a_starter_ends_with_its_task(supervised: Supervised) -> None:
-    """Not even its environment tells whose it is."""
+    """Not even its environment identifies it."""
     words = f"{launcher.__file__} 5 {paths.mark_of(supervised.folder)}"
     line = f"env -i setsid /bin/sh -c '/bin/sleep 600 & echo $!; wait' {words} & sleep 0.3"
     key = supervised.runs(line, grace_seconds=0.2)

@@ -1,4 +1,4 @@
-"""The agent's line to its scheduler, spoken with one that is only played."""
+"""The agent's connection to its scheduler, tested with a fake one."""
 
 import asyncio
 import os
@@ -221,7 +221,7 @@ def test_an_agent_whose_supervisor_does_not_restart_says_why_in_one_sentence(wor
 
 def test_an_agent_does_not_work_in_a_folder_others_can_write_to(work_dir: Path) -> None:
     (work_dir / "planted").touch()
-    work_dir.chmod(0o777)  # whoever puts a link there has the outputs of tasks written wherever he likes
+    work_dir.chmod(0o777)  # with a link there, the outputs of tasks would be written anywhere
     with pytest.raises(main.CanNotRun, match="can be written to by other users"):
         asyncio.run(
             asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)

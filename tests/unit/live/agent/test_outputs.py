@@ -1,4 +1,4 @@
-"""Reading outputs while they grow, after they were trimmed, and throwing away old ones."""
+"""Reading outputs while they grow and after they were trimmed, and removing old ones."""
 
 import asyncio
 import os
@@ -112,7 +112,7 @@ def test_reading_without_following_ends_at_the_size_at_the_time_of_the_request(t
         read = 0
         async for chunk in launch_builder.output(key, pb.SendLog(request="r", offset=100)):
             read += len(chunk.data)
-            with output.open("ab") as file:  # a task that writes faster than anybody reads
+            with output.open("ab") as file:  # a task that writes faster than it is read
                 file.write(b"y" * 1000)
             assert read <= 900
         return read

@@ -1,4 +1,4 @@
-"""An agent tells its secrets to nobody, obeys only the scheduler of its own yard, and comes back in time."""
+"""An agent reveals no secrets, obeys only the scheduler of its own cluster, and reconnects in time."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, Played
 
 
 class Rogue(PlayedScheduler):
-    """Whoever took the scheduler's port: it keeps every byte it hears, and would like `id` to run."""
+    """An attacker on the scheduler's port: it records every byte and tries to run `id`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_an_extended_lease_for_a_planned_absence_ends_when_the_agent_is_back(wor
 
     async def story() -> None:
         async with SupervisorClient(work_dir / "supervisor") as processes:
-            processes.send(messages.Renew(295.0))  # as an agent does that says good-bye
+            processes.send(messages.Renew(295.0))  # as an agent that announces its absence does
             table = FenceTable(work_dir / "supervisor" / paths.TABLE)
             while table.lease_end < now() + 200.0:
                 await asyncio.sleep(0.01)

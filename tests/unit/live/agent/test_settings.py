@@ -1,4 +1,4 @@
-"""An agent's settings: defaults, the ready file, 003's file, and what can not be."""
+"""An agent's settings: defaults, the shipped file, the legacy file, and invalid values."""
 
 import re
 from pathlib import Path

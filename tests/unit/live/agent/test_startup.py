@@ -1,4 +1,4 @@
-"""What an agent notes about its settings when it starts, and who it takes for the scheduler's user."""
+"""What an agent reports at its start, and which account it takes for the scheduler's."""
 
 import os
 import pwd

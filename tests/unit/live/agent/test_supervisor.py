@@ -1,4 +1,4 @@
-"""What the supervisor does with an attempt from its launch to its end."""
+"""The supervisor: an attempt from its launch to its end."""
 
 import os
 import pwd
@@ -39,7 +39,7 @@ def python(program: str) -> dict[str, object]:
     return {"argv": (sys.executable, "-c", program)}
 
 
-# --- beginnings and ends
+# --- starts and ends
 
 
 def test_a_command_that_returns_0_succeeded(supervised: Supervised) -> None:
@@ -103,7 +103,7 @@ def test_tasks_have_default_signal_handlers(supervised: Supervised) -> None:
     assert [signals & ~of_the_c_library for signals in sets] == [0, 0]
 
 
-# --- what can not be started
+# --- commands that cannot be started
 
 
 def test_a_missing_command_is_named(supervised: Supervised) -> None:
@@ -236,7 +236,7 @@ def test_stopping_an_unknown_attempt_says_so(supervised: Supervised) -> None:
         supervised.hears(messages.NotHeld, AttemptKey(task, 1))
 
 
-# --- what a command leaves behind
+# --- leftover processes
 
 
 def test_a_background_child_is_ended_before_the_end_is_reported(supervised: Supervised) -> None:

@@ -1,4 +1,4 @@
-"""The agent's line to its supervisor: found or started, mended, and nothing lost over it."""
+"""The agent's connection to its supervisor: found or started, repaired, and nothing lost."""
 
 import asyncio
 import os

@@ -44,7 +44,7 @@ def starts() -> Iterator[Starter]:
 
 
 def judge(pid: int, *occupants: Occupant, display: bool = False) -> GpuReading:
-    """What is said of card 0 with this process on it."""
+    """The state of GPU 0 with this process on it."""
     uses = [GpuUsage(0, processes=(GpuProcess(pid, 100, display),)), GpuUsage(1)]
     return telemetry.gpus(CARDS, uses, occupants, FOLDER_MARK)[0]
 

@@ -1,4 +1,4 @@
-"""A real yard on a real folder, with a real gRPC port, for tests."""
+"""A real scheduler on a real folder, with a real gRPC port, for tests."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ TOKEN = "let-me-in"
 async def open_yard(
     folder: Path, store: type[SqliteJournal] | None = None, **more: Any
 ) -> AsyncIterator[tuple[Scheduler, str]]:
-    """The yard, and where agents find it. `store`: another kind of journal."""
+    """The scheduler and its address for agents. `store`: another kind of journal."""
     journal = open_journal(folder / "journal") if store is None else store.open(folder / "journal")
     engine, views = recover(journal)
     found_cluster(engine, journal, views, time.time())
@@ -72,7 +72,7 @@ async def settled(yard: Scheduler) -> None:
 
 
 async def silent_for(yard: Scheduler, seconds: float) -> None:
-    """Let time pass in which no node is heard of, and wait until the scheduler has looked for lost ones twice."""
+    """Let time pass without heartbeats, and wait until the scheduler has checked for lost nodes twice."""
     agents = yard.agents
     for instants in (agents._last_heard, agents._away_until):
         for node in instants:
@@ -102,7 +102,7 @@ async def submit(yard: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]
 
 
 async def status(yard: Scheduler, task: TaskId) -> str:
-    """What the API says of a task."""
+    """The answer of the API for a task."""
     import msgspec
 
     answer = await yard.answer(task)

@@ -1,4 +1,4 @@
-"""Tasks that have ended in a yard after they said what they compute, for tests."""
+"""Ended tasks with declared work, for tests."""
 
 import time
 from pathlib import Path

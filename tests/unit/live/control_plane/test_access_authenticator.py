@@ -1,4 +1,4 @@
-"""The one door: who gets in as what, over real connections."""
+"""Authentication over real connections."""
 
 import os
 import socket

@@ -115,7 +115,7 @@ def test_the_kernel_is_asked_once_per_connection() -> None:
 
 
 def test_a_connection_closed_by_its_client_is_not_local() -> None:
-    """The kernel shows such a socket as root's, since nobody owns it: exactly this must not let anybody in."""
+    """The kernel shows such a socket as root's, since it has no owner: this must not grant access."""
     with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
         connection = connection_of(ours)
         client.close()

@@ -1,4 +1,4 @@
-"""What each role may do. The expectations are written out here a second time, as sentences."""
+"""The permissions of each role, repeated here as sentences."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Users and tokens: what is kept, who gets in, and how soon a change is seen."""
+"""Users and tokens: storage, authentication, and how soon changes apply."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""How right predictions were, over the tasks that ended last."""
+"""The accuracy of predictions over the most recent tasks."""
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.task import Estimate

@@ -1,4 +1,4 @@
-"""The scheduler's side of the line to agents under hard conditions: twins, old copies, nonsense, absences."""
+"""Registration of agents in edge cases: duplicates, old copies, invalid reports, absences."""
 
 import asyncio
 import shutil
@@ -49,7 +49,7 @@ def registration(**more: Any) -> pb.Registration:
 
 
 class Hand:
-    """A node played message by message."""
+    """A fake node, driven message by message."""
 
     def __init__(self, address: str) -> None:
         self._channel = grpc.aio.insecure_channel(address)
@@ -249,7 +249,7 @@ def test_nothing_is_placed_on_a_node_before_it_has_registered_with_this_schedule
 
 
 def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: Path) -> None:
-    """Finding 6: the copy knows the node and no task; somebody submits before the node is back."""
+    """Finding 6: the copy knows the node and no task; a task is submitted before the node is back."""
 
     async def story() -> None:
         async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
@@ -315,7 +315,7 @@ def test_a_removed_node_that_returns_reports_the_gpus_of_its_attempts_as_in_use(
 def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_an_operator_decides(
     tmp_path: Path,
 ) -> None:
-    """Finding 8: nobody raises its epoch by hearsay, and a proof can not be invented."""
+    """Finding 8: no scheduler raises its epoch without proof, and a proof cannot be invented."""
 
     async def story() -> None:
         async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
@@ -557,7 +557,7 @@ def test_a_task_does_not_start_beside_its_attempt_that_an_old_copy_does_not_know
 
 
 def test_a_gang_starts_when_its_first_part_is_back_although_the_others_were_sooner(tmp_path: Path) -> None:
-    """After a restart nobody knows where the first part is, so the others wait for it, and it may be over by then."""
+    """After a restart the place of the first part is unknown, so the others wait for it, and it may have ended by then."""
 
     def node(name: str) -> pb.Node:
         return pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
@@ -660,7 +660,7 @@ def test_during_a_planned_absence_no_other_agent_takes_the_name(tmp_path: Path) 
 
 
 class SlowJournal(SqliteJournal):
-    """A journal that writes when it may."""
+    """A journal that writes when it is allowed to."""
 
     def __init__(self, *more: Any) -> None:
         self.may_write, self.writes = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""The engine's time goes on whatever the wall clock does."""
+"""The engine's time continues whatever the wall clock does."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small stores beside the journal: how an older file becomes one of today."""
+"""Small stores beside the journal: upgrading older files."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""When the garbage collector looks at everything."""
+"""When the garbage collector runs a full collection."""
 
 import asyncio
 import gc

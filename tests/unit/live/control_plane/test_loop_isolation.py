@@ -1,4 +1,4 @@
-"""What breaks is answered for itself: the engine and everybody else in the batch go on."""
+"""A failing request is answered alone: the engine and the rest of the batch continue."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which performance model is used: a new file is taken while the scheduler runs, unless it is worse or none."""
+"""Which performance model is used: a new file is loaded at run time, unless it is worse or invalid."""
 
 import os
 import zlib
@@ -53,7 +53,7 @@ class Judging:
 
 @pytest.fixture(scope="module")
 def twice_as_long(shipped: PerformanceModel) -> list[TaskView]:
-    """What a yard saw whose H200s take twice as long as they should."""
+    """Tasks of a cluster whose H200s take twice as long as predicted."""
     return ended(3 * ENOUGH, 2.0, shipped)
 
 

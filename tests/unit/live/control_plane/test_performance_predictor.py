@@ -1,4 +1,4 @@
-"""Tasks that say what they compute come with run time, memory and speeds, on each GPU model of the yard."""
+"""Tasks with declared work get run time, memory and speeds on each GPU model of the cluster."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The elastic pool of a live yard, with nodes that are played."""
+"""The elastic pool of a live scheduler, with fake nodes."""
 
 import asyncio
 import time

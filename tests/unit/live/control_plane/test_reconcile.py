@@ -1,4 +1,4 @@
-"""What a node that comes back is told."""
+"""Commands to a node that reconnects."""
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.node import Gpu, NodeSpec
@@ -37,7 +37,7 @@ def test_an_ended_part_of_a_gang_is_not_launched_again() -> None:
 
 
 def test_an_abandoned_part_of_a_gang_that_still_runs_is_stopped() -> None:
-    """Otherwise a part that waits for a start that never comes holds its GPU for ever."""
+    """Otherwise a part that waits for a start that never comes holds its GPU forever."""
     engine = gang_on_two_nodes()
     engine.handle(command.LoseNode(TWO), 1.0)  # the part on the other node is being stopped
     ref = AttemptRef(TASK, 1)

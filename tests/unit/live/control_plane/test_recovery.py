@@ -1,4 +1,4 @@
-"""How a scheduler comes back from snapshots, whole or not, understood or not."""
+"""Recovery of a scheduler from snapshots, intact or damaged."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gpuyard.live.control_plane.stores.recovery import found_cluster, recover, t
 
 
 def _yard_with_two_snapshots(folder: Path, *, segment_facts: int = 65_536) -> SqliteJournal:
-    """The older one is right; the newer one is whole, and nobody understands it."""
+    """The older one is valid; the newer one is intact but cannot be loaded."""
     journal = SqliteJournal.open(folder, segment_facts=segment_facts)
     engine, views = recover(journal)
     found_cluster(engine, journal, views, 1.0)

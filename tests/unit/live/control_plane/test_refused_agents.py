@@ -1,4 +1,4 @@
-"""What the scheduler's log says of agents that are not let in, and how little of it strangers can cause."""
+"""Log lines about refused agents, and how few of them strangers can cause."""
 
 from pathlib import Path
 from typing import Any

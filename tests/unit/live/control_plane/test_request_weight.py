@@ -1,4 +1,4 @@
-"""What a request with dependencies costs, in lines of the engine that are run: linear in its size, and as its weight says.
+"""The cost of a request with dependencies, in executed lines of the engine: linear in its size, and as its weight says.
 
 Lines are counted, not seconds, so the figures are the same on every machine.
 """

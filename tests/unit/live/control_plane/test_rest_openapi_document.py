@@ -1,4 +1,4 @@
-"""The document describes what is really decoded, and the page needs nothing but itself."""
+"""The OpenAPI document describes what is really decoded, and the page is self-contained."""
 
 import re
 from html.parser import HTMLParser

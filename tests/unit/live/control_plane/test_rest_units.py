@@ -1,4 +1,4 @@
-"""Parts of the HTTP side that need no server to be looked at."""
+"""Parts of the REST API that need no server."""
 
 from collections.abc import Iterable
 

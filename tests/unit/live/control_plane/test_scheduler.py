@@ -1,4 +1,4 @@
-"""The scheduler's heart: what it accepts survives, what it tells is durable, and agents and clients may come and go."""
+"""The scheduler: what it accepts survives, what it answers is durable, and agents and clients may reconnect."""
 
 import asyncio
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_journal_of(yard: Scheduler) -> FullJournal:
-    """The journal of a yard, on a disk that is full from now on."""
+    """The journal of a scheduler on a disk that is full from now on."""
     assert isinstance(yard.journal, FullJournal)
     yard.journal.full = True
     return yard.journal
@@ -354,7 +354,7 @@ def test_without_space_writes_are_refused_reads_work_and_it_recovers(tmp_path: P
 
 
 def test_without_space_queries_are_answered_from_committed_state(tmp_path: Path) -> None:
-    """Also one that was asked together with a write nobody can make durable: its answer must not know of it."""
+    """Also one that was sent together with a write that cannot be made durable: its answer must not show it."""
 
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal) as (yard, _):
@@ -506,11 +506,11 @@ def _jumped(clock: Callable[[], float], seconds: float) -> Callable[[], float]:
     return lambda: clock() + seconds
 
 
-# --- found by a reviewer ----------------------------------------------------------------------------------------------
+# --- found in a review ------------------------------------------------------------------------------------------------
 
 
 class Hand:
-    """A node that is played by hand, message by message."""
+    """A fake node, driven message by message."""
 
     def __init__(self, stub: AgentsStub, name: str) -> None:
         self._stub = stub

@@ -1,4 +1,4 @@
-"""Secrets of tasks: there when the task starts, nowhere else, gone when it has ended."""
+"""Secrets of tasks: available when the task starts, nowhere else, deleted when it has ended."""
 
 import stat
 import subprocess

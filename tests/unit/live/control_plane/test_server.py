@@ -1,4 +1,4 @@
-"""How a scheduler is put together."""
+"""Starting a whole scheduler."""
 
 import asyncio
 import os
@@ -79,7 +79,7 @@ def test_a_restarted_scheduler_knows_past_run_times_unless_prediction_is_off(
 def test_a_failed_start_ends_with_the_reason_instead_of_hanging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any fault of the journal at the start: here the first settings can not be written."""
+    """Any fault of the journal at the start: here the first settings cannot be written."""
     settings = ServerSettings(
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=StorageSection(data_dir=str(tmp_path)),

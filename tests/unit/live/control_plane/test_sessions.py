@@ -1,4 +1,4 @@
-"""What is said to one agent."""
+"""Messages to one agent."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A scheduler's settings: defaults, the ready file, the files of 002 and 003, and what can not be."""
+"""A scheduler's settings: defaults, the shipped file, the legacy files, and invalid values."""
 
 import asyncio
 import os

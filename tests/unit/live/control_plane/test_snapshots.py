@@ -1,4 +1,4 @@
-"""Snapshots: of a large yard another process makes them, and they are what the loop itself would have written."""
+"""Snapshots of a large state are written by another process, and equal those of the loop."""
 
 import asyncio
 import json

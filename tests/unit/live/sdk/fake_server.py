@@ -1,4 +1,4 @@
-"""A small real HTTP server that answers as it is told, and can behave badly: it hangs up, stalls, or speaks no gpuyard."""
+"""A small real HTTP server with scripted answers that can misbehave: it disconnects, stalls, or is not gpuyard."""
 
 import json
 import socket
@@ -91,7 +91,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Whoever is hung up on is not an error here."""
+        """A disconnect is not an error here."""
 
 
 @contextmanager
@@ -133,7 +133,7 @@ FOREIGN_CREATED_AT = "2026-01-01T00:00:00.000000Z"
 
 
 def another_yard(line: Answering, *, number: int = 7) -> None:
-    """Answers as a scheduler with other data, in which the number is a task of somebody else."""
+    """Answers as a scheduler with other data, in which the number is another task."""
     path, _, query = line.asked.path.partition("?")
     meant = parse_qs(query).get("created_at", [FOREIGN_CREATED_AT])
     foreign = task(number, TaskStatus.SUCCESS, created_at=FOREIGN_CREATED_AT, attempts=1, started_at=FOREIGN_CREATED_AT)
@@ -148,5 +148,5 @@ def another_yard(line: Answering, *, number: int = 7) -> None:
 
 
 def refusal(code: str, message: str, about: str | None = None) -> dict[str, Any]:
-    """The one shape of an error."""
+    """An error answer."""
     return {"error": {"code": code, "message": message, "field": about}}

@@ -1,4 +1,4 @@
-"""What a program says becomes the API's request; what the API answers becomes values."""
+"""The Python client: calls become API requests, answers become values."""
 
 import subprocess
 import sys
@@ -133,7 +133,7 @@ def test_odd_names_cannot_escape_their_place_in_the_path() -> None:
 
 
 class Story:
-    """A scheduler in which task 7 runs until somebody asked for it so often, with or without events."""
+    """A scheduler in which task 7 runs until it was queried so often, with or without events."""
 
     def __init__(self, *, asked_before_end: int, events: bool, status: TaskStatus = SUCCESS) -> None:
         self.left = asked_before_end

@@ -1,4 +1,4 @@
-"""The way to the scheduler: kept open, taken up again where that is safe, and one sentence for whatever goes wrong."""
+"""The connection to the scheduler: kept open, retried where that is safe, with one sentence for each error."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""On loopback any user can listen where the scheduler is not: nothing is said before it is known who does."""
+"""On loopback any user can listen on the scheduler's port: nothing is sent before the listener's user is known."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Files of TLS that can not be used are refused with the setting, the file and what to give instead."""
+"""Unusable TLS files are refused with the setting, the file and what to provide instead."""
 
 import asyncio
 import os

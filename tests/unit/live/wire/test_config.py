@@ -1,4 +1,4 @@
-"""A file of settings, or a variable, that can not be used is named with its line and in one sentence."""
+"""Errors in a settings file or a variable are one sentence with the line."""
 
 import os
 from pathlib import Path

@@ -17,7 +17,7 @@ from gpuyard.testing.fake_node import node_of
 
 
 class Echo:
-    """A scheduler that welcomes everyone and says how far it has read."""
+    """A scheduler that accepts every agent and acknowledges reports."""
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
         return pb.ChallengeAnswer(nonce=request.nonce)

@@ -1,4 +1,4 @@
-"""What a task request means, what it can not mean, and how a task is told."""
+"""Task requests: their meaning, invalid ones, and the answer for a task."""
 
 import json
 
@@ -216,7 +216,7 @@ def test_an_answer_has_both_spellings_and_keeps_the_list_of_gpus() -> None:
 
 
 def test_an_answer_can_be_sent_again_as_a_request() -> None:
-    """Whoever copies a task from an answer gets the same task."""
+    """A task copied from an answer is the same task."""
     first = spec(
         priority=3, gpu_fraction=0.5, gpu_memory_mb=10, command=["a", "b"], env={"A": "1"}, labels={"x": "y"},
         timeout=5, retries=1, work_dir="/w", estimated_seconds=4, model="m", on_lost="wait", gpu_model=["A", "B"],

@@ -1,4 +1,4 @@
-"""What the executor does when things go as planned, and when they do not. Every GPU loads in 10 s and unloads in 1 s."""
+"""The executor with and without deviations from the plan. Every GPU loads in 10 s and unloads in 1 s."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""What the executor makes of each event, also of those that come twice, too late, or make no sense."""
+"""The executor's reaction to each event, including repeated, late and invalid ones."""
 
 from math import inf
 

@@ -1,4 +1,4 @@
-"""What has to be done: which groups could hold a model, what comes before what, how fast a group is."""
+"""The work: which groups could hold a model, the order of calls, and the speed of a group."""
 
 import pytest
 from hypothesis import given, settings

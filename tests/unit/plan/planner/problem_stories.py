@@ -1,4 +1,4 @@
-"""Small problems, written as one would say them."""
+"""Small problems, written as sentences."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The independent checker says what is wrong with a plan, and nothing about a right one."""
+"""The independent checker reports what is wrong with a plan, and nothing for a valid one."""
 
 from dataclasses import replace
 

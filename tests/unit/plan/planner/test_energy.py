@@ -1,4 +1,4 @@
-"""What plans draw, and power levels as a choice."""
+"""The energy of plans, and the choice of power levels."""
 
 from dataclasses import replace
 from itertools import product

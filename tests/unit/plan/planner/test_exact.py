@@ -1,4 +1,4 @@
-"""`exact` finds what trying everything finds, and proves it."""
+"""`exact` finds the same as brute force, and proves it."""
 
 from dataclasses import replace
 from itertools import permutations, product

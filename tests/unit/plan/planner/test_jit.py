@@ -1,4 +1,4 @@
-"""What is kept of a compiled function is what its sources say now."""
+"""The cache of compiled functions follows their sources."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The list scheduler: who goes on, who changes, who waits for whom. Loading takes 3 s here, unloading 1 s."""
+"""The list scheduler: which GPU keeps its model, switches or waits. Loading takes 3 s here, unloading 1 s."""
 
 import numpy as np
 import pytest

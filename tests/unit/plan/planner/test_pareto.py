@@ -1,4 +1,4 @@
-"""The front: what is on it, who is chosen, and how it is bred."""
+"""The Pareto front: its members, the choice, and the evolutionary search."""
 
 from dataclasses import replace
 

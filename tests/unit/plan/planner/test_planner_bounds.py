@@ -1,4 +1,4 @@
-"""Each bound on a problem where it is the whole truth."""
+"""Each bound on a problem where it is tight."""
 
 from dataclasses import replace
 

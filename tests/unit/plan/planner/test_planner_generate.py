@@ -1,4 +1,4 @@
-"""Problems drawn by chance."""
+"""Randomly generated problems."""
 
 import msgspec
 import numpy as np

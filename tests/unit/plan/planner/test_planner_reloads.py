@@ -1,4 +1,4 @@
-"""Models that have to be loaded again, because GPUs are fewer than models."""
+"""Models that must be reloaded because there are fewer GPUs than models."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Files of problems: what is read, and what is said about files that can not be."""
+"""Problem files: what is read, and the errors of invalid ones."""
 
 import json
 from typing import Any

@@ -79,7 +79,7 @@ def test_initially_loaded_models_are_not_loaded_and_busy_gpus_are_waited_for() -
 
 
 def test_timing_uses_one_number_type_however_sizes_were_written() -> None:
-    """Compiled code is made anew for every combination of types: whole numbers must not lead to another one."""
+    """Code is compiled again for every combination of types: whole numbers must not lead to another one."""
     small = problem([("a", "m", 3, [])], {"m": SMALL}, gpus=1)
     whole, real = (
         replace(small, models=tuple(replace(m, memory_gb=kind(1), unload_s=kind(1)) for m in small.models))

@@ -1,4 +1,4 @@
-"""Clocks are locked where NVML allows it; NVML is played."""
+"""Clocks are locked where NVML allows it, with a fake NVML."""
 
 import pytest
 
@@ -14,7 +14,7 @@ class NVMLError_NoPermission(NVMLError):  # noqa: N801 as NVIDIA spells it
 
 
 class PlayedNvml:
-    """Two cards; the second one belongs to somebody stricter."""
+    """Two GPUs; the second one does not allow it."""
 
     NVMLError = NVMLError
     NVMLError_NoPermission = NVMLError_NoPermission

@@ -1,4 +1,4 @@
-"""What is left of a plan is a problem again, and the better of a new plan and the old one is followed."""
+"""The rest of a plan is a problem again, and the better of a new plan and the old one is followed."""
 
 import numpy as np
 import pytest

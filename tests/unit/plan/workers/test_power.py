@@ -1,4 +1,4 @@
-"""Cards run at the level that the plan chose for the call that begins; NVML is played."""
+"""GPUs run at the power level that the plan chose for each call, with a fake NVML."""
 
 from dataclasses import replace
 
@@ -47,7 +47,7 @@ def test_a_returned_gpu_has_its_own_clock_and_ours_again_when_it_comes_back() ->
     plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
     devices = ["0", "1", "2"]
     levels = PlannedLevels(TWO, plan, devices, Clocks(nvml))
-    devices[0] = "GPU-a"  # a yard says so when it lends the GPU
+    devices[0] = "GPU-a"  # as a cluster announces when it lends the GPU
     levels.begins(0, range(1))
     levels.leaves(0)
     assert nvml.clocks == {}

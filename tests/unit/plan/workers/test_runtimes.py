@@ -1,4 +1,4 @@
-"""Each runtime loads, answers and lets go."""
+"""Each runtime loads, answers and unloads."""
 
 import json
 import sys

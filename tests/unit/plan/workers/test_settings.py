@@ -1,4 +1,4 @@
-"""The file of runtimes is read strictly: what is wrong gets a sentence with its place."""
+"""The runtimes file is read strictly: errors are one sentence with the place."""
 
 from typing import Any
 

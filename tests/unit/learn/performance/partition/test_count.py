@@ -1,4 +1,4 @@
-"""Models counted on the meta device: what is counted is what the arithmetic says, and what goes wrong gets a sentence."""
+"""Models counted on the meta device: the counts match the arithmetic, and errors are one sentence."""
 
 import sys
 from pathlib import Path

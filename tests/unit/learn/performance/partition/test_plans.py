@@ -1,4 +1,4 @@
-"""Stages and replicas: cuts are the best there are, and times are what the head of the file says."""
+"""Stages and replicas: the cuts are optimal, and the times follow the formulas of the module."""
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise
@@ -124,7 +124,7 @@ def test_the_fixed_cost_of_a_step_makes_many_micro_batches_expensive() -> None:
 
 def test_stages_are_balanced_by_their_own_prediction_and_not_by_the_sum_of_their_units() -> None:
     def mixed(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
-        """Whoever has a block of 100 takes three times as long as its blocks do alone."""
+        """A stage with a block of 100 takes three times as long as its blocks do alone."""
         small = [bool((made.groups[:, 2] == 100 / BATCH).any()) and len(made.groups) > 1 for made, _ in steps]
         return [seconds * (3 if slow else 1) for slow, seconds in zip(small, exactly(steps), strict=True)]
 
