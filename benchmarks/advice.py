@@ -1,11 +1,11 @@
-"""What advice costs: how long a decision takes under `dqn`, beside `default` and beside `dqn` with nobody to ask.
+"""The cost of advice: the time of a decision under `dqn`, compared with `default` and with `dqn` without an advisor.
 
     .venv/bin/python benchmarks/advice.py [--gpus 16,128,1000,12500] [--json FILE]
 
-Yards of eight GPUs a node, half of them new and half old; jobs that nobody may stop, each program with a speed of its own
-on the old ones, at a load of 1.2: the yard fills up and the queue grows to the end. Every policy plays the same workload
+Clusters of eight GPUs a node, half of them new and half old; jobs that are not preemptible, each program with its own speed
+on the old ones, at a load of 1.2: the cluster fills up and the queue grows to the end. Every policy runs the same workload
 in the same process, with predicted run times. What is timed is `Engine.decide`, in processor time; decisions in which
-somebody was asked (*advised*) are counted apart, with all they did. Figures are microseconds.
+an advisor was consulted (*advised*) are counted separately, with all they did. Figures are microseconds.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LOAD, LEAST_JOBS = 1.2, 2_000
 
 
 class Counted:
-    """An advisor, and how often it was asked."""
+    """An advisor that counts its questions."""
 
     def __init__(self, advisor: Advisor) -> None:
         self._advisor = advisor
@@ -62,7 +62,7 @@ class Timed:
 
 
 def measured(gpus: int) -> dict[str, Any]:
-    """One size of yard under every policy."""
+    """One cluster size under every policy."""
     nodes = max(2, gpus // 8)
     kind = Regime("cost", f"{nodes // 2}x8:new+{nodes - nodes // 2}x8:old", LOAD, DESK, jobs=max(LEAST_JOBS, nodes * 8))
     workload = kind.workload(JUDGED_ON, {})

@@ -1,17 +1,17 @@
-"""Tasks that go where they gain most, by predicted speeds: on 8 RTX 3090, 8 RTX 4090 and 8 RTX PRO 6000 Max-Q.
+"""Tasks placed by predicted speeds on 8 RTX 3090, 8 RTX 4090 and 8 RTX PRO 6000 Max-Q.
 
     .venv/bin/python benchmarks/affinity.py [--profiles ../shared/profiles] [--seeds 10] [--json FILE]
 
 Jobs are image models of timm that were measured on all three; the profiles are public and not in this repository. What a job
-really does is what was measured. What the yard is told differs from row to row:
+really does is what was measured. What the scheduler knows differs from row to row:
 
     blind       nothing
     one factor  a speed for each GPU, the same for all jobs: the median over the families that are not jobs
     predicted   what `gpuyard predict` says of models of families it has never seen: a fifth of the families are jobs, and the
                 predictor learns from the others
-    measured    the truth, which nobody has before a job ran
+    measured    the truth, which is unknown before a job has run
 
-300 jobs of one to four GPUs come at random, four of five for half an hour to 17 hours on an RTX 4090, the others up to a week;
+300 jobs of one to four GPUs arrive at random, four of five for half an hour to 17 hours on an RTX 4090, the others up to a week;
 about four of five GPUs are busy. Ratios are of average time from submission to end, by seed.
 """
 
@@ -50,7 +50,7 @@ HELD_BACK = 5
 
 @dataclass(frozen=True, slots=True)
 class Told(JobsOnCluster):
-    """Jobs that say other speeds than they have, by name; none: nothing is said."""
+    """Jobs that declare other speeds than they have, by name; none: nothing is declared."""
 
     said: Mapping[str, Speeds] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ def speeds(rate: np.ndarray, best: Mapping[str, int]) -> Speeds:
 
 
 def knowledge(rows: ProfileRows, seed: int) -> tuple[dict[str, Speeds], dict[str, dict[str, Speeds]]]:
-    """The real speeds of models of the families held back, and what is said of them by each way of knowing."""
+    """The real speeds of models of held-out families, and what each row knows of them."""
     families = np.unique(rows.family)
     back = set(np.random.default_rng(seed).permutation(families)[: len(families) // HELD_BACK].tolist())
     held = np.isin(rows.family, sorted(back))
@@ -120,7 +120,7 @@ def drawn(truth: Mapping[str, Speeds], seed: int) -> list[Job]:
 
 
 def hours(workload: Told, policy: str, moves: Moves) -> float:
-    """Average from submission to end; all jobs may be stopped."""
+    """Average from submission to end; all jobs are preemptible."""
     known = policy_variant(policy)
     settings = msgspec.structs.replace(known.settings, moves=moves, preemption=True)
     return simulate_policy(workload, replace(known, settings=settings)).measures.avg_jct_s / 3600
@@ -149,7 +149,7 @@ def against(ours: list[float], theirs: list[float]) -> tuple[float, float, float
 
 
 def text(found: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """For people and for the manual."""
+    """A table for the manual."""
     ways = list(next(iter(found.values())))
     lines = ["| policy | " + " | ".join(ways) + " | predicted over one factor |", "|---" * (len(ways) + 2) + "|"]
     for policy, by_way in found.items():

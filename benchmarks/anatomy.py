@@ -3,8 +3,8 @@
     python benchmarks/anatomy.py --out src/gpuyard/learn/performance/data/anatomy.csv.gz
 
 Models of gpuyard's own zoo in training and inference, and those of timm (`pip install timm`) in inference, each at the size
-of input that profiles speak of. Counting two thousand models takes about twenty minutes on one core; a file that is there is
-gone on with.
+of input that profiles use. Counting two thousand models takes about twenty minutes on one core; an existing file is
+continued.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def main() -> None:
             there[name, mode, str(size)] = [
                 list(map(str, line)) for line in lines(name, mode, size, profile(build, inputs, mode))
             ]
-        except Exception as error:  # a model that can not be built on meta is left out, and named
+        except Exception as error:  # a model that cannot be built on meta is left out, and named
             print(f"{name} {size}: {error}")
     with gzip.GzipFile(wanted.out, "wb", mtime=0) as packed:
         text = "\n".join(

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/choose_portfolio.py [--candidates 475] [--keep 32] [--sizes 100x2,1000x8,1000x64,10000x64]
                                                     [--pcie 25,1] [--seed 1] [--out portfolio.csv]
 
-Settings of the list scheduler are drawn by chance from the values below. Each plans every problem: all families, in all
+Settings of the list scheduler are drawn at random from the values below. Each plans every problem: all families, in all
 sizes, with fast and slow loading. Then one after another is taken: the one with which the geometric mean, over the
 problems, of the shortest plan so far over the lower bound is least. The table goes to standard output, or to `--out`;
 `src/gpuyard/plan/planner/strategies/portfolio.csv` is such a table. With the sizes above 130 million calls are scheduled, at one
@@ -42,7 +42,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "loads": (0.0, 0.5, 1.0),
     "backwards": (False, True),
 }
-"""What each setting may be; a value that stands twice is drawn twice as often."""
+"""The values of each setting; a value listed twice is drawn twice as often."""
 
 
 def drawn_settings(count: int, chance: Chance) -> list[ListSettings]:

@@ -1,11 +1,11 @@
-"""What a yard gains by learning from its own tasks.
+"""What a cluster gains by learning from its own tasks.
 
     .venv/bin/python benchmarks/closed_loop.py [--profiles ../shared/profiles] [--seeds 3] [--picture FILE.png]
 
-A yard gets a GPU that nobody has measured: an H200, with the rows of profiles/h200.csv as what its tasks really take. The model
-before is learnt from the public image models (timm, ten GPUs, no H200). Then 50, 200 and 800 tasks end, and are learnt from
-as the archive would tell of them: run time over steps, with 15 s in which each program starts, and the memory that the driver saw.
-Judged are 400 other rows, the same for all counts. The plain rival is one factor: by which the model before was wrong on those
+A cluster gets an unmeasured GPU: an H200, with the rows of profiles/h200.csv as what its tasks really take. The model
+before is trained on the public image models (timm, ten GPUs, no H200). Then 50, 200 and 800 tasks end, and are trained on
+as the archive stores them: run time over steps, with 15 s in which each program starts, and the memory that the driver saw.
+Scored are 400 other rows, the same for all counts. The simple alternative is one factor: by which the model before was wrong on those
 tasks, at the median.
 
 Each seed draws other rows for both. The model is trained with seed 1 throughout.
@@ -52,7 +52,7 @@ def task_of(row: ProfileRow, start_seconds: float) -> EndedRun:
 def errors(
     model: PerformanceModel, judged: dict[str, ProfileRows], factor: float = 1.0
 ) -> dict[str, tuple[float, float]]:
-    """Mean error and part within the band, by kind; memory with CUDA's own part, as a yard counts it."""
+    """Mean error and part within the range, by kind; memory with CUDA's own part, as a cluster counts it."""
     found = {}
     for kind in MEASURES:
         rows, more = judged[kind], CONTEXT_MIB if kind == "memory" else 0.0
@@ -69,7 +69,7 @@ def errors(
 def one_seed(
     seed: int, before: dict[str, ProfileRows], base: PerformanceModel, rows: Sequence[ProfileRow]
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Errors by what was learnt from."""
+    """Errors by the number of training tasks."""
     drawn = list(rows)
     Random(seed).shuffle(drawn)
     judged = rows_of([task_of(row, 0.0) for row in drawn[:JUDGED]], base.specs)

@@ -1,12 +1,12 @@
-"""The policy `dqn` beside every other, on workloads that it never saw: who has the lowest average completion time?
+"""The policy `dqn` compared with every other on unseen workloads: which has the lowest average completion time?
 
     python benchmarks/dqn.py --venus venus_sept_jobs.csv.gz --philly philly_oct2017_jobs.csv.gz --table table.md --picture dqn.png
 
-Unseen are all seeds, a load, a size, the second half of Venus (the model learnt from the first) and all of Philly. Each
-kind of workload is drawn ten times and played under every contender. The *best* heuristic of a kind is the one with the
-lowest mean over those ten, which favours the heuristics: it is chosen on what is reported. Ratios are means of the ten
+Unseen are all seeds, a load, a size, the second half of Venus (the model was trained on the first) and all of Philly. Each
+kind of workload is generated ten times and simulated under every policy. The *best* heuristic of a kind is the one with the
+lowest mean over those ten, which favors the heuristics: it is chosen on what is reported. Ratios are means of the ten
 paired ratios (of their logarithms), with the interval that holds the true mean 95 times of 100. Beside `dqn` as it ships stand the
-same nets without their guard, and the rule of thumb that the nets begin with, alone. CPU time is what playing took.
+same networks without their guard, and the rule of thumb that the networks begin with, alone. CPU time is that of the simulation.
 """
 
 import argparse
@@ -46,11 +46,11 @@ KINDS = (
     Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, preemptible=True),
     Regime("one model, may be stopped", "2x8:new", 0.85, preemptible=True),
 )
-"""The first three with other seeds only; then another load, another size, other jobs; and two in which jobs may be stopped."""
+"""The first three with other seeds only; then another load, another size, other jobs; and two in which jobs are preemptible."""
 
 
 def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
-    """Recorded jobs: of Venus those that the model did not learn from."""
+    """Recorded jobs: of Venus those that the model was not trained on."""
     found = {}
     if venus is not None:
         jobs = read_trace(venus).jobs
@@ -75,7 +75,7 @@ def advisors(path: Path) -> dict[str, Advisor]:
 def once(
     kind: Regime, place: int, path: Path, venus: Path | None, philly: Path | None
 ) -> dict[str, tuple[float, float]]:
-    """One workload under everybody: average completion time, and CPU seconds."""
+    """One workload under every policy: average completion time, and CPU seconds."""
     workload = kind.workload(JUDGED_ON + place, traces_of(venus, philly) if kind.trace else {})
     advise = advisors(path)
     found = {}
@@ -111,7 +111,7 @@ def compared(runs: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, obj
 
 
 def written(found: Mapping[str, dict[str, object]], seeds: int) -> str:
-    """Two tables in Markdown: beside the best heuristic, and everybody."""
+    """Two tables in Markdown: `dqn` and the best heuristic, and all policies."""
     lines = [f"| workloads ({seeds} each) | best heuristic | its average (s) | `dqn` over it | no guard | rule of thumb |", "|---|---|---|---|---|---|"]  # fmt: skip
     for kind, it in found.items():
         cells = [f"{r['ratio']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in it["ratios"].values()]  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ def written(found: Mapping[str, dict[str, object]], seeds: int) -> str:
 
 
 def draw(found: Mapping[str, dict[str, object]], path: Path) -> None:
-    """How far from the best heuristic everybody is, kind by kind."""
+    """The distance of every policy from the best heuristic, by kind."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -148,7 +148,7 @@ def draw(found: Mapping[str, dict[str, object]], path: Path) -> None:
 
 
 def main() -> None:
-    """Play everything, and write what came out."""
+    """Simulate everything and write the results."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--model", type=Path, default=DEFAULT)
     ask.add_argument("--venus", type=Path)

@@ -1,6 +1,6 @@
-"""How long a decision takes, at every size of yard, beside an engine that scans.
+"""The time of a decision at every cluster size, compared with an engine that scans.
 
-The yard: nodes of eight GPUs, four models in equal parts, sixteen tenants with limits, the classes split 70/30. Half the
+The cluster: nodes of eight GPUs, four models in equal parts, sixteen tenants with limits, the classes split 70/30. Half the
 models are crowded: all their GPUs are in use and 10,000 tasks of 1, 2, 4 or 8 GPUs wait for them. The other half has
 room. Then, in turn: a task ends on a crowded node and the next of the 10,000 is chosen (*refill*), a new task comes for
 a model with room and is placed (*new*), one of those ends (the level stays the same). What is timed is `Engine.decide`:
@@ -49,7 +49,7 @@ Progress = Callable[[str], None]
 
 
 class Yard:
-    """A yard of a given size with its load, and the clock that moves it."""
+    """A cluster of a given size with its load and its clock."""
 
     def __init__(self, gpus: int, *, seed: int = 1, share_of_batch: float = 0.3, **settings: Any) -> None:
         self.random = random.Random(seed)
@@ -75,7 +75,7 @@ class Yard:
         return NodeSpec(NodeId(f"node-{place}"), cards, 64, 1_000_000)
 
     def new_task(self, models: Sequence[str], **more: Any) -> NewTask:
-        """A task as users send it: every value made anew."""
+        """A task as users send it: every value is a new object."""
         draw = self.random
         self.number += 1
         gpus = draw.choice((1, 1, 1, 1, 2, 2, 4, 8))
@@ -112,11 +112,11 @@ class Yard:
         return took, placed
 
     def submit(self, new: NewTask) -> None:
-        """A task comes."""
+        """Submit a task."""
         self.tell(command.SubmitTasks((new,)))
 
     def end(self, task: TaskId) -> None:
-        """A task ends well."""
+        """End a task with success."""
         self.tell(command.ReportEnded(task, self.engine.state.tasks[task].attempts, Outcome.SUCCEEDED, 0))
 
     def fill(self) -> None:
@@ -149,7 +149,7 @@ class Yard:
 
 
 def run(gpus: Sequence[int] = SIZES, events: int = 20_000, progress: Progress | None = None) -> dict[str, Any]:
-    """All sizes, then the dear searches apart."""
+    """All sizes, then the expensive searches separately."""
     tell = progress or (lambda _: None)
     runs = []
     for size in gpus:
@@ -261,11 +261,11 @@ def _naive(size: int) -> float:
     return round(sorted(times)[len(times) // 2], 1)
 
 
-# --- apart ----------------------------------------------------------------------------------------------------------
+# --- separately ----------------------------------------------------------------------------------------------------------
 
 
 def _apart(size: int, events: int, tell: Progress) -> list[dict[str, Any]]:
-    """The searches that are bounded in depth, each in a yard of its own."""
+    """The searches that are bounded in depth, each in its own cluster."""
     estimate = Estimate(3600.0, 1800.0, 7200.0)
     cases: list[tuple[str, dict[str, Any], Callable[[Yard], NewTask]]] = [
         ("backfill easy", {"backfill": Backfill.EASY}, lambda yard: yard.new_task(CROWDED, estimate=estimate)),
@@ -315,7 +315,7 @@ def _one_apart(yard: Yard, make: Callable[[Yard], NewTask], events: int) -> dict
 
 
 def _preemption(size: int, events: int) -> dict[str, float]:
-    """Urgent tasks come to a yard full of batch work that may be suspended; victims are found and named."""
+    """Urgent tasks arrive at a cluster full of batch tasks that may be suspended; victims are chosen."""
     yard = Yard(size, share_of_batch=1.0)
     yard.tell(command.SetSplit(Split(1.0, 0.0)))
     yard.share_of_batch = 0.0

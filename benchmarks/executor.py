@@ -1,8 +1,8 @@
-"""What a plan comes to when it is followed: beside the plan itself, and beside knowing how long calls would really take.
+"""The makespan of executed plans, compared with the plan and with a plan that knew the real durations.
 
     .venv/bin/python benchmarks/executor.py [--calls 1000 --gpus 8] [--seeds 3] [--families chain,tiny] [--live] [--json FILE]
 
-The executor is the real one; its world is a virtual clock (`testing/rehearsal.py`). Problems are drawn from seeds. Rows:
+The executor is the real one, under a virtual clock (`testing/rehearsal.py`). Problems are generated from seeds. Rows:
 
     exact     calls take what was planned: makespan / the plan's
     noise     each call takes between 0.7 and 1.3 of what was planned, drawn for each call by itself

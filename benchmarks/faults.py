@@ -3,9 +3,9 @@
     .venv/bin/python benchmarks/faults.py --seeds 0:100 [--faults 50] [--only KIND,...] [--workers 2] [--json FILE]
     .venv/bin/python benchmarks/faults.py --seeds 17 --trace
 
-Each seed is one life of a small yard: nodes, tasks and faults are drawn from it. At the end of a life everything is
-mended, all tasks end, and what the tasks wrote down themselves is compared with what the journal says. A life in which
-something is wrong is printed with the command that repeats it; the same seed gives the same trace, to the byte.
+Each seed is one scenario of a small cluster: nodes, tasks and faults are drawn from it. At its end everything is
+repaired, all tasks end, and what the tasks recorded themselves is compared with the journal. A scenario in which
+something is wrong is printed with the command that repeats it; the same seed gives the same trace, byte for byte.
 """
 
 import argparse
@@ -21,14 +21,14 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.simulation.faults.life import FAULTS, Outcome, live  # noqa: E402
+from tests.simulation.faults.scenario import FAULTS, Outcome, live  # noqa: E402
 
 SHOWN = 3
-"""Of what is wrong in a life; the rest is counted."""
+"""Violations of a scenario that are printed; the rest is counted."""
 
 
 def main() -> int:
-    """Read the command line, run the lives, and say what was found."""
+    """Read the command line, run the scenarios, and report what was found."""
     asked = parse()
     first, _, last = asked.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def progress(asked: argparse.Namespace, outcomes: Any, count: int) -> Any:
-    """Each life as it ends; those that failed are printed."""
+    """Each scenario as it ends; those that failed are printed."""
     for done, outcome in enumerate(outcomes, start=1):
         yield summary(asked, outcome)
         if sys.stderr.isatty():
@@ -81,7 +81,7 @@ def progress(asked: argparse.Namespace, outcomes: Any, count: int) -> Any:
 
 
 def summary(asked: argparse.Namespace, outcome: Outcome) -> Outcome:
-    """Print what there is to say of a life."""
+    """Print the result of a scenario."""
     if asked.trace:
         print("\n".join(outcome.trace))
         print(f"seed {outcome.seed}: trace {outcome.digest}, {len(outcome.trace)} lines")
@@ -102,9 +102,9 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0:20", help="one seed, or FIRST:LAST without the last (default 0:20)")
-    parser.add_argument("--faults", type=int, default=50, help="faults in each life (default 50)")
+    parser.add_argument("--faults", type=int, default=50, help="faults in each scenario (default 50)")
     parser.add_argument("--only", default="", help=f"kinds of faults, of: {', '.join(FAULTS)}")
-    parser.add_argument("--workers", type=int, default=1, help="processes that run lives beside each other")
+    parser.add_argument("--workers", type=int, default=1, help="processes that run scenarios in parallel")
     parser.add_argument("--trace", action="store_true", help="print everything that happened")
     parser.add_argument("--json", default="", help="write the figures to this file")
     parser.add_argument(

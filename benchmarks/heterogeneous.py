@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/heterogeneous.py [--traces ../shared/traces] [--seeds 9] [--json FILE]
 
 The trace is the one of Gavel (OSDI 2020) with 96 jobs; it is public and not in this repository. Its simulator counts the GPUs of a
-kind and knows no nodes, so here each kind is one node. Two sets of generated traces show what is the trace's own luck:
+kind and knows no nodes, so here each kind is one node. Two sets of generated traces show what is specific to the trace:
 
     alike    36 jobs at once and 60 that come over 13 hours at random, as in the trace; types, sizes and lengths on a V100 are
              drawn from its jobs, each by itself
@@ -66,7 +66,7 @@ class StopsAreFree(JobsOnCluster):
 
 
 def played(workload: JobsOnCluster, policy: str, moves: Moves) -> SimulationMeasures:
-    """Under a policy as `gpuyard simulate` knows it, with so many moves; all jobs may be stopped."""
+    """Under a policy as `gpuyard simulate` knows it, with so many moves; all jobs are preemptible."""
     known = policy_variant(policy)
     settings = msgspec.structs.replace(known.settings, moves=moves, preemption=True)
     return simulate_policy(workload, replace(known, settings=settings)).measures
@@ -103,7 +103,7 @@ def tailed(table: ThroughputTable, seed: int, count: int = 300, every: float = 1
 
 
 def _job(table: ThroughputTable, name: str, gpus: int, reference_seconds: float) -> Job | None:
-    """A job that takes so long on the reference; none if nobody knows how fast it is there."""
+    """A job that takes so long on the reference; none if its speed there is unknown."""
     by_kind = table.get((name, gpus), {})
     if REFERENCE not in by_kind:
         return None
@@ -148,7 +148,7 @@ def _free(workload: JobsOnCluster) -> JobsOnCluster:
 
 
 def text(rows: dict[str, dict[str, float]]) -> str:
-    """For people and for the manual."""
+    """A table for the manual."""
     lines = [
         "| | average jct (h) | stops cost nothing | last end | p99 jct | stops | servers of 4 | alike | tailed |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -1,11 +1,11 @@
-"""The live yard beside its peers, in one run.
+"""The live cluster compared with its peers, in one run.
 
     .venv/bin/python benchmarks/live.py [--tasks 500] [--json FILE] [--only NAME,...]
 
 Trivial tasks through gpuyard, task-spooler, HyperQueue, simple-gpu-scheduler and Slurm, each with four slots on this
-machine; then what only gpuyard is asked: durable submissions a second, from submission to process, two hundred agents,
-a restart with a long past, and what it costs while nothing happens. A peer that is not installed is named with the
-command that installs it. Everything talks to loopback, is bounded in count and time, and is gone at the end.
+machine; then what only gpuyard is measured for: durable submissions a second, from submission to process, two hundred agents,
+a restart with a long history, and the cost of an idle cluster. A peer that is not installed is named with the
+command that installs it. Everything uses loopback, is bounded in count and time, and is removed at the end.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def yard(folder: Path, gpus: str = f"{SLOTS}") -> Iterator[tuple[Client, int, su
 
 
 def left(line: HTTPConnection) -> int:
-    """Open tasks, by the cheapest question there is."""
+    """Open tasks, by the cheapest query."""
     line.request("GET", "/api/stats")
     told = json.load(line.getresponse())
     return int(told["pending_tasks"]) + int(told["running_tasks"])
@@ -179,7 +179,7 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 
 
 def slurm(tasks: int) -> Row:
-    """One job array, with the scheduler told not to wait between decisions. Needs root; at most 100 tasks: it takes long."""
+    """One job array, with the scheduler configured not to wait between decisions. Needs root; at most 100 tasks: it takes long."""
     tasks = min(tasks, 100)
     with fresh_folder() as folder:
         settings = Path(folder) / "slurm.conf"
@@ -287,7 +287,7 @@ uvloop.run(play())
 
 
 def many_agents(_: int, agents: int = 200, rate: int = 1000, seconds: int = 20) -> Row:
-    """200 agents with 8 GPUs each, played by one process over real gRPC; tasks flow at 1,000 a second."""
+    """200 simulated agents with 8 GPUs each in one process over real gRPC, at 1,000 tasks a second."""
     with fresh_folder() as folder:
         http, grpc = free_port(), free_port()
         settings = Path(folder) / "scheduler.yaml"
@@ -348,7 +348,7 @@ def _rss(pid: int) -> float:
     return 0.0
 
 
-# --- restart and rest -------------------------------------------------------------------------------------------------
+# --- restart and idle -------------------------------------------------------------------------------------------------
 
 
 def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:

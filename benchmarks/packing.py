@@ -1,10 +1,10 @@
-"""How much of a cluster's GPUs each score gets allocated, on the openb traces, through the real engine.
+"""The fraction of GPUs that each score allocates on the openb traces, through the real engine.
 
     .venv/bin/python benchmarks/packing.py [--seeds 5] [--traces FOLDER] [--only TRACE,...] [--scores NAME,...] [--json FILE]
 
-Pods of a trace are drawn with a seed, in random order, until they ask for 130 % of the GPUs of the 1,213 nodes, and come one
-by one; none leaves. The figure is the part of the GPUs that is allocated when 100 % and 130 % were asked for, as a mean
-over the seeds. `random` takes any node with room (and its fullest card): the benchmark draws it, the engine places.
+Pods of a trace are drawn with a seed, in random order, until they request 130 % of the GPUs of the 1,213 nodes, and arrive one
+by one; none leaves. The figure is the part of the GPUs that is allocated when 100 % and 130 % were requested, as a mean
+over the seeds. `random` takes any node with room (and its fullest GPU): the benchmark draws it, the engine places.
 The rows in brackets are published ones: Weng et al., "Beware of Fragmentation", USENIX ATC 2023.
 """
 
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def drawn(pods: Sequence[Resources], cluster: Cluster, seed: int) -> list[Resources]:
-    """Pods until they ask for as much as the last mark says."""
+    """Pods until they request as much as the last mark."""
     chance = random.Random(seed)
     found = []
     left = MARKS[-1] * cluster.gpus * MILLI
@@ -87,7 +87,7 @@ def drawn(pods: Sequence[Resources], cluster: Cluster, seed: int) -> list[Resour
 
 
 def play(cluster: Cluster, pods: Sequence[Resources], score: str, seed: int) -> dict[str, Any]:
-    """One life of a yard; what was allocated at each mark, and how much processor time decisions took."""
+    """One run of a cluster; what was allocated at each mark, and the CPU time of decisions."""
     engine = Engine()
     settings = Settings(policy="fifo", score=score, backfill=Backfill.GREEDY, preemption=False)
     if score == "random":
@@ -151,7 +151,7 @@ def summary(score: str, trace: str, runs: list[dict[str, Any]]) -> dict[str, Any
 
 
 def as_text(row: dict[str, Any]) -> str:
-    """One line while it goes."""
+    """One line of progress."""
     at_100, at_130 = row["allocated"]
     low, high = row["least_and_most"][0]
     return (

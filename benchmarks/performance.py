@@ -1,10 +1,10 @@
-"""How right predictions of time and memory are, on files of profiles, by what was left out.
+"""The accuracy of predictions of time and memory on profile files, by what was held out.
 
     .venv/bin/python benchmarks/performance.py FILE... [--seeds 3] [--rows 12000] [--once] [--what memory]
 
 For each file a line of the tables in docs/manual/performance.md (what users can ask for) and benchmarks/README.md (published
 tables of single operations): mean error in percent over all rows, and in brackets the part
-of them that the band held; random rows, whole families and whole GPUs left out, then GPUs of which 200 rows are shown. Each
+of them that the range contained; random rows, whole families and whole GPUs left out, then GPUs of which 200 rows are shown. Each
 figure is the mean over seeds, which draw what is left out and, of a file with more rows than `--rows`, which are used. All
 parts are left out in turn; with `--once` one fifth of the rows or of the families is, and every GPU.
 """

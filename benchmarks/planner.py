@@ -1,12 +1,12 @@
-"""How near the bound are the plans of each strategy, with so many seconds each?
+"""How close to the lower bound are the plans of each strategy, with so many seconds each?
 
     .venv/bin/python benchmarks/planner.py [--seconds 10] [--strategies dynamic,auto] [--set FOLDER] [--drawn 1000x8,10000x64]
                                            [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE] [--without-sessions]
 
 `--set` names a folder with problems (`*.json.gz`) and an `index.json` that says for each its lower bound, the shortest plan
-known and what reference planners reach; without it, or besides, problems of our own families are drawn (`--drawn`), and the
-bound is ours. Processor seconds of one core are counted, so that other work on the machine does not matter; what is
-compiled when it is first used is compiled before, and said apart. Every plan is checked.
+known and what reference planners reach; without it, or in addition, problems of our own families are generated (`--drawn`), and the
+bound is ours. CPU seconds of one core are counted, so that other work on the machine does not matter; what is
+compiled when it is first used is compiled before, and reported separately. Every plan is checked.
 """
 
 import argparse

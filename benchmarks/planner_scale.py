@@ -1,9 +1,9 @@
-"""What does planning cost from a thousand calls to a million, and how near the bound are the plans?
+"""The cost of planning from a thousand calls to a million, and the distance of the plans from the bound.
 
     .venv/bin/python benchmarks/planner_scale.py [--families agentic,chain] [--calls 1000000] [--json FILE] [--picture FILE]
 
-For each family and size a problem is drawn and written, and for each of the strategies `dynamic` and `heft_affinity` a
-process of its own reads it, plans it, checks the plan and computes the bound, all on one core. Processor time is counted,
+For each family and size a problem is generated and written, and for each of the strategies `dynamic` and `heft_affinity` a
+separate process reads it, plans it, checks the plan and computes the bound, all on one core. Processor time is counted,
 compiling apart (a small problem is planned first); memory is the most the process ever had. Both strategies are in the
 same run, so that their ratio means something on any machine. `heft_affinity` makes several schedules and takes the best:
 "µs" is for one call in one schedule.

@@ -1,4 +1,4 @@
-"""Policies on the public traces, beside the published numbers.
+"""Policies on the public traces, compared with the published numbers.
 
     .venv/bin/python benchmarks/policies.py [--traces ../shared/traces] [--only venus,philly] [--processes 4] [--json FILE] [--report FOLDER]
 
@@ -32,7 +32,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
     },
     "philly": {"fifo": 21_493.1, "sjf, known": 10_815.1, "tiresias": 9_658.8, "srtf, known": 9_482.2},
 }  # fmt: skip
-"""Average seconds from submission to end; "known": run times are known beforehand."""
+"""Average seconds from submission to end; "known": run times are known in advance."""
 
 CHOSEN = (
     "fifo", "sjf, known", "qssf", "fifo+backfill", "sjf+backfill, known", "sjf+backfill", "qssf+backfill", "tiresias",
@@ -45,7 +45,7 @@ WITHOUT = (
     "default:level_seconds=1000000000", "default:level_seconds=345600", "default:level_seconds=86400",
     "default:level_seconds=21600", "default:level_seconds=3600",
 )  # fmt: skip
-"""What each part of `default` is worth, and what its settings trade."""
+"""The contribution of each part of `default`, and the trade-offs of its settings."""
 
 
 WINDOWS: dict[str, tuple[float, float]] = {
@@ -84,7 +84,7 @@ def one(name: str, traces: Path, label: str) -> tuple[Result, dict[str, Any]]:
 
 
 def table(name: str, rows: dict[str, Any]) -> str:
-    """For people and for the manual."""
+    """A table for the manual."""
     lines = [
         f"| {name} | published | average jct (s) | average queueing | p99.9 queueing | preemptions | worst slowdown | average slowdown | processor |",
         "|---|---|---|---|---|---|---|---|---|",

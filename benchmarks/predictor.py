@@ -1,9 +1,9 @@
-"""How right predicted run times are, on the public traces.
+"""The accuracy of predicted run times on the public traces.
 
     .venv/bin/python benchmarks/predictor.py [--traces ../shared/traces] [--only venus,philly] [--picture FILE.png]
     .venv/bin/python benchmarks/predictor.py --learning FILE.png    how the error falls from the first tasks on
 
-Each job is predicted when it comes, from what had ended by then, and judged when it has ended. The jobs are played first come,
+Each job is predicted when it arrives, from what had ended by then, and scored when it has ended. The jobs are simulated first come,
 first served with backfill, whatever is predicted, so that all predictors see the same ends. The traces are those of
 benchmarks/policies.py.
 """
@@ -35,9 +35,9 @@ ROOT = Path(__file__).parents[1]
 RUNS = (0, 1, 2, 4, 8, 16, 32)
 """Runs of a kind that had ended, in doublings."""
 LONG_LIVED = 64
-"""Kinds with so many runs show how one kind is learnt; of all kinds, those with many runs may be the simple ones."""
+"""Kinds with so many runs show how one kind is learned; of all kinds, those with many runs may be the simple ones."""
 FIRSTS = (3, 30, 100, 300, 1000, 3000, 10_000, 30_000)
-"""Tasks that had ended in the whole yard."""
+"""Tasks that had ended in the whole cluster."""
 PREDICTORS: dict[str, Callable[[], RuntimePredictor]] = {"history": HistoryPredictor, "lightgbm": LearnedPredictor}
 
 
@@ -50,17 +50,17 @@ def workload(name: str, traces: Path) -> JobsOnCluster:
 
 
 class Watched(HistoryPredictor):
-    """History that notes how much it knew when it was asked, and how wrong it was."""
+    """A history that records how much it knew at each prediction, and its error."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ends: Counter[object] = Counter()
         self.judged: list[tuple[object, int, int, float]] = []
-        """Kind; runs of it, and tasks of the yard, that had ended when it was asked; error, as a logarithm."""
+        """Kind; runs of it, and tasks of the cluster, that had ended at the prediction; error, as a logarithm."""
         self._asked: dict[tuple[object, Estimate], list[tuple[int, int]]] = {}
 
     def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
-        """As History, and noted."""
+        """As History, and recorded."""
         told = super().estimate(asked, now)
         kind = asked.similarity_keys()[-1]
         if told is not None:

@@ -1,11 +1,11 @@
-"""Does a simulated event cost the same after a million jobs as after ten thousand?
+"""The cost of a simulated event after ten thousand jobs and after a million.
 
     .venv/bin/python benchmarks/scale.py [--policies fifo,srtf] [--jobs 1000000] [--json FILE]
 
-Jobs are drawn (`gpuyard simulate --generate`) for one cluster at one load, so a longer run is more of the same. For each
+Jobs are generated (`gpuyard simulate --generate`) for one cluster at one load, so a longer run is more of the same. For each
 policy there is one run, in a process of its own: the processor time of each stretch of it, over the events of that stretch,
 and how much memory there was at its end. What grows with the number of jobs that came shows from column to column; in
-the first stretches the yard still fills up, and policies that stop jobs have few to stop.
+the first sections the cluster still fills up, and preemptive policies have few jobs to preempt.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 
 The exit code is 1 when a promise was broken; then the folder with all logs, the journal and the ledger is kept, and the
 command is printed that draws the same faults again. tests/acceptance/soak.py has the faults, tests/acceptance/ledger.py
-what is counted. As root it also fills a disk and runs twins of nodes.
+what is counted. As root it also fills a disk and runs duplicates of nodes.
 """
 
 import argparse
@@ -29,7 +29,7 @@ SHOWN = 30
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, help="which faults; drawn if left out")
+    parser.add_argument("--seed", type=int, help="which faults; random if left out")
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=120.0, help="no new fault after this time")
     parser.add_argument("--only", default="", help=f"kinds of faults, separated by commas: {', '.join(FAULTS)}")

@@ -1,11 +1,11 @@
-"""How long the scheduler's event loop stands still: large requests, snapshots, explain, and a client that polls lists.
+"""How long the scheduler's event loop is blocked: large requests, snapshots, explain, and a client that polls lists.
 
     python benchmarks/stalls.py [--json] [--waiting N] [--only NAME …]
 
-A real yard with a journal on disk and a real HTTP server run in this process; clients run in another one. The *longest
+A real scheduler with a journal on disk and a real HTTP server run in this process; clients run in another one. The *longest
 stall* is the longest time by which a timer of 2 ms in the event loop was late: nothing else, such as a heartbeat, is
 answered for that long. Of that, only the part counts in which this process itself was working (its CPU time): on a shared
-machine others make any timer late; `by_the_clock` is with them. The *engine's turn* is the longest time that a question to the engine waited.
+machine others make any timer late; `by_the_clock` is with them. The *engine's turn* is the longest time that a query to the engine waited.
 """
 
 import argparse
@@ -94,7 +94,7 @@ class Stalls:
 
 
 class Bench:
-    """A yard, its port, and what is measured."""
+    """A scheduler, its port, and what is measured."""
 
     def __init__(self, yard: Scheduler, port: int, folder: Path) -> None:
         self.yard, self.port, self.folder = yard, port, folder
@@ -119,7 +119,7 @@ class Bench:
         return answer
 
     async def measure(self, name: str, work: Callable[[], Awaitable[Any]], **more: object) -> None:
-        """Do something, and note how long the loop stood still meanwhile."""
+        """Run something and record how long the loop was blocked."""
         await asyncio.sleep(0.2)
         self.stalls.begin()
         began = time.perf_counter()
@@ -141,7 +141,7 @@ class Bench:
 
 @asynccontextmanager
 async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
-    """A yard with one node that nobody plays."""
+    """A scheduler with one node without an agent."""
     journal = open_journal(folder / "journal")
     engine, views = recover(journal)
     found_cluster(engine, journal, views, time.time())

@@ -1,15 +1,15 @@
-"""What all tests have in common: at the end they say how many random lives were run, summed over all workers."""
+"""Report at the end how many random scenarios were run, summed over all workers."""
 
 from typing import Any
 
 import pytest
 
-from tests.property.lives import LIVES
+from tests.property.scenario_count import LIVES
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker hands its count to the one who sums up."""
+    """Pass the count of a worker to the controller."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["lives"] = LIVES["count"]

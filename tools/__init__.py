@@ -1,1 +1,1 @@
-"""Tools for people who work on gpuyard; no part of an installation."""
+"""Tools for developers of gpuyard; not installed."""

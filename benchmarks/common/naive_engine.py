@@ -1,4 +1,4 @@
-"""The engine one would write on an afternoon: correct, and it looks at everything, every time.
+"""The simplest engine: correct, and it scans everything for each decision.
 
 It keeps the waiting tasks sorted and the nodes in a list. For each decision it walks through the waiting tasks in order
 and, for each, through all nodes, until something fits. It obeys the same quotas and takes the same best fit, so it
@@ -26,16 +26,16 @@ class NaiveEngine:
         self.running: dict[int, tuple[NewTask, list[bool], list[int]]] = {}
 
     def join(self, spec: NodeSpec) -> None:
-        """A node comes."""
+        """Add a node."""
         self.nodes.append((spec, [False] * len(spec.gpus)))
 
     def submit(self, new: NewTask, now: float) -> None:
-        """A task waits."""
+        """Add a waiting task."""
         points = new.spec.priority + (100 if new.spec.task_class is TaskClass.ONLINE else 0)
         insort(self.waiting, (now - points * self.ageing_seconds, new.id, new))
 
     def end(self, task: int) -> None:
-        """A task is over."""
+        """End a task."""
         new, busy, gpus = self.running.pop(task)
         for gpu in gpus:
             busy[gpu] = False

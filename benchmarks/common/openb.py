@@ -1,11 +1,11 @@
-"""Pods and nodes of Alibaba's GPU-sharing cluster of 2023 (openb): what was asked for, and what there was.
+"""Pods and nodes of Alibaba's GPU-sharing cluster of 2023 (openb): the requests and the hardware.
 
     nodes    sn, cpu_milli, memory_mib, gpu, model
     pods     cpu_milli, memory_mib, num_gpu, gpu_milli, and perhaps gpu_spec: models that will do, with a bar between
 
 CPUs are counted in thousandths here, of nodes and pods alike, as the trace does. It does not say how much memory
-a card has; each gets `CARD_MIB`, so that a share takes the same part of a card's memory as of its compute.
-A row that can not be meant is an error with its line.
+a GPU has; each gets `CARD_MIB`, so that a share takes the same part of a GPU's memory as of its compute.
+An invalid row is an error with its line.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from gpuyard.simulator.clusters import MOST_GPUS, Cluster
 from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
 
 CARD_MIB = 16_000
-"""A multiple of a thousand: no thousandth of a card is rounded."""
+"""A multiple of a thousand: no thousandth of a GPU is rounded."""
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 MOST = 10**9
@@ -44,7 +44,7 @@ def read_openb_nodes(path: Path) -> Cluster:
 
 
 def read_openb_pods(path: Path) -> list[Resources]:
-    """What each pod of a file asks for."""
+    """The request of each pod of a file."""
     pods = []
     for line, row in rows_of(path, POD_COLUMNS):
         where = f"{path}, line {line}"
@@ -71,7 +71,7 @@ def read_openb_pods(path: Path) -> list[Resources]:
 
 
 def gpu_milli(ask: Resources) -> int:
-    """How much of GPUs a pod asks for, in thousandths of one."""
+    """The GPUs that a pod requests, in thousandths of one."""
     return ask.share.fraction_milli if ask.share is not None else ask.gpus * MILLI
 
 

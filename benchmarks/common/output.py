@@ -6,7 +6,7 @@ from typing import Any
 
 
 def report_progress(what: str) -> None:
-    """Tell on standard error what is being measured, so that standard output can be parsed."""
+    """Print progress on standard error, so that standard output can be parsed."""
     print(what, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Say how many test digits each model gets right, and all of them together."""
+"""Print how many test digits each model classifies correctly, and all of them together."""
 
 import argparse
 import json

@@ -2,7 +2,7 @@
 
     torchrun --nproc_per_node=8 train.py --data /data/imagenet --arch resnet50
 
-Epochs of training and validation over folders of images, one process for each GPU, checkpoints that it goes on from, the best
+Epochs of training and validation over folders of images, one process for each GPU, checkpoints that it resumes from, the best
 model kept, and at the end a test and a file for serving. `gpuyard analyze` reads its tasks from it without running it.
 """
 

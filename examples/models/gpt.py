@@ -1,4 +1,4 @@
-"""A language model of the shape that most have, to be divided over GPUs.
+"""A language model of the usual shape, to be partitioned over GPUs.
 
 gpuyard partition examples/models/gpt.py medium --input 32x1024:int64 --gpus 8 --gpu H100
 """

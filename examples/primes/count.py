@@ -1,4 +1,4 @@
-"""Count primes in ten blocks of numbers, one file for each block, and add them up: steps that meet in files only.
+"""Count primes in ten blocks of numbers, one file for each block, and add them up: steps that share only files.
 
 gpuyard analyze examples/primes/count.py                     what is in here, and what could run at once
 gpuyard analyze examples/primes/count.py --submit            the same as tasks of the scheduler

@@ -1,14 +1,14 @@
-"""What tasks write down about themselves, and how it is compared with what the scheduler knew.
+"""Records that tasks write about themselves, and their comparison with the journal.
 
 Each process of a task writes a file: which submission it belongs to (a token that is part of its command line), its task,
 attempt, origin and node, when it began, on which GPUs, that it is alive, and when it ended. Instants are those of the boot
 clock, which never jumps. The same token is the first line of the task's output.
 
-What DESIGN promises and is counted here:
+Broken promises that are counted here:
 
     lost               accepted, and never ended (what was accepted after the copy that a restored backup is made of may be)
     ended twice        a task, or an attempt, has two ends in the journal
-    failed             a task did not end with success, although its command can not fail
+    failed             a task did not end with success, although its command cannot fail
     started twice      two processes for one attempt on one node
     overlapping        two attempts of a task at once: never with `fence`; else only while the node of the first was cut off
     GPU twice          two processes had one GPU of one node at once
@@ -19,7 +19,7 @@ What DESIGN promises and is counted here:
     died               a process ended that was not killed
 
 An attempt whose origin the journal does not know was placed by a scheduler whose events are gone: by a second one on a copy
-of the data folder, or after the copy that was put back. The scheduler that went on can not know of it before its node says
+of the data folder, or after the copy that was put back. The scheduler that continued cannot know of it before its node says
 so. The same holds for a node that has gone over to a second scheduler: that one renews its leases. Such overlaps, and
 task numbers that a scheduler whose events are gone has given out, are counted apart and break no promise.
 """
@@ -48,7 +48,7 @@ say end
 
 
 def command(diary: Path, token: int, steps: int, step_seconds: float = 0.1) -> list[str]:
-    """A task that writes down its life."""
+    """A task that records its start, its heartbeats and its end."""
     return ["bash", "-c", SCRIPT, str(diary), str(token), str(steps), str(step_seconds)]
 
 
@@ -59,7 +59,7 @@ def boot_clock() -> float:
 
 @dataclass
 class Life:
-    """What one process wrote down."""
+    """The record of one process."""
 
     token: int
     task: int
@@ -81,7 +81,7 @@ class Life:
 
 
 def read(diary: Path) -> list[Life]:
-    """All lives, by their beginning."""
+    """All records, by their start."""
     lives = []
     for path in diary.iterdir():
         token, task, attempt, origin, _, node = path.name.split(".", 5)
@@ -101,7 +101,7 @@ def read(diary: Path) -> list[Life]:
 
 @dataclass
 class CutOff:
-    """A node was out of reach from then to then, on the boot clock."""
+    """A node was unreachable in this interval of the boot clock."""
 
     node: str
     since: float
@@ -112,7 +112,7 @@ class CutOff:
 
 @dataclass
 class Verdict:
-    """What was counted, and each promise that was broken, in a sentence."""
+    """What was counted, and one sentence for each broken promise."""
 
     counts: Counter[str] = field(default_factory=Counter)
     retries: Counter[str] = field(default_factory=Counter)
@@ -133,7 +133,7 @@ def foreign_tokens(output: bytes, token: int) -> set[int]:
 def compare(
     data: Path, lives: list[Life], accepted: Mapping[int, int], cut_off: list[CutOff], verdict: Verdict
 ) -> None:
-    """Hold the ledger and the journal of a data folder beside each other. `accepted` is token -> task number."""
+    """Compare the ledger with the journal of a data folder. `accepted` is token -> task number."""
     records = _records(data)
     specs = {it.event.task: it.event.spec for it in records if isinstance(it.event, events.TaskSubmitted)}
     origins = {it.event.origin for it in records if isinstance(it.event, events.EpochBegan)}

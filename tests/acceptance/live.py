@@ -1,4 +1,4 @@
-"""A cluster of real processes for tests: a scheduler and agents, each from its file of settings, that can be killed."""
+"""A cluster of real processes for tests: a scheduler and agents, each with its settings file, that can be killed."""
 
 import json
 import os
@@ -22,7 +22,7 @@ GPUYARD = [sys.executable, "-m", "gpuyard.cli"]
 
 
 def free_port() -> int:
-    """A port nobody listens on at the moment."""
+    """Return a port that is currently free."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
@@ -48,7 +48,7 @@ class Cluster:
         self.server = self._popen("server", self._write("scheduler.yaml", self.server_settings()), *options)
 
     def server_settings(self) -> dict[str, Any]:
-        """What the scheduler's file says."""
+        """The settings file of the scheduler."""
         return {
             "server": {"http_address": f"127.0.0.1:{self.http}", "grpc_address": f"127.0.0.1:{self.grpc}"},
             "storage": {"data_dir": str(self.folder / "data")},
@@ -64,7 +64,7 @@ class Cluster:
         self.agents[name] = self._popen("agent", self._write(f"{name}.yaml", settings))
 
     def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
-        """What an agent's file says."""
+        """The settings file of an agent."""
         return {
             "agent": {"id": name, "join_token": self.join_token, "address": "127.0.0.1"},
             "scheduler": {
@@ -78,7 +78,7 @@ class Cluster:
         }
 
     def environment(self, name: str) -> dict[str, str]:  # noqa: ARG002 - for those who hurt one process only
-        """What a process finds in its environment; `name` is that of its file of settings."""
+        """The environment of a process; `name` is that of its settings file."""
         return dict(os.environ)
 
     def _write(self, name: str, settings: dict[str, Any]) -> Path:
@@ -125,7 +125,7 @@ class Cluster:
         with urllib.request.urlopen(address, timeout=10) as answer:
             return int(json.load(answer)["total"])
 
-    # --- hurting -----------------------------------------------------------------------------------------------------
+    # --- faults ------------------------------------------------------------------------------------------------------
 
     def supervisor(self, name: str) -> int | None:
         """The process id of a node's supervisor."""
@@ -174,23 +174,23 @@ class Cluster:
     # --- ending ------------------------------------------------------------------------------------------------------
 
     def stop_server(self) -> None:
-        """As Ctrl-C does."""
+        """Stop it as Ctrl-C does."""
         assert self.server is not None
         self.kill(self.server, signal.SIGCONT)
         self.kill(self.server, signal.SIGTERM)
         self.server.wait(20)
 
     def kill_server(self) -> None:
-        """As the machine's end does."""
+        """Stop it as a shutdown of the machine does."""
         self.kill(self.server)
 
     def stop_agent(self, name: str) -> None:
-        """On purpose: it says for how long it will be away."""
+        """Stop it on purpose: it announces how long it will be absent."""
         self.kill(self.agents[name], signal.SIGTERM)
         self.agents[name].wait(20)
 
     def end(self) -> None:
-        """Away with everything this cluster started."""
+        """Stop everything that this cluster started."""
         for client in self._clients:
             client.close()
         for process in (self.server, *self.agents.values()):
@@ -212,7 +212,7 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, nodes: int = 1, gpus: int = 4, **scheduler: Any) -> Iterator[Cluster]:
-    """A cluster that is up; it is gone when the test is over."""
+    """Yield a running cluster; stop it at the end of the test."""
     made = Cluster(folder, scheduler=scheduler)
     try:
         made.start_server()

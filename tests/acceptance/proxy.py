@@ -1,4 +1,4 @@
-"""A line between an agent and its scheduler that can be hurt: held, cut, or doubled. Loopback only."""
+"""A proxy between an agent and its scheduler that can stall, cut or duplicate connections. Loopback only."""
 
 import asyncio
 import socket
@@ -39,7 +39,7 @@ class Proxy:
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.restore()
 
-    # --- what can be done to the line --------------------------------------------------------------------------------
+    # --- faults of the connection ------------------------------------------------------------------------------------
 
     def hold(self, direction: Direction) -> None:
         """Let no byte through; connections stay open."""
@@ -72,7 +72,7 @@ class Proxy:
         self._call(halve)
 
     def restore(self) -> None:
-        """Let everything through again; what was doubled is one again."""
+        """Forward everything again; duplicated connections become one."""
 
         def open_gates() -> None:
             self._refuses = False

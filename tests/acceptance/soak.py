@@ -1,8 +1,8 @@
-"""A load of short tasks on real processes while faults drawn from a seed happen to them, and what that broke.
+"""A load of short tasks on real processes under faults drawn from a seed, and the promises that were broken.
 
-The seed decides which faults happen, to whom, in which order, for how long and how soon after each other; the moments
-within the programs are the machine's. A fault is a generator: it hurts something, yields how many seconds to leave it so,
-and mends it. Faults that touch different things overlap; those that touch everything happen alone.
+The seed decides which faults happen, where, in which order, for how long and how soon after each other; the instants
+within the programs depend on the machine. A fault is a generator: it breaks something, yields for how many seconds,
+and repairs it. Faults of different parts overlap; those that affect everything happen alone.
 
 Time-outs are scaled down (a node is lost after 4 s instead of 15), so that an outage longer than every one of them takes
 seconds. `outages` measures with the default settings.
@@ -40,12 +40,12 @@ AWAY_SECONDS = 6.0
 SHORT, LONG = (0.3, 2.5), (1.5 * TIMEOUT_SECONDS, 2.0 * TIMEOUT_SECONDS)
 """Below every time-out, and above all of them."""
 RETURN_SECONDS = 2 * TIMEOUT_SECONDS
-"""How long a node that was mended may take until it is told what to stop: its agent has to start and connect."""
+"""How long a repaired node may take until it is told what to stop: its agent has to start and connect."""
 DISK_MIB = 512
 MOST_WAITING = 40
 MOST_OUTPUTS = 400
 TWIN = "twin"
-"""The name of the machine that twins of nodes run on."""
+"""The name of the machine on which duplicates of nodes run."""
 JUMPS_SECONDS = (-86_400, -3_600, -60, 60, 3_600, 86_400)
 WALL_CLOCK = """
 import mmap, os, struct, time
@@ -69,11 +69,11 @@ Steps = Generator[float, None, None]
 Tell = Callable[[str], None]
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
 class SoakYard(Cluster):
-    """A cluster whose lines, disk and clocks can be hurt too."""
+    """A cluster whose connections, disk and clocks can fail too."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
         super().__init__(folder)
@@ -100,7 +100,7 @@ class SoakYard(Cluster):
         (self.clocks / "sitecustomize.py").write_text(WALL_CLOCK)
 
     def start(self) -> None:
-        """Everything, and wait until it is there."""
+        """Start everything and wait until it is ready."""
         self.start_server()
         for place in range(NODES):
             name = f"node-{place + 1}"
@@ -117,7 +117,7 @@ class SoakYard(Cluster):
         }
 
     def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
-        """By way of the node's proxy, with a standby."""
+        """Connect through the node's proxy, with a standby scheduler."""
         settings = super().agent_settings(name, gpus, executor)
         settings["agent"]["away_timeout"] = f"{AWAY_SECONDS}s"
         settings["scheduler"]["master_address"] = f"127.0.0.1:{self.proxies[name].port}"
@@ -155,7 +155,7 @@ class SoakYard(Cluster):
                 return  # otherwise something was written meanwhile
         raise AssertionError(f"{self.data} can not be remounted")
 
-    # --- mending -----------------------------------------------------------------------------------------------------
+    # --- repair ------------------------------------------------------------------------------------------------------
 
     def check_alive(self, hurt: frozenset[str] = frozenset()) -> None:
         """Count what ended and was not killed, and start it again. Two ends of a scheduler are as they should be.
@@ -293,7 +293,7 @@ def read_output(client: Client, verdict: Verdict, token: int, number: int, *, mu
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that can happen: what it touches, and how. `lacks` says why it can not happen here."""
+    """Something that can happen: what it touches, and how. `lacks` says why it cannot happen here."""
 
     touches: str
     """`scheduler`, `node`, or `all`."""
@@ -324,7 +324,7 @@ def scheduler_killed(yard: SoakYard, _: str, draw: random.Random) -> Steps:
 
 
 def scheduler_frozen(yard: SoakYard, _: str, draw: random.Random) -> Steps:
-    """It stands still."""
+    """Stop it with SIGSTOP."""
     assert yard.server is not None
     yield from _frozen(yard, [yard.server.pid], _pause(draw))
 
@@ -344,7 +344,7 @@ def agent_killed(yard: SoakYard, node: str, draw: random.Random) -> Steps:
 
 
 def agent_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
-    """It stands still."""
+    """Stop it with SIGSTOP."""
     yield from _frozen(yard, [yard.agents[node].pid], _pause(draw))
 
 
@@ -367,12 +367,12 @@ def supervisor_killed(yard: SoakYard, node: str, _: random.Random) -> Steps:
 
 
 def supervisor_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
-    """It stands still."""
+    """Stop it with SIGSTOP."""
     yield from _frozen(yard, [yard.supervisor(node)], _pause(draw))
 
 
 def node_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
-    """Agent and supervisor stand still; tasks and the watcher of fences go on."""
+    """Agent and supervisor are stopped with SIGSTOP; tasks and the fence watcher continue."""
     yield from _frozen(yard, [yard.agents[node].pid, yard.supervisor(node)], _pause(draw))
 
 
@@ -427,7 +427,7 @@ def disk_full(yard: SoakYard, _: str, draw: random.Random) -> Steps:
 
 
 def node_twin(yard: SoakYard, node: str, draw: random.Random) -> Steps:
-    """A second agent with a copy of the node's work folder, as on another machine; at times while the first stands still."""
+    """A second agent with a copy of the node's work folder, as on another machine; sometimes while the first is stopped."""
     original, copy = yard.folder / node, yard.folder / "twin"
     is_frozen = draw.random() < 0.5
     if is_frozen:
@@ -686,7 +686,7 @@ class Report:
 
 @contextmanager
 def soak_yard(folder: Path, tell: Tell) -> Iterator[SoakYard]:
-    """A yard that is up, and gone at the end."""
+    """Yield a running cluster; stop it at the end."""
     yard = SoakYard(folder, tell)
     try:
         yard.start()
@@ -727,7 +727,7 @@ def soak(
 
 
 def _settle(yard: SoakYard) -> None:
-    """Everything is well again: all tasks end, and their outputs can be read."""
+    """After all repairs, all tasks end and their outputs can be read."""
     time.sleep(TIMEOUT_SECONDS)
     yard.check_alive()
     yard.ready(NODES, 60)
@@ -781,7 +781,7 @@ OUTAGE_NODES = 3
 def outages(
     folder: Path, lengths: tuple[float, ...], *, agent_seconds: float = 60.0, tell: Tell = print
 ) -> list[Outage]:
-    """Outages of the scheduler, killed and on purpose, and a planned stop of an agent: tasks that run go on."""
+    """Outages of the scheduler, killed and planned, and a planned stop of an agent: running tasks continue."""
     diary = folder / "diary"
     diary.mkdir()
     yard = DefaultYard(folder)
@@ -832,7 +832,7 @@ def _outage(
     yard.ready(OUTAGE_NODES, 120)
     time.sleep(WATCH_SECONDS)
     checked = boot_clock()
-    time.sleep(3)  # whoever lives has written again
+    time.sleep(3)  # every running process has written again
     after = ledger.read(diary)
     alive = {(life.token, life.attempt, life.begins[0]) for life in after if life.last >= checked}
     it.nodes_lost = log.read_text().count("agent_offline") - said

@@ -1,4 +1,4 @@
-"""Whose system account tasks run as: known before they are placed, and mapped by user or by tenant."""
+"""System accounts of tasks: known before placement, and mapped by user or by tenant."""
 
 import os
 import pwd
@@ -11,13 +11,15 @@ from gpuyard.core.domain.node import MAPPED_ONLY, Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId, TenantId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.stores.system_users import SystemUsers
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 TASKS = "/api/v1/tasks"
 ONE = {"gpu_count": 1, "command": "true"}
 
 
-def test_on_nodes_of_root_a_user_without_an_account_is_refused_at_submission_with_the_way_out(tmp_path: Path) -> None:
+def test_on_agents_running_as_root_a_user_without_an_account_is_refused_at_submission_with_the_solution(
+    tmp_path: Path,
+) -> None:
     with RestYard(tmp_path, local=False, gpus=0) as yard:
         admin, alice = yard.token_of("admin", Role.ADMIN), yard.token_of("alice", Role.MEMBER, "lab")
         card = Gpu("RTX4090", 24576, virtual=True)
@@ -33,7 +35,7 @@ def test_on_nodes_of_root_a_user_without_an_account_is_refused_at_submission_wit
         assert yard.yard.account_of(TenantId("lab"), "alice") == "nobody"
 
 
-def test_a_task_that_came_before_the_first_node_waits_where_it_has_no_account(tmp_path: Path) -> None:
+def test_a_task_submitted_before_the_first_node_waits_if_it_has_no_account(tmp_path: Path) -> None:
     with RestYard(tmp_path, local=False, gpus=0) as yard:
         alice = yard.token_of("alice", Role.MEMBER, "lab")
         early = yard.ask("POST", TASKS, ONE, token=alice).json["id"]
@@ -43,7 +45,7 @@ def test_a_task_that_came_before_the_first_node_waits_where_it_has_no_account(tm
         assert (told["status"], told["reason_code"]) == ("pending", "NoSystemUser")
 
 
-def test_only_an_admin_maps_a_user_and_nobody_to_root(tmp_path: Path) -> None:
+def test_only_an_admin_maps_a_user_and_no_user_is_mapped_to_root(tmp_path: Path) -> None:
     with RestYard(tmp_path, local=False) as yard:
         admin, alice = yard.token_of("admin", Role.ADMIN), yard.token_of("alice", Role.MEMBER, "lab")
         own = yard.ask("PATCH", "/api/v1/users/alice", {"system_user": "daemon"}, token=alice)
@@ -52,7 +54,9 @@ def test_only_an_admin_maps_a_user_and_nobody_to_root(tmp_path: Path) -> None:
         assert (root.status, root.error["field"]) == (400, "system_user")
 
 
-def test_nobody_is_mapped_to_the_user_who_runs_the_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_user_is_mapped_to_the_account_that_runs_the_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Tests may run as root, which is refused by its name already: `service` is another name of the same user."""
     known, own = pwd.getpwnam, pwd.getpwuid(os.geteuid())
     monkeypatch.setattr(pwd, "getpwnam", lambda name: own if name == "service" else known(name))
@@ -68,7 +72,7 @@ def test_nobody_is_mapped_to_the_user_who_runs_the_scheduler(tmp_path: Path, mon
         assert "carol" not in [user["username"] for user in yard.get("/api/v1/users", token=admin)["users"]]
 
 
-def test_a_user_who_is_removed_leaves_no_mapping_to_a_successor(tmp_path: Path) -> None:
+def test_a_removed_user_leaves_no_mapping_to_a_successor_of_the_same_name(tmp_path: Path) -> None:
     with RestYard(tmp_path, local=False) as yard:
         admin = yard.token_of("admin", Role.ADMIN)
         new = {"username": "carol", "password": "correct horse", "tenant_id": "lab", "system_user": "nobody"}
@@ -78,7 +82,7 @@ def test_a_user_who_is_removed_leaves_no_mapping_to_a_successor(tmp_path: Path) 
         assert yard.ask("POST", "/api/v1/users", new, token=admin).json["system_user"] == ""
 
 
-def test_mappings_outlive_the_scheduler(tmp_path: Path) -> None:
+def test_mappings_survive_a_restart_of_the_scheduler(tmp_path: Path) -> None:
     SystemUsers.open(tmp_path / "file").set("alice", "nobody")
     assert SystemUsers.open(tmp_path / "file").of("alice") == "nobody"
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""A live yard under the policy `dqn`, with the model that ships: a task is held back for the faster GPU."""
+"""A live cluster with the policy `dqn` and the shipped model: a task is held back for the faster GPU."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.acceptance.waiting import until
 SPEEDS = {"H100": 1.0, "T4": 0.1}
 
 
-def test_a_task_is_held_back_for_the_fast_gpu_explain_says_so_and_it_then_runs_there(tmp_path: Path) -> None:
+def test_a_task_held_back_for_the_fast_gpu_is_explained_and_then_runs_there(tmp_path: Path) -> None:
     goes_on = tmp_path / "goes on"
     with cluster(tmp_path, nodes=0, scheduler={"algorithm": "dqn", "backfill": "greedy"}) as yard:
         yard.start_agent("fast", 1, kind="H100:80")

@@ -1,4 +1,4 @@
-"""The command line as people meet it: the real console script, in a process of its own."""
+"""The real console script in its own process."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def gpuyard(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([GPUYARD, *words], capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_help_names_every_verb() -> None:
+def test_help_names_every_command() -> None:
     done = gpuyard("--help")
 
     assert done.returncode == 0
@@ -34,7 +34,7 @@ def test_version() -> None:
     assert gpuyard("--version").stdout == f"gpuyard {__version__}\n"
 
 
-def test_a_reader_that_goes_away_ends_a_command_without_a_traceback() -> None:
+def test_a_closed_pipe_ends_a_command_without_a_traceback() -> None:
     line = f"'{GPUYARD}' plan generate chain 20000 4 | head -c 1"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120, check=False)
 

@@ -1,15 +1,15 @@
-"""What `gpuyard analyze --submit` hands to a real yard runs there, in the order the sources need."""
+"""`gpuyard analyze --submit` on a real cluster: the parts run in dependency order."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import a_yard
+from tests.acceptance.cli_cluster import a_yard
 from tests.unit.learn.analysis.test_submission import PIPELINE, SWEEP
 
 
-def test_the_parts_of_a_script_run_on_a_yard_and_one_waits_for_the_other(tmp_path: Path) -> None:
+def test_the_parts_of_a_script_run_on_a_cluster_in_dependency_order(tmp_path: Path) -> None:
     with a_yard(tmp_path) as yard:
         (tmp_path / "pipeline.py").write_text(PIPELINE)
         said = json.loads(yard.does("analyze", "pipeline.py", "--submit", "--json"))
@@ -27,7 +27,7 @@ def test_the_parts_of_a_script_run_on_a_yard_and_one_waits_for_the_other(tmp_pat
         assert (tmp_path / "all.json").read_text() == "[0.2, 0.4, 0.6]"
 
 
-def test_if_one_is_refused_none_is_left(tmp_path: Path) -> None:
+def test_if_one_part_is_refused_none_is_submitted(tmp_path: Path) -> None:
     with a_yard(tmp_path) as yard:
         long = "count_" * 40  # longer than the name of a task may be
         (tmp_path / "two.py").write_text(
@@ -49,9 +49,7 @@ def test_if_one_is_refused_none_is_left(tmp_path: Path) -> None:
         ("empty", None, "empty: this is a folder; name one Python script in it."),
     ],
 )
-def test_a_source_that_can_not_be_read_leaves_the_yard_as_it_was(
-    tmp_path: Path, source: str, content: str | None, sentence: str
-) -> None:
+def test_an_unreadable_source_submits_nothing(tmp_path: Path, source: str, content: str | None, sentence: str) -> None:
     with a_yard(tmp_path) as yard:
         if content is not None:
             (tmp_path / source).write_text(content)

@@ -1,4 +1,4 @@
-"""The client from Python against a real yard."""
+"""The Python client against a real cluster."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from gpuyard.live.sdk import Client, NotFound, Refused, Task, TaskFailed
-from tests.acceptance.cli_yard import Yard, a_yard
+from tests.acceptance.cli_cluster import Yard, a_yard
 from tests.acceptance.waiting import until
 
 
@@ -32,14 +32,14 @@ def test_many_tasks_are_submitted_and_waited_for(yard: Client) -> None:
     assert sum(1 for _ in yard.tasks(name="many")) == 150
 
 
-def test_tasks_come_in_the_order_in_which_they_end(yard: Client) -> None:
+def test_tasks_are_returned_in_the_order_in_which_they_end(yard: Client) -> None:
     slow = yard.submit("sleep 1")
     quick = yard.submit("true")
 
     assert [task.id for task in yard.ends([slow, quick], timeout=60)] == [quick.id, slow.id]
 
 
-def test_one_key_makes_one_task(yard: Client) -> None:
+def test_one_idempotency_key_creates_one_task(yard: Client) -> None:
     first, again = (yard.submit("true", idempotency_key="my-own-key") for _ in range(2))
 
     assert first.id == again.id
@@ -48,7 +48,7 @@ def test_one_key_makes_one_task(yard: Client) -> None:
     assert caught.value.status == 409
 
 
-def test_a_failure_is_an_error_for_those_who_check(yard: Client) -> None:
+def test_a_failed_task_raises_when_checked(yard: Client) -> None:
     with pytest.raises(TaskFailed, match="exit code 3"):
         yard.wait(yard.submit("exit 3"), check=True, timeout=60)
 
@@ -59,7 +59,7 @@ def test_output_is_followed_as_it_is_written(yard: Client) -> None:
     assert b"".join(yard.logs(task, follow=True)) == b"one\ntwo\n"
 
 
-def test_a_lease_ends_with_its_with(yard: Client) -> None:
+def test_a_lease_ends_with_its_with_block(yard: Client) -> None:
     with yard.lease(gpus=1, timeout=600) as lease:
         done = subprocess.run(
             ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"],
@@ -83,7 +83,7 @@ def test_hold_release_and_priority(yard: Client) -> None:
     assert yard.cancel(task).status == "cancelled"
 
 
-def test_dependencies_take_tasks(yard: Client) -> None:
+def test_dependencies_accept_task_objects(yard: Client) -> None:
     first = yard.submit("exit 1")
     after = yard.submit("true", depends_on=[first])
     whatever = yard.submit("true", after_any=[first])
@@ -97,7 +97,7 @@ def test_an_unknown_task_is_not_found(yard: Client) -> None:
             ask("task-999999")
 
 
-def test_a_client_serves_many_threads(yard: Client) -> None:
+def test_a_client_is_safe_for_many_threads(yard: Client) -> None:
     made: list[Task] = []
     threads = [Thread(target=lambda: made.append(yard.submit("true"))) for _ in range(8)]
     for thread in threads:

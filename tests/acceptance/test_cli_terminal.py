@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: tables in colour, why a task waits, and what Ctrl-C does."""
+"""Output at a terminal: colored tables, why a task waits, and what Ctrl-C does."""
 
 import os
 import pty
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
 
@@ -21,7 +21,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 
 class Terminal:
-    """A verb with a terminal of its own."""
+    """A command with its own terminal."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", screen: int) -> None:
         self.process = process
@@ -75,7 +75,7 @@ def at_a_terminal(yard: Yard, *words: str) -> Iterator[Terminal]:
         os.close(screen)
 
 
-def test_a_table_is_coloured_and_fits(yard: Yard) -> None:
+def test_a_table_is_colored_and_fits_the_terminal(yard: Yard) -> None:
     task = yard.client().submit("true", gpu_count=64, name="n" * 150)
     with at_a_terminal(yard, "ps") as terminal:
         assert terminal.ends() == 0
@@ -87,7 +87,7 @@ def test_a_table_is_coloured_and_fits(yard: Yard) -> None:
     assert task.id in plain
 
 
-def test_run_says_why_it_waits_and_ctrl_c_cancels(yard: Yard) -> None:
+def test_run_shows_why_it_waits_and_ctrl_c_cancels(yard: Yard) -> None:
     with at_a_terminal(yard, "run", "-g", "64", "-n", "waiting", "--", "true") as terminal:
         terminal.shows(b"waits.")
         terminal.press_ctrl_c()
@@ -99,7 +99,7 @@ def test_run_says_why_it_waits_and_ctrl_c_cancels(yard: Yard) -> None:
     assert task.status == "cancelled"
 
 
-def test_a_second_ctrl_c_leaves_at_once(yard: Yard) -> None:
+def test_a_second_ctrl_c_exits_at_once(yard: Yard) -> None:
     stubborn = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
     with at_a_terminal(yard, "run", "-n", "stubborn", "--shell", stubborn) as terminal:
         terminal.shows(b"ready")
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_leaves_at_once(yard: Yard) -> None:
     until(lambda: yard.client().task(task).status == "cancelled", what="the task is cancelled all the same")
 
 
-def test_up_at_a_terminal_says_what_there_is_and_stops_with_ctrl_c(yard: Yard) -> None:
+def test_up_at_a_terminal_prints_a_summary_and_stops_with_ctrl_c(yard: Yard) -> None:
     words = ("up", "--data-dir", str(yard.folder / "second"), "--http-address", "127.0.0.1:0")
     with at_a_terminal(yard, *words, "--grpc-address", "127.0.0.1:0", "--virtual-gpus", "2:A100:80") as terminal:
         terminal.shows(b"2 \xc3\x97 A100, 80 GB (virtual")

@@ -1,4 +1,4 @@
-"""`gpuyard server` from a file, with TLS: clients trust the authority they are told of, and nobody else."""
+"""`gpuyard server` with TLS from a settings file: clients trust only the configured authority."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.sdk import Unreachable, connect
-from tests.acceptance.cli_yard import GPUYARD
+from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.waiting import until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="makes its certificate with openssl")
@@ -31,7 +31,7 @@ def started_at(log: Path) -> str | None:
     return next((f"https://{line['http']}" for line in told if line["event"] == "scheduler_started"), None)
 
 
-def test_a_server_with_tls_is_reached_by_those_who_trust_it(tmp_path: Path) -> None:
+def test_a_server_with_tls_is_reached_by_clients_that_trust_it(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     file, log = tmp_path / "scheduler.yaml", tmp_path / "scheduler.log"
     file.write_text(

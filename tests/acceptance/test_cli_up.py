@@ -1,4 +1,4 @@
-"""`gpuyard up` and `down`: one machine, one command; what runs outlives both."""
+"""`gpuyard up` and `down` on one machine; running tasks survive both."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.cli_yard import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
 from tests.acceptance.waiting import until
 
 
@@ -37,7 +37,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp_path: Path) -> None:
+def test_tasks_survive_ctrl_c_and_are_adopted_at_the_next_start(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
     until((tmp_path / "runs").exists, what="the task runs")
     assert yard.interrupt() == 0
@@ -52,7 +52,7 @@ def test_tasks_outlive_ctrl_c_and_are_taken_up_at_the_next_start(yard: Yard, tmp
     assert (tmp_path / "runs").read_text() == "run\n"
 
 
-def test_a_killed_yard_takes_its_agent_with_it_and_the_next_one_goes_on(yard: Yard, tmp_path: Path) -> None:
+def test_a_killed_up_takes_its_agent_with_it_and_the_next_one_continues(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
     until((tmp_path / "runs").exists, what="the task runs")
     [agent] = yard.agents()
@@ -65,7 +65,7 @@ def test_a_killed_yard_takes_its_agent_with_it_and_the_next_one_goes_on(yard: Ya
     assert (ended.status, ended.attempts) == ("success", 1)
 
 
-def test_an_agent_that_dies_is_started_again(yard: Yard, tmp_path: Path) -> None:
+def test_an_agent_that_dies_is_restarted(yard: Yard, tmp_path: Path) -> None:
     task = yard.client().submit(gated(tmp_path))
     until((tmp_path / "runs").exists, what="the task runs")
     [agent] = yard.agents()
@@ -78,7 +78,7 @@ def test_an_agent_that_dies_is_started_again(yard: Yard, tmp_path: Path) -> None
     assert "The agent ended with code" in (tmp_path / "up.err").read_text()
 
 
-def test_a_second_yard_on_the_same_folder_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
+def test_a_second_cluster_on_the_same_folder_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
     done = yard.call("up", "--data-dir", str(tmp_path / "data"))
 
     assert done.returncode == 1
@@ -87,7 +87,7 @@ def test_a_second_yard_on_the_same_folder_is_one_sentence(yard: Yard, tmp_path: 
     assert done.stderr.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
+def test_a_port_in_use_is_one_sentence(yard: Yard, tmp_path: Path) -> None:
     done = yard.call("up", "--data-dir", str(tmp_path / "other"), "--http-address", yard.url.removeprefix("http://"))
 
     assert done.returncode == 1
@@ -95,7 +95,7 @@ def test_a_port_that_is_taken_is_one_sentence(yard: Yard, tmp_path: Path) -> Non
     assert done.stderr.count("\n") == 1
 
 
-def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> None:
+def test_down_stops_the_cluster_and_leaves_tasks_running(yard: Yard, tmp_path: Path) -> None:
     yard.client().submit(f"echo $$ > {tmp_path}/pid; exec sleep 100")
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), what="the task runs")
     pid = int((tmp_path / "pid").read_text())
@@ -108,7 +108,7 @@ def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> Non
     assert "No yard is up" in yard.does("down", "--data-dir", str(tmp_path / "data"))
 
 
-def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_path: Path) -> None:
+def test_down_with_stop_tasks_cancels_running_and_waiting_tasks(yard: Yard, tmp_path: Path) -> None:
     runs = yard.client().submit(gated(tmp_path), gpu_count=4)
     waits = yard.client().submit("true", gpu_count=4)
     until((tmp_path / "runs").exists, what="the task runs")
@@ -120,7 +120,7 @@ def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_p
     assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]
 
 
-def test_run_and_followed_logs_go_on_over_a_restart_of_the_yard(yard: Yard, tmp_path: Path) -> None:
+def test_run_and_followed_logs_continue_over_a_restart_of_the_cluster(yard: Yard, tmp_path: Path) -> None:
     """The client keeps looking for the scheduler where it was, so the second one has to listen there too."""
     address = yard.url.removeprefix("http://")
     line = f"echo begins; {gated(tmp_path)}"

@@ -1,6 +1,6 @@
-"""Every key of every file of settings, set to another legal value: one at a time and all at once.
+"""Every key of every settings file, set to another valid value: one at a time and all at once.
 
-A scheduler is started with it, takes a task, is stopped, and started again with the next one on the same data, so whatever
+A scheduler is started with it, accepts a task, is stopped, and is started with the next key on the same data, so whatever
 a key puts into the journal is read again. An agent is started with it and runs a task. The lists of keys come from the
 types of the settings: a new key fails the first test until it has another value here.
 """
@@ -186,7 +186,7 @@ SAID_OTHERWISE = {
 OFF = {"gpu.enabled", "monitor.enabled", "monitor.http_api", "prediction.enabled"}
 """These switch off what others set."""
 EXCLUDED = {"auth.local_admin"}
-"""Can not be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
+"""Cannot be set beside `executor.shared_user` of the agent, whose tasks would be admins."""
 BY_THE_COMMAND = {"logging.level", "logging.format", "logging.output", "tls.ca", "tls.cert", "tls.key"}
 """Read by the command, or of use only together: these are set when all are set at once."""
 
@@ -229,7 +229,7 @@ def needs_openssl(key: str) -> None:
         pytest.skip("makes its certificate with openssl")
 
 
-def test_every_key_has_another_value() -> None:
+def test_every_key_has_a_value_to_test() -> None:
     def keys(type_: type) -> set[str]:
         return {".".join(keys) for keys in keys_of(type_)}
 
@@ -239,7 +239,7 @@ def test_every_key_has_another_value() -> None:
     assert ADMIN.keys() == keys(UserEntry)
 
 
-def test_every_value_is_another_one_than_the_default(tmp_path: Path) -> None:
+def test_every_test_value_differs_from_the_default(tmp_path: Path) -> None:
     for type_, values in ((ServerSettings, OF_SCHEDULER), (AgentSettings, OF_AGENT)):
         default = to_builtins(type_(), enc_hook=_plain)
         for key, value in values.items():
@@ -254,7 +254,7 @@ def _plain(value: object) -> object:
 
 
 @pytest.mark.parametrize("key", REFUSED)
-def test_what_is_not_there_yet_is_refused(tmp_path: Path, key: str) -> None:
+def test_unsupported_settings_are_refused(tmp_path: Path, key: str) -> None:
     path = tmp_path / "settings.yaml"
     path.write_text(json.dumps(nested({key: REFUSED[key]})))
     load = load_agent_settings if key.startswith("executor") else load_server_settings
@@ -311,14 +311,14 @@ def case_of(key: str) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a pool's command may outlive the test
 @pytest.mark.parametrize("key", [*OF_SCHEDULER, *OF_TENANT])
-def test_a_scheduler_with_this_key_set_takes_a_task_and_the_next_one_has_it(folder: Path, key: str) -> None:
+def test_a_scheduler_with_this_key_set_accepts_a_task_and_keeps_it_over_a_restart(folder: Path, key: str) -> None:
     needs_openssl(key)
     settings = settings_of(folder, case_of(key))
     task, total = asyncio.run(submitted(settings, folder))
     assert task == f"task-{total}", "a task of a scheduler before was lost"
 
 
-def test_a_scheduler_with_all_keys_set_takes_a_task_and_has_it_after_a_restart(tmp_path: Path, folder: Path) -> None:
+def test_a_scheduler_with_all_keys_set_accepts_a_task_and_keeps_it_over_a_restart(tmp_path: Path, folder: Path) -> None:
     """As a process, so that logging is set up, too; and an agent with all of its keys set runs the task."""
     needs_openssl("tls")
     every = {key: value for key, value in OF_SCHEDULER.items() if key not in SAID_OTHERWISE | OFF | EXCLUDED}

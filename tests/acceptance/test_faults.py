@@ -15,7 +15,7 @@ KINDS = tuple(name for name, fault in FAULTS.items() if fault.touches != "all")
 SEED = int(os.environ.get("GPUYARD_FAULT_SEED", "0")) or random.randrange(1, 10**6)
 
 
-def test_nothing_is_lost_and_nothing_counts_twice_while_everything_is_hurt(tmp_path: Path) -> None:
+def test_nothing_is_lost_and_nothing_counts_twice_under_all_faults(tmp_path: Path) -> None:
     print(f"\nfault test: seed {SEED}, {SECONDS:.0f} s")
     report = soak(tmp_path, SEED, faults=10_000, seconds=SECONDS, only=KINDS)
     print(report.as_dict())

@@ -1,4 +1,4 @@
-"""Another local user takes the scheduler's port while it is away: real processes, a real agent."""
+"""Another local user takes the scheduler's port while it is down: real processes, a real agent."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The ledger of a soak finds what it is there to find."""
+"""The ledger of a soak test finds each kind of broken promise."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ def checked(folder: Path, *, fenced: set[int] | None = None, cut_off: list[CutOf
     return verdict
 
 
-def test_tasks_after_each_other_break_nothing(tmp_path: Path, write: Write) -> None:
+def test_sequential_tasks_break_nothing(tmp_path: Path, write: Write) -> None:
     write(1, 10.0, 11.0)
     write(2, 11.0, 12.0)
     write(1, 12.0, 13.0, attempt=2)
@@ -40,22 +40,20 @@ def test_tasks_after_each_other_break_nothing(tmp_path: Path, write: Write) -> N
     assert verdict.counts["ran to the end again"] == 1
 
 
-def test_a_gpu_with_two_processes_is_found(tmp_path: Path, write: Write) -> None:
+def test_two_processes_on_one_gpu_are_found(tmp_path: Path, write: Write) -> None:
     write(1, 10.0, 11.0)
     write(2, 10.5, 12.0)
     write(3, 10.5, 12.0, node="n2")
     assert checked(tmp_path).counts["GPU twice"] == 1
 
 
-def test_an_attempt_with_two_processes_on_a_node_is_found(tmp_path: Path, write: Write) -> None:
+def test_two_processes_of_one_attempt_on_a_node_are_found(tmp_path: Path, write: Write) -> None:
     write(1, 10.0, 11.0, pid=1)
     write(1, 12.0, 13.0, pid=2)
     assert checked(tmp_path).counts["started twice"] == 1
 
 
-def test_two_attempts_at_once_are_allowed_only_while_the_node_of_the_first_is_cut_off(
-    tmp_path: Path, write: Write
-) -> None:
+def test_overlapping_attempts_are_allowed_only_while_the_first_node_is_cut_off(tmp_path: Path, write: Write) -> None:
     write(1, 10.0, 14.0)
     write(1, 12.0, 13.0, attempt=2, node="n2")
     assert checked(tmp_path).counts["overlapping"] == 1
@@ -65,7 +63,7 @@ def test_two_attempts_at_once_are_allowed_only_while_the_node_of_the_first_is_cu
     assert checked(tmp_path, cut_off=[CutOff("n1", 9.0)], fenced={101}).counts["overlapping"] == 1
 
 
-def test_two_attempts_at_once_break_nothing_while_the_first_node_obeys_a_second_scheduler(
+def test_overlapping_attempts_are_allowed_while_the_first_node_obeys_a_second_scheduler(
     tmp_path: Path, write: Write
 ) -> None:
     write(1, 10.0, 14.0)
@@ -86,7 +84,7 @@ def test_a_number_that_two_submissions_had_is_found_unless_the_events_of_one_are
     assert checked(tmp_path).counts["number twice"] == 1
 
 
-def test_parts_of_a_gang_run_at_once(tmp_path: Path, write: Write) -> None:
+def test_parts_of_a_gang_may_overlap(tmp_path: Path, write: Write) -> None:
     write(1, 10.0, 14.0, node="n1")
     write(1, 10.0, 14.0, node="n2")
     assert not checked(tmp_path).broken
@@ -98,7 +96,7 @@ def test_a_token_of_another_task_in_an_output_is_found() -> None:
     assert ledger.foreign_tokens(b"", 17) == set()
 
 
-def test_a_process_that_was_killed_while_it_wrote_its_first_line_is_not_counted(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_writes_its_first_line_is_not_counted(tmp_path: Path) -> None:
     (tmp_path / "1.101.1.7.1.n1").write_text("")
     lives: list[Life] = ledger.read(tmp_path)
     assert lives == []

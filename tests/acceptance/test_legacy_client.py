@@ -22,7 +22,7 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.settings import MonitorSection, ServerSettings
 from gpuyard.live.wire.config import Seconds
 from tests.acceptance.live import cluster
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 ENDS = ("completed", "failed", "cancelled")
 
@@ -167,7 +167,7 @@ def status_of(yard: RestYard, task: str) -> TaskResponse:
     return told
 
 
-def test_the_client_submits_five_tasks_and_sees_each_of_them_to_its_end(tmp_path: Path) -> None:
+def test_the_client_submits_five_tasks_and_sees_each_of_them_end(tmp_path: Path) -> None:
     with RestYard(tmp_path, gpus=4) as yard:
         yard.tell(SetSplit(Split(mode=QuotaMode.NONE)))
         tasks = []
@@ -199,7 +199,7 @@ def test_the_client_submits_five_tasks_and_sees_each_of_them_to_its_end(tmp_path
         assert decoded(yard.get("/api/tenants/tenant-1"), list[TaskResponse]) == []
 
 
-def test_tasks_that_reach_their_timeout_have_failed_and_the_client_ends(tmp_path: Path) -> None:
+def test_tasks_that_time_out_have_failed_and_the_client_ends(tmp_path: Path) -> None:
     """With an agent: the client asks until it has seen as many ends as it has submitted tasks."""
     with cluster(tmp_path, quota={"mode": "none"}) as made:
         address = f"http://127.0.0.1:{made.http}/api/tasks"
@@ -244,7 +244,7 @@ def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
         assert {sample.device_id for sample in one} == {1}
 
 
-def test_a_monitor_that_is_switched_off_says_by_which_key(tmp_path: Path) -> None:
+def test_a_disabled_monitor_names_its_setting(tmp_path: Path) -> None:
     with RestYard(tmp_path, settings=ServerSettings(monitor=MonitorSection(http_api=False))) as yard:
         off = yard.ask("GET", "/api/monitor/metrics")
         assert (off.status, off.error["code"]) == (404, "MonitorOff")

@@ -1,4 +1,4 @@
-"""What the log of a scheduler says of tasks, nodes and quota, under names that stay."""
+"""Log events of the scheduler about tasks, nodes and quota; their names are stable."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.acceptance.waiting import until
 Line = dict[str, Any]
 
 
-def test_the_log_says_what_happened_to_tasks_nodes_and_quota(tmp_path: Path) -> None:
+def test_the_log_reports_tasks_nodes_and_quota(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
     with cluster(
         tmp_path, gpus=2, logging={"format": "json", "output": str(path)}, agent={"heartbeat_timeout": "3s"}

@@ -1,4 +1,4 @@
-"""Two nodes on one host, from files of settings: what happens when parts of them die, and when they come back."""
+"""Two nodes on one host, from settings files: parts of them are killed and return."""
 
 import json
 import signal
@@ -11,7 +11,7 @@ from tests.acceptance.waiting import until
 from tests.unit.live.agent.supervised import parent_of
 
 
-def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_used_again(tmp_path: Path) -> None:
+def test_tasks_of_a_killed_node_restart_on_the_other_within_20_seconds_and_the_node_is_reused(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=2, gpus=2) as yard:
         client = yard.client()
         tasks = [client.submit("sleep 600", gpu_count=1) for _ in range(2)]
@@ -30,7 +30,7 @@ def test_a_killed_node_loses_its_tasks_to_the_other_within_20_seconds_and_is_use
         until(lambda: any(_runs_on(yard, task.id, victim) for task in again), what=f"a task on {victim}")
 
 
-def test_tasks_go_on_when_their_agent_is_killed_and_are_taken_up_by_the_next_one(tmp_path: Path) -> None:
+def test_tasks_survive_a_killed_agent_and_are_adopted_by_the_next_one(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=2) as yard:
         client = yard.client()
         go, over = tmp_path / "go", tmp_path / "over"
@@ -48,7 +48,7 @@ def test_tasks_go_on_when_their_agent_is_killed_and_are_taken_up_by_the_next_one
         assert b"".join(client.logs(long)) == b"begun\ndone\n"
 
 
-def test_tasks_go_on_when_the_scheduler_is_killed_and_their_ends_are_not_lost(tmp_path: Path) -> None:
+def test_tasks_survive_a_killed_scheduler_and_their_ends_are_not_lost(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=4) as yard:
         client = yard.client()
         first, second, over = (tmp_path / name for name in ("first", "second", "over"))
@@ -110,7 +110,7 @@ def test_a_gang_starts_together_with_one_rendezvous_and_one_failing_part_ends_al
         assert len({line.split(" at ")[1] for line in lines}) == 1
 
 
-def test_two_agents_with_one_id_and_an_agent_without_a_token_are_turned_away(tmp_path: Path) -> None:
+def test_two_agents_with_one_id_and_an_agent_without_a_token_are_refused(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         twin = Cluster(tmp_path / "twin")
         twin.folder.mkdir()
@@ -144,7 +144,7 @@ def _runs_on(yard: Cluster, task: str, node: str) -> bool:
     return told.status == "running" and told.node_id == node
 
 
-def test_another_timeout_reaches_a_node_that_was_away(tmp_path: Path) -> None:
+def test_a_changed_timeout_reaches_a_node_that_was_disconnected(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=1) as yard:
         client = yard.client()
         task = client.submit("sleep 4; exit 7", gpu_count=1, timeout=3)

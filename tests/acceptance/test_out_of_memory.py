@@ -13,7 +13,7 @@ print("it fits")
 """
 
 
-def test_a_task_that_runs_out_of_memory_goes_to_a_larger_gpu_and_is_not_tried_where_there_is_none(
+def test_a_task_that_runs_out_of_memory_moves_to_a_larger_gpu_and_is_not_retried_if_there_is_none(
     tmp_path: Path,
 ) -> None:
     with cluster(tmp_path, nodes=0) as yard:

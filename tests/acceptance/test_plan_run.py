@@ -1,4 +1,4 @@
-"""`gpuyard plan run`: real workers hold models, and a plan comes to its end although one of them is killed on the way."""
+"""`gpuyard plan run`: real workers hold models, and a plan ends although one of them is killed."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def runtimes(folder: Path, said: object) -> str:
     return str(path)
 
 
-def test_a_plan_of_virtual_models_takes_what_was_planned(tmp_path: Path) -> None:
+def test_a_plan_of_virtual_models_takes_the_planned_time(tmp_path: Path) -> None:
     file, plan, out = problem(tmp_path), tmp_path / "plan.json", tmp_path / "actual.json"
     subprocess.run([*GPUYARD, "plan", "solve", file, "--strategy", "dynamic", "--out", str(plan)], check=True)
     ran = told(
@@ -112,7 +112,7 @@ def test_a_model_that_no_worker_can_load_is_named_with_the_reason(tmp_path: Path
         ({"models": {"*": "virtual"}}, ["--speed-up", "nan"], "--speed-up"),
     ],
 )
-def test_what_can_not_be_meant_gets_a_sentence_and_exit_code_2(
+def test_invalid_input_is_one_sentence_and_exit_code_2(
     tmp_path: Path, said: object, words: list[str], sentence: str
 ) -> None:
     ran = told(problem(tmp_path), "--runtimes", runtimes(tmp_path, said), *words)
@@ -121,7 +121,7 @@ def test_what_can_not_be_meant_gets_a_sentence_and_exit_code_2(
     assert len(complaints(ran.stderr)) == 1
 
 
-def test_a_plan_that_breaks_a_rule_is_not_followed(tmp_path: Path) -> None:
+def test_a_plan_that_breaks_a_rule_is_not_executed(tmp_path: Path) -> None:
     file, plan = problem(tmp_path), tmp_path / "plan.json"
     subprocess.run([*GPUYARD, "plan", "solve", file, "--strategy", "dynamic", "--out", str(plan)], check=True)
     said = json.loads(plan.read_text())
@@ -133,7 +133,7 @@ def test_a_plan_that_breaks_a_rule_is_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_plan_that_is_ended_by_hand_says_how_far_it_came_and_leaves_nothing_behind(
+def test_an_interrupted_plan_reports_its_progress_and_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     out, results, places = tmp_path / "actual.json", tmp_path / "results.jsonl", tmp_path / "places"
@@ -155,7 +155,7 @@ def test_a_plan_that_is_ended_by_hand_says_how_far_it_came_and_leaves_nothing_be
     assert list(places.iterdir()) == []
 
 
-def test_a_plan_that_is_ended_before_its_first_call_writes_nothing(tmp_path: Path) -> None:
+def test_a_plan_interrupted_before_its_first_call_writes_nothing(tmp_path: Path) -> None:
     out, results = tmp_path / "actual.json", tmp_path / "results.jsonl"
     slow = {"one": {"memory_gb": 1, "load_time_s": 60}, "two": {"memory_gb": 1, "load_time_s": 60}}
     words = [*RUN, problem(tmp_path, models=slow), "--strategy", "dynamic", "--json"]
@@ -178,7 +178,7 @@ def children(pid: int) -> list[str]:
 
 
 @needs_torch
-def test_three_torch_models_on_this_machine_although_a_worker_is_killed(tmp_path: Path) -> None:
+def test_three_torch_models_run_on_this_machine_although_a_worker_is_killed(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [*WITH_MODELS, "--strategy", "dynamic", "--results", str(results)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
@@ -202,10 +202,10 @@ def _all_answered(results: Path) -> None:
 
 @needs_torch
 @pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, can not be used here")
-def test_the_same_on_a_ray_cluster_of_two_nodes_although_a_worker_is_killed(tmp_path: Path) -> None:
+def test_three_torch_models_run_on_a_ray_cluster_of_two_nodes_although_a_worker_is_killed(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [*WITH_MODELS, "--strategy", "dynamic", "--results", str(results), "--on", "ray", "--ray-address"]
-    killing = beside_a_cluster([sys.executable, "-m", "tests.acceptance.kill_an_actor", *words])
+    killing = beside_a_cluster([sys.executable, "-m", "tests.acceptance.kill_ray_actor", *words])
     ran = subprocess.run(killing, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr[-3000:]
     said = json.loads(ran.stdout)

@@ -1,4 +1,4 @@
-"""An elastic pool of real agents: one is booted for a task that waits, and is gone when nothing runs on it."""
+"""An elastic pool of real agents: a node is booted for a waiting task and released when it is idle."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def write_agent(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("in_background", [True, False])
-def test_a_pool_grows_for_a_task_and_shrinks_when_it_is_over(tmp_path: Path, in_background: bool) -> None:
+def test_a_pool_grows_for_a_task_and_shrinks_afterwards(tmp_path: Path, in_background: bool) -> None:
     cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path, in_background=in_background)})
     write_agent(cluster)
     try:
@@ -61,7 +61,7 @@ def test_a_pool_grows_for_a_task_and_shrinks_when_it_is_over(tmp_path: Path, in_
         cluster.end()
 
 
-def test_a_pool_goes_on_after_the_scheduler_was_killed(tmp_path: Path) -> None:
+def test_a_pool_continues_after_the_scheduler_was_killed(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path)})
     write_agent(cluster)
     try:

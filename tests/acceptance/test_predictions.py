@@ -1,4 +1,4 @@
-"""Tasks that say what they compute, in a live yard with two kinds of virtual GPUs."""
+"""Tasks with declared work in a live cluster with two models of virtual GPUs."""
 
 import shutil
 import urllib.request
@@ -14,7 +14,7 @@ from tests.acceptance.waiting import until
 WORK = {"model": "resnet50", "batch": 64, "precision": "amp", "steps": 100}
 
 
-def test_they_go_where_they_are_fastest_are_refused_where_they_can_not_fit_and_the_yard_says_how_right_it_was(
+def test_tasks_go_to_the_fastest_gpu_are_refused_if_they_cannot_fit_and_the_accuracy_is_shown(
     tmp_path: Path,
 ) -> None:
     model = tmp_path / "yard.model"

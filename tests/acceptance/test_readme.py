@@ -1,11 +1,11 @@
-"""What the README and the first steps show, typed as it stands there, on a yard that was just started."""
+"""The commands of the README and of the first steps, run verbatim on a new cluster."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.acceptance.cli_yard import a_yard
+from tests.acceptance.cli_cluster import a_yard
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -20,7 +20,7 @@ def block(page: str, language: str, containing: str) -> str:
     return str(found[0])
 
 
-def test_the_first_steps_of_the_readme(tmp_path: Path) -> None:
+def test_the_first_steps_of_the_readme_work(tmp_path: Path) -> None:
     shown = block(README, "sh", "gpuyard run -g 1")
     assert shown.startswith(ACTIVATE)
     script = shown.replace(ACTIVATE, f"PATH={Path(sys.executable).parent}:$PATH")
@@ -40,7 +40,7 @@ def test_the_first_steps_of_the_readme(tmp_path: Path) -> None:
         assert "The task needs 8 GPUs of one model on a node" in done.stdout
 
 
-def test_the_call_and_the_program_of_the_first_steps(tmp_path: Path) -> None:
+def test_the_curl_call_and_the_program_of_the_first_steps_work(tmp_path: Path) -> None:
     call = block(FIRST_STEPS, "sh", "curl -X POST")
     program = block(FIRST_STEPS, "py", "gpuyard.connect()")
     with a_yard(tmp_path) as yard:

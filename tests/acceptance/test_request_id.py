@@ -1,4 +1,4 @@
-"""The id of a request leads from its header through the journal to the log of the agent that ran its task."""
+"""A request id is found in the header, the journal and the log of the agent that ran the task."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 from gpuyard.core.domain.events import TaskPlaced, TaskSubmitted
 from gpuyard.live.control_plane.stores.recovery import open_journal
 from tests.acceptance.live import cluster
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 
-def test_an_id_leads_from_the_header_through_the_journal_to_the_agents_log(tmp_path: Path) -> None:
+def test_a_request_id_is_found_in_the_header_the_journal_and_the_log_of_the_agent(tmp_path: Path) -> None:
     with cluster(tmp_path, gpus=1, logging={"format": "json", "output": str(tmp_path / "server.log")}) as yard:
         body = json.dumps({"command": "true", "gpu_count": 1}).encode()
         address = f"http://127.0.0.1:{yard.http}/api/v1/tasks"
@@ -45,7 +45,7 @@ def test_an_id_leads_from_the_header_through_the_journal_to_the_agents_log(tmp_p
     assert {it.request_id for it in records if isinstance(it.event, TaskPlaced)} == {""}  # the engine decided it
 
 
-def test_every_response_carries_an_id_and_only_a_short_printable_token_is_taken(tmp_path: Path) -> None:
+def test_every_response_carries_an_id_and_only_a_short_printable_token_is_accepted(tmp_path: Path) -> None:
     with RestYard(tmp_path) as yard:
         for path in ("/healthz", "/nothing", "/api/nothing", "/api/v1/gpus", "/docs", "/api/v1/tasks/task-9/logs"):
             assert yard.ask("GET", path, X_Request_ID="mine").headers["x-request-id"] == "mine"

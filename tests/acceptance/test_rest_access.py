@@ -1,4 +1,4 @@
-"""Who may do what over HTTP: tokens, roles, tenants, Host and Origin, users."""
+"""Permissions over HTTP: tokens, roles, tenants, Host and Origin, users."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.control_plane.worker_threads import WorkerPoolFull
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"
@@ -21,7 +21,7 @@ ONE = {"gpu_count": 1, "command": "true"}
 
 
 class Lab:
-    """A yard that everybody has to log in to, with two tenants."""
+    """A cluster with required login and two tenants."""
 
     def __init__(self, yard: RestYard) -> None:
         self.yard = yard
@@ -38,7 +38,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         yield Lab(yard)
 
 
-def test_nothing_but_health_documentation_and_login_is_open_to_everybody(lab: Lab) -> None:
+def test_only_health_documentation_and_login_are_open_to_everyone(lab: Lab) -> None:
     is_open = set()
     for route in ROUTES:
         path = route.path.replace("{", "").replace("}", "")
@@ -51,7 +51,7 @@ def test_nothing_but_health_documentation_and_login_is_open_to_everybody(lab: La
     assert is_open == {"/health", "/healthz", "/readyz", "/docs", "/openapi.json", "/api/login", "/api/v1/login"}
 
 
-def test_on_loopback_the_servers_own_user_is_admin_but_not_with_a_wrong_token_nor_through_a_proxy(
+def test_on_loopback_the_servers_own_user_is_admin_but_not_with_a_wrong_token_or_through_a_proxy(
     tmp_path: Path,
 ) -> None:
     with RestYard(tmp_path) as yard:
@@ -62,7 +62,7 @@ def test_on_loopback_the_servers_own_user_is_admin_but_not_with_a_wrong_token_no
         assert yard.ask("GET", "/api/user", Authorization="Basic abc").error["code"] == "BadAuthorization"
 
 
-def test_a_revoked_token_and_a_disabled_user_are_out_at_once(lab: Lab) -> None:
+def test_a_revoked_token_and_a_disabled_user_are_rejected_at_once(lab: Lab) -> None:
     made = lab.yard.ask("POST", "/api/v1/tokens", {"name": "laptop"}, token=lab.alice).json
     assert lab.yard.ask("GET", TASKS, token=made["token"]).status == 200
     assert lab.yard.ask("DELETE", f"/api/v1/tokens/{made['id']}", token=lab.alice).status == 200
@@ -71,7 +71,7 @@ def test_a_revoked_token_and_a_disabled_user_are_out_at_once(lab: Lab) -> None:
     assert lab.yard.ask("GET", TASKS, token=lab.bob).error["code"] == "UserDisabled"
 
 
-def test_another_tenants_task_is_as_if_it_were_not_there(lab: Lab) -> None:
+def test_another_tenants_task_is_not_found(lab: Lab) -> None:
     mine = lab.yard.ask("POST", TASKS, ONE, token=lab.alice).json
     assert (mine["tenant_id"], mine["user"]) == ("lab", "alice")
     not_there = lab.yard.ask("GET", f"{TASKS}/task-7", token=lab.bob).json
@@ -86,7 +86,7 @@ def test_another_tenants_task_is_as_if_it_were_not_there(lab: Lab) -> None:
     assert lab.yard.ask("GET", TASKS, token=lab.operator).json["total"] == 1
 
 
-def test_another_tenants_ended_task_is_not_there_either(lab: Lab) -> None:
+def test_another_tenants_ended_task_is_not_found(lab: Lab) -> None:
     lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
     lab.yard.tell(ReportStarted(TaskId(1), 1))
     lab.yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))
@@ -96,7 +96,7 @@ def test_another_tenants_ended_task_is_not_there_either(lab: Lab) -> None:
     assert lab.yard.ask("DELETE", f"{TASKS}/1", token=lab.bob).status == 404
 
 
-def test_nobody_waits_for_a_task_that_they_do_not_see(lab: Lab) -> None:
+def test_a_task_cannot_depend_on_a_task_its_owner_cannot_see(lab: Lab) -> None:
     lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
     reply = lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-1"]}, token=lab.bob)
     unknown = lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-9"]}, token=lab.bob)
@@ -104,7 +104,7 @@ def test_nobody_waits_for_a_task_that_they_do_not_see(lab: Lab) -> None:
     assert lab.yard.ask("POST", TASKS, {**ONE, "depends_on": ["task-1"]}, token=lab.alice).status == 201
 
 
-def test_a_member_submits_for_its_own_tenant_only_and_a_viewer_for_none(lab: Lab) -> None:
+def test_a_member_submits_only_for_its_own_tenant_and_a_viewer_for_none(lab: Lab) -> None:
     other = lab.yard.ask("POST", TASKS, {**ONE, "tenant_id": "shop"}, token=lab.alice)
     assert (other.status, other.error["message"]) == (403, "alice may do this for tenant lab only.")
     assert lab.yard.ask("POST", TASKS, ONE, token=lab.viewer).status == 403
@@ -113,13 +113,13 @@ def test_a_member_submits_for_its_own_tenant_only_and_a_viewer_for_none(lab: Lab
     assert lab.yard.ask("POST", TASKS, ONE, token=lab.operator).json["tenant_id"] == "default"
 
 
-def test_keys_of_two_tenants_do_not_meet(lab: Lab) -> None:
+def test_idempotency_keys_of_two_tenants_are_separate(lab: Lab) -> None:
     mine = lab.yard.ask("POST", TASKS, ONE, token=lab.alice, Idempotency_Key="k")
     theirs = lab.yard.ask("POST", TASKS, ONE, token=lab.bob, Idempotency_Key="k")
     assert mine.json["id"] != theirs.json["id"]
 
 
-def test_only_operators_and_admins_run_the_yard_and_only_admins_see_users(lab: Lab) -> None:
+def test_only_operators_and_admins_manage_the_cluster_and_only_admins_see_users(lab: Lab) -> None:
     quota = {"online_percent": 0.5}
     for token, status in ((lab.alice, 403), (lab.viewer, 403), (lab.operator, 200), (lab.admin, 200)):
         assert lab.yard.ask("PUT", "/api/v1/quota", quota, token=token).status == status
@@ -130,7 +130,7 @@ def test_only_operators_and_admins_run_the_yard_and_only_admins_see_users(lab: L
         assert lab.yard.ask("GET", "/api/v1/users", token=token).status == status
 
 
-def test_tenants_see_their_own_limits_and_which_gpus_are_busy_but_not_by_whom(lab: Lab) -> None:
+def test_tenants_see_their_own_limits_and_which_gpus_are_busy_but_not_for_whom(lab: Lab) -> None:
     lab.yard.ask("POST", TASKS, ONE, token=lab.alice)
     lab.yard.ask("POST", TASKS, ONE, token=lab.bob)
     assert [it["id"] for it in lab.yard.ask("GET", "/api/v1/tenants", token=lab.alice).json["tenants"]] == ["lab"]
@@ -143,7 +143,7 @@ def test_tenants_see_their_own_limits_and_which_gpus_are_busy_but_not_by_whom(la
     assert set(metrics["tenant_utilization"]) == {"lab"}
 
 
-def test_a_login_gives_a_token_and_another_password_takes_it_back(lab: Lab) -> None:
+def test_a_login_returns_a_token_and_a_new_password_revokes_it(lab: Lab) -> None:
     reply = lab.yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
     assert reply.status == 200
     assert (reply.json["user_id"], reply.json["tenant_id"], reply.json["role"]) == ("alice", "lab", "user")
@@ -165,7 +165,7 @@ def _login(lab: Lab) -> str:
     return str(lab.yard.ask("POST", "/api/login", login).json["token"])
 
 
-def test_a_stolen_login_changes_no_password(lab: Lab) -> None:
+def test_a_stolen_login_cannot_change_the_password(lab: Lab) -> None:
     login, another = _login(lab), {"password": "battery staple"}
     missing = lab.yard.ask("PATCH", "/api/v1/users/alice", another, token=login)
     assert (missing.status, missing.error["field"]) == (400, "old_password")
@@ -201,7 +201,7 @@ def test_a_token_made_with_a_login_ends_with_it_unless_the_password_is_given_aga
     assert (own.status, own.json["expires_at"]) == (201, None)
 
 
-def test_another_password_can_revoke_all_tokens_too(lab: Lab) -> None:
+def test_a_new_password_can_revoke_all_tokens_too(lab: Lab) -> None:
     made = lab.yard.ask("POST", "/api/v1/tokens", {}, token=lab.alice).json["token"]
     lab.yard.ask("PATCH", "/api/v1/users/alice", {"password": "battery staple"}, token=lab.admin)
     assert lab.yard.ask("GET", TASKS, token=made).status == 200
@@ -238,14 +238,14 @@ def test_more_logins_than_can_be_checked_are_refused_at_once(lab: Lab) -> None:
     assert _login(lab)
 
 
-def test_whoever_guesses_passwords_has_to_wait(lab: Lab) -> None:
+def test_guessing_passwords_is_slowed_down(lab: Lab) -> None:
     guess = {"username": "alice", "password": "guess"}
     statuses = [lab.yard.ask("POST", "/api/login", guess).status for _ in range(6)]
     assert statuses == [401] * 5 + [429]
     assert int(lab.yard.ask("POST", "/api/login", guess).headers["retry-after"]) >= 1
 
 
-def test_users_change_their_password_and_nothing_else_of_themselves(lab: Lab) -> None:
+def test_users_change_only_their_own_password(lab: Lab) -> None:
     assert lab.yard.ask("GET", "/api/v1/users/alice", token=lab.alice).json["role"] == "member"
     assert lab.yard.ask("PATCH", "/api/v1/users/alice", {"role": "admin"}, token=lab.alice).status == 403
     assert lab.yard.ask("GET", "/api/v1/users/bob", token=lab.alice).status == 404
@@ -292,13 +292,13 @@ def test_host_and_origin_are_checked_before_everything_else(lab: Lab, path: str)
     assert own.status == 200
 
 
-def test_two_hosts_are_none(lab: Lab) -> None:
+def test_two_host_headers_are_refused(lab: Lab) -> None:
     with lab.yard.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert line.recv(1000).startswith(b"HTTP/1.1 400")
 
 
-def test_health_tells_strangers_no_paths(lab: Lab) -> None:
+def test_health_shows_no_paths_without_a_login(lab: Lab) -> None:
     lab.yard.yard.loop.full = "There is no space left in /srv/secret-place/journal."
     try:
         for path, status in (("/health", 200), ("/healthz", 200), ("/readyz", 503)):

@@ -1,4 +1,4 @@
-"""What a request may cost, over HTTP: limits of tasks and dependencies, and an event loop that goes on."""
+"""The cost of requests over HTTP: limits of tasks and dependencies, and a responsive event loop."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from gpuyard.core.domain.commands import ChangeSettings, JoinNode, SetTenant
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.tenant import Tenant
 from gpuyard.core.domain.values import TenantId
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
 
@@ -26,7 +26,7 @@ def array(count: int, **more: object) -> dict[str, object]:
     return {"command": "true", "array": {"count": count}, **more}
 
 
-def test_an_array_after_an_array_is_shown_as_a_range(yard: RestYard) -> None:
+def test_an_array_that_depends_on_an_array_is_shown_as_a_range(yard: RestYard) -> None:
     reply = yard.ask("POST", BATCH, {"tasks": [array(2_000), array(2_000, depends_on=["tasks[0]"])]})
 
     assert reply.status == 201
@@ -39,7 +39,7 @@ def test_an_array_after_an_array_is_shown_as_a_range(yard: RestYard) -> None:
     assert waiting["reason_code"] == "WaitingForTasks"
 
 
-def test_the_failure_of_one_task_of_an_array_cancels_those_that_wait_for_it(yard: RestYard) -> None:
+def test_the_failure_of_one_task_of_an_array_cancels_its_dependents(yard: RestYard) -> None:
     yard.ask("POST", BATCH, {"tasks": [array(20), array(500, depends_on=["tasks[0]"])]})
 
     yard.ask("DELETE", f"{TASKS}/task-20")
@@ -49,7 +49,7 @@ def test_the_failure_of_one_task_of_an_array_cancels_those_that_wait_for_it(yard
     assert ended["tasks"][0]["reason_code"] == "dependency"
 
 
-def test_many_dependencies_by_number_are_kept_as_a_range(yard: RestYard) -> None:
+def test_many_dependencies_by_number_are_stored_as_a_range(yard: RestYard) -> None:
     yard.ask("POST", TASKS, array(40))
     reply = yard.ask("POST", TASKS, array(3, depends_on=[*range(1, 40), "task-40"], after_any=["task-1", 3]))
     assert reply.status == 201
@@ -65,7 +65,7 @@ def test_many_dependencies_by_number_are_kept_as_a_range(yard: RestYard) -> None
         ([array(1)] * 11 + [array(10_000, after_any=[f"tasks[{i}]" for i in range(11)])], "TooManyDependencies", "tasks[11].after_any"),
     ],
 )  # fmt: skip
-def test_a_request_that_would_create_too_much_is_refused_before_anything_is_made(
+def test_a_request_that_would_create_too_much_is_refused_before_anything_is_created(
     yard: RestYard, tasks: list[dict[str, object]], code: str, field: str
 ) -> None:
     reply = yard.ask("POST", BATCH, {"tasks": tasks})
@@ -73,7 +73,7 @@ def test_a_request_that_would_create_too_much_is_refused_before_anything_is_made
     assert yard.get(TASKS)["total"] == 0
 
 
-def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_are_answered_with_429(yard: RestYard) -> None:
+def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_get_429(yard: RestYard) -> None:
     yard.tell(ChangeSettings(Settings(queue_size=10)))
     yard.tell(SetTenant(Tenant(TenantId("lab"), max_open_tasks=5)))
     assert yard.ask("POST", TASKS, array(4, tenant_id="lab", gpu_count=8)).status == 201
@@ -89,7 +89,7 @@ def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_are_answered_with_42
     assert yard.ask("POST", TASKS, array(10 - waiting, tenant_id="other")).status == 201
 
 
-def test_the_event_loop_goes_on_while_a_large_request_is_handled(yard: RestYard) -> None:
+def test_the_event_loop_stays_responsive_during_a_large_request(yard: RestYard) -> None:
     """A generous bound: what took 13 s and more takes hundredths of a second, and CI machines are slow."""
 
     async def longest_stall(stop: asyncio.Event) -> float:
@@ -115,7 +115,7 @@ def test_the_event_loop_goes_on_while_a_large_request_is_handled(yard: RestYard)
     assert yard.inside(ended) < 0.5
 
 
-def test_the_event_loop_goes_on_while_thousands_of_nodes_are_listed(yard: RestYard) -> None:
+def test_the_event_loop_stays_responsive_while_thousands_of_nodes_are_listed(yard: RestYard) -> None:
     """A generous bound again. It counts the processor time of the loop's thread: other processes do not make it fail."""
     nodes, longest = 4_000, 0.0
 

@@ -1,4 +1,4 @@
-"""The document says what the server does: schemathesis sends what it allows and what it forbids, and compares."""
+"""The OpenAPI document matches the server: schemathesis sends valid and invalid requests and compares."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,12 +16,12 @@ from schemathesis.specs.openapi.checks import (
 
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
 
 EXAMPLES = 6
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 WHOLE = [route for route in ROUTES if route.media not in {"text/event-stream", "text/plain"}]
-"""Others may go on for ever; tests of their own look at them."""
+"""Others may run forever; they have their own tests."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def document(yard: RestYard) -> Any:
 
 @pytest.mark.parametrize("route", WHOLE, ids=lambda route: f"{route.method} {route.path}")
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
-def test_answers_are_as_the_document_says(document: Any, route: Route, mode: GenerationMode) -> None:
+def test_answers_match_the_openapi_document(document: Any, route: Route, mode: GenerationMode) -> None:
     operation = document[route.path][route.method]
     if mode is GenerationMode.NEGATIVE and not (route.request or route.query or "{" in route.path):
         return  # there is nothing one could get wrong
@@ -54,7 +54,7 @@ def test_answers_are_as_the_document_says(document: Any, route: Route, mode: Gen
     ask()
 
 
-def test_the_document_has_every_route_and_nothing_else(yard: RestYard) -> None:
+def test_the_document_has_exactly_the_existing_routes(yard: RestYard) -> None:
     paths = yard.get("/openapi.json")["paths"]
     told = {(method.upper(), path) for path, operations in paths.items() for method in operations}
     assert told == {(route.method, route.path) for route in ROUTES}

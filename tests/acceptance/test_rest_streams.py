@@ -1,4 +1,4 @@
-"""What flows: events that can be taken up again, and output that comes from a node at the reader's own speed."""
+"""Streams: events that can be resumed, and output that follows the speed of the reader."""
 
 import asyncio
 import http.client
@@ -21,7 +21,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
 from gpuyard.testing.fake_node import node_of, register_node
-from tests.acceptance.rest_yard import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
 from tests.acceptance.waiting import until
 
 TASKS, EVENTS = "/api/v1/tasks", "/api/v1/events"
@@ -84,7 +84,7 @@ def listeners(yard: RestYard) -> int:
     return len(yard.yard.stream._listeners)
 
 
-def test_what_happens_is_told_as_it_happens(yard: RestYard) -> None:
+def test_events_are_streamed_as_they_happen(yard: RestYard) -> None:
     with listening(yard) as events:
         until(lambda: listeners(yard) == 1)
         yard.submit(name="seen")
@@ -96,7 +96,7 @@ def test_what_happens_is_told_as_it_happens(yard: RestYard) -> None:
     until(lambda: listeners(yard) == 0)
 
 
-def test_a_stream_that_broke_off_goes_on_without_a_gap_and_without_doubles_while_more_happens(yard: RestYard) -> None:
+def test_an_interrupted_stream_resumes_without_gaps_or_duplicates(yard: RestYard) -> None:
     yard.ask("POST", f"{TASKS}:batch", {"tasks": [{"gpu_count": 99, "command": "true"}] * 2500})
     busy = threading.Thread(target=lambda: [yard.submit(gpu_count=99) for _ in range(100)])
     busy.start()
@@ -114,7 +114,7 @@ def test_the_events_of_one_task_can_be_asked_for_alone(yard: RestYard) -> None:
         assert [events.next()["type"] for _ in range(2)] == ["TaskSubmitted", "TaskEnded"]
 
 
-def test_a_tenant_hears_of_its_own_tasks_only(tmp_path: Path) -> None:
+def test_a_tenant_receives_only_events_of_its_own_tasks(tmp_path: Path) -> None:
     with RestYard(tmp_path, local=False) as yard:
         task = {"gpu_count": 1, "command": "true", "priority": "high"}
         alice, bob = yard.token_of("alice", Role.MEMBER, "lab"), yard.token_of("bob", Role.MEMBER, "shop")
@@ -163,7 +163,7 @@ def test_who_has_seen_more_than_there_is_gets_what_comes_after_being_told(yard: 
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1e3", "9" * 30])
-def test_an_event_id_that_is_none_is_refused(yard: RestYard, last: str) -> None:
+def test_an_invalid_event_id_is_refused(yard: RestYard, last: str) -> None:
     reply = yard.ask("GET", EVENTS, Last_Event_ID=last)
     assert (reply.status, reply.error["field"]) == (400, "Last-Event-ID")
 
@@ -176,7 +176,7 @@ def test_streams_end_when_the_scheduler_stops(tmp_path: Path) -> None:
     events.close()
 
 
-# --- streams of somebody who may not any more -------------------------------------------------------------------------
+# --- streams of a user who lost access ----------------------------------------------------------------------------------
 
 CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
     "token-revoked": lambda access, name: access.revoke_token(access.tokens(name)[0].id),
@@ -188,8 +188,8 @@ CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
 
 
 @pytest.mark.parametrize("path", [EVENTS, f"{TASKS}/1/logs?follow=true"])
-def test_a_stream_breaks_off_within_seconds_when_its_reader_may_not_read_it_any_more(tmp_path: Path, path: str) -> None:
-    """It does not end as a whole one does: who follows a task must not take this for the task's end."""
+def test_a_stream_ends_within_seconds_when_its_reader_loses_access(tmp_path: Path, path: str) -> None:
+    """It does not end regularly: a client that follows a task must not take this for the end of the task."""
     with RestYard(tmp_path, local=False) as yard, ExitStack() as stack:
         streams: dict[str, http.client.HTTPResponse] = {}
         for name in (*CHANGES, "bystander"):
@@ -260,7 +260,7 @@ class Agent:
 
     async def _answer(self, command: pb.Command) -> None:
         self.readers += 1
-        with suppress(grpc.aio.AioRpcError):  # nobody reads any more
+        with suppress(grpc.aio.AioRpcError):  # no reader is left
             await self._stub.send_log(self._chunks(command), metadata=self._metadata)
         self.readers -= 1
 
@@ -297,7 +297,7 @@ def start(yard: RestYard, task: int = 1, attempt: int = 1) -> None:
     yard.tell(ReportStarted(TaskId(task), attempt))
 
 
-def test_output_comes_as_it_was_written_whole_or_in_part(agent: tuple[RestYard, Agent]) -> None:
+def test_output_is_streamed_whole_or_in_part(agent: tuple[RestYard, Agent]) -> None:
     yard, _ = agent
     yard.submit(priority="high")
     start(yard)
@@ -313,7 +313,7 @@ def test_output_comes_as_it_was_written_whole_or_in_part(agent: tuple[RestYard, 
     assert yard.ask("HEAD", f"{TASKS}/1/logs").status == 200
 
 
-def test_output_of_an_ended_task_is_still_there(agent: tuple[RestYard, Agent]) -> None:
+def test_output_of_an_ended_task_is_available(agent: tuple[RestYard, Agent]) -> None:
     yard, _ = agent
     yard.submit(priority="high")
     start(yard)
@@ -323,7 +323,7 @@ def test_output_of_an_ended_task_is_still_there(agent: tuple[RestYard, Agent]) -
     assert yard.ask("GET", f"{TASKS}/1/logs?follow=true").body == BINARY
 
 
-def test_output_of_a_task_that_started_and_ended_unheard_is_there(agent: tuple[RestYard, Agent]) -> None:
+def test_output_of_a_task_that_started_and_ended_while_disconnected_is_available(agent: tuple[RestYard, Agent]) -> None:
     yard, _ = agent
     yard.submit(priority="high")
     yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))  # the report of its start was lost with a connection
@@ -331,7 +331,7 @@ def test_output_of_a_task_that_started_and_ended_unheard_is_there(agent: tuple[R
     assert yard.ask("GET", f"{TASKS}/1/logs").body == BINARY
 
 
-def test_following_waits_for_the_start_goes_on_with_the_next_attempt_and_ends_with_the_task(
+def test_following_waits_for_the_start_continues_with_the_next_attempt_and_ends_with_the_task(
     agent: tuple[RestYard, Agent],
 ) -> None:
     yard, player = agent
@@ -351,7 +351,9 @@ def test_following_waits_for_the_start_goes_on_with_the_next_attempt_and_ends_wi
     connection.close()
 
 
-def test_a_slow_reader_holds_back_the_node_and_one_who_leaves_ends_it(agent: tuple[RestYard, Agent]) -> None:
+def test_a_slow_reader_slows_the_node_down_and_a_closed_connection_ends_the_transfer(
+    agent: tuple[RestYard, Agent],
+) -> None:
     yard, player = agent
     player._output[1, 1] = bytes(200 << 20)
     yard.submit(priority="high")
@@ -371,7 +373,7 @@ def test_a_slow_reader_holds_back_the_node_and_one_who_leaves_ends_it(agent: tup
     until(lambda: player.readers == 0)
 
 
-def test_output_breaks_off_when_its_node_goes_and_that_is_no_bug_of_ours(
+def test_output_ends_when_its_node_is_lost_without_an_internal_error(
     agent: tuple[RestYard, Agent], caplog: pytest.LogCaptureFixture
 ) -> None:
     yard, player = agent
@@ -390,7 +392,7 @@ def test_output_breaks_off_when_its_node_goes_and_that_is_no_bug_of_ours(
     assert not caplog.records
 
 
-def test_output_that_can_not_be_had_gets_a_sentence(agent: tuple[RestYard, Agent]) -> None:
+def test_unavailable_output_is_reported_in_one_sentence(agent: tuple[RestYard, Agent]) -> None:
     yard, player = agent
     player._output.clear()
     yard.submit(priority="high")

@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard.core.domain.commands import ReportEnded, ReportStarted
 from gpuyard.core.domain.values import Outcome, TaskId
-from tests.acceptance.rest_yard import RestYard
+from tests.acceptance.rest_cluster import RestYard
 from tests.acceptance.waiting import until
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
@@ -34,7 +34,7 @@ def end(yard: RestYard, task: int, outcome: Outcome = Outcome.SUCCEEDED, exit_co
     yard.tell(ReportEnded(TaskId(task), 1, outcome, exit_code))
 
 
-def test_a_task_is_accepted_placed_and_told_in_both_spellings(yard: RestYard) -> None:
+def test_a_task_is_accepted_placed_and_shown_in_both_spellings(yard: RestYard) -> None:
     reply = yard.ask("POST", TASKS, {"priority": "high", "gpu_count": 2, "command": "python train.py"})
     assert reply.status == 201
     task = reply.json
@@ -45,21 +45,21 @@ def test_a_task_is_accepted_placed_and_told_in_both_spellings(yard: RestYard) ->
     assert int(reply.headers["content-length"]) == len(reply.body)
 
 
-def test_a_priority_comes_back_as_it_was_sent(yard: RestYard) -> None:
+def test_a_priority_is_returned_as_it_was_sent(yard: RestYard) -> None:
     for sent, more in ((20, {}), (80, {"class": "online"}), ("low", {}), ("high", {})):
         assert yard.submit(priority=sent, **more)["priority"] == sent
     task = yard.submit(priority="high")["id"]
     assert yard.ask("PATCH", f"{TASKS}/{task}", {"priority": 70}).json["priority"] == 70
 
 
-def test_a_gpu_model_is_found_by_what_its_name_means(yard: RestYard) -> None:
+def test_a_gpu_model_is_found_by_a_part_of_its_name(yard: RestYard) -> None:
     assert yard.submit(gpu_model="rtx4090")["gpu_model"] == "RTX4090"
     assert yard.submit(gpu_model=["4090"], gpu_speeds={"rtx 4090": 2.0})["gpu_speeds"] == {"RTX4090": 2.0}
     wrong = yard.submit(gpu_model="rtx4080")["id"]
     assert yard.get(f"{TASKS}/{wrong}/explain")["reason"].endswith("Did you mean RTX4090?")
 
 
-def test_an_array_is_many_tasks_and_the_answer_has_them_all(yard: RestYard) -> None:
+def test_an_array_creates_many_tasks_and_the_answer_lists_them(yard: RestYard) -> None:
     answer = yard.submit(array={"count": 3})
     assert answer["id"] == "task-1"
     assert [(task["id"], task["array_index"]) for task in answer["tasks"]] == [
@@ -69,7 +69,7 @@ def test_an_array_is_many_tasks_and_the_answer_has_them_all(yard: RestYard) -> N
     ]
 
 
-def test_a_batch_is_accepted_whole_in_the_order_in_which_it_was_sent(yard: RestYard) -> None:
+def test_a_batch_is_accepted_as_a_whole_in_the_order_sent(yard: RestYard) -> None:
     sent = [{"gpu_count": 1, "command": "true", "name": f"t{number}"} for number in range(500)]
     reply = yard.ask("POST", BATCH, {"tasks": sent})
     assert reply.status == 201
@@ -77,7 +77,7 @@ def test_a_batch_is_accepted_whole_in_the_order_in_which_it_was_sent(yard: RestY
     assert yard.get(TASKS)["total"] == 500
 
 
-def test_tasks_of_a_batch_can_wait_for_each_other_by_their_places(yard: RestYard) -> None:
+def test_tasks_of_a_batch_can_depend_on_each_other_by_index(yard: RestYard) -> None:
     yard.submit(gpu_count=1)
     sent = [
         {"gpu_count": 1, "command": "true", "depends_on": ["tasks[1]", "task-1"]},
@@ -97,7 +97,7 @@ def test_tasks_of_a_batch_can_wait_for_each_other_by_their_places(yard: RestYard
         (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "wait for each other"),
     ],
 )
-def test_places_that_are_not_there_or_wait_for_themselves_are_refused(
+def test_indices_out_of_range_or_of_the_task_itself_are_refused(
     quiet: RestYard, path: str, body: dict[str, Any], sentence: str
 ) -> None:
     reply = quiet.ask("POST", path, body)
@@ -116,7 +116,7 @@ def test_places_that_are_not_there_or_wait_for_themselves_are_refused(
         ({"gpu_count": 3, "command": "true", "tenant_id": "small"}, "tasks[1]"),
     ],
 )
-def test_a_batch_with_one_wrong_task_is_refused_whole_and_the_error_names_it(
+def test_a_batch_with_one_invalid_task_is_refused_and_the_error_names_it(
     quiet: RestYard, wrong: dict[str, Any], field: str
 ) -> None:
     quiet.ask("PUT", "/api/v1/tenants/small", {"max_gpus": 2})
@@ -126,7 +126,7 @@ def test_a_batch_with_one_wrong_task_is_refused_whole_and_the_error_names_it(
     assert quiet.get(TASKS)["total"] == 0
 
 
-def test_a_request_sent_again_with_its_key_gets_the_same_task_also_after_that_ended(yard: RestYard) -> None:
+def test_a_repeated_request_with_its_key_returns_the_same_task_even_after_it_ended(yard: RestYard) -> None:
     body = {"gpu_count": 1, "command": "true"}
     first = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
     again = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
@@ -141,7 +141,7 @@ def test_a_request_sent_again_with_its_key_gets_the_same_task_also_after_that_en
     assert yard.get(TASKS)["total"] == 1
 
 
-def test_a_key_that_many_use_at_once_makes_one_task(yard: RestYard) -> None:
+def test_concurrent_requests_with_one_key_create_one_task(yard: RestYard) -> None:
     body = {"gpu_count": 1, "command": "true"}
     with ThreadPoolExecutor(8) as pool:
         replies = list(pool.map(lambda _: yard.ask("POST", TASKS, body, Idempotency_Key="same"), range(16)))
@@ -149,12 +149,12 @@ def test_a_key_that_many_use_at_once_makes_one_task(yard: RestYard) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
-def test_a_key_that_can_not_be_one_is_refused(quiet: RestYard, key: str) -> None:
+def test_an_invalid_key_is_refused(quiet: RestYard, key: str) -> None:
     reply = quiet.ask("POST", TASKS, {"gpu_count": 1}, Idempotency_Key=key)
     assert (reply.status, reply.error["field"]) == (400, "Idempotency-Key")
 
 
-def test_pages_go_from_the_newest_to_the_oldest_without_a_gap_open_and_ended_alike(yard: RestYard) -> None:
+def test_pages_run_from_the_newest_to_the_oldest_without_gaps_for_open_and_ended_tasks(yard: RestYard) -> None:
     yard.ask("POST", BATCH, {"tasks": [{"gpu_count": 0, "cpu_count": 1, "command": "true"}] * 25})
     for task in range(1, 25, 2):
         end(yard, task)
@@ -203,15 +203,13 @@ def test_lists_can_be_filtered(yard: RestYard) -> None:
         ("&".join(f"a{number}=1" for number in range(101)), "more than 100"),
     ],
 )
-def test_a_filter_that_is_not_known_or_can_not_be_is_an_error_that_says_so(
-    quiet: RestYard, query: str, says: str
-) -> None:
+def test_an_unknown_or_invalid_filter_is_an_error_that_says_so(quiet: RestYard, query: str, says: str) -> None:
     reply = quiet.ask("GET", f"{TASKS}?{query}")
     assert reply.status == 400
     assert says in reply.error["message"]
 
 
-def test_a_waiting_task_says_why_it_waits(yard: RestYard) -> None:
+def test_a_waiting_task_shows_why_it_waits(yard: RestYard) -> None:
     yard.submit(gpu_count=4, priority="high")
     yard.submit(gpu_count=99)
     told = yard.get(f"{TASKS}/2/explain")
@@ -219,7 +217,7 @@ def test_a_waiting_task_says_why_it_waits(yard: RestYard) -> None:
     assert "99 GPUs" in told["reason"]
 
 
-def test_cancelling_ends_what_waits_stops_what_runs_and_leaves_what_has_ended(yard: RestYard) -> None:
+def test_cancelling_ends_waiting_tasks_stops_running_ones_and_leaves_ended_ones(yard: RestYard) -> None:
     yard.submit(priority="high")
     yard.submit(gpu_count=99)
     running = yard.ask("DELETE", f"{TASKS}/task-1")
@@ -232,7 +230,7 @@ def test_cancelling_ends_what_waits_stops_what_runs_and_leaves_what_has_ended(ya
     assert "had ended before" in again.json["message"]
 
 
-def test_a_task_is_held_released_and_given_another_priority_and_more_time(yard: RestYard) -> None:
+def test_a_task_can_be_held_released_reprioritized_and_extended(yard: RestYard) -> None:
     yard.submit(gpu_count=99, timeout=100)
     assert yard.ask("POST", f"{TASKS}/1/hold").json["reason_code"] == "OnHold"
     assert yard.ask("POST", f"{TASKS}/1/release").json["reason_code"] == "NodeTooSmall"
@@ -245,7 +243,7 @@ def test_a_task_is_held_released_and_given_another_priority_and_more_time(yard: 
     assert yard.ask("POST", f"{TASKS}/1/suspend").error["code"] == "NotSuspendable"
 
 
-def test_secrets_are_told_to_nobody(yard: RestYard, tmp_path: Path) -> None:
+def test_secrets_are_never_returned(yard: RestYard, tmp_path: Path) -> None:
     reply = yard.ask("POST", TASKS, {"gpu_count": 99, "command": "true", "secrets": {"KEY": "s3cr3t-value"}})
     assert reply.json["secrets"] == ["KEY"]
     for path in (f"{TASKS}/1", TASKS, "/api/tasks", f"{TASKS}/1/explain"):
@@ -272,7 +270,9 @@ def test_secrets_are_told_to_nobody(yard: RestYard, tmp_path: Path) -> None:
         (b'{"tenant_id": "a/b"}', 400, "tenant_id"),
     ],
 )
-def test_wrong_input_gets_a_sentence_and_changes_nothing(quiet: RestYard, body: bytes, status: int, says: str) -> None:
+def test_wrong_input_is_reported_in_one_sentence_and_changes_nothing(
+    quiet: RestYard, body: bytes, status: int, says: str
+) -> None:
     reply = quiet.ask("POST", TASKS, body)
     assert reply.status == status
     assert says in reply.error["message"]
@@ -281,23 +281,23 @@ def test_wrong_input_gets_a_sentence_and_changes_nothing(quiet: RestYard, body: 
 
 
 @pytest.mark.parametrize("name", ["task-99", "99", "task-", "task-0", "x", "task-1%2F2", "9" * 30, "%00", "%ff"])
-def test_a_task_that_is_not_there_is_404_whatever_is_asked_of_it(quiet: RestYard, name: str) -> None:
+def test_an_unknown_task_is_404_for_every_request(quiet: RestYard, name: str) -> None:
     for method, verb in (("GET", ""), ("DELETE", ""), ("GET", "/logs"), ("GET", "/explain"), ("POST", "/hold")):
         assert quiet.ask(method, f"{TASKS}/{name}{verb}").status == 404
 
 
-def test_what_is_sent_as_a_form_by_curl_is_read_as_the_json_it_is(quiet: RestYard) -> None:
+def test_json_sent_by_curl_as_a_form_is_read_as_json(quiet: RestYard) -> None:
     sent = json.dumps({"gpu_count": -1}).encode()
     reply = quiet.ask("POST", TASKS, sent, Content_Type="application/x-www-form-urlencoded")
     assert reply.error["field"] == "gpu_count"
 
 
-def test_a_task_that_waits_says_why_in_the_answer_to_its_submission(yard: RestYard) -> None:
+def test_the_answer_to_a_submission_shows_why_the_task_waits(yard: RestYard) -> None:
     task = yard.submit(gpu_count=8)
     assert (task["reason_code"], task["reason"][:16]) == ("NodeTooSmall", "The task needs 8")
 
 
-def test_a_task_that_has_its_gpus_and_is_not_reported_to_run_yet_is_starting(yard: RestYard) -> None:
+def test_a_placed_task_that_is_not_reported_to_run_yet_is_starting(yard: RestYard) -> None:
     task = yard.submit(gpu_count=1)
     assert (task["status"], task["reason"], task["reason_code"]) == ("pending", None, "Starting")
     assert task["allocated_gpus"] == ["n1/0"]
@@ -306,9 +306,7 @@ def test_a_task_that_has_its_gpus_and_is_not_reported_to_run_yet_is_starting(yar
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_request_that_names_another_instant_of_submission_shows_and_changes_nothing(
-    yard: RestYard, ended: bool
-) -> None:
+def test_a_request_with_another_submission_time_shows_and_changes_nothing(yard: RestYard, ended: bool) -> None:
     task = yard.submit()
     lease = yard.ask("POST", "/api/v1/leases", {"gpu_count": 1}).json
     if ended:

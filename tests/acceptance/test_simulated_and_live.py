@@ -1,4 +1,4 @@
-"""The simulator is true: a workload runs live, its journal is played again, and the two schedules agree.
+"""A workload runs live, its journal is simulated, and the two schedules agree.
 
 How near is near enough? The simulated world is told how long every launch and every run took, so it differs from the
 live one only where the live scheduler was late: a report that waited for its turn, a back-off that was noticed after its
@@ -34,7 +34,7 @@ def wave(first: int, count: int) -> list[NewTaskFields]:
     ]
 
 
-def test_a_live_schedule_is_simulated_as_it_was(tmp_path: Path) -> None:
+def test_a_live_schedule_is_reproduced_by_the_simulator(tmp_path: Path) -> None:
     with cluster(tmp_path, nodes=1, gpus=4) as yard:
         client = yard.client()
         first = client.submit_many(wave(0, 14))

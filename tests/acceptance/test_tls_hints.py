@@ -1,4 +1,4 @@
-"""A connection that fails because of TLS says so, and what to change: agents and clients, against real servers."""
+"""TLS failures name the cause and what to change: agents and clients against real servers."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from gpuyard.live.agent.settings import AgentTlsSection
 from gpuyard.live.agent.tls import what_is_wrong
 from gpuyard.live.sdk import Unreachable, connect
 from gpuyard.live.sdk.errors import NotAYard
-from tests.acceptance.cli_yard import GPUYARD
+from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.live import free_port
 from tests.acceptance.waiting import until
 
@@ -61,14 +61,14 @@ def tls(pem: Path, ca: str, own: str = "") -> AgentTlsSection:
     )
 
 
-def test_an_agent_with_plain_text_is_told_that_the_scheduler_speaks_tls(pem: Path) -> None:
+def test_a_plain_text_agent_is_told_that_the_scheduler_requires_tls(pem: Path) -> None:
     with agents_port(pem, "here") as address:
         assert what_is_wrong(AgentTlsSection(), address).startswith(
             f"The scheduler at {address} speaks TLS and this agent does not. Set tls.ca"
         )
 
 
-def test_an_agent_with_tls_is_told_that_the_port_is_plain(pem: Path) -> None:
+def test_an_agent_with_tls_is_told_that_the_port_is_plain_text(pem: Path) -> None:
     with agents_port(pem) as address:
         told = what_is_wrong(tls(pem, "here"), address)
     assert told.startswith(f"What listens at {address} does not speak TLS, and this agent has tls.ca.")
@@ -83,21 +83,21 @@ def test_an_agent_that_trusts_another_authority_is_told_which_file_to_change(pem
     assert str(pem / "there.pem") in told
 
 
-def test_an_agent_that_calls_the_scheduler_by_another_name_is_told_so(pem: Path) -> None:
+def test_an_agent_that_uses_a_name_not_in_the_certificate_is_told_so(pem: Path) -> None:
     with agents_port(pem, "there") as address:
         told = what_is_wrong(tls(pem, "there"), address)
     assert "is for another host name than 127.0.0.1" in told
     assert "scheduler.master_address" in told
 
 
-def test_an_agent_without_the_certificate_that_is_asked_for_is_told_so(pem: Path) -> None:
+def test_an_agent_without_a_required_certificate_is_told_so(pem: Path) -> None:
     with agents_port(pem, "here", client_ca="agent") as address:
         assert "set tls.cert and tls.key." in what_is_wrong(tls(pem, "here"), address)
         assert "does not accept this agent's certificate" in what_is_wrong(tls(pem, "here", own="there"), address)
         assert what_is_wrong(tls(pem, "here", own="agent"), address) == ""
 
 
-def test_where_tls_is_not_the_reason_nothing_is_said_of_it(pem: Path) -> None:
+def test_no_tls_hint_is_given_for_other_errors(pem: Path) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     assert what_is_wrong(AgentTlsSection(), nobody) == what_is_wrong(tls(pem, "here"), nobody) == ""
     with agents_port(pem) as plain, agents_port(pem, "here") as secret:
@@ -128,7 +128,7 @@ def said(log: Path, event: str) -> dict[str, str] | None:
     return next((line for line in lines if line["event"] == event), None)
 
 
-def test_agents_and_clients_of_a_real_scheduler_with_tls(pem: Path, tmp_path: Path) -> None:
+def test_agents_and_clients_connect_to_a_real_scheduler_with_tls(pem: Path, tmp_path: Path) -> None:
     server = {
         "http_address": "127.0.0.1:0",
         "grpc_address": "127.0.0.1:0",

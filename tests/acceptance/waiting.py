@@ -1,16 +1,16 @@
-"""Waiting for something real to happen."""
+"""Polling with a timeout."""
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE_SECONDS = 60.0
-"""A busy machine takes its time."""
+"""Generous, for busy machines."""
 T = TypeVar("T")
 
 
 def until(happens: Callable[[], T | None], seconds: float = PATIENCE_SECONDS, what: str = "it") -> T:
-    """Ask until there is an answer, and hand it back; not for ever."""
+    """Poll until there is an answer and return it; fail after a timeout."""
     give_up_at = time.monotonic() + seconds
     while True:
         if found := happens():

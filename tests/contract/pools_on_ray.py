@@ -1,4 +1,4 @@
-"""The promises of pools, kept by actors of the cluster that is named."""
+"""The contract of worker pools, checked on actors of a given Ray cluster."""
 
 import sys
 

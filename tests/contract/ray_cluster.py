@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, in a network namespace where there is only loopback.
+"""A Ray cluster of two nodes on this machine, in a network namespace with only loopback.
 
 Run as a program it makes the cluster, runs another program with its address as the last word, and ends with its code.
 """

@@ -1,4 +1,4 @@
-"""What every way of finding GPUs promises, held against each of them. NVML and the real nvidia-smi need a GPU."""
+"""The contract of GPU inventories, checked on each implementation. NVML and the real nvidia-smi need a GPU."""
 
 import shutil
 from collections.abc import Callable
@@ -38,19 +38,19 @@ def inventory(request: pytest.FixtureRequest, tmp_path: Path) -> Inventory:
     return make(tmp_path)
 
 
-def test_cards_are_numbered_from_0(inventory: Inventory) -> None:
+def test_gpus_are_numbered_from_0(inventory: Inventory) -> None:
     cards = inventory.cards()
     assert cards
     assert [card.index for card in cards] == list(range(len(cards)))
 
 
-def test_every_card_has_a_name_of_its_own(inventory: Inventory) -> None:
+def test_every_gpu_has_a_unique_name(inventory: Inventory) -> None:
     cards = inventory.cards()
     assert len({card.uuid for card in cards}) == len(cards)
     assert all(card.uuid for card in cards)
 
 
-def test_every_card_says_what_it_is(inventory: Inventory) -> None:
+def test_every_gpu_is_described(inventory: Inventory) -> None:
     for card in inventory.cards():
         assert card.model
         assert card.memory_mib > 0
@@ -59,15 +59,15 @@ def test_every_card_says_what_it_is(inventory: Inventory) -> None:
         assert card.virtual or card.driver
 
 
-def test_cards_stay_what_they_are(inventory: Inventory) -> None:
+def test_gpus_keep_their_identity(inventory: Inventory) -> None:
     assert inventory.cards() == inventory.cards()
 
 
-def test_use_is_told_for_every_card_in_order(inventory: Inventory) -> None:
+def test_usage_is_reported_for_every_gpu_in_order(inventory: Inventory) -> None:
     assert [use.index for use in inventory.use()] == [card.index for card in inventory.cards()]
 
 
-def test_figures_are_within_reason(inventory: Inventory) -> None:
+def test_figures_are_plausible(inventory: Inventory) -> None:
     for card, use in zip(inventory.cards(), inventory.use(), strict=True):
         assert not use.broken
         assert use.utilization_percent is None or 0 <= use.utilization_percent <= 100

@@ -1,4 +1,4 @@
-"""What every journal promises. Each sentence holds for each store; a new store is one more line in STORES."""
+"""The contract of journal stores. Every test runs on each store; a new store is one more line in STORES."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_reading_goes_on_after_any_event(journal: Journal) -> None:
     assert list(journal.read(99)) == []
 
 
-def test_a_reader_sees_the_journal_of_the_moment_it_began(journal: Journal) -> None:
+def test_a_reader_sees_the_journal_as_of_its_start(journal: Journal) -> None:
     journal.append(held(1, 2))
     reader = journal.read()
     journal.append(held(3))
@@ -110,7 +110,7 @@ def test_other_events_have_another_hash(make: MakeJournal, tmp_path: Path) -> No
     other.close()
 
 
-def test_all_stores_agree_on_the_hash(tmp_path: Path) -> None:
+def test_all_stores_compute_the_same_hash(tmp_path: Path) -> None:
     heads = set()
     for name, make in STORES.items():
         journal = make(tmp_path / name)
@@ -119,7 +119,7 @@ def test_all_stores_agree_on_the_hash(tmp_path: Path) -> None:
     assert len(heads) == 1
 
 
-def test_the_newest_snapshot_comes_back(journal: Journal) -> None:
+def test_the_newest_snapshot_is_loaded(journal: Journal) -> None:
     first = journal.append(held(1))
     second = journal.append(held(2))
     journal.save_snapshot(Snapshot(first, {"tasks": [1]}))
@@ -128,7 +128,7 @@ def test_the_newest_snapshot_comes_back(journal: Journal) -> None:
     assert next(journal.usable_snapshots(), None) == Snapshot(second, {"tasks": [1, 2], "ratio": 0.1, "none": None})
 
 
-def test_a_snapshot_may_be_of_an_earlier_moment(journal: Journal) -> None:
+def test_a_snapshot_may_be_of_an_earlier_position(journal: Journal) -> None:
     first = journal.append(held(1))
     journal.append(held(2, 3))
     journal.save_snapshot(Snapshot(first, "then"))
@@ -136,12 +136,12 @@ def test_a_snapshot_may_be_of_an_earlier_moment(journal: Journal) -> None:
     assert [record.seq for record in journal.read(first.seq)] == [2, 3]
 
 
-def test_a_snapshot_of_nothing_is_a_snapshot(journal: Journal) -> None:
+def test_a_snapshot_of_an_empty_journal_is_valid(journal: Journal) -> None:
     journal.save_snapshot(Snapshot(GENESIS, {}))
     assert next(journal.usable_snapshots(), None) == Snapshot(GENESIS, {})
 
 
-def test_a_snapshot_saved_twice_is_the_later_one(journal: Journal) -> None:
+def test_a_snapshot_saved_twice_is_replaced(journal: Journal) -> None:
     head = journal.append(held(1))
     journal.save_snapshot(Snapshot(head, "a"))
     journal.save_snapshot(Snapshot(head, "b"))
@@ -156,7 +156,7 @@ def test_a_snapshot_of_another_journal_is_refused(journal: Journal, position: Po
     assert next(journal.usable_snapshots(), None) is None
 
 
-def test_a_state_that_json_can_not_hold_is_refused(journal: Journal) -> None:
+def test_a_state_that_json_cannot_represent_is_refused(journal: Journal) -> None:
     head = journal.append(held(1))
     with pytest.raises(JournalError, match="can not be written"):
         journal.save_snapshot(Snapshot(head, object()))
@@ -171,7 +171,7 @@ def test_without_two_snapshots_nothing_is_retired(journal: Journal) -> None:
     assert len(list(journal.read())) == 2
 
 
-def test_what_both_snapshots_cover_is_retired_and_the_rest_stays(journal: Journal) -> None:
+def test_segments_covered_by_both_snapshots_are_retired_and_the_rest_stays(journal: Journal) -> None:
     older = journal.append(held(1, 2))
     journal.append(held(3))
     journal.save_snapshot(Snapshot(older, "older"))
@@ -203,9 +203,7 @@ def test_a_reader_whose_events_are_retired_meanwhile_reads_them_all_the_same_or_
     journal.close()
 
 
-def test_a_reader_that_comes_a_moment_too_late_makes_no_empty_segment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_reader_creates_no_empty_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=1)
     for task in range(1, 4):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {}))
@@ -225,7 +223,7 @@ def test_a_reader_that_comes_a_moment_too_late_makes_no_empty_segment(
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite, a segment a batch"])
-def test_a_journal_stays_bounded_however_long_it_runs(name: str, tmp_path: Path) -> None:
+def test_a_journal_stays_bounded_over_time(name: str, tmp_path: Path) -> None:
     journal = STORES[name](tmp_path)
     for task in range(1, 101):
         journal.save_snapshot(Snapshot(journal.append(held(task)), {"last": task}))
@@ -238,7 +236,7 @@ def test_a_journal_stays_bounded_however_long_it_runs(name: str, tmp_path: Path)
     journal.close()
 
 
-def test_a_closed_journal_refuses_everything_but_closing(journal: Journal) -> None:
+def test_a_closed_journal_refuses_everything_but_close(journal: Journal) -> None:
     head = journal.append(held(1))
     journal.close()
     journal.close()
@@ -254,7 +252,7 @@ def test_a_closed_journal_refuses_everything_but_closing(journal: Journal) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in STORES if name != "memory"])
-def test_a_journal_that_is_opened_again_is_as_it_was(name: str, tmp_path: Path) -> None:
+def test_a_reopened_journal_is_unchanged(name: str, tmp_path: Path) -> None:
     journal = STORES[name](tmp_path)
     journal.append(held(1, 2))
     head = journal.append(held(3))

@@ -1,4 +1,4 @@
-"""A writer that is killed at any moment loses nothing that it had acknowledged."""
+"""A writer killed at any instant loses nothing that it had acknowledged."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""What an agent may rely on when it speaks to its supervisor: the real one, and the twin in memory that faults are tried on."""
+"""The contract between agent and supervisor, checked on the real one and on the in-memory one of the fault simulation."""
 
 import asyncio
 import os
@@ -24,8 +24,8 @@ from gpuyard.live.agent.supervisor.messages import (
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.simulation.faults.event_loop import virtual_loop
 from tests.simulation.faults.ledger import Ledger
-from tests.simulation.faults.line import Link, Network
 from tests.simulation.faults.machine import TOKEN, Machine, MemoryProcesses, Work
+from tests.simulation.faults.network import Link, Network
 from tests.unit.live.agent.supervised import ENV, end_everything_of
 
 E = TypeVar("E", bound=messages.SupervisorMessage)
@@ -34,7 +34,7 @@ LONG = 60.0
 
 
 class Node(ABC):
-    """Where attempts run: really, or in memory."""
+    """Where attempts run: as processes, or in memory."""
 
     @abstractmethod
     def run(self, story: Callable[[], Awaitable[None]]) -> None:
@@ -42,7 +42,7 @@ class Node(ABC):
 
     @abstractmethod
     def processes(self) -> SupervisorClient:
-        """An agent's line to the supervisor."""
+        """An agent's connection to the supervisor."""
 
     @abstractmethod
     def launch(self, key: AttemptKey, seconds: float, exit_code: int = 0, **how: Any) -> Launch:
@@ -147,7 +147,7 @@ def play(node: Node, story: Story) -> None:
     node.run(whole)
 
 
-def test_a_process_starts_and_its_exit_code_is_told(node: Node) -> None:
+def test_a_process_starts_and_its_exit_code_is_reported(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         assert first.attempts == ()
         processes.send(node.launch(ONE, 0.05), node.launch(TWO, 0.05, exit_code=3))
@@ -159,7 +159,7 @@ def test_a_process_starts_and_its_exit_code_is_told(node: Node) -> None:
     play(node, story)
 
 
-def test_a_launch_that_is_repeated_starts_nothing(node: Node) -> None:
+def test_a_repeated_launch_starts_nothing(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         first = await listener.hears(Launched, ONE)
@@ -173,7 +173,7 @@ def test_a_launch_that_is_repeated_starts_nothing(node: Node) -> None:
     play(node, story)
 
 
-def test_a_command_is_awaited_until_it_is_answered(node: Node) -> None:
+def test_a_command_is_resent_until_it_is_answered(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         assert processes.awaits(ONE)
@@ -185,7 +185,7 @@ def test_a_command_is_awaited_until_it_is_answered(node: Node) -> None:
     play(node, story)
 
 
-def test_a_process_that_is_told_to_stop_ends_as_stopped(node: Node) -> None:
+def test_a_process_that_is_asked_to_stop_ends_as_stopped(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
@@ -195,7 +195,7 @@ def test_a_process_that_is_told_to_stop_ends_as_stopped(node: Node) -> None:
     play(node, story)
 
 
-def test_an_end_is_held_until_it_is_forgotten(node: Node) -> None:
+def test_an_end_is_kept_until_it_is_forgotten(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, 0.05))
         end = await listener.hears(ProcessEnded, ONE)
@@ -221,7 +221,7 @@ def test_a_part_of_a_gang_waits_for_its_start(node: Node) -> None:
     play(node, story)
 
 
-def test_a_suspended_process_goes_on_when_it_is_resumed(node: Node) -> None:
+def test_a_suspended_process_continues_when_it_is_resumed(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
@@ -237,7 +237,7 @@ def test_a_suspended_process_goes_on_when_it_is_resumed(node: Node) -> None:
     play(node, story)
 
 
-def test_nothing_fenced_runs_without_a_lease(node: Node) -> None:
+def test_no_fenced_process_runs_without_a_lease(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, fence=True))
         assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.FENCED
@@ -263,7 +263,7 @@ def test_a_long_lease_can_be_shortened(node: Node) -> None:
     play(node, story)
 
 
-def test_a_time_out_ends_a_process(node: Node) -> None:
+def test_a_timeout_ends_a_process(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
         processes.send(node.launch(ONE, LONG, timeout_seconds=0.2, grace_seconds=1.0))
         assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.TIMED_OUT
@@ -271,7 +271,7 @@ def test_a_time_out_ends_a_process(node: Node) -> None:
     play(node, story)
 
 
-def test_an_agent_that_comes_back_is_told_everything(node: Node) -> None:
+def test_an_agent_that_reconnects_is_told_everything(node: Node) -> None:
     async def leaves() -> None:
         async with node.processes() as processes:
             listener = Listener(processes)
@@ -294,7 +294,7 @@ def test_an_agent_that_comes_back_is_told_everything(node: Node) -> None:
     play(node, story)
 
 
-def test_supervisor_client_outlive_a_supervisor_that_is_killed(node: Node) -> None:
+def test_a_client_survives_a_killed_supervisor(node: Node) -> None:
     async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
         processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
         await listener.hears(Launched, TWO)

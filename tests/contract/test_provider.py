@@ -1,4 +1,4 @@
-"""What everybody who boots nodes promises, held against each of them."""
+"""The contract of node providers, checked on each implementation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -63,11 +63,11 @@ def states(hiring: Hiring) -> dict[NodeId, PoolNodeState]:
     return {hired.node: hired.state for hired in hiring.provider.nodes()}
 
 
-def test_it_begins_with_nothing(make: Make) -> None:
+def test_a_provider_starts_with_no_nodes(make: Make) -> None:
     assert list(make(False).provider.nodes()) == []
 
 
-def test_nodes_boot_and_are_ready(make: Make) -> None:
+def test_nodes_boot_and_become_ready(make: Make) -> None:
     hiring = make(False)
     hiring.provider.boot([ONE, TWO])
     assert list(states(hiring)) == [ONE, TWO]
@@ -75,7 +75,7 @@ def test_nodes_boot_and_are_ready(make: Make) -> None:
     assert states(hiring) == {ONE: PoolNodeState.READY, TWO: PoolNodeState.READY}
 
 
-def test_a_node_that_did_not_come_up_says_so_until_it_is_let_go(make: Make) -> None:
+def test_a_node_that_failed_to_boot_is_reported_until_it_is_released(make: Make) -> None:
     hiring = make(True)
     hiring.provider.boot([ONE])
     hiring.settle()
@@ -95,7 +95,7 @@ def test_a_node_is_not_booted_twice(make: Make) -> None:
     assert [hired.since for hired in hiring.provider.nodes()] == since
 
 
-def test_what_was_let_go_is_down_and_then_forgotten(make: Make) -> None:
+def test_a_released_node_is_down_and_then_forgotten(make: Make) -> None:
     hiring = make(False)
     hiring.provider.boot([ONE, TWO])
     hiring.settle()
@@ -108,7 +108,7 @@ def test_what_was_let_go_is_down_and_then_forgotten(make: Make) -> None:
         assert states(hiring) == {TWO: PoolNodeState.READY}
 
 
-def test_a_node_that_was_forgotten_can_be_asked_for_again(make: Make) -> None:
+def test_a_forgotten_node_can_be_requested_again(make: Make) -> None:
     hiring = make(False)
     hiring.provider.boot([ONE])
     hiring.settle()
@@ -122,7 +122,7 @@ def test_a_node_that_was_forgotten_can_be_asked_for_again(make: Make) -> None:
     assert states(hiring) == {ONE: PoolNodeState.READY}
 
 
-def test_a_node_can_be_let_go_while_it_boots(make: Make) -> None:
+def test_a_node_can_be_released_while_it_boots(make: Make) -> None:
     hiring = make(False)
     hiring.provider.boot([ONE])
     hiring.provider.release([ONE])

@@ -1,4 +1,4 @@
-"""Workers keep the same promises as processes of this machine and as actors of a Ray cluster of two nodes."""
+"""Workers keep the same contract as local processes and as actors of a Ray cluster of two nodes."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
 
 
 @pytest.mark.parametrize("promise", PROMISES)
-def test_supervisor_client_of_this_machine_promise(promise: Callable[[Pool], None]) -> None:
+def test_local_workers_keep_the_contract_of_a_pool(promise: Callable[[Pool], None]) -> None:
     pool = LocalPool(["4", "5", "6"], widest=2, runtimes=[ECHO])
     try:
         promise(pool)
@@ -35,7 +35,7 @@ def test_a_worker_sees_its_own_gpu_first_and_those_that_wide_models_span() -> No
         pool.close()
 
 
-def test_workers_end_with_whoever_began_them() -> None:
+def test_workers_end_with_their_parent_process() -> None:
     script = (
         "import sys\nfrom gpuyard.plan.workers.local import LocalPool\n"
         "pool = LocalPool(['0'])\npool.open([0])\npool.wait(30)\nprint(pool.pid(0), flush=True)\nsys.stdin.read()\n"
@@ -63,7 +63,7 @@ def _lives(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, can not be used here")
-def test_actors_of_a_ray_cluster_of_two_nodes_promise_the_same() -> None:
+def test_actors_of_a_ray_cluster_of_two_nodes_keep_the_contract_of_a_pool() -> None:
     words = beside_a_cluster([sys.executable, "-m", "tests.contract.pools_on_ray"])
     done = subprocess.run(words, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""What every pool of workers promises, wherever they live. Run with a pool of three GPUs that begins with none open."""
+"""The contract of worker pools. Run with a pool of three GPUs of which none is open at first."""
 
 import os
 import signal

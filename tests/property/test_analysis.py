@@ -1,4 +1,4 @@
-"""Programs drawn at random: the tasks read from them never need each other in a circle, and any order the needs allow does what
+"""Random programs: dependencies between their tasks have no cycle, and any order that respects them gives the result of
 the program does.
 """
 
@@ -92,7 +92,7 @@ def later(a):
 TAKES = {"fresh": 1, "same": 1, "wrap": 2, "grow": 1, "put": 2, "reach": 1, "remember": 1, "twice": 2,
          "inner": 1, "replace": 2, "swap": 2, "deepen": 1, "shorten": 1, "through": 2, "later": 1}  # fmt: skip
 LISTS = {"fresh", "same", "wrap", "put", "twice", "inner", "swap", "deepen", "through", "later"}
-"""Those that give back a list, which others can be called with."""
+"""Functions that return a list, which others accept."""
 
 
 @st.composite
@@ -124,7 +124,7 @@ def outcome(ordered: list[str]) -> dict[str, str]:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lines(), st.integers(0, 1000))
-def test_any_order_that_the_needs_allow_does_what_the_program_does(
+def test_any_order_that_respects_the_dependencies_gives_the_result_of_the_program(
     tmp_path: Path, program: list[str], seed: int
 ) -> None:
     graph = analyzed(tmp_path, FUNCTIONS + "\n".join(program))
@@ -177,7 +177,7 @@ def bodies(draw: st.DrawFn, depth: int = 0) -> list[str]:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(bodies())
-def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, body: list[str]) -> None:
+def test_tasks_of_any_program_have_levels_above_their_dependencies(tmp_path: Path, body: list[str]) -> None:
     graph = analyzed(tmp_path, FUNCTIONS + "a = b = c = d = fresh(0)\n" + "\n".join(body))
     level = {name: number for number, names in enumerate(graph.levels) for name in names}
     assert sorted(level) == sorted(task.id for task in graph.tasks)
@@ -190,7 +190,7 @@ def test_tasks_of_any_program_have_levels_above_all_they_need(tmp_path: Path, bo
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sets(st.integers(0, 6)), min_size=1, max_size=7))
-def test_the_width_is_the_largest_set_of_which_none_needs_another(drawn: list[set[int]]) -> None:
+def test_the_width_is_the_largest_set_of_independent_tasks(drawn: list[set[int]]) -> None:
     from itertools import combinations
 
     from gpuyard.learn.analysis.graph import width

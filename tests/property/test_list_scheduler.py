@@ -1,4 +1,4 @@
-"""Whatever the problem and the settings: the list scheduler's plan keeps every rule, and is the same every time."""
+"""For any problem and any settings, the plan of the list scheduler is valid and deterministic."""
 
 from dataclasses import replace
 

@@ -1,6 +1,6 @@
-"""Liveness, apart from safety: under policies that promise it, everything that could run starts in the end.
+"""Liveness: under policies that guarantee it, everything that could run starts eventually.
 
-Small tasks keep coming for ever; a large one, a gang and one of the lowest priority must start all the same.
+Small tasks keep arriving; a large one, a gang and one of the lowest priority must start anyway.
 """
 
 import pytest
@@ -15,7 +15,7 @@ PROMISING = sorted(name for name, policy in POLICIES.items() if policy.starts_al
 @pytest.mark.parametrize("policy", PROMISING)
 @pytest.mark.parametrize("estimate", [None, 50.0])
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_stream_of_small_tasks_starves_nobody(
+def test_a_stream_of_small_tasks_starves_no_task(
     policy: str, backfill: str, estimate: float | None, strict: bool
 ) -> None:
     cluster = ClusterStory(policy=policy, backfill=backfill, ageing_seconds=1.0, level_seconds=10.0)
@@ -40,7 +40,7 @@ def test_a_stream_of_small_tasks_starves_nobody(
 
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_when_nothing_new_comes_everything_ends(policy: str) -> None:
+def test_without_new_submissions_everything_ends(policy: str) -> None:
     cluster = ClusterStory(policy=policy)
     cluster.has_nodes(2, gpus_each=4)
     for place in range(60):

@@ -1,4 +1,4 @@
-"""The two ways a scheduler comes back to where it was, and the bytes to compare states by."""
+"""The two ways in which a scheduler recovers, and the bytes by which states are compared."""
 
 from collections.abc import Iterable
 

@@ -42,7 +42,7 @@ def test_every_event_reads_as_expected(folder: Path) -> None:
     journal.close()
 
 
-def test_it_can_be_read_without_being_opened(folder: Path) -> None:
+def test_it_can_be_read_without_being_opened_for_writing(folder: Path) -> None:
     assert as_lines(read_folder(folder)) == expected(folder)
 
 

@@ -1,4 +1,4 @@
-"""A scheduler that stops comes back to exactly where it was, whichever way it recovers, in whatever process."""
+"""A restarted scheduler recovers exactly its previous state, in either way and in any process."""
 
 import os
 import subprocess
@@ -12,14 +12,14 @@ from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from tests.replay.random_life import RandomLife
+from tests.replay.random_scenario import RandomLife
 from tests.replay.recovery import document, recovered, replayed
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_life_read_back_from_its_journal_is_the_same_byte_for_byte(seed: int, tmp_path: Path) -> None:
+def test_a_scenario_read_back_from_its_journal_is_identical_byte_for_byte(seed: int, tmp_path: Path) -> None:
     life = RandomLife(seed)
     journal = SqliteJournal.open(tmp_path, segment_events=50)
     written = 0
@@ -53,9 +53,9 @@ def test_the_same_life_makes_the_same_events_in_every_process(seed: int) -> None
 
 
 def _told(seed: int, hash_seed: str) -> str:
-    """The fingerprint of a life in a process of its own, where sets and hashes of strings have another order."""
+    """The fingerprint of a scenario in another process, where sets and hashes of strings have another order."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.replay.random_life", str(seed), "60"],
+        [sys.executable, "-m", "tests.replay.random_scenario", str(seed), "60"],
         check=True, capture_output=True, text=True, timeout=60, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": hash_seed},
     )  # fmt: skip
     events, state = done.stdout.split()

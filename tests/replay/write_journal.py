@@ -1,11 +1,11 @@
-"""Writes the journal of this version into tests/replay/journals, where it stays for ever.
+"""Writes the journal of this version into tests/replay/journals, where it stays forever.
 
     python tests/replay/write_journal.py
 
 Run it when a version is tagged, or when a test asks for it because there is a new type of event: first add that event to
 the story below. The journals of versions that were released are never written again: they are what users have.
 Beside each one stands `expected.jsonl`, the events as they are read today, a line each, and `state.json`, what they add up
-to. The snapshot on the way is a real one, so both ways of recovery can be tried for ever.
+to. The snapshot on the way is a real one, so both ways of recovery can always be tested.
 """
 
 import sys
@@ -212,7 +212,7 @@ STORY: list[tuple[str, Event]] = [
     ("west", NodeChanged(NodeSpec(WEST, WEST_CARDS, cpus=32, memory_mib=65_536, labels=(("rack", "8"),)))),
     ("west", NodeReturned(WEST, (AttemptRef(CUT_OFF, 1, ORIGIN),), "agent of west", "boot 1")),
     ("west", RemainsEnded(WEST, CUT_OFF, 1, ORIGIN)),
-    # It is lost again and comes back with what it runs; its agent is stopped on purpose; it has something nobody knows.
+    # It is lost again and comes back with what it runs; its agent is stopped on purpose; it has an unknown attempt.
     ("", TaskPlaced(CUT_OFF, 2, Placement((Slice(WEST, (0,), cpus=4),)))),
     ("west", AttemptStarted(CUT_OFF, 2, 1010.5)),
     ("", NodeLost(WEST)),

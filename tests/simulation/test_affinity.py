@@ -1,4 +1,4 @@
-"""Tasks that say which model they are about go where it ran last, if that place is as good as any."""
+"""Tasks that declare a model are placed where it ran last, if that place is as good as others."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def yard(nodes: int = 3, gpus: int = 2, **settings: Any) -> ClusterStory:
 
 
 def ran(cluster: ClusterStory, name: str, model: str, where: str) -> None:
-    """A task about a model ran on a node and is over."""
+    """A task of a model ran on a node and ended."""
     for other in "abcdef":
         if other != where and other in cluster.state.index.hosts:
             cluster.cordons(other)
@@ -33,14 +33,14 @@ def ran(cluster: ClusterStory, name: str, model: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["a", "b", "c"])
-def test_a_task_goes_where_its_model_ran_last(where: str) -> None:
+def test_a_task_is_placed_where_its_model_ran_last(where: str) -> None:
     cluster = yard()
     ran(cluster, "first", "llama", where)
     cluster.submits(task("next", model_name="llama"))
     assert cluster.nodes_of("next") == (where,)
 
 
-def test_on_its_node_it_gets_the_cards_its_model_had() -> None:
+def test_on_its_node_a_task_gets_the_gpus_its_model_had() -> None:
     cluster = yard(nodes=1, gpus=4)
     cluster.submits(*(task(name, gpus=2, model_name=name) for name in ("llama", "whisper")))
     had = {name: cluster.gpus_of(name) for name in ("llama", "whisper")}
@@ -51,7 +51,7 @@ def test_on_its_node_it_gets_the_cards_its_model_had() -> None:
     assert {name: cluster.gpus_of(f"more {name}") for name in had} == had
 
 
-def test_who_waited_for_gpus_gets_the_cards_its_model_had_as_soon_as_they_are_free() -> None:
+def test_a_task_that_waited_gets_the_gpus_its_model_had_as_soon_as_they_are_free() -> None:
     cluster = yard(nodes=1, gpus=6)
     cluster.submits(task("half of it", gpus=3), task("short"), task("llama", gpus=2, model_name="llama"))
     had = cluster.gpus_of("llama")
@@ -61,7 +61,7 @@ def test_who_waited_for_gpus_gets_the_cards_its_model_had_as_soon_as_they_are_fr
     assert cluster.gpus_of("more") == had
 
 
-def test_with_the_setting_off_it_is_all_one() -> None:
+def test_with_the_setting_off_past_placements_do_not_matter() -> None:
     cluster = yard(model_affinity=False)
     ran(cluster, "first", "llama", "a")
     cluster.submits(task("next", model_name="llama"))
@@ -76,7 +76,7 @@ def test_with_the_setting_off_it_is_all_one() -> None:
     assert not cluster.state.index.model_cache.by_model
 
 
-def test_a_task_that_was_suspended_takes_its_model_along() -> None:
+def test_a_suspended_task_takes_its_model_along() -> None:
     cluster = yard(nodes=1, gpus=2)
     cluster.submits(task("llama", model_name="llama", preemption=Preemption.SUSPEND))
     cluster.tells(command.SuspendTask(cluster.numbers["llama"]))
@@ -90,7 +90,7 @@ def test_a_task_that_was_suspended_takes_its_model_along() -> None:
     assert cluster.gpus_of("next") == resumed_on
 
 
-def test_a_snapshot_remembers_where_models_ran() -> None:
+def test_a_snapshot_keeps_where_models_ran() -> None:
     cluster = yard()
     ran(cluster, "first", "llama", "a")
     kept = snapshot.dump(cluster.state)
@@ -103,7 +103,7 @@ def test_a_snapshot_remembers_where_models_ran() -> None:
     )
 
 
-def test_explain_says_where_the_model_ran_last() -> None:
+def test_explain_shows_where_the_model_ran_last() -> None:
     cluster = yard(nodes=2, gpus=1)
     ran(cluster, "first", "llama", "a")
     cluster.submits(task("one", model_name="llama"), task("two"))

@@ -1,20 +1,20 @@
-"""Lives of a yard with faults, under a virtual clock: what failed once, what must never fail, and that a seed repeats.
+"""Scenarios of a cluster with faults, under a virtual clock: recorded failures, new seeds, and repeatability.
 
-`benchmarks/faults.py` runs as many lives as one likes; the same seed, number of faults and kinds give the same life.
+`benchmarks/faults.py` runs any number of scenarios; the same seed, number of faults and kinds give the same scenario.
 """
 
 from typing import NamedTuple
 
 import pytest
 
-from tests.simulation.faults.life import FAULTS, Outcome, live
+from tests.simulation.faults.scenario import FAULTS, Outcome, live
 
 LIVES = 10
 FAULTS_A_LIFE = 20
 
 
 class Recorded(NamedTuple):
-    """A life that failed before something was mended."""
+    """A scenario that failed before a fix."""
 
     name: str
     seed: int
@@ -99,7 +99,7 @@ RECORDED = (
         "An agent gives up a registration that a slow disk delays, and its node counts as lost although it is there.",
     ),
 )  # fmt: skip
-"""Lives that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They never fail again."""
+"""Scenarios that failed once, nearly all of them at commit 3f1196f (benchmarks/README.md). They must not fail again."""
 
 
 def sentences(outcome: Outcome, faults: int, only: tuple[str, ...] = ()) -> str:
@@ -111,37 +111,37 @@ def sentences(outcome: Outcome, faults: int, only: tuple[str, ...] = ()) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("it", [pytest.param(it, id=it.name) for it in RECORDED])
-def test_what_failed_once_does_not_fail_again(it: Recorded) -> None:
+def test_a_recorded_failure_stays_fixed(it: Recorded) -> None:
     outcome = live(it.seed, it.faults, it.only)
     assert not outcome.wrongs, sentences(outcome, it.faults, it.only)
 
 
 @pytest.mark.parametrize("it", [pytest.param(it, id=it.name) for it in RECORDED[:5]])
-def test_a_seed_repeats_to_the_byte(it: Recorded) -> None:
+def test_a_seed_repeats_byte_for_byte(it: Recorded) -> None:
     first, second = live(it.seed, it.faults, it.only), live(it.seed, it.faults, it.only)
     assert first.trace == second.trace
 
 
-def test_another_seed_is_another_life() -> None:
+def test_another_seed_gives_another_scenario() -> None:
     assert live(1, 3).digest != live(2, 3).digest
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
-def test_this_kind_of_fault_costs_nothing(kind: str) -> None:
+def test_this_kind_of_fault_loses_nothing(kind: str) -> None:
     outcome = live(1, 8, (kind,))
     assert not outcome.wrongs, sentences(outcome, 8, (kind,))
     assert outcome.faults[kind] >= 8
 
 
 @pytest.mark.slow
-def test_all_kinds_of_faults_together_cost_nothing() -> None:
+def test_all_kinds_of_faults_together_lose_nothing() -> None:
     failed = [outcome for seed in range(LIVES) if (outcome := live(seed, FAULTS_A_LIFE)).wrongs]
     assert not failed, "\n".join(sentences(outcome, FAULTS_A_LIFE) for outcome in failed)
 
 
 @pytest.mark.slow
-def test_every_kind_of_fault_is_drawn() -> None:
+def test_every_kind_of_fault_occurs() -> None:
     drawn: set[str] = set()
     for seed in range(12):
         drawn |= live(seed, FAULTS_A_LIFE).faults.keys()

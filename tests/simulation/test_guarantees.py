@@ -30,7 +30,7 @@ def test_a_guarantee_holds_against_a_tenant_without_one() -> None:
 
 
 @pytest.mark.parametrize("given", ["the tenant that waits", "the tenant that runs"])
-def test_a_guarantee_given_while_a_task_waits_counts_at_once(given: str) -> None:
+def test_a_guarantee_given_while_a_task_waits_applies_at_once(given: str) -> None:
     cluster = full_of_speech()
     if given == "the tenant that runs":
         cluster.has_tenant("speech", guaranteed_gpus=12)
@@ -46,7 +46,7 @@ def test_a_guarantee_given_while_a_task_waits_counts_at_once(given: str) -> None
     assert cluster.status("vision") is TaskStatus.RUNNING
 
 
-def test_claims_made_at_one_instant_bring_no_tenant_below_its_guarantee() -> None:
+def test_simultaneous_claims_bring_no_tenant_below_its_guarantee() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(3, gpus_each=4)
     cluster.has_tenant("speech", guaranteed_gpus=9)
@@ -60,7 +60,7 @@ def test_claims_made_at_one_instant_bring_no_tenant_below_its_guarantee() -> Non
     assert sum(name.startswith("speech") for name in running) == 9
 
 
-def test_a_guarantee_does_not_wait_behind_the_queue_of_others() -> None:
+def test_a_guaranteed_task_does_not_wait_behind_the_queue_of_others() -> None:
     cluster = full_of_speech()
     cluster.has_tenant("vision", guaranteed_gpus=4)
     cluster.submits_many(20, task("more", gpus=1, tenant="speech"))
@@ -69,7 +69,7 @@ def test_a_guarantee_does_not_wait_behind_the_queue_of_others() -> None:
     assert cluster.status("vision") is TaskStatus.RUNNING
 
 
-def test_a_tenant_below_its_guarantee_gets_the_next_free_gpu_where_nothing_may_be_stopped() -> None:
+def test_a_tenant_below_its_guarantee_gets_the_next_free_gpu_if_nothing_is_preemptible() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=2)
     cluster.has_tenant("vision", guaranteed_gpus=1)
@@ -81,7 +81,7 @@ def test_a_tenant_below_its_guarantee_gets_the_next_free_gpu_where_nothing_may_b
     assert cluster.status("vision") is TaskStatus.RUNNING
 
 
-def test_a_tenant_within_its_guarantee_is_not_stopped_by_priority() -> None:
+def test_a_tenant_within_its_guarantee_is_not_preempted_by_priority() -> None:
     cluster = ClusterStory(policy="priority")
     cluster.has_nodes(1, gpus_each=4)
     cluster.has_tenant("vision", guaranteed_gpus=2)
@@ -94,7 +94,7 @@ def test_a_tenant_within_its_guarantee_is_not_stopped_by_priority() -> None:
     assert running == ["urgent-1", "urgent-2", "vision-1", "vision-2"]
 
 
-def test_a_tenant_that_rises_above_its_share_elsewhere_gives_back_where_it_is_wanted() -> None:
+def test_a_tenant_above_its_share_elsewhere_gives_gpus_back_where_they_are_needed() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=4, model="A100")
     cluster.has_nodes(1, gpus_each=4, model="H100")
@@ -110,7 +110,7 @@ def test_a_tenant_that_rises_above_its_share_elsewhere_gives_back_where_it_is_wa
     assert cluster.status("vision") is TaskStatus.RUNNING
 
 
-def test_a_class_takes_its_part_back_when_the_split_changes_while_a_task_waits() -> None:
+def test_a_class_takes_its_share_back_when_the_split_changes_while_a_task_waits() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.25, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)

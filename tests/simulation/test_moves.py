@@ -1,4 +1,4 @@
-"""Running tasks that go on on GPUs on which they are faster: free ones, or in exchange with who loses less by it."""
+"""Running tasks move to GPUs on which they are faster: free ones, or in exchange with a task that loses less."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ LITTLE_FASTER = (("K80", 0.8), ("V100", 1.0))
 
 
 def saves(name: str, speeds: tuple[tuple[str, float], ...] = MUCH_FASTER, **more: Any) -> TaskBuilder:
-    """A task that says how fast it is where, and can be moved."""
+    """A task with speeds that can be moved."""
     return task(name, speeds=speeds, preemption=Preemption.CHECKPOINT, **more)
 
 
@@ -48,7 +48,7 @@ def test_a_task_moves_to_faster_gpus_when_they_are_free() -> None:
     assert cluster.running() == []
 
 
-def test_a_task_moves_when_it_has_lost_as_much_by_staying_as_the_move_costs() -> None:
+def test_a_task_moves_when_staying_has_cost_as_much_as_the_move() -> None:
     cluster = yard()
     cluster.submits(saves("first"), saves("second"))
     cluster.passes(30)
@@ -59,7 +59,7 @@ def test_a_task_moves_when_it_has_lost_as_much_by_staying_as_the_move_costs() ->
     assert cluster.nodes_of("second") == ("fast",)
 
 
-def test_who_says_how_long_it_takes_moves_as_soon_as_it_is_old_enough_or_never() -> None:
+def test_a_task_with_an_estimate_moves_as_soon_as_it_is_old_enough_or_never() -> None:
     cluster = yard()
     cluster.submits(saves("first"), saves("long", estimate=3600.0), saves("short", estimate=100.0))
     cluster.passes(30)
@@ -85,7 +85,7 @@ def test_who_says_how_long_it_takes_moves_as_soon_as_it_is_old_enough_or_never()
     ],
     ids=["without speeds", "starts over", "in host memory", "never stopped", "one model only", "whole nodes"],
 )
-def test_everybody_else_stays(stays: TaskBuilder) -> None:
+def test_other_tasks_stay(stays: TaskBuilder) -> None:
     cluster = yard(fast=2)
     cluster.submits(saves("first", gpus=2))
     cluster.submits(stays)
@@ -95,7 +95,7 @@ def test_everybody_else_stays(stays: TaskBuilder) -> None:
     assert cluster.nodes_of("stays") == ("slow",)
 
 
-def test_nobody_moves_where_moves_or_preemption_are_off() -> None:
+def test_no_task_moves_if_moves_or_preemption_are_off() -> None:
     for settings in ({"moves": "none"}, {"preemption": False}):
         cluster = yard(**settings)
         cluster.submits(saves("first"), saves("second"))
@@ -105,7 +105,7 @@ def test_nobody_moves_where_moves_or_preemption_are_off() -> None:
         assert cluster.nodes_of("second") == ("slow",)
 
 
-def test_who_waits_goes_before_who_would_be_faster() -> None:
+def test_waiting_tasks_go_before_tasks_that_would_run_faster() -> None:
     cluster = yard(slow=1)
     cluster.submits(saves("first"), saves("second"), task("waits"))
     cluster.passes(10_000)
@@ -114,7 +114,7 @@ def test_who_waits_goes_before_who_would_be_faster() -> None:
     assert cluster.nodes_of("second") == ("slow",)
 
 
-def test_a_move_takes_nothing_that_is_promised_to_another() -> None:
+def test_a_move_takes_no_reserved_gpus() -> None:
     cluster = yard(fast=2, backfill="easy")
     cluster.submits(saves("a", models=("V100",), estimate=20_000.0), task("b", models=("V100",)), saves("slow"))
     cluster.submits(task("large", gpus=2, models=("V100",)))
@@ -137,7 +137,7 @@ def test_a_gang_moves_as_a_whole() -> None:
     assert set(cluster.nodes_of("second")) == {"fast-1", "fast-2"}
 
 
-def test_two_tasks_change_places_when_one_gains_more_than_the_other_loses() -> None:
+def test_two_tasks_swap_places_when_one_gains_more_than_the_other_loses() -> None:
     cluster = yard(slow=1)
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     assert (cluster.nodes_of("little"), cluster.nodes_of("much")) == (("fast",), ("slow",))
@@ -154,21 +154,21 @@ def test_several_small_tasks_make_room_for_a_large_one() -> None:
     assert [cluster.nodes_of(name) for name in ("a", "b", "large")] == [("slow",), ("slow",), ("fast",)]
 
 
-def test_nobody_is_put_out_by_an_exchange() -> None:
+def test_an_exchange_leaves_no_task_without_a_place() -> None:
     cluster = yard(fast=2, slow=1)
     cluster.submits(saves("large", LITTLE_FASTER, gpus=2), saves("much"))
     cluster.passes(10_000)
     assert (cluster.nodes_of("large"), cluster.nodes_of("much")) == (("fast",), ("slow",))
 
 
-def test_with_free_moves_only_nobody_changes_places() -> None:
+def test_with_free_moves_only_no_tasks_swap_places() -> None:
     cluster = yard(slow=1, moves="free")
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     cluster.passes(10_000)
     assert cluster.nodes_of("much") == ("slow",)
 
 
-def test_who_holds_on_more_strongly_does_not_make_room() -> None:
+def test_a_task_of_higher_priority_makes_no_room() -> None:
     cluster = yard(slow=1, policy="priority")
     cluster.submits(saves("little", LITTLE_FASTER, priority=60), saves("much", priority=50))
     cluster.passes(10_000)
@@ -176,21 +176,21 @@ def test_who_holds_on_more_strongly_does_not_make_room() -> None:
 
 
 @pytest.mark.parametrize(("policy", "then"), [("srtf", "slow"), ("dqn", "fast")])
-def test_under_dqn_two_of_about_one_size_change_places_also_for_the_longer_one(policy: str, then: str) -> None:
+def test_under_dqn_two_tasks_of_similar_size_swap_places_even_for_the_longer_one(policy: str, then: str) -> None:
     cluster = yard(slow=1, policy=policy, backfill="greedy")
     cluster.submits(saves("little", LITTLE_FASTER, estimate=20_000.0), saves("much", estimate=25_000.0))
     cluster.passes(1_000)
     assert cluster.nodes_of("much") == (then,)
 
 
-def test_a_task_that_says_nothing_of_speeds_makes_no_room() -> None:
+def test_a_task_without_speeds_makes_no_room() -> None:
     cluster = yard(slow=1)
     cluster.submits(task("silent", models=("V100",), preemption=Preemption.CHECKPOINT), saves("much"))
     cluster.passes(10_000)
     assert cluster.nodes_of("much") == ("slow",)
 
 
-def test_a_limit_on_a_model_keeps_a_task_where_it_is() -> None:
+def test_a_limit_on_a_model_keeps_a_task_in_place() -> None:
     cluster = yard(slow=1)
     cluster.has_tenant("team", max_gpus_by_model=(("V100", 0),))
     cluster.submits(saves("little", LITTLE_FASTER, tenant="other"), saves("much"))
@@ -201,7 +201,7 @@ def test_a_limit_on_a_model_keeps_a_task_where_it_is() -> None:
     assert cluster.nodes_of("much") == ("slow",)
 
 
-# --- while it goes on -------------------------------------------------------------------------------------------------
+# --- during the move ---------------------------------------------------------------------------------------------------
 
 
 def moving(stop_seconds: float = 20.0) -> ClusterStory:
@@ -214,7 +214,7 @@ def moving(stop_seconds: float = 20.0) -> ClusterStory:
     return cluster
 
 
-def test_both_places_are_kept_while_tasks_change_them() -> None:
+def test_both_places_are_kept_while_tasks_swap() -> None:
     cluster = moving()
     cluster.submits(task("new"))
     cluster.passes(20)
@@ -223,7 +223,7 @@ def test_both_places_are_kept_while_tasks_change_them() -> None:
 
 
 @pytest.mark.parametrize("gone", ["little", "much"])
-def test_who_ends_on_the_way_leaves_its_place_to_others(gone: str) -> None:
+def test_a_task_that_ends_during_its_move_frees_its_place(gone: str) -> None:
     cluster = moving()
     cluster.tells(command.ReportEnded(cluster.numbers[gone], 1, Outcome.SUCCEEDED, 0))
     cluster.submits(task("new"))
@@ -231,7 +231,7 @@ def test_who_ends_on_the_way_leaves_its_place_to_others(gone: str) -> None:
     assert {"little", "much", "new"} - set(cluster.running()) == {gone}
 
 
-def test_a_task_cancelled_on_the_way_is_not_placed_again() -> None:
+def test_a_task_cancelled_during_its_move_is_not_placed_again() -> None:
     cluster = moving()
     cluster.cancels("much")
     cluster.passes(20)
@@ -239,7 +239,7 @@ def test_a_task_cancelled_on_the_way_is_not_placed_again() -> None:
     assert cluster.status("much") == "cancelled"
 
 
-def test_a_task_whose_new_node_is_lost_on_the_way_waits_like_any_other() -> None:
+def test_a_task_whose_new_node_is_lost_during_the_move_waits_as_usual() -> None:
     cluster = moving()
     cluster.loses("fast")
     cluster.passes(20)
@@ -248,7 +248,7 @@ def test_a_task_whose_new_node_is_lost_on_the_way_waits_like_any_other() -> None
     assert cluster.nodes_of("much") == ("slow",)
 
 
-def test_a_move_goes_on_after_a_restart_of_the_scheduler() -> None:
+def test_a_move_continues_after_a_restart_of_the_scheduler() -> None:
     cluster = moving()
     again = snapshot.load(snapshot.dump(cluster.state))
     assert {hold.task.id: hold.victims for hold in again.reservations.values()} == {

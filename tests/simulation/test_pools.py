@@ -1,4 +1,4 @@
-"""A yard whose nodes come and go as they are needed; every invariant is checked at every step."""
+"""A cluster whose nodes are booted and released on demand; every invariant is checked at every step."""
 
 from random import Random
 
@@ -26,7 +26,7 @@ def drawn(name: str, chance: Random) -> TaskBuilder:
 @pytest.mark.slow
 @pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "greedy"])
 @pytest.mark.parametrize("seed", range(5))
-def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
+def test_everything_runs_without_preemption_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
     chance = Random(seed)
     yard = ClusterStory(policy="fifo", backfill=backfill)
     pool = PoolSettings(min_nodes=1, max_nodes=4, idle_seconds=300)
@@ -36,7 +36,7 @@ def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: i
     for order in elastic.opening():
         yard.tells(order)
     yard.has_node(node("fixed", gpus=0, cpus=1))
-    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool goes on
+    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool continues
     for place in range(40):
         yard.submits(drawn(f"job-{place}", chance))
         yard.passes(chance.choice((0, 0, 30, 3000)))
@@ -52,7 +52,7 @@ def test_everything_runs_nobody_is_stopped_and_the_pool_keeps_its_bounds(seed: i
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_pool_whose_nodes_fail_ends_everything_in_the_end(seed: int) -> None:
+def test_a_pool_whose_nodes_fail_still_ends_everything(seed: int) -> None:
     chance = Random(seed)
     yard = ClusterStory()
     Failures(yard.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)

@@ -1,4 +1,4 @@
-"""Tasks that say how fast they are on GPU models: where they go, how long they take there, what is expected of them."""
+"""Tasks with speeds per GPU model: where they are placed, how long they take, what is expected of them."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def test_a_task_takes_the_free_gpu_on_which_it_is_fastest() -> None:
 
 
 @pytest.mark.parametrize("score", ["best_fit", "spread", "fragmentation"])
-def test_speed_goes_before_any_score(score: str) -> None:
+def test_speed_counts_before_any_score(score: str) -> None:
     cluster = yard(score=score)
     cluster.submits(task("old", speeds=(("K80", 3.0), ("V100", 2.0))))
     assert cluster.nodes_of("old") == ("slow",)
@@ -59,7 +59,7 @@ def test_only_the_ratios_count_and_a_model_without_a_speed_is_as_slow_as_the_slo
     assert cluster.running() == []
 
 
-def test_a_gang_keeps_to_one_model_where_it_can_and_goes_at_the_pace_of_its_slowest_part() -> None:
+def test_a_gang_prefers_one_model_and_runs_at_the_speed_of_its_slowest_part() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast-1", gpus=1, model="V100"))
@@ -77,7 +77,7 @@ def test_a_gang_keeps_to_one_model_where_it_can_and_goes_at_the_pace_of_its_slow
     assert cluster.running() == []
 
 
-def test_what_was_done_at_one_speed_is_not_done_again_at_another() -> None:
+def test_work_done_at_one_speed_is_not_repeated_at_another() -> None:
     cluster = yard()
     cluster.submits(task("first", speeds=SPEEDS))
     cluster.submits(task("second", runs_for=100.0, speeds=SPEEDS, preemption=Preemption.CHECKPOINT))
@@ -92,7 +92,7 @@ def test_what_was_done_at_one_speed_is_not_done_again_at_another() -> None:
     assert cluster.running() == []
 
 
-def test_an_estimate_is_of_the_fastest_model_and_a_reservation_knows_how_long_the_slow_one_takes() -> None:
+def test_an_estimate_is_for_the_fastest_model_and_a_reservation_accounts_for_slow_ones() -> None:
     cluster = ClusterStory(policy="fifo", backfill="easy")
     cluster.is_split(online=0.0)
     cluster.has_node(node("slow", gpus=2, model="K80"))
@@ -105,7 +105,7 @@ def test_an_estimate_is_of_the_fastest_model_and_a_reservation_knows_how_long_th
     assert cluster.is_running("short")
 
 
-def test_a_short_task_may_use_the_fast_part_of_what_is_promised_and_not_the_slow_one() -> None:
+def test_a_short_task_may_use_the_fast_reserved_gpus_and_not_the_slow_ones() -> None:
     cluster = ClusterStory(policy="fifo", backfill="easy")
     cluster.is_split(online=0.0)
     cluster.has_node(node("slow", gpus=2, model="K80"))
@@ -118,7 +118,7 @@ def test_a_short_task_may_use_the_fast_part_of_what_is_promised_and_not_the_slow
     assert not cluster.is_running("two")  # on the slow node it would take 400 s
 
 
-def test_by_default_a_slow_task_falls_when_it_has_done_the_work_of_a_level() -> None:
+def test_by_default_a_slow_task_is_demoted_when_it_has_done_the_work_of_a_level() -> None:
     cluster = ClusterStory(policy="default", preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0)
     cluster.has_node(node("slow", gpus=1, model="K80"))
@@ -130,7 +130,7 @@ def test_by_default_a_slow_task_falls_when_it_has_done_the_work_of_a_level() -> 
     assert cluster.running() == ["next"]
 
 
-def test_under_srtf_nobody_is_stopped_for_being_on_slow_gpus() -> None:
+def test_under_srtf_no_task_is_preempted_for_running_on_slow_gpus() -> None:
     cluster = ClusterStory(policy="srtf", preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0)
     cluster.has_node(node("slow", gpus=1, model="K80"))
@@ -139,7 +139,7 @@ def test_under_srtf_nobody_is_stopped_for_being_on_slow_gpus() -> None:
     assert cluster.running() == ["now"]
 
 
-def test_a_scheduler_that_goes_on_from_a_snapshot_knows_how_fast_tasks_are() -> None:
+def test_a_scheduler_restored_from_a_snapshot_knows_the_speeds_of_tasks() -> None:
     cluster = yard()
     cluster.submits(task("first", speeds=SPEEDS), task("second", speeds=SPEEDS, estimate=100.0))
     cluster.passes(40)
@@ -156,5 +156,5 @@ def test_a_scheduler_that_goes_on_from_a_snapshot_knows_how_fast_tasks_are() -> 
         ((("K80", 1.0), ("K80", 2.0)), no.DuplicateSpeed("K80")),
     ],
 )
-def test_speeds_that_can_not_be_meant_are_refused(speeds: tuple[tuple[str, float], ...], wrong: no.Invalid) -> None:
+def test_invalid_speeds_are_refused(speeds: tuple[tuple[str, float], ...], wrong: no.Invalid) -> None:
     assert yard().submits(task("odd", speeds=speeds)) == wrong

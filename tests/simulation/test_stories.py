@@ -1,4 +1,4 @@
-"""Stories of a cluster, to be read aloud: one for each behaviour gpuyard promises.
+"""Stories of a cluster: one for each behavior that gpuyard promises.
 
 Each step of a story checks every invariant as well: no GPU held twice, nothing stranded, nothing above its quota,
 books that add up, and that the events alone give the same state.
@@ -56,7 +56,7 @@ def test_a_strict_split_strands_no_gpu_at_any_size(size: int) -> None:
     assert cluster.gpus_in_use() == size
 
 
-def test_a_class_never_uses_more_than_its_part_of_a_strict_split(cluster: ClusterStory) -> None:
+def test_a_class_never_exceeds_its_share_of_a_strict_split(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.75)
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("first"), task("second"))
@@ -64,7 +64,7 @@ def test_a_class_never_uses_more_than_its_part_of_a_strict_split(cluster: Cluste
     assert isinstance(cluster.why("second"), ClassQuotaFull)
 
 
-def test_a_class_that_has_the_whole_yard_waits_for_room_only(cluster: ClusterStory) -> None:
+def test_a_class_that_has_the_whole_cluster_waits_only_for_room(cluster: ClusterStory) -> None:
     left, right = (("pool", "left"),), (("pool", "right"),)
     cluster.decides_by(backfill=Backfill.GREEDY)
     cluster.is_split(online=0.0)
@@ -76,7 +76,7 @@ def test_a_class_that_has_the_whole_yard_waits_for_room_only(cluster: ClusterSto
     assert cluster.running() == ["long", "other", "elsewhere"]
 
 
-def test_small_tasks_do_not_pass_a_large_one_at_a_quota(cluster: ClusterStory) -> None:
+def test_small_tasks_do_not_overtake_a_large_one_at_a_quota(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_tenant("team", max_gpus=4)
     cluster.has_nodes(2, gpus_each=8)
@@ -88,7 +88,7 @@ def test_small_tasks_do_not_pass_a_large_one_at_a_quota(cluster: ClusterStory) -
     assert cluster.is_running("large")
 
 
-def test_borrowed_gpus_are_given_back_when_their_class_wants_them(cluster: ClusterStory) -> None:
+def test_borrowed_gpus_are_returned_when_their_class_needs_them(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.5, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(4, task("batch", preemption=Preemption.REQUEUE))
@@ -107,7 +107,7 @@ def test_a_tenant_at_its_limit_waits_and_the_others_do_not(cluster: ClusterStory
     assert cluster.why("red-2") == TenantQuotaFull(TenantId("red"), 1, 1.0, 1.0)
 
 
-def test_a_limit_on_one_model_leaves_the_others_alone(cluster: ClusterStory) -> None:
+def test_a_limit_on_one_model_does_not_affect_the_others(cluster: ClusterStory) -> None:
     cluster.has_node(node("old", gpus=2, model="A100"))
     cluster.has_node(node("new", gpus=2, model="H100"))
     cluster.has_tenant("team", max_gpus_by_model=(("H100", 1),))
@@ -128,7 +128,7 @@ def test_a_spent_budget_starts_nothing_until_the_next_period(cluster: ClusterSto
     assert cluster.started_at("waits") == 10_000
 
 
-def test_a_guarantee_takes_gpus_back_from_whoever_uses_more_than_theirs() -> None:
+def test_a_guarantee_takes_gpus_back_from_tenants_above_theirs() -> None:
     cluster = ClusterStory(policy="fifo")
     cluster.has_nodes(1, gpus_each=4)
     cluster.has_tenant("red", guaranteed_gpus=2)
@@ -144,7 +144,7 @@ def test_a_guarantee_takes_gpus_back_from_whoever_uses_more_than_theirs() -> Non
 # --- order, gangs, reservations ---------------------------------------------------------------------------------------
 
 
-def test_waiting_makes_up_for_priority() -> None:
+def test_waiting_compensates_for_priority() -> None:
     cluster = ClusterStory(level_seconds=600.0)
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("runs", runs_for=1000), task("humble", priority=0))
@@ -181,7 +181,7 @@ def test_a_large_task_starts_at_its_reservation_and_small_ones_use_the_gap(clust
     assert cluster.started_at("long") == 800.0
 
 
-def test_a_gang_is_promised_nodes_that_are_free_at_the_same_time(cluster: ClusterStory) -> None:
+def test_a_gang_reserves_nodes_that_are_free_at_the_same_time(cluster: ClusterStory) -> None:
     cluster.has_nodes(3, gpus_each=2)
     for name, seconds in (("a", 100), ("b", 200), ("c", 300)):
         cluster.submits(task(name, gpus=2, estimate=seconds, runs_for=seconds))
@@ -204,7 +204,7 @@ def test_a_stream_of_small_tasks_does_not_starve_a_large_one_of_unknown_length(c
     assert cluster.started_at("large") == 100.0
 
 
-def test_conservative_backfill_delays_none_of_the_promised() -> None:
+def test_conservative_backfill_delays_no_reservation() -> None:
     cluster = ClusterStory(backfill="conservative")
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("now", gpus=4, estimate=100, runs_for=100))
@@ -217,7 +217,7 @@ def test_conservative_backfill_delays_none_of_the_promised() -> None:
     assert [cluster.started_at(name) for name in ("first", "second")] == [100.0, 200.0]
 
 
-def test_without_backfill_nobody_overtakes_on_the_same_nodes() -> None:
+def test_without_backfill_no_task_overtakes_on_the_same_nodes() -> None:
     cluster = ClusterStory(policy="fifo", backfill="none")
     cluster.has_node(node("a", gpus=4, model="A100"))
     cluster.has_node(node("h", gpus=4, model="H100"))
@@ -229,7 +229,7 @@ def test_without_backfill_nobody_overtakes_on_the_same_nodes() -> None:
 # --- preemption -------------------------------------------------------------------------------------------------------
 
 
-def test_victims_lose_the_least_work(cluster: ClusterStory) -> None:
+def test_the_victims_with_the_least_work_to_lose_are_chosen(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(task("old", gpus=2, preemption=Preemption.REQUEUE, priority=10))
     cluster.passes(5000)
@@ -240,7 +240,7 @@ def test_victims_lose_the_least_work(cluster: ClusterStory) -> None:
     assert cluster.running() == ["old", "urgent"]
 
 
-def test_a_suspended_task_goes_on_where_it_was_and_loses_nothing(cluster: ClusterStory) -> None:
+def test_a_suspended_task_resumes_where_it_was_and_loses_nothing(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("patient", gpus=2, preemption=Preemption.SUSPEND, runs_for=1000))
     cluster.passes(400)
@@ -255,7 +255,7 @@ def test_a_suspended_task_goes_on_where_it_was_and_loses_nothing(cluster: Cluste
     assert cluster.state.ended[cluster.numbers["patient"]] is TaskStatus.SUCCESS
 
 
-def test_the_place_that_was_cleared_goes_to_the_one_it_was_cleared_for(cluster: ClusterStory) -> None:
+def test_a_cleared_place_goes_to_the_task_it_was_cleared_for(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 30.0
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(2, task("old", gpus=2, priority=40, preemption=Preemption.REQUEUE))
@@ -265,7 +265,7 @@ def test_the_place_that_was_cleared_goes_to_the_one_it_was_cleared_for(cluster: 
     assert cluster.running() == ["urgent"]
 
 
-def test_nobody_is_stopped_for_an_equal_or_before_it_has_run_a_while() -> None:
+def test_no_task_is_preempted_for_an_equal_one_or_before_its_minimum_run_time() -> None:
     cluster = ClusterStory(preemption_min_run_seconds=60.0)
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("runs", priority=50, preemption=Preemption.REQUEUE))
@@ -276,7 +276,7 @@ def test_nobody_is_stopped_for_an_equal_or_before_it_has_run_a_while() -> None:
     assert cluster.running() == ["higher"]
 
 
-def test_an_urgent_task_may_stop_its_own_class_when_the_class_is_full(cluster: ClusterStory) -> None:
+def test_an_urgent_task_may_preempt_its_own_class_when_the_class_is_full(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.5)
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(2, task("low", priority=10, preemption=Preemption.REQUEUE))
@@ -290,7 +290,7 @@ def test_an_urgent_task_may_stop_its_own_class_when_the_class_is_full(cluster: C
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_task_of_a_lost_node_runs_again_elsewhere_and_it_is_no_failure_of_its_own(cluster: ClusterStory) -> None:
+def test_a_task_of_a_lost_node_runs_again_elsewhere_without_counting_as_failed(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=1)
     cluster.submits(task("job"))
     cluster.loses(cluster.nodes_of("job")[0])
@@ -301,7 +301,7 @@ def test_a_task_of_a_lost_node_runs_again_elsewhere_and_it_is_no_failure_of_its_
     assert cluster.state.tasks[cluster.numbers["job"]].failures == 0
 
 
-def test_a_task_that_waits_for_its_node_is_there_when_the_node_returns(cluster: ClusterStory) -> None:
+def test_a_task_that_waits_for_its_node_resumes_when_the_node_returns(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("job", on_lost=OnLost.WAIT, runs_for=100))
     cluster.loses("node-1")
@@ -311,7 +311,7 @@ def test_a_task_that_waits_for_its_node_is_there_when_the_node_returns(cluster: 
     assert cluster.status("job") is TaskStatus.SUCCESS
 
 
-def test_draining_moves_what_may_be_moved_and_waits_for_the_rest(cluster: ClusterStory) -> None:
+def test_draining_moves_tasks_that_may_move_and_waits_for_the_rest(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(task("fixed", gpus=1), task("movable", gpus=1, preemption=Preemption.CHECKPOINT))
     home = cluster.nodes_of("movable")[0]
@@ -321,7 +321,7 @@ def test_draining_moves_what_may_be_moved_and_waits_for_the_rest(cluster: Cluste
     assert cluster.nodes_of("fixed") == (home,)
 
 
-def test_a_gpu_somebody_else_uses_is_left_alone(cluster: ClusterStory) -> None:
+def test_an_externally_used_gpu_is_not_allocated(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.gpu_becomes("node-1", 0, GpuHealth.EXTERNAL)
     cluster.submits(task("one"), task("two"))
@@ -342,7 +342,7 @@ def test_a_gang_that_loses_a_node_is_stopped_on_the_others_and_starts_again_else
     assert cluster.is_running("train")
 
 
-def test_what_a_node_lost_track_of_is_tried_again_and_not_counted_as_a_failure(cluster: ClusterStory) -> None:
+def test_an_attempt_its_node_lost_is_retried_and_not_counted_as_a_failure(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("train"))
     cluster.tells(ReportEnded(cluster.numbers["train"], 1, Outcome.LOST, message="The supervisor was killed."))
@@ -358,7 +358,7 @@ def test_a_node_may_end_a_task_at_its_timeout_by_itself(cluster: ClusterStory) -
     assert cluster.status("train") == "timeout"
 
 
-def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStory) -> None:
+def test_every_scheduler_that_takes_over_increments_the_epoch(cluster: ClusterStory) -> None:
     cluster.tells(BeginEpoch("0.1.0"))
     cluster.tells(EndEpoch(60.0))
     cluster.tells(BeginEpoch("0.1.0"))
@@ -367,7 +367,7 @@ def test_every_scheduler_that_takes_over_counts_one_further(cluster: ClusterStor
     assert cluster.state.epoch == 8, "a node has obeyed the seventh, whatever this journal knows"
 
 
-def test_numbers_a_node_has_heard_of_are_not_given_out_again(cluster: ClusterStory) -> None:
+def test_numbers_known_to_a_node_are_not_reused(cluster: ClusterStory) -> None:
     cluster.submits(task("first"))
     cluster.tells(SkipTaskNumbers(TaskId(5)))
     cluster.submits(task("second"))
@@ -375,7 +375,7 @@ def test_numbers_a_node_has_heard_of_are_not_given_out_again(cluster: ClusterSto
     assert [number for number in range(1, 8) if cluster.state.was_ours(TaskId(number))] == [1, 6]
 
 
-def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: ClusterStory) -> None:
+def test_one_failing_member_ends_the_gang_and_all_of_it_is_retried(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, retries=1))
     cluster.fails_on("train", "node-1")
@@ -389,7 +389,7 @@ def test_one_failing_member_ends_the_gang_and_all_of_it_is_tried_again(cluster: 
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_task_is_tried_again_later_and_later_and_then_given_up(cluster: ClusterStory) -> None:
+def test_a_failed_task_is_retried_with_growing_delays_and_then_given_up(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("flaky", retries=2))
     for wait in (2, 4):
@@ -402,7 +402,7 @@ def test_a_failed_task_is_tried_again_later_and_later_and_then_given_up(cluster:
     assert cluster.status("flaky") is TaskStatus.FAILED
 
 
-def test_a_task_is_ended_by_its_timeout_and_time_in_host_memory_does_not_count(cluster: ClusterStory) -> None:
+def test_a_task_is_ended_by_its_timeout_and_suspended_time_does_not_count(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("endless", timeout_seconds=100, preemption=Preemption.SUSPEND))
     cluster.passes(80)
@@ -441,7 +441,7 @@ def test_a_chain_runs_in_order_and_breaks_where_a_link_fails(cluster: ClusterSto
     assert cluster.running() == ["tidy"]
 
 
-def test_shares_of_one_gpu_never_exceed_the_card_and_pack_tightly(cluster: ClusterStory) -> None:
+def test_shares_never_exceed_one_gpu_and_pack_tightly(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2, gpu_memory_mib=40_000)
     cluster.submits(
         share("half", fraction=0.5),
@@ -455,7 +455,7 @@ def test_shares_of_one_gpu_never_exceed_the_card_and_pack_tightly(cluster: Clust
     assert cluster.is_running("whole")
 
 
-def test_a_task_without_gpus_leaves_nodes_with_gpus_to_others(cluster: ClusterStory) -> None:
+def test_a_task_without_gpus_avoids_nodes_with_gpus(cluster: ClusterStory) -> None:
     cluster.has_node(node("gpu-node", gpus=4, cpus=8))
     cluster.has_node(node("cpu-node", gpus=0, cpus=8))
     cluster.submits(cpu_task("compile", cpus=8), cpu_task("more", cpus=8))
@@ -463,7 +463,7 @@ def test_a_task_without_gpus_leaves_nodes_with_gpus_to_others(cluster: ClusterSt
     assert cluster.nodes_of("more") == ("gpu-node",)
 
 
-def test_a_lease_holds_gpus_until_it_is_released_or_runs_out(cluster: ClusterStory) -> None:
+def test_a_lease_holds_gpus_until_it_is_released_or_times_out(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("lease", gpus=2, command=None, timeout_seconds=600))
     cluster.submits(task("next", gpus=1))
@@ -491,7 +491,7 @@ def test_small_tasks_fill_the_fullest_node_so_that_a_large_one_still_fits(cluste
     assert cluster.is_running("large")
 
 
-def test_a_task_that_wishes_for_nvlink_gets_cards_that_hang_together(cluster: ClusterStory) -> None:
+def test_a_task_that_prefers_nvlink_gets_linked_gpus(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("one"), task("four", gpus=4, link=Link.NVLINK))
     assert cluster.gpus_of("four") == [("node-1", (4, 5, 6, 7))]
@@ -500,7 +500,7 @@ def test_a_task_that_wishes_for_nvlink_gets_cards_that_hang_together(cluster: Cl
 # --- explain ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_learns_why_it_waits_what_is_ahead_and_when_it_will_start(cluster: ClusterStory) -> None:
+def test_a_user_learns_why_a_task_waits_what_is_ahead_and_when_it_will_start(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("runs", estimate=Estimate(100.0, 50.0, 200.0)))
     cluster.submits(task("ahead", estimate=Estimate(10.0, 5.0, 20.0)), task("mine"))
@@ -509,13 +509,13 @@ def test_a_user_learns_why_it_waits_what_is_ahead_and_when_it_will_start(cluster
     assert (said.ahead, said.starts_low, said.starts_at, said.starts_high) == (1, 55.0, 110.0, 220.0)
 
 
-def test_what_nobody_can_know_is_not_made_up(cluster: ClusterStory) -> None:
+def test_unknown_start_times_are_not_invented(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("runs"), task("mine"))
     assert cluster.explains("mine").starts_at is None
 
 
-def test_a_task_no_node_could_ever_hold_waits_with_that_reason_until_one_joins(cluster: ClusterStory) -> None:
+def test_a_task_too_large_for_every_node_waits_with_that_reason_until_one_joins(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=4, model="A100")
     cluster.submits(task("wishful", models=("B300",)))
     assert cluster.why("wishful") == UnknownGpuModel(("B300",), ("A100",))
@@ -523,7 +523,7 @@ def test_a_task_no_node_could_ever_hold_waits_with_that_reason_until_one_joins(c
     assert cluster.is_running("wishful")
 
 
-def test_the_promise_in_the_explanation_is_the_one_the_scheduler_keeps(cluster: ClusterStory) -> None:
+def test_the_explained_reservation_is_the_one_the_scheduler_keeps(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2)
     cluster.submits(task("runs", estimate=60, runs_for=60), task("large", gpus=2, estimate=60))
     made = [event for event in cluster.events_of("large") if isinstance(event, ReservationMade)]
@@ -535,7 +535,7 @@ def test_the_promise_in_the_explanation_is_the_one_the_scheduler_keeps(cluster: 
 # --- ranks ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_fall_of_a_running_task_gives_others_their_chance(cluster: ClusterStory) -> None:
+def test_every_demotion_of_a_running_task_gives_others_their_chance(cluster: ClusterStory) -> None:
     cluster.decides_by(policy="default", preemption_min_run_seconds=0.0)
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("first", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
@@ -543,7 +543,7 @@ def test_every_fall_of_a_running_task_gives_others_their_chance(cluster: Cluster
     cluster.submits(task("second", gpus=8, runs_for=9000, preemption=Preemption.CHECKPOINT))
     assert cluster.running() == ["second"]
     cluster.passes(600)
-    assert cluster.running() == ["first"]  # both have fallen once, and the earlier one takes its GPUs back
+    assert cluster.running() == ["first"]  # both were demoted once, and the earlier one takes its GPUs back
     cluster.passes(2400 - 700)
     assert cluster.running() == ["second"]
     cluster.passes(2400 - 600)
@@ -552,7 +552,7 @@ def test_every_fall_of_a_running_task_gives_others_their_chance(cluster: Cluster
     assert [cluster.status(name) for name in ("first", "second")] == [TaskStatus.SUCCESS] * 2
 
 
-def test_the_weakest_are_stopped_first(cluster: ClusterStory) -> None:
+def test_the_lowest_ranked_tasks_are_preempted_first(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=4)
     cluster.submits(task("low", gpus=4, priority=10, preemption=Preemption.REQUEUE))
     cluster.passes(3600)
@@ -562,7 +562,7 @@ def test_the_weakest_are_stopped_first(cluster: ClusterStory) -> None:
     assert cluster.running() == ["middle", "high"]
 
 
-def test_whoever_may_stop_the_rest_of_a_node_does_so_when_part_of_it_is_freed(cluster: ClusterStory) -> None:
+def test_a_task_that_may_preempt_the_rest_of_a_node_does_so_when_part_of_it_is_freed(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(
         task("firm", gpus=4, runs_for=500), task("weak", gpus=4, priority=10, preemption=Preemption.CHECKPOINT)
@@ -574,7 +574,7 @@ def test_whoever_may_stop_the_rest_of_a_node_does_so_when_part_of_it_is_freed(cl
     assert cluster.running() == ["large"]
 
 
-def test_promised_nodes_are_open_to_those_who_can_be_stopped_there(cluster: ClusterStory) -> None:
+def test_reserved_nodes_are_open_to_preemptible_tasks(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("firm", gpus=4, runs_for=500), task("large", gpus=8, runs_for=100))
@@ -587,7 +587,7 @@ def test_promised_nodes_are_open_to_those_who_can_be_stopped_there(cluster: Clus
     assert cluster.running() == ["stays", "gives way"]
 
 
-def test_whoever_comes_back_to_a_line_that_sleeps_behind_a_promise_is_asked_if_it_goes_before() -> None:
+def test_a_task_that_returns_to_a_line_blocked_by_a_reservation_is_tried_if_it_goes_first() -> None:
     cluster = ClusterStory(policy="fifo", backfill="conservative")
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=3)
@@ -599,7 +599,7 @@ def test_whoever_comes_back_to_a_line_that_sleeps_behind_a_promise_is_asked_if_i
     assert cluster.running() == ["early", "stays"]
 
 
-def test_promised_nodes_are_closed_to_who_would_have_to_start_over(cluster: ClusterStory) -> None:
+def test_reserved_nodes_are_closed_to_tasks_that_would_start_over(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("firm", gpus=4, runs_for=500), task("large", gpus=8, runs_for=100))
@@ -609,7 +609,7 @@ def test_promised_nodes_are_closed_to_who_would_have_to_start_over(cluster: Clus
     assert cluster.running() == ["large"]
 
 
-def test_promised_nodes_are_closed_to_who_would_leave_its_memory_there(cluster: ClusterStory) -> None:
+def test_reserved_nodes_are_closed_to_tasks_that_would_leave_memory_there(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.0)
     cluster.has_node(node("one", gpus=8, memory_mib=1000))
     cluster.submits(
@@ -621,7 +621,7 @@ def test_promised_nodes_are_closed_to_who_would_leave_its_memory_there(cluster: 
     assert cluster.running() == ["large"]
 
 
-def test_who_may_stop_others_is_asked_again_when_they_start(cluster: ClusterStory) -> None:
+def test_a_preempting_task_is_tried_again_when_its_victims_start(cluster: ClusterStory) -> None:
     cluster.decides_by(preemption_min_run_seconds=0.0)
     cluster.world.start_seconds = 5.0
     cluster.has_nodes(1, gpus_each=2)

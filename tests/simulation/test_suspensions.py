@@ -1,4 +1,4 @@
-"""Stories of tasks that are moved to host memory and back, and of nodes that say so late, twice, or not at all."""
+"""Stories of tasks that are suspended to host memory and resumed, with reports that are late, repeated or missing."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_report_of_an_earlier_suspension_frees_nothing(cluster: ClusterStory) 
     assert rounds == [1, 2]
 
 
-def test_a_task_that_can_not_be_suspended_runs_on_and_is_left_alone_from_then_on(cluster: ClusterStory) -> None:
+def test_a_task_that_fails_to_suspend_keeps_running_and_is_not_suspended_again(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 20.0
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("stubborn", gpus=4, priority=0, preemption=Preemption.SUSPEND, timeout_seconds=500.0))
@@ -59,7 +59,7 @@ def test_a_task_that_can_not_be_suspended_runs_on_and_is_left_alone_from_then_on
     assert cluster.status("stubborn") is TaskStatus.TIMEOUT
 
 
-def test_the_parts_of_a_gang_that_were_moved_come_back_when_one_could_not_be(cluster: ClusterStory) -> None:
+def test_suspended_parts_of_a_gang_resume_when_one_part_could_not_be_suspended(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 1000.0
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, preemption=Preemption.SUSPEND))
@@ -75,7 +75,7 @@ def test_the_parts_of_a_gang_that_were_moved_come_back_when_one_could_not_be(clu
     assert not cluster.is_running("train")
 
 
-def test_a_task_that_can_not_go_on_starts_over(cluster: ClusterStory) -> None:
+def test_a_task_that_fails_to_resume_starts_over(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("gone", preemption=Preemption.SUSPEND))
     number = cluster.numbers["gone"]
@@ -109,7 +109,7 @@ def test_a_gang_is_suspended_when_its_last_part_is(cluster: ClusterStory) -> Non
     assert cluster.is_running("train")
 
 
-def test_one_part_of_a_gang_that_can_not_go_on_ends_all_of_it(cluster: ClusterStory) -> None:
+def test_one_part_of_a_gang_that_fails_to_resume_ends_all_of_it(cluster: ClusterStory) -> None:
     cluster.has_nodes(2, gpus_each=2)
     cluster.submits(gang("train", members=2, gpus_each=2, preemption=Preemption.SUSPEND))
     number, nodes = cluster.numbers["train"], cluster.nodes_of("train")
@@ -123,7 +123,7 @@ def test_one_part_of_a_gang_that_can_not_go_on_ends_all_of_it(cluster: ClusterSt
     assert cluster.state.tasks[number].attempts == 2
 
 
-def test_extending_a_lease_lets_it_last_longer(cluster: ClusterStory) -> None:
+def test_extending_a_lease_prolongs_it(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("lease", command=None, timeout_seconds=100.0, deadline=1000.0))
     cluster.passes(90)
@@ -148,7 +148,7 @@ def test_extending_a_deadline_keeps_a_waiting_task(cluster: ClusterStory) -> Non
 # --- where a suspended task can go on ---------------------------------------------------------------------------------
 
 
-def test_a_suspended_task_goes_on_only_on_cards_as_large_as_it_needs(cluster: ClusterStory) -> None:
+def test_a_suspended_task_resumes_only_on_gpus_as_large_as_it_needs(cluster: ClusterStory) -> None:
     cluster.has_node(NodeSpec(NodeId("a"), (Gpu("A100", 81_920), Gpu("A100", 40_960)), 8, 1000))
     cluster.submits(task("big", gpu_memory_mib=60_000, preemption=Preemption.SUSPEND))
     assert cluster.gpus_of("big") == [("a", (0,))]
@@ -160,7 +160,7 @@ def test_a_suspended_task_goes_on_only_on_cards_as_large_as_it_needs(cluster: Cl
     assert cluster.gpus_of("big") == [("a", (0,))]
 
 
-def test_a_suspended_gang_over_two_models_goes_on_where_it_was(cluster: ClusterStory) -> None:
+def test_a_suspended_gang_over_two_models_resumes_in_place(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=2, model="A100"))
     cluster.has_node(node("h", gpus=2, model="H100"))
     cluster.submits(gang("mixed", members=2, gpus_each=2, preemption=Preemption.SUSPEND))
@@ -169,7 +169,7 @@ def test_a_suspended_gang_over_two_models_goes_on_where_it_was(cluster: ClusterS
     assert cluster.is_running("mixed")
 
 
-def test_a_better_task_that_needs_the_memory_of_a_suspended_one_does_not_lock_the_node(cluster: ClusterStory) -> None:
+def test_a_better_task_that_needs_the_memory_of_a_suspended_one_does_not_block_the_node(cluster: ClusterStory) -> None:
     cluster.has_node(node("a", gpus=4, memory_mib=1000))
     cluster.submits(
         task("low", gpus=4, memory_mib=600, priority=0, preemption=Preemption.SUSPEND, estimate=600, runs_for=600)
@@ -184,7 +184,7 @@ def test_a_better_task_that_needs_the_memory_of_a_suspended_one_does_not_lock_th
     assert [cluster.status(name) for name in ("low", "mid")] == [TaskStatus.SUCCESS] * 2
 
 
-def test_a_task_that_failed_while_it_was_being_suspended_has_failed(cluster: ClusterStory) -> None:
+def test_a_task_that_fails_while_it_is_suspended_has_failed(cluster: ClusterStory) -> None:
     cluster.world.stop_seconds = 20.0
     cluster.has_nodes(1, gpus_each=1)
     cluster.submits(task("fails", preemption=Preemption.SUSPEND))

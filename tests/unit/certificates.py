@@ -1,4 +1,4 @@
-"""Certificates that sign themselves, made with openssl."""
+"""Self-signed certificates, made with openssl."""
 
 import shutil
 import subprocess

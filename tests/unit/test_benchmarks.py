@@ -1,4 +1,4 @@
-"""Every benchmark can be started: what it imports is still there."""
+"""Every benchmark can be started: its imports exist."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ FILES = [file for file in sorted((Path(__file__).parents[2] / "benchmarks").glob
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_benchmark_says_how_it_is_used(file: Path) -> None:
+def test_a_benchmark_describes_its_usage(file: Path) -> None:
     said = subprocess.run([sys.executable, file, "--help"], capture_output=True, text=True, timeout=120, check=False)
     assert said.returncode == 0, said.stderr
     assert "usage" in said.stdout.lower()

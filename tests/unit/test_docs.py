@@ -1,4 +1,4 @@
-"""What the documents promise: examples run as pasted, links lead somewhere, both READMEs tell the same commands."""
+"""The documents: examples run as pasted, links resolve, both READMEs show the same commands."""
 
 import re
 import runpy
@@ -24,7 +24,7 @@ RUNNABLE = (
     "docs/manual/simulation.md",
     "docs/manual/performance.md",
 )
-"""Documents whose Python blocks are whole programs. Those of first_steps.md need a yard: tests/acceptance/test_readme.py."""
+"""Documents whose Python blocks are whole programs. Those of first_steps.md need a cluster: tests/acceptance/test_readme.py."""
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -75,7 +75,7 @@ def test_the_life_of_a_task_is_what_its_story_tells() -> None:
 
 
 @pytest.mark.parametrize("page", _pages(), ids=str)
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
+def test_every_relative_link_resolves(page: Path) -> None:
     text = FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
     for link in LINK.findall(text):
         if link.startswith(ELSEWHERE):
@@ -98,7 +98,7 @@ def _without_comments(blocks: list[str]) -> list[str]:
     return [re.sub(r" *(?:^|  )# .*$", "", block, flags=re.MULTILINE) for block in blocks]
 
 
-def test_both_readmes_lead_to_the_same_pages_in_the_same_order() -> None:
+def test_both_readmes_link_to_the_same_pages_in_the_same_order() -> None:
     english, chinese = (LINK.findall((ROOT / page).read_text(encoding="utf-8")) for page in READMES)
     assert english[1:] == [link.replace(".zh-CN.svg", ".svg") for link in chinese[1:]]
     assert (english[0], chinese[0]) == (READMES[1], READMES[0])
@@ -110,18 +110,18 @@ def test_the_readme_is_one_screen() -> None:
 
 
 @pytest.mark.parametrize("name", ["overview.svg", "overview.zh-CN.svg"])
-def test_the_picture_of_the_readme_is_what_its_script_draws(name: str) -> None:
+def test_the_picture_of_the_readme_is_the_output_of_its_script(name: str) -> None:
     script = runpy.run_path(str(ROOT / "tools" / "overview_picture.py"))
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == script["picture"](script["PICTURES"][name])
 
 
-def test_every_package_stands_in_the_architecture() -> None:
+def test_every_package_is_in_the_architecture() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     packages = sorted(file.parent.name for file in (ROOT / "src" / "gpuyard").glob("*/__init__.py"))
     assert [name for name in packages if f"| `{name}` |" not in page] == []
 
 
-def test_every_page_of_the_manual_stands_in_its_index() -> None:
+def test_every_page_of_the_manual_is_in_its_index() -> None:
     folder = ROOT / "docs" / "manual"
     listed = set(LINK.findall((folder / "README.md").read_text(encoding="utf-8")))
     assert {page.name for page in folder.glob("*.md")} - {"README.md"} <= listed
@@ -138,7 +138,7 @@ def test_the_glossary_is_short_and_explains_each_word_once() -> None:
 # --- what the command line says in the manual --------------------------------------------------------------------------
 
 ALONE = ("simulate --colour", "nodes undrain", "submit --json -g two")
-"""Examples of the page that need no yard."""
+"""Examples of the page that need no cluster."""
 
 
 def _shown() -> list[tuple[str, list[str]]]:
@@ -149,7 +149,7 @@ def _shown() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("line", "shown"), _shown())
-def test_the_command_line_says_what_the_manual_shows(
+def test_the_command_line_prints_what_the_manual_shows(
     line: str, shown: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -173,7 +173,7 @@ def _table_row(page: str, begins: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")][1:]
 
 
-def test_the_parts_of_the_split_are_those_of_the_manual() -> None:
+def test_the_shares_of_the_split_are_those_of_the_manual() -> None:
     sizes = [int(cell) for cell in _table_row("docs/manual/quota.md", "GPUs")]
     online = [Split().online_gpus(size) for size in sizes]
     assert [str(part) for part in online] == _table_row("docs/manual/quota.md", "online, 70 %")
@@ -182,7 +182,7 @@ def test_the_parts_of_the_split_are_those_of_the_manual() -> None:
 
 
 @pytest.mark.parametrize(("mode", "before", "after"), [(QuotaMode.STRICT, 3, 3), (QuotaMode.BORROW, 10, 7)])
-def test_strict_and_borrow_are_as_in_the_manual(mode: QuotaMode, before: int, after: int) -> None:
+def test_strict_and_borrow_match_the_manual(mode: QuotaMode, before: int, after: int) -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=10)
     cluster.is_split(online=0.7, mode=mode)
@@ -194,7 +194,7 @@ def test_strict_and_borrow_are_as_in_the_manual(mode: QuotaMode, before: int, af
     assert (len([name for name in running if "night" in name]), len(running) - after) == (after, 3)
 
 
-def test_the_first_at_a_quota_goes_first_as_in_the_manual() -> None:
+def test_queueing_at_a_quota_matches_the_manual() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=8)
@@ -207,7 +207,7 @@ def test_the_first_at_a_quota_goes_first_as_in_the_manual() -> None:
     assert starts == _table_row("docs/manual/quota.md", "started at")
 
 
-def test_a_spent_budget_is_as_in_the_manual() -> None:
+def test_a_spent_budget_matches_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=4)
     cluster.has_tenant("lab", budget=Budget(gpu_hours=2.0, period_seconds=86400.0))
@@ -219,7 +219,7 @@ def test_a_spent_budget_is_as_in_the_manual() -> None:
     assert cluster.started_at("two") == 86400.0
 
 
-def test_limits_by_model_are_as_in_the_manual() -> None:
+def test_limits_by_model_match_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_node(node("n1", gpus=4, model="H100"))
     cluster.has_node(node("n2", gpus=4, model="A100"))
@@ -231,7 +231,7 @@ def test_limits_by_model_are_as_in_the_manual() -> None:
 
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy"])
-def test_backfill_is_as_in_the_manual(backfill: str) -> None:
+def test_backfill_matches_the_manual(backfill: str) -> None:
     cluster = ClusterStory(backfill=backfill)
     cluster.is_split(online=0.0)
     cluster.has_nodes(2, gpus_each=4)
@@ -250,7 +250,7 @@ def test_backfill_is_as_in_the_manual(backfill: str) -> None:
     assert [cell.strip() for cell in row.strip("|").split("|")][1:] == starts
 
 
-def test_the_least_work_is_lost_as_in_the_manual() -> None:
+def test_the_choice_of_victims_matches_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(2, gpus_each=4)
     cluster.submits(task("hour", gpus=4, priority=20, preemption=Preemption.REQUEUE))
@@ -261,7 +261,7 @@ def test_the_least_work_is_lost_as_in_the_manual() -> None:
     assert cluster.running() == ["hour", "urgent"]
 
 
-def test_preemption_at_a_quota_is_as_in_the_manual() -> None:
+def test_preemption_at_a_quota_matches_the_manual() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.5)
     cluster.has_nodes(1, gpus_each=4)
@@ -273,7 +273,7 @@ def test_preemption_at_a_quota_is_as_in_the_manual() -> None:
     assert (len(running), "urgent" in running, running.count("night-1") + running.count("night-2")) == (4, True, 2)
 
 
-def test_borrowing_changes_no_order_within_a_class_as_in_the_manual() -> None:
+def test_borrowing_keeps_the_order_within_a_class_as_in_the_manual() -> None:
     cluster = ClusterStory(policy="fifo")
     cluster.is_split(online=0.5, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)
@@ -284,7 +284,7 @@ def test_borrowing_changes_no_order_within_a_class_as_in_the_manual() -> None:
     assert cluster.running() == ["first", "large"]
 
 
-def test_a_budget_begins_when_it_is_set_as_in_the_manual() -> None:
+def test_the_start_of_a_budget_matches_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("long", gpus=4, tenant="lab"))
@@ -299,7 +299,7 @@ def test_a_budget_begins_when_it_is_set_as_in_the_manual() -> None:
     assert (book.period_began, book.budget_left(10800.0)) == (10800.0, 6 * 3600.0)
 
 
-def test_refusals_of_placement_are_as_in_the_manual() -> None:
+def test_placement_refusals_match_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(3, gpus_each=8)
     cluster.submits(task("busy", gpus=8))
@@ -314,7 +314,7 @@ def test_refusals_of_placement_are_as_in_the_manual() -> None:
 
 
 @pytest.mark.parametrize(("score", "large_runs"), [("best_fit", True), ("fragmentation", True), ("spread", False)])
-def test_scores_are_as_in_the_manual(score: str, large_runs: bool) -> None:
+def test_scores_match_the_manual(score: str, large_runs: bool) -> None:
     cluster = ClusterStory(score=score)
     cluster.has_nodes(3, gpus_each=8)
     for place, gpus in enumerate((6, 2, 2, 8)):
@@ -322,7 +322,7 @@ def test_scores_are_as_in_the_manual(score: str, large_runs: bool) -> None:
     assert cluster.is_running("3") == large_runs
 
 
-def test_cards_and_shares_are_as_in_the_manual() -> None:
+def test_gpus_and_shares_match_the_manual() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(task("one"))

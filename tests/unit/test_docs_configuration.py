@@ -33,7 +33,7 @@ def _first_cells(lines: Iterable[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(("heading", "type_"), [("## The scheduler", ServerSettings), ("## The agent", AgentSettings)])
-def test_every_key_of_a_file_stands_in_its_table(heading: str, type_: type) -> None:
+def test_every_key_of_a_file_is_in_its_table(heading: str, type_: type) -> None:
     keys = {".".join(keys) for keys in keys_of(type_)}
     told = _first_cells(_section(heading).split("\n### ")[0].splitlines())
     assert told == keys
@@ -73,20 +73,20 @@ def test_defaults_are_those_of_the_code(heading: str, type_: type) -> None:
     assert wrong == []
 
 
-def test_every_key_of_a_tenant_and_a_user_stands_in_the_page() -> None:
+def test_every_key_of_a_tenant_and_a_user_is_in_the_page() -> None:
     tenant = _first_cells(_section("### Tenants").splitlines())
     assert tenant == {field.encode_name for field in fields(TenantEntry)}
     row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `users` |"))
     assert {field.encode_name for field in fields(UserEntry)} <= set(re.findall(r"`(\w+)`", row))
 
 
-def test_the_table_of_algorithms_names_every_one_and_nothing_that_is_not_there() -> None:
+def test_the_table_of_algorithms_names_exactly_the_existing_ones() -> None:
     named = _first_cells(_section("### Algorithms").splitlines()) - {"scheduler.algorithm"}
     assert named == set(ALGORITHMS)
     assert "(policies.md)" in _section("### Algorithms")
 
 
-def test_the_comment_in_the_ready_file_names_every_algorithm() -> None:
+def test_the_comment_in_the_shipped_file_names_every_algorithm() -> None:
     lines = CONFIG.read_text(encoding="utf-8").splitlines()
     place = lines.index("  algorithm: default")
     policies, names = lines[place - 2 : place]
@@ -94,7 +94,7 @@ def test_the_comment_in_the_ready_file_names_every_algorithm() -> None:
     assert ALGORITHMS.keys() - POLICIES.keys() <= set(re.findall(r"\w+", names))
 
 
-def test_the_least_value_of_every_duration_is_told() -> None:
+def test_the_minimum_of_every_duration_is_documented() -> None:
     scheduler, agent = _section("### Least values of durations").split("| least | agent's file |")
     for text, least in ((scheduler, LEAST_OF_SCHEDULER), (agent, LEAST_OF_AGENT)):
         told = {

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "gpuyard"
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 GATHERED = "events"
-"""Lines that are written together: each has its own name (control_plane/chronicle.py)."""
+"""Lines that are written together: each has its own name (control_plane/lifecycle_log.py)."""
 BOTH = ("cli/service/event_loop.py",)
 SCHEDULER = ("live/control_plane", "live/pool", "core/journal", *BOTH)
 AGENT = ("live/agent", *BOTH)
@@ -54,7 +54,7 @@ def _told(whose: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("whose", "places"), [("the scheduler", SCHEDULER), ("an agent", AGENT)])
-def test_every_event_of_the_log_stands_in_its_table(whose: str, places: tuple[str, ...]) -> None:
+def test_every_event_of_the_log_is_in_its_table(whose: str, places: tuple[str, ...]) -> None:
     logged = _logged(places)
     assert "folder_closed" in logged
     assert _told(whose) == logged

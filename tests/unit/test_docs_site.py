@@ -31,7 +31,7 @@ def _pages_of(entry: object) -> set[str]:
     return {page for each in below for page in _pages_of(each)}
 
 
-def test_every_page_of_the_documents_stands_in_the_navigation() -> None:
+def test_every_page_of_the_documents_is_in_the_navigation() -> None:
     config = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), _Loader)
     listed = _pages_of(config["nav"])
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}

@@ -1,4 +1,4 @@
-"""The rooms that decide call no clock, no chance and no I/O. import-linter holds the same in `make check`; this holds it in the tests."""
+"""Pure packages use no clock, no randomness and no I/O. import-linter checks the same in `make check`; this checks it in the tests."""
 
 import ast
 import tomllib
@@ -29,7 +29,7 @@ changed since they were compiled. `api` is what people call: it opens files and 
 
 
 def broken_rules(source: str, name: str) -> list[str]:
-    """What a file does that a room that decides may not do, one sentence each."""
+    """Violations of purity in a file, one sentence each."""
     tree = ast.parse(source)
     return [*_imports(tree, name), *_calls(tree, name)]
 
@@ -57,7 +57,7 @@ def _files(room: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("room", PURE)
-def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None:
+def test_a_pure_package_uses_no_clock_no_randomness_and_no_io(room: str) -> None:
     assert _files(room), f"the room {room} is gone: say in PURE what became of it"
     broken = [
         rule
@@ -78,16 +78,16 @@ def test_a_room_that_decides_has_no_clock_no_chance_and_no_io(room: str) -> None
         ("key = hash('a')", "x.py:1 calls hash()"),
     ],
 )
-def test_a_broken_rule_is_seen_and_named(source: str, said: str) -> None:
+def test_a_broken_rule_is_found_and_named(source: str, said: str) -> None:
     assert broken_rules(source, "x.py") == [said]
 
 
-def test_what_only_computes_is_left_alone() -> None:
+def test_pure_computation_is_allowed() -> None:
     source = "from heapq import heappush\nfrom gpuyard.core.domain.values import Value\nheappush([], len('time'))"
     assert broken_rules(source, "x.py") == []
 
 
-def test_every_room_has_its_place_in_the_layers() -> None:
+def test_every_package_has_its_place_in_the_layers() -> None:
     rooms = {f"gpuyard.{name}" for name in ("cli", "input", "simulator", "system", "testing")}
     for building in ("core", "learn", "live", "plan"):
         rooms |= {

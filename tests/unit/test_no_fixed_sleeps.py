@@ -1,4 +1,4 @@
-"""Tests wait for what they are about, not for a time: see `until`, `settled` and `silent_for` of the helpers.
+"""Tests wait for an event, not for a time: see `until`, `settled` and `silent_for` of the helpers.
 
 A fixed sleep is too short on a busy machine and too long on any other. Allowed without a reason are `sleep(0)`, which
 gives way to others, and short sleeps in a `while` loop, which asks again and again. Everything else is listed here.
@@ -16,14 +16,17 @@ POLL_SECONDS = 0.1
 """A poll that sleeps for longer than this makes every test that uses it slow."""
 
 VIRTUAL = "simulation/faults/"
-"""The event loop of these lives has a virtual clock: no real time passes while they sleep."""
+"""The event loop of these scenarios has a virtual clock: no real time passes while they sleep."""
 ALLOWED: dict[str, tuple[int, str]] = {
     "acceptance/soak.py": (6, "faults of a soak are spread over real time; it is run by hand, not by the tests"),
     "acceptance/test_nodes.py": (1, "more time has to pass in suspension than the time limit of the task allows"),
     "unit/live/agent/test_supervisor_faults.py": (3, "faults come at random instants, drawn from a seed"),
-    "unit/live/agent/test_keeper.py": (1, "kills come at instants that differ, so that they meet tasks in every phase"),
+    "unit/live/agent/test_exit_keeper.py": (
+        1,
+        "kills come at instants that differ, so that they meet tasks in every phase",
+    ),
 }
-"""File: how many sleeps, and why they can not be replaced by waiting for something."""
+"""File: how many sleeps, and why they cannot be replaced by waiting for something."""
 
 
 def sleeps_in(tree: ast.AST, *, polls: bool = False) -> Iterator[ast.Call]:

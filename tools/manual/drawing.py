@@ -1,9 +1,9 @@
-"""The drawing of a task's life, made from the table the engine obeys (gpuyard.core.engine.phases).
+"""The state diagram of a task, generated from the table that the engine uses (gpuyard.core.engine.phases).
 
 Places are chosen by hand, because no program lays out nine boxes as well as a person; which arrows there are and what
 they are called comes from the table alone. Where all phases inside the frame answer an event in the same way, one arrow
-leaves the frame instead of one from each of them. An arrow nobody has laid a way for is a straight line: a change of
-the table is drawn correctly at once, and prettily as soon as somebody looks at it.
+leaves the frame instead of one from each of them. An arrow without a hand-made path is a straight line: a change of
+the table is drawn correctly at once, and can be laid out by hand later.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Jobs of which only the name is known, alone or with company."""
+"""Jobs of which only the name is known, alone or sharing a GPU."""
 
 import numpy as np
 

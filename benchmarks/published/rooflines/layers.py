@@ -15,7 +15,7 @@ BYTES_A_CYCLE = {
     "post_attention_layernorm": 5.0,
     "mlp_act": 7.9,
 }
-"""What a processor moves in a cycle, by operator: kernels that take numbers one by one wait for themselves and not for the
+"""What a processor moves in a cycle, by operator: kernels that process single numbers are limited by their own cycles and not by the
 memory. From large steps on an A100; the A40 has within a fifth the same, with a third of the bandwidth. Others wait for memory."""
 
 

@@ -23,7 +23,7 @@ SAMPLE_GFLOPS = {
 
 
 def alone(columns: CsvColumns) -> list[ProfileRows]:
-    """Jobs that have their GPUs for themselves."""
+    """Jobs with exclusive GPUs."""
     count = len(columns)
     jobs = _rows(
         columns.texts("gpu"),
@@ -39,7 +39,7 @@ def alone(columns: CsvColumns) -> list[ProfileRows]:
 
 
 def pairs(columns: CsvColumns) -> list[ProfileRows]:
-    """Two jobs on one GPU: a row for each, with the other as its company."""
+    """Two jobs on one GPU: a row for each, with the other one."""
     gpu = columns.texts("gpu")
     found = {side: _named(columns.texts(f"job_{side}")) for side in "ab"}
     together = constant_column("yes", len(columns))

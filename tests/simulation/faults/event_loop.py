@@ -67,9 +67,9 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._numbers = count(1)
         self._kept: list[Any] = []
-        """Generators that were begun: should they be collected during a life, their `finally` would run then."""
+        """Started generators: if they were collected during a scenario, their `finally` would run then."""
         self.errors: list[dict[str, Any]] = []
-        """What nobody caught."""
+        """Exceptions that were not caught."""
         self.steps = 0
 
     # --- the part that asyncio uses ---------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run until this has ended."""
         before, collects = sys.get_asyncgen_hooks(), gc.isenabled()
-        gc.disable()  # a collection would take longer than the life it interrupts
+        gc.disable()  # a collection would take longer than the scenario it interrupts
         events._set_running_loop(self)
         sys.set_asyncgen_hooks(firstiter=self._kept.append, finalizer=lambda _: None)
         try:
@@ -170,7 +170,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             handle._run()
 
     def bury(self) -> None:
-        """Drop everything that is left. What wants to run while it is collected is too late, and says so to nobody."""
+        """Drop everything that is left. Code that would run during its collection is dropped silently."""
         before, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
             self._ready.clear()
@@ -230,7 +230,7 @@ class Process:
         self.alive = True
         self.stopped = False
         self.stops = 0
-        """How often it was stopped: whoever looks later sees whether it is still the same stop."""
+        """How often it was stopped: a later check sees whether it is still the same stop."""
         self.disk_seconds = 0.0
         """How long a call takes that a thread does."""
         self.jobs: list[_Job] = []
@@ -303,7 +303,7 @@ class Process:
 
 @contextmanager
 def clocks_watched() -> Iterator[set[str]]:
-    """Notice whoever asks the machine for the time, or sleeps, in place of the clock it was given."""
+    """Detect code that uses the machine's time, or sleeps, instead of the clock it was given."""
     found: set[str] = set()
     before = {name: getattr(time, name) for name in ("time", "monotonic", "perf_counter", "sleep")}
 

@@ -11,7 +11,7 @@ The rules are the promises of the design. For every submission that was accepted
     gpu_twice        no GPU had two processes at once (suspended ones have none)
 
 A reason is trouble of the process's own node: it was out of reach for long enough to be given up, it had to register
-again over a line that takes seconds or while its supervisor stood still, its supervisor was killed and nothing kept exit
+again over a connection that takes seconds or while its supervisor was stopped, its supervisor was killed and nothing kept exit
 codes, it lost power, it was removed. Trouble of the scheduler is a reason only for `fence`, and only if it was long; a
 planned stop (of a scheduler or an agent) for less than a minute never is, unless it began before the nodes were back
 from other trouble: they do not hear of it. For `wait` a node out of reach is none.
@@ -47,7 +47,7 @@ PATIENCE_SECONDS = 50.0
 """Nodes are asked to be patient for a minute, less a margin: planned stops that follow each other within seconds add up."""
 NOT_BACK_SECONDS = 8.0
 ROUND_A_START_SECONDS = 30.0
-"""A scheduler that has just started knows nobody yet: shorter trouble may look longer to it."""
+"""A scheduler that has just started knows no node yet: shorter trouble may look longer to it."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Wrong(NamedTuple):
 
 @dataclass
 class Submission:
-    """What a client asked for."""
+    """A submission of a client."""
 
     token: str
     on_lost: OnLost
@@ -112,7 +112,7 @@ class Submission:
     excused: bool = False
     """The journal that knew of it was put away."""
     cancelled: bool = False
-    """Somebody asked for its end."""
+    """Its cancellation was requested."""
 
 
 class Ledger:
@@ -234,7 +234,7 @@ def tokens_of(entries: Iterable[tuple[float, Record]]) -> dict[int, str]:
 
 
 class Judge:
-    """Looks at a whole life at its end."""
+    """Checks a whole scenario at its end."""
 
     def __init__(self, book: Book, runs: list[Run], ended_at: float) -> None:
         self.wrongs: list[Wrong] = []

@@ -1,9 +1,9 @@
 """A node in memory: its clocks, its GPUs, virtual processes, the supervisor that holds them, and the real agent.
 
-The processes belong to the machine and go on whoever is killed; they write into the ledger by themselves. The supervisor
-is a twin of `gpuyard.live.agent.supervisor`: it speaks the same messages in the same frames, notes what it holds on the
+The processes belong to the machine and continue whatever else is killed; they write the ledger themselves. The supervisor
+is an in-memory version of `gpuyard.live.agent.supervisor`: it uses the same messages and frames, records its attempts on the
 machine's disk, refuses a second launch of a key, fences, adopts what runs when it is started again. The agent's side of
-the line to it is the real one (`gpuyard.live.agent.supervisor_client`), with a pipe in memory in place of the socket.
+the connection is the real one (`gpuyard.live.agent.supervisor_client`), with an in-memory pipe in place of the socket.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from tests.simulation.faults.event_loop import OUTSIDE, Process, VirtualLoop
 from tests.simulation.faults.ledger import Ledger, Run
-from tests.simulation.faults.line import Link, MemoryChannel
+from tests.simulation.faults.network import Link, MemoryChannel
 
 T = TypeVar("T")
 JOIN_TOKEN = "join"
@@ -177,7 +177,7 @@ class Machine:
     ) -> None:
         self.loop, self.name, self.link, self.addresses, self.folder = loop, name, link, addresses, folder
         self.hardware = hardware or name
-        """Which machine it really is: a twin has the same name and is another one."""
+        """Which machine it really is: a duplicate has the same name and is another machine."""
         self.ledger, self.works, self.chance = ledger, works, chance
         self.keeps_exit_codes = keeps_exit_codes
         self.cards = tuple(
@@ -306,7 +306,7 @@ class Machine:
             self.process.kill()
 
     async def stop_agent(self) -> None:
-        """SIGTERM, as `agent.main` takes it: the agent says good-bye, is cancelled and closes its lines."""
+        """SIGTERM, as `agent.main` handles it: the agent announces its absence, is cancelled and closes its connections."""
         task, process, agent = self._agent_task, self.process, self.agent
         if task is None or process is None or not process.alive:
             return
@@ -334,7 +334,7 @@ class Machine:
     # --- the machine ------------------------------------------------------------------------------------------------
 
     def power_off(self) -> None:
-        """Everything on it is gone at once, and nobody says good-bye."""
+        """Everything on it is gone at once, without any message."""
         self.link.cut()
         self.kill_agent()
         self.kill_supervisor()
@@ -585,7 +585,7 @@ class Supervisor:
 
 
 class Client:
-    """An agent's line to a supervisor, with the methods of a `StreamWriter` that `SupervisorClient` uses."""
+    """An agent's connection to a supervisor, with the methods of a `StreamWriter` that `SupervisorClient` uses."""
 
     def __init__(self, supervisor: Supervisor, agent: Process | None, reader: asyncio.StreamReader) -> None:
         self.frames = messages.Frames()
@@ -617,7 +617,7 @@ class Client:
 
 
 class MemoryProcesses(SupervisorClient):
-    """The agent's line to the supervisor of a machine in memory."""
+    """The agent's connection to the supervisor of an in-memory machine."""
 
     def __init__(self, machine: Machine, agent: Process | None = None) -> None:
         super().__init__(Path("supervisor"), machine.clock.boot)

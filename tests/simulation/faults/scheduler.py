@@ -27,8 +27,8 @@ from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey
 from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.live.wire.rpc import agents_handler
 from tests.simulation.faults.event_loop import Process, VirtualLoop
-from tests.simulation.faults.line import Network
 from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
+from tests.simulation.faults.network import Network
 
 Told = Callable[[Sequence[Record]], None]
 PATIENCE_SECONDS = server.PATIENCE_SECONDS
@@ -40,7 +40,7 @@ APPLIED = (
 
 
 class MemoryArchive:
-    """Ended tasks, as far as the yard asks for them."""
+    """Ended tasks, as far as the scheduler asks for them."""
 
     note = None
 
@@ -77,7 +77,7 @@ class MemoryArchive:
 
 
 class NoSecrets:
-    """No task of these lives has any."""
+    """No task of these scenarios has any."""
 
     def get(self, task: TaskId) -> dict[str, str]:  # noqa: ARG002
         return {}
@@ -165,7 +165,7 @@ class SchedulerMachine:
 
     @property
     def ended_alone(self) -> str:
-        """Why it ended although nobody told it to; empty: it did not."""
+        """Why it ended without being asked; empty: it did not."""
         if not self.is_up or self._stopping or self._task is None or not self._task.done():
             return ""
         return "cancelled" if self._task.cancelled() else repr(self._task.exception())
@@ -230,7 +230,7 @@ class SchedulerMachine:
         self.yard = None
 
     async def stop(self) -> None:
-        """SIGTERM: it says good-bye to the nodes."""
+        """SIGTERM: it announces its stop to the nodes."""
         process, yard, task = self.process, self.yard, self._task
         if process is None or yard is None or task is None or not process.alive:
             self.kill(lambda: True)
@@ -255,7 +255,7 @@ class SchedulerMachine:
         self.disk.journal.full = full
 
     async def ask(self, make: Callable[[Scheduler], Any], seconds: float = 10.0) -> Any:
-        """What a client asks over HTTP: answered inside the scheduler; None if the line broke or nobody answered."""
+        """A request of a client over HTTP, answered inside the scheduler; None if the connection broke or there was no answer."""
         process, yard = self.process, self.yard
         if process is None or yard is None or not process.alive:
             return None

@@ -1,4 +1,4 @@
-"""Reading pods and nodes of openb: what is right is read, what is wrong is named with its line."""
+"""Reading pods and nodes of openb: valid rows are read, invalid ones are named with their line."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_nodes_are_read_with_their_cards(tmp_path: Path) -> None:
+def test_nodes_are_read_with_their_gpus(tmp_path: Path) -> None:
     cluster = read_openb_nodes(written(tmp_path, NODES + "a,96000,393216,8,G2\nb,64000,1024,0,\n"))
     assert cluster.gpus == 8
     assert [(node.id, node.cpus, node.memory_mib) for node in cluster.nodes] == [
@@ -28,7 +28,7 @@ def test_nodes_are_read_with_their_cards(tmp_path: Path) -> None:
     assert {gpu.model for gpu in cluster.nodes[0].gpus} == {"G2"}
 
 
-def test_pods_ask_for_whole_gpus_for_a_share_or_for_none(tmp_path: Path) -> None:
+def test_pods_request_whole_gpus_a_share_or_none(tmp_path: Path) -> None:
     rows = "a,8000,1024,8,1000,\nb,4152,2048,1,470,T4|P100|T4\nc,2000,512,0,0,\nd,1,1,1,1000,G2\n"
     pods = read_openb_pods(written(tmp_path, PODS + rows))
     assert pods == [
@@ -57,7 +57,7 @@ def test_pods_may_come_without_models(tmp_path: Path) -> None:
         (PODS + "a,1,-1,1,1000,\n", "line 2: memory_mib is -1; it must be between 0 and 1,000,000,000."),
     ],
 )  # fmt: skip
-def test_a_pod_that_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_an_invalid_pod_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(WrongTrace) as wrong:
         read_openb_pods(written(tmp_path, text))
     assert str(wrong.value).endswith(sentence)
@@ -73,7 +73,7 @@ def test_a_pod_that_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, t
         (NODES + "a,1,1,65,G2\n", "line 2: gpu is 65; it must be between 0 and 64."),
     ],
 )
-def test_a_node_that_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_an_invalid_node_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(WrongTrace) as wrong:
         read_openb_nodes(written(tmp_path, text))
     assert str(wrong.value).endswith(sentence)

@@ -11,7 +11,7 @@ from benchmarks.published.sources import PUBLISHED_SOURCES
 from gpuyard.learn.performance.dataset import ProfileRows, read
 from gpuyard.learn.performance.gpu_specs import shipped
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
-from tests.unit.learn.performance.worlds import write
+from tests.unit.learn.performance.synthetic_rows import write
 
 register()
 
@@ -60,7 +60,7 @@ def test_every_published_table_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("source", EXAMPLES)
-def test_a_published_table_is_known_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
+def test_a_published_table_is_recognized_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
     kind, names, row = EXAMPLES[source]
     for rows in read(write(tmp_path / "rows.csv", names.split(","), [row.split(",")])):
         roofline = PUBLISHED_ROOFLINES[rows.kind]
@@ -72,7 +72,7 @@ def test_a_published_table_is_known_by_its_columns_and_its_rows_have_features(so
         assert roofline.gives_away <= columns.keys() | rows.words.keys()
 
 
-def test_a_pass_that_takes_numbers_one_by_one_waits_for_cycles_and_not_for_memory(tmp_path: Path) -> None:
+def test_a_scalar_pass_is_limited_by_cycles_and_not_by_memory(tmp_path: Path) -> None:
     columns = "gpu model op n_head n_kv_head n_embd n_expanded_embd vocab_size use_gated_mlp num_tokens num_tensor_parallel_workers latency_ms"
     lines = [
         (gpu, "llama", op, 32, 32, 4096, 11008, 32000, "true", 16384, 1, 1.0)
@@ -84,7 +84,7 @@ def test_a_pass_that_takes_numbers_one_by_one_waits_for_cycles_and_not_for_memor
     assert 0.85 < emb_a40 / emb_a100 < 1.2  # both have as many cycles
 
 
-def test_what_is_left_over_of_the_last_square_and_of_the_last_pack_of_channels_is_told(tmp_path: Path) -> None:
+def test_the_remainders_of_the_last_tile_and_of_the_last_channel_pack_are_features(tmp_path: Path) -> None:
     columns = [
         "gpu",
         "B",
@@ -104,7 +104,7 @@ def test_what_is_left_over_of_the_last_square_and_of_the_last_pack_of_channels_i
     assert told["out_64"].tolist() == [1.0, 1.0]
 
 
-def test_a_round_that_is_not_full_takes_as_long_as_a_full_one(tmp_path: Path) -> None:
+def test_a_partial_wave_takes_as_long_as_a_full_one(tmp_path: Path) -> None:
     tiles = 2 * 108  # of 128 × 128, two rounds of an A100's processors
     columns = ("gpu", "op", "B", "M", "N", "K", "latency_ms")
     lines = [("A100-40GB-PCIe", "linear", 1, 128 * count, 128, 8192, 1.0) for count in (tiles, tiles + 1)]

@@ -17,7 +17,7 @@ def analyze(monkeypatch: pytest.MonkeyPatch) -> "Analyze":
 
 
 class Analyze:
-    """The verb, called with words."""
+    """The command, called with arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -34,7 +34,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def test_tasks_are_listed_by_level_with_what_follows_from_them(analyze: Analyze, source: Path, capsys: Said) -> None:
+def test_tasks_are_listed_by_level_with_their_dependencies(analyze: Analyze, source: Path, capsys: Said) -> None:
     assert analyze(source, "--evidence") == 0
     out = capsys.readouterr().out
     assert "train*  training  compute      1  –       a.py:4  load" in out
@@ -43,7 +43,7 @@ def test_tasks_are_listed_by_level_with_what_follows_from_them(analyze: Analyze,
     assert "  needs load: value a" in out
 
 
-def test_json_has_tasks_needs_levels_and_requests(analyze: Analyze, source: Path, capsys: Said) -> None:
+def test_json_has_tasks_dependencies_levels_and_requests(analyze: Analyze, source: Path, capsys: Said) -> None:
     assert analyze(source, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["tasks"][1]["needs"] == [{"task": "load", "why": "value a"}]
@@ -55,7 +55,7 @@ def test_json_has_tasks_needs_levels_and_requests(analyze: Analyze, source: Path
     assert told["requests"][0]["tasks"] == ["load", "train"]
 
 
-def test_with_all_seconds_the_critical_path_counts_them(analyze: Analyze, source: Path, capsys: Said) -> None:
+def test_with_all_durations_the_critical_path_counts_them(analyze: Analyze, source: Path, capsys: Said) -> None:
     assert analyze(source, "--takes", "load=10", "--takes", "train=90.5", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["in_seconds"], told["critical_length"]) == (True, 100.5)
@@ -67,7 +67,7 @@ def test_the_graph_is_written_as_a_diagram(analyze: Analyze, source: Path, tmp_p
     assert (tmp_path / "a.mmd").read_text().startswith("flowchart LR\n")
 
 
-def test_a_script_is_read_as_it_would_run_with_its_arguments(analyze: Analyze, source: Path, capsys: Said) -> None:
+def test_a_script_is_analyzed_with_its_arguments(analyze: Analyze, source: Path, capsys: Said) -> None:
     source.write_text("import sys\ndef write(path): open(path, 'w')\nwrite(sys.argv[1])\nwrite('b')\n")
     assert analyze(source, "--json", "--", "out.txt") == 0
     told = json.loads(capsys.readouterr().out)
@@ -75,7 +75,9 @@ def test_a_script_is_read_as_it_would_run_with_its_arguments(analyze: Analyze, s
     assert told["requests"][0]["command"][-1] == "out.txt"
 
 
-def test_a_dry_run_shows_what_would_be_submitted_and_asks_nobody(analyze: Analyze, source: Path, capsys: Said) -> None:
+def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
+    analyze: Analyze, source: Path, capsys: Said
+) -> None:
     assert analyze(source, "--submit", "--dry-run", "--python", "python3", "--server", "http://127.0.0.1:9") == 0
     out = capsys.readouterr().out
     assert "Would be submitted, as one process:" in out
@@ -96,7 +98,7 @@ def test_a_dry_run_shows_what_would_be_submitted_and_asks_nobody(analyze: Analyz
         (SOURCE, ("--dry-run",), "--dry-run goes with --submit."),
     ],
 )
-def test_what_can_not_be_read_or_meant_gets_a_sentence(
+def test_unreadable_or_invalid_input_is_reported_in_one_sentence(
     analyze: Analyze, source: Path, capsys: Said, content: str, words: tuple[str, ...], sentence: str
 ) -> None:
     source.write_text(content)
@@ -125,7 +127,7 @@ def test_only_a_python_script_is_analyzed(
 
 
 @pytest.mark.slow
-def test_a_file_that_is_nested_very_deeply_is_read_or_refused_in_a_sentence(
+def test_a_very_deeply_nested_file_is_read_or_refused_in_one_sentence(
     analyze: Analyze, source: Path, capsys: Said
 ) -> None:
     source.write_text("x = " + "f(" * 90 + "1" + ")" * 90 + "\n")

@@ -1,4 +1,4 @@
-"""What goes wrong is said on standard error: a sentence for people, with --json one object for programs."""
+"""Errors go to standard error: one sentence, or one object with --json."""
 
 import io
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from tests.unit.live.sdk.partner import partner, refusal
+from tests.unit.live.sdk.fake_server import partner, refusal
 
 NOBODY = ("--server", "http://127.0.0.1:1")
 
@@ -38,7 +38,7 @@ def complaint(
     return error
 
 
-def test_what_the_scheduler_refuses_is_said_as_it_said_it(
+def test_refusals_of_the_scheduler_are_shown_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refusal("UnknownTask", "There is no task seven.", "id")
@@ -48,7 +48,9 @@ def test_what_the_scheduler_refuses_is_said_as_it_said_it(
         )
 
 
-def test_nobody_answers(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_scheduler_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     error = complaint(monkeypatch, capsys, "ps", *NOBODY, "--json", code=1)
 
     assert (error["code"], error["field"]) == ("Unreachable", None)
@@ -77,7 +79,7 @@ def test_wrong_use_names_the_option(
     assert (error["code"], error["field"]) == ("WrongUse", field)
 
 
-def test_json_behind_the_command_is_the_commands_own(
+def test_json_after_the_command_belongs_to_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for words in (("run", *NOBODY, "python", "x.py", "--json"), ("submit", *NOBODY, "--", "x.py", "--json")):
@@ -86,7 +88,7 @@ def test_json_behind_the_command_is_the_commands_own(
         assert capsys.readouterr().err.startswith("gpuyard: No scheduler answers")
 
 
-def test_each_task_that_can_not_be_cancelled_is_an_object_of_its_own(
+def test_each_task_that_cannot_be_cancelled_is_its_own_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with partner(lambda line: line.say(refusal("UnknownTask", "There is no such task."), 404)) as server:
@@ -107,7 +109,7 @@ def test_each_task_that_can_not_be_cancelled_is_an_object_of_its_own(
         (("ps", "-n"), "Option '-n' requires an argument; see 'gpuyard ps --help'."),
     ],
 )
-def test_wrong_use_is_said_in_words_of_people(
+def test_wrong_use_is_reported_in_plain_words(
     words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpuyard", *words])
@@ -146,7 +148,7 @@ def test_a_field_of_the_api_is_called_by_its_option(
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2h ago", "-5m", "0"])
-def test_since_when_is_a_duration_or_an_instant(
+def test_since_accepts_a_duration_or_an_instant(
     since: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpuyard", "ps", "--since", since, *NOBODY])
@@ -155,7 +157,7 @@ def test_since_when_is_a_duration_or_an_instant(
     assert f"'{since}' {words}" in capsys.readouterr().err
 
 
-def test_a_name_that_is_asked_for_where_nobody_answers(
+def test_a_login_prompt_without_a_terminal_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))

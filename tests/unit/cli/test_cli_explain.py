@@ -1,4 +1,4 @@
-"""Why a task waits and when it starts, in words that say what they rest on."""
+"""The text of `explain`: why a task waits, when it starts, and what that is based on."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def explanation(**said: object) -> ExplainAnswer:
     return ExplainAnswer(**{**usual, **said})  # type: ignore[arg-type]
 
 
-def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_words_say_why() -> None:
+def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_why() -> None:
     assert in_words(explanation(ahead=1)) == [
         "task-7 is pending. No GPU is free.",
         "1 task goes before it.",
@@ -42,7 +42,7 @@ def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_words_say_
     ]
 
 
-def test_an_expected_start_says_that_it_rests_on_estimates() -> None:
+def test_an_expected_start_is_marked_as_based_on_estimates() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
 
     early, likely, late = map(format_instant, (EARLY, LIKELY, LATE))
@@ -52,12 +52,12 @@ def test_an_expected_start_says_that_it_rests_on_estimates() -> None:
     )
 
 
-def test_without_a_band_there_is_one_instant() -> None:
+def test_without_a_range_there_is_one_instant() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
     assert told[2] == f"By the estimates of the tasks in its way it starts at {format_instant(LIKELY)}."
 
 
-def test_a_guess_is_called_one() -> None:
+def test_a_guess_is_labeled() -> None:
     told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
         f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}. "
@@ -65,7 +65,7 @@ def test_a_guess_is_called_one() -> None:
     )
 
 
-def test_how_long_it_runs_is_said_with_what_it_is_predicted_from() -> None:
+def test_the_run_time_is_shown_with_the_basis_of_its_prediction() -> None:
     band: dict[str, object] = {
         "estimated_seconds": 90.0,
         "estimated_low_seconds": 30.0,
@@ -80,13 +80,13 @@ def test_how_long_it_runs_is_said_with_what_it_is_predicted_from() -> None:
 
 
 @pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])
-def test_a_start_that_rests_on_no_estimate_does_not_speak_of_any(code: str) -> None:
+def test_a_start_without_estimates_mentions_none(code: str) -> None:
     told = in_words(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
     assert told[-1] == f"It starts at {format_instant(LIKELY)}."
 
 
 @pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanYard"])
-def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
+def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
         "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less.",
@@ -96,31 +96,31 @@ def test_what_fits_nowhere_is_told_what_to_do(code: str) -> None:
 @pytest.mark.parametrize(
     "code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall", "NoNodesYet"]
 )
-def test_where_the_reason_says_what_it_waits_for_nothing_is_added(code: str) -> None:
+def test_if_the_reason_names_what_it_waits_for_nothing_is_added(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
 
 
-def test_of_what_is_in_the_way_only_what_is_known_is_said() -> None:
+def test_only_known_obstacles_are_shown() -> None:
     assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Its start can not be estimated."
     assert in_words(explanation(ahead=300))[-1] == "Its start can not be estimated: too many tasks go before it."
 
 
-def test_where_its_model_ran_last_is_said() -> None:
+def test_where_its_model_ran_last_is_shown() -> None:
     told = in_words(explanation(ahead=300, model_ran_on=["node-1", "node-2"]))
     assert told[-1] == "Its model ran last on node-1 and node-2: of equally good places it takes one there."
 
 
-def test_the_words_are_about_reasons_there_are() -> None:
+def test_the_texts_are_about_existing_reasons() -> None:
     assert {kind.__name__ for kind in REFUSALS} >= explain.SAYS_ALL | explain.IN_THE_WAY | explain.NOT_BY_ESTIMATES
     assert explain.MOST_AHEAD == AHEAD
 
 
-def test_a_task_that_runs_says_where() -> None:
+def test_a_running_task_shows_where() -> None:
     told = in_words(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
     assert told == ["task-7 is running.", "Its GPUs are on a and b."]
 
 
-def test_what_it_computes_says_how_long_it_runs_where_and_what_it_needs() -> None:
+def test_declared_work_shows_its_run_time_per_gpu_and_its_needs() -> None:
     usual: dict[str, Any] = {
         "memory_mib": 9_400.4,
         "memory_low_mib": 9_000.0,

@@ -1,4 +1,4 @@
-"""`gpuyard lease`: told to stop while the lease is asked for."""
+"""`gpuyard lease`: terminated while the lease is requested."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ import pytest
 
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import LeaseAnswer
-from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",
@@ -22,7 +22,7 @@ LEASE = LeaseAnswer(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_lease_that_is_asked_for_while_its_asker_is_told_to_stop_is_given_back(number: signal.Signals) -> None:
+def test_a_lease_requested_while_its_process_is_terminated_is_released(number: signal.Signals) -> None:
     client = threading.Event()
     pids: list[int] = []
 
@@ -55,7 +55,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @contextmanager
 def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    """A command that hears signals, also where those who run the tests ignore some (`nohup`), and is gone at the end."""
+    """A command that receives signals, even if the test runner ignores some (`nohup`), and is ended at the end."""
 
     with subprocess.Popen(
         [sys.executable, "-c", HEARS_SIGNALS, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -67,7 +67,7 @@ def started(words: list[str]) -> Iterator["subprocess.Popen[str]"]:
 
 
 class Waits:
-    """A scheduler with whom a lease waits until it is given back; with a token nobody but the asker has."""
+    """A scheduler at which a lease waits until it is released; with a token that only the requester has."""
 
     def __init__(self) -> None:
         self.waits, self.given_back = threading.Event(), threading.Event()
@@ -89,7 +89,7 @@ class Waits:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGHUP, 130), (signal.SIGKILL, -9)]
 )
-def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.Signals, code: int) -> None:
+def test_a_waiting_lease_is_released_however_its_process_ends(number: signal.Signals, code: int) -> None:
     scheduler = Waits()
     with partner(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
@@ -103,7 +103,7 @@ def test_a_lease_that_waits_is_given_back_however_its_asker_ends(number: signal.
     assert (lease.returncode, out) == (code, "")
 
 
-def test_another_task_under_the_number_of_a_lease_is_not_given_back() -> None:
+def test_another_task_under_the_number_of_a_lease_is_not_released() -> None:
     scheduler = Waits()
 
     def replaced(line: Answering) -> None:
@@ -140,7 +140,7 @@ class Slow:
             self.given_back.set()
 
 
-def test_a_lease_whose_asker_is_killed_before_its_answer_came_is_given_back() -> None:
+def test_a_lease_whose_process_is_killed_before_the_answer_is_released() -> None:
     scheduler = Slow()
     with partner(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "-g", "1"]
@@ -156,7 +156,7 @@ def test_a_lease_whose_asker_is_killed_before_its_answer_came_is_given_back() ->
     assert released.path.startswith("/api/v1/leases/task-7?created_at=")
 
 
-def test_a_lease_that_is_refused_is_not_asked_for_again() -> None:
+def test_a_refused_lease_is_not_requested_again() -> None:
     with partner(lambda line: line.say(refusal("QueueFull", "The queue is full."), 429)) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
         lease = subprocess.run(words, capture_output=True, timeout=60, check=False)

@@ -1,4 +1,4 @@
-"""What a scheduler and an agent write: one shape for all, to where it is told, and never without end."""
+"""Logs of scheduler and agent: one format, the configured file, and a bounded size."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def said(level: str, form: str, output: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
 
 
-def test_json_is_one_object_a_line() -> None:
+def test_json_is_one_object_per_line() -> None:
     lines = [json.loads(line) for line in said("info", "json", "stdout").stdout.splitlines()]
 
     assert [line["event"] for line in lines] == ["task_submitted", "it broke", "request_broke"]
@@ -42,7 +42,7 @@ def test_json_is_one_object_a_line() -> None:
     assert "ZeroDivisionError" in lines[2]["exception"]
 
 
-def test_text_has_no_colours_and_goes_where_it_is_told(tmp_path: Path) -> None:
+def test_text_has_no_colors_and_goes_to_the_chosen_file(tmp_path: Path) -> None:
     done = said("debug", "text", "stderr")
 
     assert done.stdout == ""
@@ -81,21 +81,21 @@ def test_what_is_said_of_many_events_at_once_is_a_line_for_each() -> None:
     ]
 
 
-def test_a_log_that_can_not_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NoLog, match="can not be written"):
         set_up("info", "json", str(tmp_path / "file" / "a.log"))
 
 
 @pytest.mark.parametrize("output", ["stdout", "/dev/full"])
-def test_a_full_disk_does_not_end_who_writes_a_log(output: str) -> None:
+def test_a_full_disk_does_not_end_a_process_that_logs(output: str) -> None:
     with Path("/dev/full").open("wb") as full:
         command = [sys.executable, "-c", f"{SPEAK}\nsys.stderr.write('goes on')", "info", "json", output]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
     assert done.stderr.startswith(b"goes on")
 
 
-def test_a_log_that_somebody_removed_is_begun_anew_when_it_would_have_been_put_aside(tmp_path: Path) -> None:
+def test_a_removed_log_is_recreated_at_rotation(tmp_path: Path) -> None:
     file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
     file.write(b"lost\n")
     (tmp_path / "a.log").unlink()
@@ -106,7 +106,7 @@ def test_a_log_that_somebody_removed_is_begun_anew_when_it_would_have_been_put_a
     assert (tmp_path / "a.log").read_text() == "line 010\nline 011\n"
 
 
-def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_a_log_does_not_grow_forever(tmp_path: Path) -> None:
     file = RotatingFile(tmp_path / "a.log", largest_bytes=100)
     for number in range(200):
         file.write(b"line %03d\n" % number)
@@ -118,7 +118,7 @@ def test_a_log_does_not_grow_for_ever(tmp_path: Path) -> None:
     assert (tmp_path / "a.log").read_text().endswith("line 199\n")
 
 
-def test_a_log_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_log_is_appended_to(tmp_path: Path) -> None:
     for _ in range(2):
         file = RotatingFile(tmp_path / "a.log")
         file.write(b"line\n")

@@ -8,7 +8,7 @@ from gpuyard import cli
 from gpuyard.cli import logs
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import waiting
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
 
 AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
 
@@ -36,7 +36,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("words", "wrote"), [((), "one\ntwo\n"), (("--tail", "1"), "two\n")])
-def test_a_node_that_is_not_back_yet_is_waited_for(
+def test_a_node_that_has_not_reconnected_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], words: tuple[str, ...], wrote: str
 ) -> None:
     with partner(Restarted(3)) as server:
@@ -47,7 +47,7 @@ def test_a_node_that_is_not_back_yet_is_waited_for(
     assert err.decode().count("Waiting for it") == 1
 
 
-def test_a_node_that_does_not_come_back_is_given_up(
+def test_a_node_that_does_not_reconnect_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
@@ -83,7 +83,7 @@ class Replaced:
             line.say(task(7, TaskStatus.SUCCESS, started_at="2026-01-01T00:00:00Z", attempts=1, exit_code=0))
 
 
-def test_output_is_followed_on_where_it_broke_off_when_the_scheduler_is_back(
+def test_followed_output_resumes_where_it_broke_off_when_the_scheduler_is_back(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     with partner(Replaced(4)) as server:
@@ -93,7 +93,7 @@ def test_output_is_followed_on_where_it_broke_off_when_the_scheduler_is_back(
     assert capsysbinary.readouterr().out == b"one\ntwo\n"
 
 
-def test_output_that_can_not_be_followed_any_longer_names_the_command_that_goes_on(
+def test_output_that_cannot_be_followed_any_longer_names_the_command_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
@@ -105,7 +105,7 @@ def test_output_that_can_not_be_followed_any_longer_names_the_command_that_goes_
         )
 
 
-def test_the_rest_of_an_attempt_that_ended_while_the_scheduler_was_away_is_printed_before_the_next(
+def test_the_rest_of_an_attempt_that_ended_during_an_outage_is_printed_before_the_next(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     written = {"attempt=1": b"one\nrest\n", "attempt=2": b"two\n"}

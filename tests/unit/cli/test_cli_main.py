@@ -1,4 +1,4 @@
-"""What every verb has in common: exit codes and sentences."""
+"""What all commands have in common: exit codes and messages."""
 
 import json
 import sys
@@ -19,7 +19,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    """The command line with a verb that fails in the way it is told to."""
+    """The command line with a command that fails as configured."""
     app = typer.Typer(rich_markup_mode=None)
     monkeypatch.setattr(cli, "app", app)
 
@@ -45,7 +45,7 @@ def test_an_error_is_one_sentence_and_code_1(
 
 
 @pytest.mark.usefixtures("failing")
-def test_what_the_system_says_is_one_sentence_and_code_1(
+def test_a_system_error_is_one_sentence_and_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, "fail", "disk") == 1
@@ -94,7 +94,9 @@ def test_wrong_use_is_one_sentence_and_code_2(
     assert said.err.count("\n") == 1
 
 
-def test_without_a_verb_the_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call(monkeypatch) == 2
     assert "simulate" in capsys.readouterr().out
 
@@ -110,7 +112,7 @@ NUMBERS = [
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 @pytest.mark.parametrize(("path", "option"), NUMBERS)
-def test_what_is_no_number_is_refused_before_anything_is_done(
+def test_invalid_numbers_are_refused_before_anything_is_done(
     path: str, option: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, *path.split()[1:], f"{option}={value}") == 2

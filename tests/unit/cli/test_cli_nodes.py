@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import NodeAnswer, NodeList, StrayAnswer
-from tests.unit.live.sdk.partner import Answering, Partner, partner
+from tests.unit.live.sdk.fake_server import Answering, Partner, partner
 
 
 def node(name: str, *strays: StrayAnswer) -> NodeAnswer:
@@ -47,7 +47,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         yield Call(server, monkeypatch, capsys)
 
 
-def test_strays_are_counted_in_the_list_of_nodes_and_listed_by_a_verb(call: Call) -> None:
+def test_strays_are_counted_in_the_list_of_nodes_and_listed_by_a_command(call: Call) -> None:
     assert "online, 3 strays" in call()[1]
     code, out, _ = call("strays")
     assert (code, [line.split() for line in out.splitlines()]) == (
@@ -73,6 +73,6 @@ def test_a_stray_is_ended_by_its_task_and_attempt(call: Call, words: tuple[str, 
     assert posted == [f"/api/v1/nodes/n1/strays/{one}/stop" for one in stopped]
 
 
-def test_a_stray_that_is_none_is_a_sentence(call: Call) -> None:
+def test_an_unknown_stray_is_reported_in_one_sentence(call: Call) -> None:
     code, _, said = call("stop-stray", "n1", "8")
     assert (code, said) == (1, "gpuyard: n1 has no stray of task-8; see `gpuyard nodes strays`.\n")

@@ -1,4 +1,4 @@
-"""Verbs while the scheduler is away: those that are attached to a task go on, others wait for a short time."""
+"""Commands while the scheduler is down: those attached to a task continue, others wait for a short time."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.control_plane.settings import StorageSection
 from gpuyard.live.sdk import waiting
 from gpuyard.live.sdk.tokens import store_token
-from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
 from tests.unit.live.sdk.test_connection import free_port
 from tests.unit.live.sdk.test_server_user import another_user_listens
 
@@ -62,7 +62,7 @@ class Answers:
             line.say(DONE)
 
 
-def test_a_run_whose_scheduler_does_not_return_names_the_task_and_the_command_that_goes_on(
+def test_a_run_whose_scheduler_does_not_return_names_the_task_and_the_command_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
@@ -73,7 +73,7 @@ def test_a_run_whose_scheduler_does_not_return_names_the_task_and_the_command_th
         )
 
 
-def test_a_run_whose_token_ends_meanwhile_names_the_task(
+def test_a_run_whose_token_expires_names_the_task(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def forgets(line: Answering) -> None:
@@ -90,7 +90,7 @@ def test_a_run_whose_token_ends_meanwhile_names_the_task(
 
 
 @pytest.mark.parametrize("words", [("run", "--", "true"), ("logs", "-f", "task-7")])
-def test_another_task_under_the_number_is_not_followed_when_the_scheduler_is_back(
+def test_another_task_under_the_same_number_is_not_followed_after_an_outage(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     def replaced(line: Answering) -> None:
@@ -110,7 +110,7 @@ def test_another_task_under_the_number_is_not_followed_when_the_scheduler_is_bac
     )
 
 
-def test_the_output_of_another_task_under_the_number_is_not_shown(
+def test_the_output_of_another_task_under_the_same_number_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The scheduler is replaced between the answer that the task ended and the request for its output."""
@@ -131,7 +131,7 @@ def test_the_output_of_another_task_under_the_number_is_not_shown(
 
 
 @pytest.mark.parametrize("words", [("run", "--", "true"), ("logs", "-f", "task-7")])
-def test_of_a_task_that_the_scheduler_does_not_know_any_more_nobody_says_that_it_goes_on(
+def test_a_task_the_scheduler_no_longer_knows_is_not_said_to_continue(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
     def forgets(line: Answering) -> None:
@@ -149,7 +149,7 @@ def test_of_a_task_that_the_scheduler_does_not_know_any_more_nobody_says_that_it
 
 
 class Attached:
-    """`gpuyard run` beside us, attached to task-7, whose scheduler has just gone."""
+    """`gpuyard run` in another process, attached to task-7, whose scheduler has just stopped."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -185,7 +185,7 @@ def attached() -> Iterator[Attached]:
             made.process.kill()
 
 
-def test_a_run_goes_on_while_another_user_listens_at_the_schedulers_port(attached: Attached) -> None:
+def test_a_run_continues_while_another_user_listens_at_the_schedulers_port(attached: Attached) -> None:
     port = int(attached.url.rpartition(":")[2])
     with another_user_listens(port):
         seen = next(line for line in iter(attached.says, "") if "nobody" in line)
@@ -197,7 +197,7 @@ def test_a_run_goes_on_while_another_user_listens_at_the_schedulers_port(attache
     assert attached.process.returncode == 0
 
 
-def test_a_task_that_is_cancelled_while_the_scheduler_is_away_is_cancelled_when_it_is_back(attached: Attached) -> None:
+def test_a_task_cancelled_during_an_outage_is_cancelled_when_the_scheduler_is_back(attached: Attached) -> None:
     assert "(connection refused). task-7 goes on" in attached.says()
     attached.process.send_signal(signal.SIGINT)
     assert "task-7 is being cancelled" in attached.says()
@@ -226,7 +226,7 @@ def test_the_folder_of_a_service_is_the_default_of_the_scheduler(monkeypatch: py
     assert StorageSection().data_dir == options.SERVICE_FOLDER
 
 
-def test_where_no_scheduler_ever_was_the_answer_is_immediate(
+def test_without_a_known_scheduler_the_answer_is_immediate(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("gpuyard.live.sdk.client.DEFAULT_SERVER", f"http://127.0.0.1:{free_port()}")
@@ -237,7 +237,7 @@ def test_where_no_scheduler_ever_was_the_answer_is_immediate(
 
 
 @pytest.mark.parametrize("how", ["environment", "option", "login", "up", "killed", "service"])
-def test_a_scheduler_that_is_known_is_waited_for(
+def test_a_known_scheduler_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     port = free_port()
@@ -270,7 +270,7 @@ def test_a_scheduler_that_is_known_is_waited_for(
     assert capsys.readouterr().out == "task-7\n"
 
 
-def test_a_yard_that_was_stopped_on_purpose_long_ago_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_cluster_stopped_on_purpose_long_ago_is_not_waited_for(tmp_path: Path) -> None:
     from gpuyard.cli.up import was_up
 
     (tmp_path / MARK).touch()
@@ -279,7 +279,7 @@ def test_a_yard_that_was_stopped_on_purpose_long_ago_is_not_waited_for(tmp_path:
     assert not was_up(tmp_path, 600)
 
 
-def test_after_a_second_one_line_says_what_is_waited_for_and_then_the_sentence_comes(
+def test_after_a_second_one_line_says_what_is_waited_for_and_then_the_error_comes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = f"http://127.0.0.1:{free_port()}"
@@ -295,7 +295,7 @@ def test_after_a_second_one_line_says_what_is_waited_for_and_then_the_sentence_c
 @pytest.mark.parametrize(
     "words", [("--wait-for-scheduler", "0", "cordon", "n1"), ("cordon", "n1", "--wait-for-scheduler", "0")]
 )
-def test_zero_does_not_wait_and_counts_before_and_behind_a_verb(
+def test_zero_does_not_wait_and_works_before_and_after_a_command(
     monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("GPUYARD_SERVER", f"http://127.0.0.1:{free_port()}")

@@ -45,7 +45,7 @@ def as_json(divide: Partition, capsys: Said, *words: object) -> dict[str, Any]:
     return told
 
 
-def test_a_model_is_divided_and_the_fastest_plan_that_fits_comes_first(
+def test_a_model_is_partitioned_and_the_fastest_plan_that_fits_comes_first(
     divide: Partition, model: Path, capsys: Said
 ) -> None:
     options = ("--input", "8192x8192", "--gpus", 4, "--gpu", "a100", "--micro-batches", 1, "--link", 1e5)
@@ -64,7 +64,7 @@ def test_a_model_is_divided_and_the_fastest_plan_that_fits_comes_first(
     assert told["plans"] == sorted(told["plans"], key=lambda plan: (not plan["fits"], plan["seconds"]))
 
 
-def test_inference_computes_a_third_and_a_precision_is_used(divide: Partition, model: Path, capsys: Said) -> None:
+def test_inference_computes_a_third_and_the_precision_is_used(divide: Partition, model: Path, capsys: Said) -> None:
     told = as_json(divide, capsys, model, "deep", "--input", "8x8192", "--inference", "--precision", "fp32")
     assert (told["flops"], told["training"], told["precision"]) == (8 * 2 * 8 * 8192**2, False, "fp32")
     assert divide(model, "deep", "--input", "8x8192", "--inference") == 0
@@ -116,14 +116,14 @@ def test_the_table_names_stages_and_shared_parameters(divide: Partition, model: 
         (("Net", "--input", "1x1", "--python", "/nowhere/python"), "/nowhere/python: No such file or directory."),
     ],
 )
-def test_what_cannot_be_divided_gets_a_sentence(
+def test_invalid_models_are_reported_in_one_sentence(
     divide: Partition, model: Path, capsys: Said, words: tuple[str, ...], sentence: str
 ) -> None:
     assert divide(model, *words) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_without_lightgbm_it_says_what_to_install(
+def test_without_lightgbm_the_error_names_what_to_install(
     divide: Partition, model: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)

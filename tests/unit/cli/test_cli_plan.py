@@ -10,8 +10,8 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.plan.planning import stoppable
-from tests.unit.plan.planner.small import plan as a_plan
-from tests.unit.plan.planner.test_planner_read import USERS
+from tests.unit.plan.planner.small_problems import plan as a_plan
+from tests.unit.plan.planner.test_problem_file import USERS
 
 Said = pytest.CaptureFixture[str]
 
@@ -22,7 +22,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> "Plan":
 
 
 class Plan:
-    """The verb, called with words."""
+    """The command, called with arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
@@ -39,7 +39,9 @@ def chain(plan: Plan, tmp_path: Path) -> Path:
     return file
 
 
-def test_a_problem_is_drawn_planned_and_its_plan_checked(plan: Plan, chain: Path, tmp_path: Path, capsys: Said) -> None:
+def test_a_problem_is_generated_planned_and_its_plan_checked(
+    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
+) -> None:
     out = tmp_path / "plan.json"
     assert plan("solve", chain, "--strategy", "batch", "--out", out, "--json") == 0
     figures = json.loads(capsys.readouterr().out)
@@ -51,7 +53,7 @@ def test_a_problem_is_drawn_planned_and_its_plan_checked(plan: Plan, chain: Path
     assert json.loads(capsys.readouterr().out) == {"valid": True, "faults": [], "makespan_s": figures["makespan_s"]}
 
 
-def test_a_plan_that_breaks_a_rule_is_said_to_and_the_exit_code_is_1(
+def test_a_plan_that_breaks_a_rule_is_reported_and_the_exit_code_is_1(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said
 ) -> None:
     out = tmp_path / "plan.json"
@@ -69,7 +71,7 @@ def test_a_plan_that_breaks_a_rule_is_said_to_and_the_exit_code_is_1(
 
 
 @pytest.mark.slow
-def test_strategies_are_compared_and_those_that_can_not_are_left_out(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+def test_strategies_are_compared_and_unsuitable_ones_left_out(plan: Plan, tmp_path: Path, capsys: Said) -> None:
     file = tmp_path / "many.json"
     plan("generate", "chain", 100, 2, "--out", file)
     assert plan("compare", file, "--seconds", 0.1, "--json") == 0
@@ -81,7 +83,7 @@ def test_strategies_are_compared_and_those_that_can_not_are_left_out(plan: Plan,
     assert "exact is left out: exact plans at most" in said.err
 
 
-def test_a_table_for_people(plan: Plan, chain: Path, capsys: Said) -> None:
+def test_the_default_output_is_a_table(plan: Plan, chain: Path, capsys: Said) -> None:
     assert plan("compare", chain, "--strategies", "dynamic, batch", "--gpus", 4) == 0
     head, first, second, *rest = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["STRATEGY", "MAKESPAN", "GAP"]
@@ -89,14 +91,14 @@ def test_a_table_for_people(plan: Plan, chain: Path, capsys: Said) -> None:
     assert rest[0].startswith("40 calls on 4 GPUs; no plan is shorter than ")
 
 
-def test_solving_tells_people_what_matters(plan: Plan, chain: Path, capsys: Said) -> None:
+def test_solving_prints_a_summary(plan: Plan, chain: Path, capsys: Said) -> None:
     assert plan("solve", chain, "--strategy", "batch") == 0
     said = capsys.readouterr().out
     assert "40 calls on 2 GPUs" in said
     assert "above the best plan there is" in said
 
 
-def test_a_file_without_a_name_is_called_by_its_own(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+def test_a_problem_without_a_name_is_called_by_its_file(plan: Plan, tmp_path: Path, capsys: Said) -> None:
     file = tmp_path / "lab.yaml"
     file.write_text(USERS)
     assert plan("solve", file, "--strategy", "batch", "--gpus", 2) == 0
@@ -117,7 +119,7 @@ def test_requests_that_end_after_their_deadline_are_counted(plan: Plan, tmp_path
     assert "1 requests end after their deadline" in capsys.readouterr().out
 
 
-def test_without_the_extra_planning_says_what_to_install(
+def test_without_the_extra_planning_names_what_to_install(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, capsys: Said
 ) -> None:
     monkeypatch.setattr("gpuyard.cli.plan.find_spec", lambda _: None)
@@ -134,7 +136,7 @@ def _as_python_begins() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_as_python_begins")
-def test_ctrl_c_ends_a_search_and_a_second_one_everything() -> None:
+def test_ctrl_c_ends_a_search_and_a_second_one_the_program() -> None:
     with stoppable() as stopped:
         assert not stopped()
         signal.raise_signal(signal.SIGINT)
@@ -145,7 +147,7 @@ def test_ctrl_c_ends_a_search_and_a_second_one_everything() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_reports_its_progress(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuyard.cli.plan import planning
 
     clock = iter([0.0, 0.5, 2.0, 2.5])
@@ -156,7 +158,7 @@ def test_a_search_tells_how_good_it_is_by_now(capsys: Said, monkeypatch: pytest.
     assert capsys.readouterr().err == "search: 12.00 s, gap 20.00% after 2.0 s\n"
 
 
-def test_a_problem_can_be_drawn_to_standard_output(plan: Plan, capsys: Said) -> None:
+def test_a_problem_can_be_generated_to_standard_output(plan: Plan, capsys: Said) -> None:
     assert plan("generate", "diamond", 8, 2) == 0
     assert json.loads(capsys.readouterr().out)["name"] == "diamond-n8-g2-s0"
 
@@ -188,14 +190,14 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
         (("solve", "x.json", "--seconds", "nan"), "nan is not a number"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_done_gets_a_sentence_and_exit_code_2(
+def test_impossible_requests_are_one_sentence_and_exit_code_2(
     plan: Plan, capsys: Said, words: tuple[object, ...], said: str
 ) -> None:
     assert plan(*words) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_file_that_may_not_be_written_is_said_to_before_anything_is_planned(
+def test_an_unwritable_file_is_reported_before_anything_is_planned(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda _, how: how != os.W_OK)  # to root, who may run this, everything is allowed
@@ -203,9 +205,7 @@ def test_a_file_that_may_not_be_written_is_said_to_before_anything_is_planned(
     assert capsys.readouterr().err == f"gpuyard: {tmp_path / 'plan.json'} can not be written: Permission denied.\n"
 
 
-def test_what_is_written_never_takes_the_place_of_what_is_read(
-    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
-) -> None:
+def test_output_never_overwrites_input(plan: Plan, chain: Path, tmp_path: Path, capsys: Said) -> None:
     before = chain.read_bytes()
     assert plan("solve", chain, "--strategy", "batch", "--out", chain) == 2
     assert (
@@ -228,7 +228,7 @@ def test_what_is_written_never_takes_the_place_of_what_is_read(
         ),
     ],
 )
-def test_what_a_problem_does_not_allow_is_said_before_anything_is_made_ready(
+def test_an_invalid_problem_is_reported_before_anything_is_compiled(
     plan: Plan, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str
 ) -> None:
     file = tmp_path / "many.json"
@@ -243,13 +243,13 @@ def test_what_a_problem_does_not_allow_is_said_before_anything_is_made_ready(
     assert said in capsys.readouterr().err
 
 
-def test_the_ending_of_a_picture_may_be_in_capitals(plan: Plan, chain: Path, tmp_path: Path) -> None:
+def test_the_extension_of_a_picture_may_be_in_capitals(plan: Plan, chain: Path, tmp_path: Path) -> None:
     picture = tmp_path / "x.PNG"
     assert plan("solve", chain, "--strategy", "batch", "--gantt", picture) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_became_of_a_plan_is_drawn_and_is_none_to_be_checked_or_followed(
+def test_the_record_of_a_run_can_be_drawn_but_not_checked_or_executed(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said
 ) -> None:
     actual = tmp_path / "actual.json"

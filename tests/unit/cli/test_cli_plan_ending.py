@@ -1,4 +1,4 @@
-"""Ctrl-C of a verb that holds something is never lost."""
+"""Ctrl-C of a command that holds resources is never lost."""
 
 import signal
 import weakref
@@ -9,7 +9,7 @@ from gpuyard.cli.plan.ending import SIGNALS, Ending
 
 
 class Thing:
-    """What somebody has a weak reference to."""
+    """An object with a weak reference to it."""
 
 
 def press_where_nobody_can_catch_it(number: signal.Signals) -> None:
@@ -22,7 +22,7 @@ def press_where_nobody_can_catch_it(number: signal.Signals) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", SIGNALS)
-def test_what_was_pressed_where_nobody_could_catch_it_ends_the_verb_before_it_holds_anything(
+def test_a_signal_that_could_not_be_caught_ends_the_command_before_it_holds_anything(
     number: signal.Signals,
 ) -> None:
     with Ending() as ending:
@@ -32,13 +32,13 @@ def test_what_was_pressed_where_nobody_could_catch_it_ends_the_verb_before_it_ho
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_before_anything_is_held_it_ends_at_once(number: signal.Signals) -> None:
+def test_before_anything_is_held_a_signal_ends_the_command_at_once(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), Ending():
         signal.raise_signal(number)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_later_the_first_is_noted_and_the_second_ends_at_once(number: signal.Signals) -> None:
+def test_later_the_first_signal_is_noted_and_the_second_ends_the_command(number: signal.Signals) -> None:
     with Ending() as ending:
         ending.from_now_on_noted()
         press_where_nobody_can_catch_it(number)

@@ -11,7 +11,7 @@ __all__ = ["chain", "plan"]
 
 
 @pytest.mark.slow
-def test_drawn_problems_may_have_power_levels_and_a_slower_plan_needs_less(
+def test_generated_problems_may_have_power_levels_and_a_slower_plan_needs_less_energy(
     plan: Plan, tmp_path: Path, capsys: Said
 ) -> None:
     file, out = tmp_path / "chain.json", tmp_path / "plan.json"
@@ -35,6 +35,6 @@ def test_without_power_levels_there_is_nothing_to_choose(plan: Plan, chain: Path
     )
 
 
-def test_nothing_is_said_about_energy_where_nobody_knows_it(plan: Plan, chain: Path, capsys: Said) -> None:
+def test_energy_is_not_shown_if_it_is_unknown(plan: Plan, chain: Path, capsys: Said) -> None:
     assert plan("solve", chain, "--strategy", "dynamic", "--json") == 0
     assert "energy_kwh" not in json.loads(capsys.readouterr().out)

@@ -27,7 +27,7 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     assert plan("check", chain, plans / "front-00.json") == 0
 
 
-def test_a_folder_of_plans_has_those_of_the_last_front_and_what_others_put_there(
+def test_a_folder_of_plans_has_those_of_the_last_front_and_foreign_files(
     plan: Plan, chain: Path, tmp_path: Path
 ) -> None:
     plans = tmp_path / "plans"
@@ -47,7 +47,7 @@ def test_a_folder_of_plans_has_those_of_the_last_front_and_what_others_put_there
         (("--plans", __file__), f"{__file__} can not be written: it is no folder."),
     ],
 )
-def test_what_can_not_be_written_is_refused_before_anything_is_planned(
+def test_unwritable_output_is_refused_before_anything_is_planned(
     plan: Plan, chain: Path, capsys: Said, words: tuple[str, str], sentence: str
 ) -> None:
     assert plan("pareto", chain, *words) == 2

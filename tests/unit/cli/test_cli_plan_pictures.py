@@ -16,9 +16,7 @@ def test_a_plan_is_drawn_as_a_page_or_as_a_figure(plan: Plan, chain: Path, tmp_p
         assert (tmp_path / name).read_bytes().startswith(begins)
 
 
-def test_plans_that_were_made_before_are_drawn_below_each_other(
-    plan: Plan, chain: Path, tmp_path: Path, capsys: Said
-) -> None:
+def test_existing_plans_are_drawn_below_each_other(plan: Plan, chain: Path, tmp_path: Path, capsys: Said) -> None:
     for name in ("batch", "dynamic"):
         plan("solve", chain, "--strategy", name, "--out", tmp_path / f"{name}.json")
     capsys.readouterr()
@@ -28,7 +26,7 @@ def test_plans_that_were_made_before_are_drawn_below_each_other(
     assert "dynamic.json: " in out.read_text()
 
 
-def test_what_was_done_is_drawn_where_not_all_was_done(plan: Plan, chain: Path, tmp_path: Path) -> None:
+def test_a_partly_executed_plan_is_drawn(plan: Plan, chain: Path, tmp_path: Path) -> None:
     actual, out = tmp_path / "actual.json", tmp_path / "a.html"
     plan("solve", chain, "--strategy", "batch", "--out", actual)
     said = json.loads(actual.read_text())
@@ -40,7 +38,7 @@ def test_what_was_done_is_drawn_where_not_all_was_done(plan: Plan, chain: Path, 
 
 
 @pytest.mark.parametrize("verb", ["solve", "draw"])
-def test_a_picture_of_no_known_kind_is_refused_before_anything_is_done(
+def test_an_unknown_picture_format_is_refused_before_anything_is_done(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said, verb: str
 ) -> None:
     out = tmp_path / "a.gif"
@@ -50,7 +48,7 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_done(
     assert not out.exists()
 
 
-def test_strategies_that_are_compared_are_drawn_below_each_other(plan: Plan, chain: Path, tmp_path: Path) -> None:
+def test_compared_strategies_are_drawn_below_each_other(plan: Plan, chain: Path, tmp_path: Path) -> None:
     out = tmp_path / "both.html"
     assert plan("compare", chain, "--strategies", "dynamic,batch", "--gantt", out) == 0
     text = out.read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.plan.planner.instance import write_instance
 from tests.unit.cli.test_cli_plan import Plan, Said, chain, plan
-from tests.unit.plan.planner.small import instance
+from tests.unit.plan.planner.small_problems import instance
 
 __all__ = ["chain", "plan"]
 
@@ -21,7 +21,7 @@ __all__ = ["chain", "plan"]
         ("", "The file is empty."),
     ],
 )
-def test_a_bad_file_of_runtimes_gets_a_sentence(plan: Plan, chain: Path, tmp_path: Path, capsys: Said, said: str, sentence: str) -> None:  # fmt: skip
+def test_an_invalid_runtimes_file_is_reported_in_one_sentence(plan: Plan, chain: Path, tmp_path: Path, capsys: Said, said: str, sentence: str) -> None:  # fmt: skip
     file = tmp_path / "runtimes.yaml"
     file.write_text(said)
     assert plan("run", chain, "--runtimes", file) == 2
@@ -35,7 +35,7 @@ def test_a_bad_file_of_runtimes_gets_a_sentence(plan: Plan, chain: Path, tmp_pat
         ({"command": ["./no_such_program"]}, "models.*.command: there is no program './no_such_program' that can be started."),
     ],
 )  # fmt: skip
-def test_a_runtime_that_is_not_there_is_said_to_be_before_anything_is_planned(
+def test_a_missing_runtime_is_reported_before_anything_is_planned(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said, said: object, sentence: str
 ) -> None:
     file = tmp_path / "runtimes.json"
@@ -44,7 +44,7 @@ def test_a_runtime_that_is_not_there_is_said_to_be_before_anything_is_planned(
     assert capsys.readouterr().err == f"gpuyard: {file}: {sentence}\n"
 
 
-def test_gpus_may_hold_many_models_if_that_is_asked_for(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+def test_gpus_may_hold_many_models_if_requested(plan: Plan, tmp_path: Path, capsys: Said) -> None:
     """Two models change places on one GPU that has room for both."""
     nodes = [("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), ("c", "A", 1.0, "b"), ("d", "B", 1.0, "c")]
     file = tmp_path / "small.json"
@@ -56,7 +56,7 @@ def test_gpus_may_hold_many_models_if_that_is_asked_for(plan: Plan, tmp_path: Pa
     assert switches == {"--single-model": 3, "--multi-model": 1}
 
 
-def test_after_failures_there_is_no_gap_and_one_reason_is_told_once(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+def test_after_failures_there_is_no_gap_and_each_reason_is_shown_once(plan: Plan, tmp_path: Path, capsys: Said) -> None:
     file, how = tmp_path / "small.json", tmp_path / "how.yaml"
     file.write_bytes(write_instance(instance(("a", "A", 1.0, ""), ("b", "A", 1.0, "a"), requests=6)))
     how.write_text("models: {A: {virtual: {fails: 1.0}}}")

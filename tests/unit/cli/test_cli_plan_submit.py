@@ -11,8 +11,8 @@ import pytest
 from gpuyard import cli
 from gpuyard.plan.planner.plan_file import write_plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
-from tests.unit.plan.planner.small import instance, plan
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
+from tests.unit.plan.planner.small_problems import instance, plan
 
 WORKFLOW = (("a", "A", 5, ""), ("b", "B2", 5, "a"))
 PLAN = plan((0, 3, 8), (0, 17, 22), (0, 8, 13), (0, 22, 27))
@@ -50,7 +50,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[dict[str, An
     return tasks
 
 
-def test_a_session_is_a_task_that_knows_its_model_and_waits_for_what_it_needs(
+def test_a_session_is_a_task_with_its_model_and_dependencies(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = submitted(monkeypatch, *files, "-C", "/data", "--", "serve", "--model={model}", "{calls}")
@@ -70,7 +70,7 @@ def test_a_session_is_a_task_that_knows_its_model_and_waits_for_what_it_needs(
     assert capsys.readouterr().out == "task-1\ntask-2\n"
 
 
-def test_a_call_is_a_task_where_that_is_wanted(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_a_task_if_requested(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = submitted(monkeypatch, *files, "--per", "call", "--", "serve {model} --for {request} > {node}.txt")
     assert [one["command"] for one in tasks] == [
         "serve A --for r0 > a.txt",
@@ -81,7 +81,7 @@ def test_a_call_is_a_task_where_that_is_wanted(files: list[str], monkeypatch: py
     assert [one.get("depends_on") for one in tasks] == [None, None, ["tasks[0]"], ["tasks[1]"]]
 
 
-def test_what_stands_in_a_line_for_the_shell_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_in_a_shell_line_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = msgspec.json.decode(msgspec.json.encode(instance(("a", "A", 5, ""), gpus=1)))
     asked["requests"][0]["id"] = "my $HOME {node}"
     (tmp_path / "work.json").write_text(json.dumps(asked))
@@ -102,7 +102,7 @@ def test_what_stands_in_a_line_for_the_shell_is_quoted(tmp_path: Path, monkeypat
         ((), "COMMAND"),
     ],
 )
-def test_a_command_that_could_not_know_what_to_do_is_refused_before_anything_is_asked(
+def test_an_unusable_command_is_refused_before_anything_is_requested(
     files: list[str],
     words: tuple[str, ...],
     sentence: str,
@@ -116,7 +116,7 @@ def test_a_command_that_could_not_know_what_to_do_is_refused_before_anything_is_
     assert sentence in said.err
 
 
-def test_a_key_that_was_used_before_is_named_as_it_was_typed(
+def test_a_key_that_was_used_before_is_shown_as_typed(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def knows(line: Answering) -> None:

@@ -1,18 +1,18 @@
-"""How answers look: tables in a pipe are plain, text of others can not do anything to a terminal."""
+"""How answers look: tables in a pipe are plain, foreign text cannot control a terminal."""
 
 import pytest
 
 from gpuyard.cli.output.printing import format_seconds, print_pairs, print_table, seconds_since
 
 
-def test_a_table_in_a_pipe_is_plain_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_in_a_pipe_is_plain_and_complete(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("ID", "GPUS", "NAME"), [("task-1", 2, "x" * 300), ("task-10", 16, None)], right=("GPUS",))
 
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["ID       GPUS  NAME", f"task-1      2  {'x' * 300}", "task-10    16  –"]
 
 
-def test_what_others_wrote_can_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_text_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("NAME",), [("evil\x1b[2J\nname",)])
     print_pairs([("name", "a\rb"), ("empty", None), ("list", ["x\x07", "y"])])
 
@@ -37,10 +37,10 @@ def test_durations_are_short(seconds: float | None, words: str) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0.99, "0.99s"), (0.034, "0.034s"), (2.0, "2s"), (9.96, "9s")])
-def test_how_long_a_short_task_ran_is_not_cut_to_nothing(seconds: float, words: str) -> None:
+def test_the_run_time_of_a_short_task_is_not_rounded_to_zero(seconds: float, words: str) -> None:
     assert format_seconds(seconds, fine=True) == words
 
 
-def test_a_duration_ends_with_the_task() -> None:
+def test_a_duration_stops_with_the_task() -> None:
     assert seconds_since("2026-01-01T00:00:00.500000Z", "2026-01-01T00:01:00.000000Z") == 59.5
     assert seconds_since(None) is None

@@ -30,7 +30,7 @@ class Profile:
         return cli.main()
 
 
-def test_peaks_are_written_as_predictions_read_them(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+def test_peaks_are_written_in_the_format_predictions_read(profile: Profile, tmp_path: Path, capsys: Said) -> None:
     out = tmp_path / "peaks.json"
     assert profile("calibrate", "--device", "cpu", "--seconds", "0", "--out", out, "--json") == 0
     said = json.loads(capsys.readouterr().out)
@@ -69,7 +69,7 @@ def test_a_command_without_a_gpu_has_a_row_without_one(profile: Profile, tmp_pat
         (("command", "--", "no-such-program"), "no-such-program is not a program"),
     ],
 )
-def test_what_can_not_be_measured_is_said_before_anything_is(
+def test_impossible_measurements_are_reported_before_anything_is_measured(
     words: tuple[str, ...], sentence: str, profile: Profile, capsys: Said
 ) -> None:
     assert profile(*words) == 2
@@ -80,7 +80,7 @@ def test_what_can_not_be_measured_is_said_before_anything_is(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @pytest.mark.parametrize("verb", ["run", "calibrate"])
-def test_a_gpu_that_is_not_there_is_said_not_to_be(verb: str, profile: Profile, capsys: Said) -> None:
+def test_a_missing_gpu_is_reported(verb: str, profile: Profile, capsys: Said) -> None:
     assert profile(verb, "--device", "cuda") == 2
     assert "PyTorch sees no GPU here" in capsys.readouterr().err
 
@@ -91,7 +91,7 @@ def test_a_model_of_a_package_that_is_missing_names_it(profile: Profile, capsys:
     assert "needs the package torchvision, which is not installed" in capsys.readouterr().err
 
 
-def test_a_file_of_other_columns_is_left_as_it_is(profile: Profile, tmp_path: Path, capsys: Said) -> None:
+def test_a_file_with_other_columns_is_not_changed(profile: Profile, tmp_path: Path, capsys: Said) -> None:
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert profile("run", *SMALL, "--out", other) == 2

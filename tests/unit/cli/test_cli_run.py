@@ -7,10 +7,10 @@ import sys
 import threading
 
 from gpuyard.core.domain.values import TaskStatus
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 
-def test_ctrl_c_while_a_task_is_being_submitted_cancels_it_as_soon_as_it_is_known() -> None:
+def test_ctrl_c_during_a_submission_cancels_the_task_as_soon_as_it_is_known() -> None:
     heard, client = threading.Event(), threading.Event()
     pids: list[int] = []
 

@@ -17,7 +17,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_every_policy_stands_beside_the_fixed_cluster(
+def test_every_policy_is_compared_with_the_fixed_cluster(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--elastic", "1:2", "--suspend-idle", "600", "--price", "2", "--json")
@@ -31,7 +31,7 @@ def test_every_policy_stands_beside_the_fixed_cluster(
     assert fixed["avg_queue_s"] < sleep["avg_queue_s"] < pool["avg_queue_s"]
 
 
-def test_a_price_alone_says_what_the_fixed_cluster_costs(
+def test_a_price_alone_shows_the_cost_of_the_fixed_cluster(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, "--trace", trace, "--cluster", "2x8", "--policy", "fifo", "--price", "2") == 0
@@ -89,7 +89,7 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
         (("--failures", "1:inf"), "--failures is '1:inf'; it must be"),
     ],
 )
-def test_conditions_that_can_not_be_get_one_sentence(
+def test_invalid_scenarios_are_one_sentence(
     words: tuple[str, ...],
     sentence: str,
     trace: Path,
@@ -103,7 +103,7 @@ def test_conditions_that_can_not_be_get_one_sentence(
     assert len(said.err.splitlines()) == 1
 
 
-def test_drawn_jobs_can_be_played_on_pools_many_times(
+def test_generated_jobs_can_be_simulated_on_pools_repeatedly(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--generate", "50:0.3", "--cluster", "4x8", "--elastic", "1:4", "--failures", "20:1", "--repeat", "2")
@@ -125,7 +125,7 @@ def test_a_pool_is_of_one_kind(
     assert "--elastic needs nodes of one kind; this cluster has 2 kinds." in capsys.readouterr().err
 
 
-def test_a_journal_has_nodes_of_its_own(
+def test_a_journal_brings_its_own_nodes(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, "--journal", trace.parent, "--policy", "fifo", "--failures", "10:1") != 0

@@ -1,4 +1,4 @@
-"""`server` and `agent` with `--check-config`: right settings are shown without secrets, wrong ones are a sentence."""
+"""`server` and `agent` with `--check-config`: valid settings are shown without secrets, invalid ones are one sentence."""
 
 import json
 import sys
@@ -19,14 +19,14 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 
 @pytest.mark.parametrize(("verb", "file"), [("server", "scheduler.yaml"), ("agent", "agent.yaml")])
-def test_the_ready_files_are_right(
+def test_the_shipped_settings_files_are_valid(
     verb: str, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, verb, "--config", str(CONFIGS / file), "--check-config") == 0
     assert capsys.readouterr().out == f"{CONFIGS / file}: these settings are right.\n"
 
 
-def test_settings_are_shown_without_what_nobody_should_read(
+def test_settings_are_shown_without_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "scheduler.yaml"
@@ -44,7 +44,7 @@ def test_settings_are_shown_without_what_nobody_should_read(
     assert shown["scheduler"]["snapshot_interval"] == 30.0
 
 
-def test_settings_that_were_left_out_are_shown_with_the_values_that_hold(
+def test_omitted_settings_are_shown_with_their_effective_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(text: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_settings_that_were_left_out_are_shown_with_the_values_that_hold(
 
 
 @pytest.mark.parametrize("verb", ["server", "agent"])
-def test_a_wrong_file_is_one_sentence_with_its_place(
+def test_an_invalid_file_is_one_sentence_with_the_place(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "x.yaml"
@@ -114,7 +114,7 @@ def test_wrong_options_of_up_are_named(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_file_with_a_join_token_is_taken_away_from_other_users(tmp_path: Path) -> None:
+def test_a_file_with_a_join_token_is_made_private(tmp_path: Path) -> None:
     for before, after in ((0o644, 0o640), (0o640, 0o640), (0o600, 0o600)):
         path = tmp_path / "agent.yaml"
         path.touch()

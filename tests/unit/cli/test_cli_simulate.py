@@ -27,7 +27,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return cli.main()
 
 
-def test_policies_are_compared_and_what_was_left_out_is_said(
+def test_policies_are_compared_and_omitted_jobs_are_reported(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
@@ -53,14 +53,16 @@ def test_policies_are_compared_and_what_was_left_out_is_said(
     ]
 
 
-def test_a_table_for_people(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_output_is_a_table(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert simulated(monkeypatch, "--trace", trace, "--cluster", "1x8", "--policy", "fifo") == 0
     head, row, *_ = capsys.readouterr().out.splitlines()
     assert head.split()[:2] == ["POLICY", "JOBS"]
     assert row.split()[:3] == ["fifo", "3", "109"]
 
 
-def test_jobs_with_speeds_are_played_on_gpus_of_several_kinds(
+def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs, table = tmp_path / "jobs.csv", tmp_path / "table.csv"
@@ -73,14 +75,14 @@ def test_jobs_with_speeds_are_played_on_gpus_of_several_kinds(
     assert said.err == "1 jobs that this cluster could never run were left out.\n"
 
 
-def test_pools_are_kept_apart(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pools_are_separate(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = trace.with_name("nodes.csv")
     nodes.write_text("vc,nodes\nleft,1\nright,9\n")
     assert simulated(monkeypatch, "--trace", trace, "--nodes", nodes, "--pool", "vc", "--policy", "fifo", "--json") == 0
     assert json.loads(capsys.readouterr().out)["policies"]["fifo"]["avg_jct_s"] == 109.0
 
 
-def test_jobs_that_share_a_gpu_are_as_fast_as_the_file_says(
+def test_jobs_that_share_a_gpu_have_the_speed_in_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs, pairs = tmp_path / "jobs.csv", tmp_path / "pairs.csv"
@@ -95,7 +97,7 @@ def test_jobs_that_share_a_gpu_are_as_fast_as_the_file_says(
 
 
 @pytest.mark.slow
-def test_the_page_holds_the_table_and_all_pictures(
+def test_the_page_has_the_table_and_all_charts(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = trace.with_name("page.html")
@@ -114,7 +116,7 @@ def test_the_page_holds_the_table_and_all_pictures(
 
 
 @pytest.mark.slow
-def test_how_right_predictions_were_is_said_where_there_were_any(
+def test_the_accuracy_of_predictions_is_shown_if_there_were_any(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = "".join(f"{100 * place},50,1,ann,left\n" for place in range(10))
@@ -130,7 +132,7 @@ def test_how_right_predictions_were_is_said_where_there_were_any(
     assert "Predicted run times" in page.read_text()
 
 
-def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
+def test_predictions_can_be_corrected_by_lightgbm_if_it_is_installed(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("--trace", trace, "--cluster", "1x8", "--policy", "qssf", "--estimator", "lightgbm", "--json")
@@ -163,7 +165,7 @@ def test_predictions_can_be_put_right_by_lightgbm_where_it_is_installed(
         (("--policy", "fifo", "--nodes", "none.csv"), "none.csv can not be read: No such file or directory."),
     ],
 )
-def test_wrong_use_gets_one_sentence(
+def test_wrong_use_is_reported_in_one_sentence(
     words: tuple[str, ...],
     sentence: str,
     trace: Path,
@@ -177,10 +179,10 @@ def test_wrong_use_gets_one_sentence(
     assert len(said.err.splitlines()) == 1
 
 
-# --- jobs that are drawn ------------------------------------------------------------------------------------------------
+# --- generated jobs ------------------------------------------------------------------------------------------------------
 
 
-def test_a_trace_that_the_cluster_can_not_run_at_all_gets_one_sentence(
+def test_a_trace_the_cluster_cannot_run_at_all_is_reported_in_one_sentence(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace.write_text("submit_s,duration_s,gpu_num\n0,5,64\n")
@@ -208,7 +210,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_gives_others(
     assert once["fifo"] != other["fifo"]
 
 
-def test_jobs_that_were_saved_are_played_as_if_they_were_drawn(
+def test_saved_jobs_are_simulated_like_generated_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.csv.gz"
@@ -219,7 +221,7 @@ def test_jobs_that_were_saved_are_played_as_if_they_were_drawn(
     assert read == found
 
 
-def test_jobs_can_be_saved_without_being_played(
+def test_jobs_can_be_saved_without_a_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.csv"
@@ -232,7 +234,7 @@ def test_jobs_can_be_saved_without_being_played(
     )
 
 
-def test_repeated_runs_are_told_as_means_with_their_intervals(
+def test_repeated_runs_are_shown_as_means_with_their_intervals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alone = [
@@ -248,7 +250,7 @@ def test_repeated_runs_are_told_as_means_with_their_intervals(
     assert second["difference"]["ci95"].keys() >= {"avg_jct_s", "p999_queue_s"}
 
 
-def test_a_table_of_means_for_people(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--generate", "100", "--cluster", "4x8", "--repeat", 2, "--policy", "fifo,fifo+backfill")
     assert simulated(monkeypatch, *words) == 0
     head, row, *_, note = capsys.readouterr().out.splitlines()
@@ -272,7 +274,7 @@ def test_a_table_of_means_for_people(monkeypatch: pytest.MonkeyPatch, capsys: py
         (("--trace", "jobs.csv", "--repeat", "2"), "--fractional, --repeat and --save need --generate"),
     ],
 )
-def test_wrong_use_of_chance_gets_one_sentence(
+def test_wrong_use_of_seeds_is_reported_in_one_sentence(
     words: tuple[str, ...], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, *words, "--cluster", "1x8", "--policy", "fifo") == 2
@@ -287,7 +289,7 @@ def test_wrong_use_of_chance_gets_one_sentence(
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Path:
-    """The data folder of a yard in which three tasks ended and one still runs."""
+    """The data folder of a cluster in which three tasks ended and one still runs."""
     story = ClusterStory(policy="fifo", backfill="none")
     story.is_split(online=0.0)
     story.has_nodes(1, gpus_each=8)
@@ -304,7 +306,7 @@ def written(story: ClusterStory, folder: Path) -> Path:
     return folder
 
 
-def test_a_journal_is_played_again_beside_what_really_happened(
+def test_a_journal_is_simulated_and_compared_with_what_really_happened(
     yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, "--journal", yard, "--policy", "same,fifo+backfill", "--json") == 0
@@ -318,7 +320,7 @@ def test_a_journal_is_played_again_beside_what_really_happened(
     assert said.err.splitlines() == ["1 tasks still ran at the end of the journal and were left out."]
 
 
-def test_tasks_that_come_too_late_for_their_node_are_counted(
+def test_tasks_that_arrive_after_their_node_left_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = ClusterStory(policy="fifo", backfill="greedy")
@@ -335,7 +337,9 @@ def test_tasks_that_come_too_late_for_their_node_are_counted(
 
 
 @pytest.mark.slow
-def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_can_be_reported_as_a_page(
+    yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     page = yard / "page.html"
     assert simulated(monkeypatch, "--journal", yard / "journal", "--policy", "priority", "--report", page) == 0
     assert ">recorded<" in page.read_text()
@@ -354,7 +358,7 @@ def test_a_page_of_a_journal(yard: Path, monkeypatch: pytest.MonkeyPatch, capsys
         (("--journal", "none/such", "--policy", "fifo"), "There is no journal in none/such."),
     ],
 )
-def test_wrong_use_of_a_journal_gets_one_sentence(
+def test_wrong_use_of_a_journal_is_reported_in_one_sentence(
     words: tuple[str, ...],
     sentence: str,
     yard: Path,

@@ -1,4 +1,4 @@
-"""What `submit` and `run` say of a task that no present node can hold: the reason once, and what to do."""
+"""`submit` and `run` of a task that no present node can hold: the reason once, and what to do."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from gpuyard.cli.submit import warn_if_nothing_fits
 from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
 from gpuyard.live.sdk import connect
 from tests.unit.cli.test_cli_explain import explanation
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 
 def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
@@ -27,7 +27,7 @@ def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_before_the_first_node_it_is_said_once_that_the_agent_of_up_is_about_to_join(
+def test_before_the_first_node_submit_says_once_that_the_agent_of_up_is_about_to_join(
     alone: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = said(NoNodesYet.__name__, capsys, alone=alone)
@@ -38,7 +38,7 @@ def test_before_the_first_node_it_is_said_once_that_the_agent_of_up_is_about_to_
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_the_reason_is_said_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_reason_is_shown_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
     told = said("UnknownGpuModel", capsys, alone=alone)
     assert told.count("task-7 waits. The reason.") == 1
     assert told.count("No present node can hold it. It starts when a suitable node joins") == 1

@@ -1,4 +1,4 @@
-"""A verb that does not exist: the sentence names the one that was meant."""
+"""An unknown command: the message suggests the right one."""
 
 import sys
 
@@ -20,7 +20,7 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_slip_of_the_finger_gets_the_nearest_verb(
+def test_a_typo_suggests_the_nearest_command(
     path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     *group, verb = path.split()[1:]
@@ -46,13 +46,13 @@ def test_a_slip_of_the_finger_gets_the_nearest_verb(
         (("drain", "n1"), "gpuyard nodes drain"),
     ],
 )
-def test_a_word_of_another_tool_gets_the_verb_that_means_the_same(
+def test_a_word_of_another_tool_suggests_the_equivalent_command(
     words: tuple[str, ...], meant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"; did you mean '{meant}'? See '" in said(monkeypatch, capsys, *words)
 
 
-def test_what_resembles_nothing_gets_the_verbs_there_are(
+def test_an_unrelated_word_lists_the_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = said(monkeypatch, capsys, "nodes", "whatever")
@@ -63,7 +63,7 @@ def test_what_resembles_nothing_gets_the_verbs_there_are(
     assert said(monkeypatch, capsys, "whatever") == "gpuyard: There is no verb 'whatever'; see 'gpuyard --help'.\n"
 
 
-def test_every_hint_leads_to_something_and_no_verb_is_taken_for_another() -> None:
+def test_every_hint_leads_to_a_command_and_no_command_is_taken_for_another() -> None:
     for above, meanings in MEANT.items():
         assert above == "gpuyard" or above in PATHS
         known = {path.removeprefix(f"{above} ") for path in PATHS if path.startswith(f"{above} ")}

@@ -1,4 +1,4 @@
-"""What `submit` and `run` make of their options, and what they say to those that make no sense."""
+"""The options of `submit` and `run`: the request they produce, and errors."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import ExplainAnswer
-from tests.unit.live.sdk.partner import partner, task
+from tests.unit.live.sdk.fake_server import partner, task
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
-    """The request that `gpuyard submit` with these words sends."""
+    """The request that `gpuyard submit` with these arguments sends."""
     with partner(lambda line: line.say(task(), 201)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
         assert cli.main() == 0
@@ -34,18 +34,18 @@ def test_words_after_the_dashes_are_arguments(monkeypatch: pytest.MonkeyPatch) -
     assert submitted(monkeypatch, "--", "python", "a b.py", "-g", "3")["command"] == ["python", "a b.py", "-g", "3"]
 
 
-def test_dashes_can_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashes_can_be_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = submitted(monkeypatch, "-g", "2", "python", "train.py", "--gpus", "7")
 
     assert (asked["command"], asked["gpu_count"]) == (["python", "train.py", "--gpus", "7"], 2)
 
 
 @pytest.mark.parametrize("words", [("--shell", "make | tee log"), ("make | tee log",), ("--", "make | tee log")])
-def test_a_line_for_the_shell(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+def test_the_command_may_be_a_shell_line(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
     assert submitted(monkeypatch, *words)["command"] == "make | tee log"
 
 
-def test_what_it_computes_is_said_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_declared_work_is_given_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "model=resnet50,batch=64,precision=amp,compiled=true,flops=4.1e9"
     assert submitted(monkeypatch, "--work", said, "--", "true")["work"] == {
         "model": "resnet50", "batch": 64, "precision": "amp", "compiled": True, "flops": 4.1e9,
@@ -94,7 +94,7 @@ def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_it_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_task_runs_in_the_folder_it_is_submitted_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert submitted(monkeypatch, "-p", "30", "--fraction", "0.5", "true") == {
@@ -137,7 +137,7 @@ def test_wrong_use_is_one_sentence_and_nothing_is_sent(
     assert said.err.count("\n") == 1
 
 
-def test_an_array_can_not_be_run_in_the_foreground(
+def test_an_array_cannot_be_run_in_the_foreground(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["gpuyard", "run", "--array", "3", "true"])
@@ -147,7 +147,7 @@ def test_an_array_can_not_be_run_in_the_foreground(
 
 
 @pytest.mark.parametrize("group", ["nodes", "tenants", "users", "tokens", "lease"])
-def test_what_is_said_before_a_verb_of_a_group_counts_for_it(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_option_before_a_subcommand_applies_to_it(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verbs = {
         "nodes": ("remove", "n"),
         "tenants": ("set", "t", "--reset"),
@@ -174,7 +174,7 @@ def test_what_is_said_before_a_verb_of_a_group_counts_for_it(group: str, monkeyp
     assert len(server.asked) == 1
 
 
-def test_the_active_virtual_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_active_virtual_environment_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", "/home/anna/proj/env")
     monkeypatch.setenv("PATH", "/home/anna/proj/env/bin:/usr/bin")
     assert submitted(monkeypatch, "--", "python", "train.py")["env"] == {
@@ -184,7 +184,7 @@ def test_the_active_virtual_environment_goes_along(monkeypatch: pytest.MonkeyPat
     assert submitted(monkeypatch, "-e", "PATH=/bin", "--", "python")["env"] == {"PATH": "/bin"}
 
 
-def test_the_active_conda_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_active_conda_environment_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONDA_PREFIX", "/opt/conda/envs/torch")
     monkeypatch.setenv("CONDA_DEFAULT_ENV", "torch")
     monkeypatch.setenv("PATH", "/opt/conda/envs/torch/bin:/usr/bin")
@@ -195,12 +195,12 @@ def test_the_active_conda_environment_goes_along(monkeypatch: pytest.MonkeyPatch
     }  # fmt: skip
 
 
-def test_gpuyards_own_environment_stays_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpuyards_own_environment_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VIRTUAL_ENV", sys.prefix)
     assert "env" not in submitted(monkeypatch, "--", "python", "train.py")
 
 
-def test_the_whole_environment_goes_along_without_secrets(
+def test_the_whole_environment_is_passed_on_without_secrets(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATASET", "imagenet")
@@ -212,7 +212,7 @@ def test_the_whole_environment_goes_along_without_secrets(
     assert "WANDB_API_KEY" in capsys.readouterr().err
 
 
-def test_no_gpu_and_no_cpu_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_gpu_and_no_cpu_is_wrong_use(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for verb in ("run", "submit"):
         monkeypatch.setattr(sys, "argv", ["gpuyard", verb, "-g", "0", "--", "true"])
         assert cli.main() == 2
@@ -220,7 +220,7 @@ def test_no_gpu_and_no_cpu_is_a_wrong_call(monkeypatch: pytest.MonkeyPatch, caps
     assert submitted(monkeypatch, "-g", "0", "--cpus", "1", "--", "true")["gpu_count"] == 0
 
 
-def test_submit_says_at_once_that_no_present_node_can_hold_it(
+def test_submit_reports_at_once_that_no_present_node_can_hold_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = "The task needs 8 GPUs of one model on a node; the largest suitable node has 4."

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import TenantAnswer, TenantList
-from tests.unit.live.sdk.partner import Answering, partner
+from tests.unit.live.sdk.fake_server import Answering, partner
 
 
 def tenant(name: str, **limits: Any) -> TenantAnswer:
@@ -42,7 +42,7 @@ def answers(line: Answering) -> None:
         ("new --weight 2", {"max_gpus": 1, "max_gpus_by_model": {}, "weight": 2.0}),
     ],
 )  # fmt: skip
-def test_limits_that_are_not_named_stay(words: str, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_that_are_not_named_are_kept(words: str, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with partner(answers) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         monkeypatch.setattr(sys, "argv", ["gpuyard", "tenants", "set", *words.split()])

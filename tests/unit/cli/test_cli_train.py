@@ -9,8 +9,8 @@ from gpuyard import cli
 from gpuyard.learn.performance.ended_tasks import ended_runs, mean_error
 from gpuyard.learn.performance.model import SHIPPED, load
 from gpuyard.live.control_plane.scheduler import archive_row
-from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
-from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
+from tests.unit.learn.performance.synthetic_rows import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
+from tests.unit.live.control_plane.learning_tasks import archive_of, ended
 
 Said = pytest.CaptureFixture[str]
 
@@ -47,7 +47,7 @@ def fast(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_files_to_learn_from_may_follow_one_option_or_have_one_each(
+def test_training_files_may_follow_one_option_or_have_one_each(
     gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, tmp_path: Path, capsys: Said
 ) -> None:
     test = write(tmp_path / "test.csv", COLUMNS, products([SLOW, MIDDLE], 30, seed=3))
@@ -62,7 +62,7 @@ def test_files_to_learn_from_may_follow_one_option_or_have_one_each(
     assert {name: one["rows"] for name, one in together["by_head"].items()} == {"known": 30, "strange": 30}
 
 
-def test_a_split_of_one_set_is_told_as_a_table(
+def test_a_split_of_one_set_is_shown_as_a_table(
     gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, capsys: Said
 ) -> None:
     assert gpuyard("train", "evaluate", "--train", slow, fast, "--split", "gpu", "--specs", specs, "--threads", 1) == 0
@@ -94,7 +94,7 @@ def test_a_model_is_written(gpuyard: Gpuyard, slow: Path, specs: Path, tmp_path:
         (("predictor", "--profiles", "SLOW", "--out", "nowhere/x"), "There is no folder nowhere"),
     ],
 )
-def test_what_can_not_be_meant_is_answered_with_a_sentence(
+def test_invalid_input_is_reported_in_one_sentence(
     words: tuple[str, ...], sentence: str, gpuyard: Gpuyard, slow: Path, specs: Path, capsys: Said
 ) -> None:
     assert gpuyard("train", *(slow if word == "SLOW" else word for word in words), "--specs", specs) == 2
@@ -103,7 +103,7 @@ def test_what_can_not_be_meant_is_answered_with_a_sentence(
     assert len(said.splitlines()) == 1
 
 
-def test_rows_of_a_gpu_that_the_specs_lack_are_answered_with_the_nearest_names(
+def test_rows_of_an_unknown_gpu_are_answered_with_the_nearest_names(
     gpuyard: Gpuyard, slow: Path, tmp_path: Path, capsys: Said
 ) -> None:
     specs = write_specs(tmp_path / "others.csv", [MIDDLE, FAST])
@@ -118,7 +118,7 @@ def task(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_task_is_foreseen_on_each_gpu_with_the_model_that_ships(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
+def test_a_task_is_predicted_on_each_gpu_with_the_shipped_model(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
     assert gpuyard("predict", "--task", task, "--gpu", "H200,A100,RTX 3090", "--json") == 0
     said = json.loads(capsys.readouterr().out)["gpus"]
     assert [one["gpu"] for one in said] == ["H200-SXM", "A100-40GB-PCIe", "RTX3090"]
@@ -128,7 +128,7 @@ def test_a_task_is_foreseen_on_each_gpu_with_the_model_that_ships(gpuyard: Gpuya
     assert said[0]["fits"] is True
 
 
-def test_what_does_not_fit_is_said_not_to(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
+def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
     assert gpuyard("predict", "--task", task, "--gpu", "RTX3070,H200", "--batch", 512, "--precision", "fp32") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"]
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_said_not_to(gpuyard: Gpuyard, task: Path, capsys: 
         ("model: a: b", "H200", "task.yaml: line 1: this is not YAML"),
     ],
 )
-def test_a_task_that_can_not_be_meant_is_answered_with_a_sentence(
+def test_an_invalid_task_is_reported_in_one_sentence(
     text: str, gpu: str, sentence: str, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:
     file = tmp_path / "task.yaml"
@@ -184,7 +184,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
+def test_a_script_is_loaded_without_running_it(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     assert gpuyard("predict", "--script", script, "--gpu", "H200", "--json") == 0
@@ -194,7 +194,7 @@ def test_a_script_is_looked_into_and_not_run(gpuyard: Gpuyard, tmp_path: Path, c
     assert not Path("was_run").exists()
 
 
-def test_a_task_of_a_model_nobody_has_counted_says_its_totals_as_people_write_them(
+def test_a_task_of_an_uncounted_model_accepts_totals_with_exponents(
     gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:
     task = tmp_path / "task.yaml"
@@ -203,7 +203,7 @@ def test_a_task_of_a_model_nobody_has_counted_says_its_totals_as_people_write_th
     assert json.loads(capsys.readouterr().out)["work"]["flops"] == 4e9
 
 
-def test_specs_that_are_no_text_are_answered_with_a_sentence(
+def test_specs_that_are_not_text_are_reported_in_one_sentence(
     gpuyard: Gpuyard, task: Path, tmp_path: Path, capsys: Said
 ) -> None:
     specs = tmp_path / "specs.csv"
@@ -214,7 +214,7 @@ def test_specs_that_are_no_text_are_answered_with_a_sentence(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("required", [False, True])
-def test_a_script_finds_its_name_and_no_arguments(
+def test_a_script_sees_its_name_and_no_arguments(
     required: bool, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:
     script = tmp_path / "train.py"
@@ -235,7 +235,7 @@ def main():
     assert json.loads(capsys.readouterr().out)["work"]["model"] == "Linear"
 
 
-def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
+def test_an_empty_list_of_gpus_is_reported_in_one_sentence(gpuyard: Gpuyard, tmp_path: Path, capsys: Said) -> None:
     task = tmp_path / "task.yaml"
     task.write_text("model: resnet50\n")
     assert gpuyard("predict", "--task", task, "--gpu", ",") == 2
@@ -243,7 +243,7 @@ def test_a_list_of_no_gpus_is_answered_with_a_sentence(gpuyard: Gpuyard, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_size_of_images_is_one_that_goes_through_the_model(gpuyard: Gpuyard, capsys: Said) -> None:
+def test_the_image_size_defaults_to_one_the_model_accepts(gpuyard: Gpuyard, capsys: Said) -> None:
     assert gpuyard("predict", "--script", "examples/digits/train.py", "--gpu", "H200", "--json") == 0
     assert json.loads(capsys.readouterr().out)["work"]["size"] == 16
 
@@ -260,7 +260,7 @@ def test_the_size_of_images_is_one_that_goes_through_the_model(gpuyard: Gpuyard,
         ),
     ],
 )
-def test_a_script_that_makes_nothing_is_answered_with_a_sentence(
+def test_a_script_without_a_model_is_reported_in_one_sentence(
     text: str, sentence: str, gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:
     script = tmp_path / "train.py"
@@ -270,7 +270,7 @@ def test_a_script_that_makes_nothing_is_answered_with_a_sentence(
 
 
 @pytest.mark.slow
-def test_ended_tasks_of_a_yard_are_learnt_from_but_for_the_newest(
+def test_ended_tasks_of_a_cluster_are_used_for_training_except_the_newest(
     gpuyard: Gpuyard, tmp_path: Path, capsys: Said
 ) -> None:
     views = ended(140, 2.0)
@@ -295,7 +295,7 @@ def test_ended_tasks_of_a_yard_are_learnt_from_but_for_the_newest(
     ("tasks", "sentence"),
     [(None, "There is no file"), (0, "0 tasks have ended well"), (50, "40 tasks have ended well")],
 )
-def test_a_yard_that_tells_too_little_is_wrong_use(
+def test_a_cluster_with_too_few_tasks_is_wrong_use(
     gpuyard: Gpuyard, tmp_path: Path, capsys: Said, tasks: int | None, sentence: str
 ) -> None:
     if tasks is not None:

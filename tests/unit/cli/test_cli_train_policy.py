@@ -1,4 +1,4 @@
-"""`gpuyard train policy`, and those who go by what it wrote."""
+"""`gpuyard train policy`, and the use of the model it wrote."""
 
 import json
 import subprocess
@@ -41,7 +41,7 @@ def test_a_model_is_trained_written_and_used(
     assert json.loads(out.out)["policies"]["dqn"]["preemptions"] == 0
 
 
-def test_the_model_that_ships_is_small_and_is_used_unless_told_otherwise(
+def test_the_shipped_model_is_small_and_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from gpuyard.learn.policy_network import DEFAULT
@@ -53,7 +53,7 @@ def test_the_model_that_ships_is_small_and_is_used_unless_told_otherwise(
     assert code == 0, out.err
 
 
-def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(tmp_path: Path) -> None:
+def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path: Path) -> None:
     model, settings = tmp_path / "broken.npz", tmp_path / "scheduler.yaml"
     model.write_text("nothing")
     settings.write_text(
@@ -77,7 +77,7 @@ def test_a_scheduler_with_a_model_that_is_none_does_not_start_and_says_why(tmp_p
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among those"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_is_one_sentence(
+def test_invalid_input_is_one_sentence(
     words: tuple[str, ...],
     sentence: str,
     tmp_path: Path,
@@ -91,7 +91,7 @@ def test_what_can_not_be_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_torch_it_is_said_what_to_install(
+def test_without_torch_the_error_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # as if it were not installed

@@ -1,4 +1,4 @@
-"""YAML and JSON become plain values that know their lines; what is neither gets a sentence with the line."""
+"""YAML and JSON become plain values that know their lines; invalid input is one sentence with the line."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_yaml_and_json_become_the_same_values() -> None:
     assert parse(b"a: [1, 2.5, x, true, null]").value == parse(b'{"a": [1, 2.5, "x", true, null]}').value
 
 
-def test_keys_are_text_and_figures_may_have_exponents() -> None:
+def test_keys_are_text_and_numbers_may_have_exponents() -> None:
     assert parse(b"1: 1e3\nyes: 2E-1\nno: 1e").value == {"1": 1000.0, "yes": 0.2, "no": "1e"}
 
 
@@ -38,7 +38,7 @@ def test_keys_are_text_and_figures_may_have_exponents() -> None:
         (("nothing",), None),
     ],
 )
-def test_every_value_has_a_line_and_what_is_missing_that_of_what_is_around_it(
+def test_every_value_has_a_line_and_a_missing_one_that_of_its_parent(
     path: tuple[str | int, ...], line: int | None
 ) -> None:
     assert parse(YAML.encode()).line_of(path) == line
@@ -48,20 +48,20 @@ def test_json_has_lines_too() -> None:
     assert parse(b'{\n "a": {\n  "b": 1\n }\n}').line_of(("a", "b")) == 3
 
 
-def test_a_complaint_about_a_place_gets_its_line_where_there_is_more_than_one() -> None:
+def test_an_error_about_a_place_gets_its_line_if_there_is_more_than_one() -> None:
     error = LocatedError(("models", "judge"), "it is too large.")
     assert str(with_line(error, YAML.encode())) == "line 4, models.judge: it is too large."
     assert str(with_line(error, b"models: {judge: 1}")) == "models.judge: it is too large."
     assert str(with_line(error, b"models:\n\t- [")) == "models.judge: it is too large."
 
 
-def test_a_key_given_twice_is_noted_and_the_first_one_counts() -> None:
+def test_a_duplicate_key_is_noted_and_the_first_one_counts() -> None:
     document = parse_yaml("a: 1\nb: {c: 1,\n c: 2}\na: 3\n")
     assert document.value == {"a": 1, "b": {"c": 1}}
     assert [(one.path, one.line, one.first_line) for one in document.repeated] == [(("b", "c"), 3, 2), (("a",), 4, 1)]
 
 
-def test_mappings_can_be_merged_and_what_is_said_here_goes_first() -> None:
+def test_mappings_can_be_merged_and_local_keys_win() -> None:
     document = parse_yaml("base: &base {a: 1, b: 1}\none:\n  <<: *base\n  b: 2\n")
     assert document.value["one"] == {"a": 1, "b": 2}
     assert (document.line_of(("one", "a")), document.line_of(("one", "b"))) == (1, 4)
@@ -88,13 +88,13 @@ def test_mappings_can_be_merged_and_what_is_said_here_goes_first() -> None:
         (b"[" * 100_000, "This is nested far too deep."),
     ],
 )
-def test_what_can_not_be_read_gets_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
+def test_unreadable_input_is_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
     with pytest.raises(WrongInput) as error:
         parse(content)
     assert str(error.value) == sentence
 
 
-def test_references_to_references_are_not_followed_for_ever() -> None:
+def test_references_to_references_are_not_followed_forever() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(Unreadable, match="far too much"):

@@ -1,4 +1,4 @@
-"""Whatever is wrong with an input gets one sentence that names the place."""
+"""Errors in an input are one sentence that names the place."""
 
 import json
 from collections.abc import Callable
@@ -94,7 +94,7 @@ WRONG: dict[str, tuple[object, str, str | None, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_json_and_plain_values_get_the_same_sentence(case: str) -> None:
+def test_json_and_plain_values_get_the_same_message(case: str) -> None:
     value, code, field, sentence = WRONG[case]
     for wrong in (complaint(OUTER.json, json.dumps(value).encode()), complaint(OUTER.plain, value)):
         assert wrong is not None
@@ -127,7 +127,7 @@ def test_json_and_plain_values_get_the_same_sentence(case: str) -> None:
         (b'{"\\u0000": 1}', "UnknownField", "There is no"),
     ],
 )
-def test_what_is_no_json_gets_a_sentence(body: bytes, code: str, part: str) -> None:
+def test_invalid_json_is_reported_in_one_sentence(body: bytes, code: str, part: str) -> None:
     with pytest.raises(WrongRequest) as wrong:
         OUTER.json(body)
     assert wrong.value.code == code
@@ -141,18 +141,18 @@ def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:
     assert OUTER.json(b'{"name": "a\\\\u0000"}').name == "a\\u0000"
 
 
-def test_a_whole_emoji_written_as_a_pair_is_fine() -> None:
+def test_a_valid_surrogate_pair_is_accepted() -> None:
     assert OUTER.json(b'{"name": "\\ud83d\\ude00"}').name == "\U0001f600"
 
 
-def test_a_complaint_about_a_part_can_be_told_about_the_whole() -> None:
+def test_an_error_in_a_part_can_be_reported_for_the_whole() -> None:
     inner = WrongRequest("Contradiction", "gpu_fraction asks for too much.", "gpu_fraction", status=409)
     outer = inner.within("tasks", 3)
     assert (outer.field, outer.code, outer.status) == ("tasks[3].gpu_fraction", "Contradiction", 409)
     assert str(outer) == "tasks[3]: gpu_fraction asks for too much."
 
 
-def test_the_nearest_word_is_found_whatever_its_case() -> None:
+def test_the_nearest_word_is_found_regardless_of_case() -> None:
     assert closest_word("GPU_Cuont", ["gpu_count", "command"]) == "gpu_count"
     assert closest_word("zzz", ["gpu_count", "command"]) is None
 
@@ -170,13 +170,13 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_is_sent_is_read_or_answered_with_a_sentence(value: object) -> None:
+def test_any_input_is_read_or_reported_in_one_sentence(value: object) -> None:
     body = json.dumps(value).encode()
     for wrong in (complaint(read_task, body), complaint(read_batch, body)):
         assert wrong is None or (str(wrong).endswith((".", "?")) and wrong.code != "WrongInput")
 
 
 @given(st.binary(max_size=50))
-def test_whatever_bytes_are_sent_are_answered_with_a_sentence(body: bytes) -> None:
+def test_any_bytes_are_reported_in_one_sentence(body: bytes) -> None:
     wrong = complaint(read_task, body)
     assert wrong is None or msgspec.json.encode(str(wrong))

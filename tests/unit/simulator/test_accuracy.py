@@ -1,4 +1,4 @@
-"""How right predictions were, on a few that can be reckoned by hand."""
+"""The accuracy of a few predictions, computed by hand."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def test_twice_too_long_and_twice_too_short_are_equally_wrong() -> None:
     assert found.median_error == pytest.approx(0.75)
 
 
-def test_predictions_in_the_right_order_are_told_from_those_in_the_wrong_one() -> None:
+def test_rank_correlation_distinguishes_right_from_wrong_order() -> None:
     right = accuracy([forecast(1, 10), forecast(2, 20), forecast(3, 1_000)])
     wrong = accuracy([forecast(1, 30), forecast(2, 20), forecast(3, 10)])
     same = accuracy([forecast(1, 10), forecast(2, 10)])
@@ -35,18 +35,18 @@ def test_predictions_in_the_right_order_are_told_from_those_in_the_wrong_one() -
     assert (right.rank_correlation, wrong.rank_correlation, same.rank_correlation) == pytest.approx((1.0, -1.0, 0.0))
 
 
-def test_a_job_ends_below_its_band_within_it_or_above() -> None:
+def test_a_job_ends_below_within_or_above_its_range() -> None:
     found = accuracy([forecast(10, 100), forecast(100, 100), forecast(150, 100), forecast(1_000, 100)])
     assert found is not None
     assert (found.predicted, found.within_band, found.below_high) == (4, 0.5, 0.75)
 
 
-def test_predictions_are_told_apart_by_the_day_they_were_made() -> None:
+def test_predictions_are_grouped_by_the_day_they_were_made() -> None:
     made = [forecast(1, 1, at) for at in (5 * DAY, 3.5 * DAY, 3 * DAY)]
     assert [(day, len(of_day)) for day, of_day in by_day(made)] == [(0, 2), (2, 1)]
 
 
-def test_what_was_predicted_is_judged_and_what_was_known_is_not() -> None:
+def test_predictions_are_scored_and_known_run_times_are_not() -> None:
     jobs = [Job(place * 100, 50, 1, "ann") for place in range(10)]
     predicted = played(*jobs).forecasts
     assert [(it.at, it.seconds) for it in predicted] == [(place * 100, 50) for place in range(3, 10)]

@@ -50,7 +50,7 @@ def test_wrong_arguments_are_reported_before_anything_is_simulated(tmp_path: Pat
         journal_jobs(tmp_path)
 
 
-def test_progress_is_told_for_every_policy() -> None:
+def test_progress_is_reported_for_every_policy() -> None:
     begun: list[tuple[str, int]] = []
 
     @contextmanager
@@ -62,7 +62,7 @@ def test_progress_is_told_for_every_policy() -> None:
     assert begun == [("fifo", 20), ("levels", 20)]
 
 
-def test_jobs_that_may_not_be_stopped_are_not_preempted() -> None:
+def test_jobs_that_are_not_preemptible_are_not_preempted() -> None:
     drawn = {
         preemptible: next(gpuyard.simulate(generated_jobs(80, "1x4", seed=1, preemptible=preemptible), "srtf"))
         for preemptible in (True, False)

@@ -20,6 +20,6 @@ def test_a_mean_comes_with_half_of_its_interval() -> None:
     assert found.ci95 == pytest.approx(4.303 / sqrt(3))
 
 
-def test_what_all_have_in_common_falls_out_of_a_difference() -> None:
+def test_common_variation_cancels_in_a_difference() -> None:
     found = difference([101.0, 1001.0, 11.0], [100.0, 1000.0, 10.0])
     assert (found.mean, found.ci95) == (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""How much of what is free is of no use."""
+"""How much of the free capacity is unusable."""
 
 from itertools import pairwise
 
@@ -20,24 +20,24 @@ def fragmentation(*jobs: Job, cluster: Cluster = TWO_NODES) -> float:
     return simulate_policy(JobsOnCluster(jobs, cluster), policy_variant("fifo")).further["fragmentation"]
 
 
-def test_rests_too_small_for_every_task_are_of_no_use() -> None:
+def test_remainders_too_small_for_every_task_are_useless() -> None:
     assert fragmentation(Job(0, 100, 6), Job(0, 100, 6)) == 1.0
 
 
-def test_so_are_rests_that_are_one_short() -> None:
+def test_remainders_one_gpu_short_are_useless() -> None:
     assert fragmentation(Job(0, 100, 5), cluster=parse_cluster("1x9")) == 1.0
 
 
-def test_a_whole_free_node_is_of_use_to_all() -> None:
+def test_a_whole_free_node_is_useful_to_all() -> None:
     assert fragmentation(Job(0, 100, 6), Job(0, 100, 2)) == 0.0
 
 
-def test_every_open_task_counts_alike() -> None:
+def test_every_open_task_has_equal_weight() -> None:
     assert fragmentation(Job(0, 100, 6), Job(0, 100, 6), Job(0, 100, 1)) == pytest.approx(2 / 3)
 
 
-def test_time_counts_by_what_is_free() -> None:
-    """First three GPUs are free, of which two of three tasks can use none; then two more, of use to nobody."""
+def test_time_is_weighted_by_free_gpus() -> None:
+    """First three GPUs are free, of which two of three tasks can use none; then two more, of use to none."""
     jobs = Job(0, 200, 6), Job(0, 200, 6), Job(0, 100, 1)
     assert fragmentation(*jobs) == pytest.approx((100 * 6 + 100 * 8) / (100 * 9 + 100 * 8))
 
@@ -48,7 +48,7 @@ def test_only_nodes_that_could_ever_hold_a_task_count() -> None:
     assert fragmentation(Job(0, 100, 4), cluster=kinds) == 0.0
 
 
-def test_a_line_has_a_bounded_number_of_points_over_all_of_its_time() -> None:
+def test_a_line_has_a_bounded_number_of_points_over_its_whole_time() -> None:
     line: Samples[int] = Samples(most=10)
     for at in range(1000):
         if line.wants(at):
@@ -60,7 +60,7 @@ def test_a_line_has_a_bounded_number_of_points_over_all_of_its_time() -> None:
     assert max(after - before for before, after in pairwise(instants)) < 200
 
 
-def test_of_one_instant_the_last_point_counts() -> None:
+def test_at_one_instant_the_last_point_counts() -> None:
     line: Samples[str] = Samples()
     line.add(0.0, "first")
     line.add(0.0, "last")

@@ -1,4 +1,4 @@
-"""Reading jobs of Gavel: what is right is read, what is wrong is named with its line."""
+"""Reading jobs of Gavel: valid rows are read, invalid ones are named with their line."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def written(folder: Path, jobs: str, table: str = TABLE) -> tuple[Path, Path]:
     return paths
 
 
-def test_a_job_is_as_long_as_on_its_fastest_gpu_and_runs_where_it_makes_steps(tmp_path: Path) -> None:
+def test_a_job_has_the_length_on_its_fastest_gpu_and_runs_where_it_makes_steps(tmp_path: Path) -> None:
     read = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,5\nLM,320,2,1,7\n"))
     assert read.jobs == [
         Job(5.0, 10.0, 1, name="LM", models=("k80", "v100"), speeds=(("k80", 2.0), ("v100", 10.0))),
@@ -32,7 +32,7 @@ def test_a_job_is_as_long_as_on_its_fastest_gpu_and_runs_where_it_makes_steps(tm
     ]
 
 
-def test_jobs_that_are_not_in_order_are_sorted_and_counted(tmp_path: Path) -> None:
+def test_unordered_jobs_are_sorted_and_counted(tmp_path: Path) -> None:
     read = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,5\nLM,100,1,1,3\n"))
     assert ([job.submit for job in read.jobs], read.sorted_rows) == ([3.0, 5.0], 1)
 
@@ -43,7 +43,7 @@ def test_a_job_fits_only_where_it_makes_steps(tmp_path: Path) -> None:
     assert not fits(job, parse_cluster("1x1:v100+9x8:k80"))
 
 
-def test_jobs_are_played_as_fast_as_the_table_says_also_if_they_do_not_say_so(tmp_path: Path) -> None:
+def test_jobs_run_at_the_speed_of_the_table_even_without_their_own(tmp_path: Path) -> None:
     jobs = read_gavel(*written(tmp_path, JOBS + "LM,100,1,1,0\nLM,100,1,1,0\n")).jobs
     cluster = parse_cluster("1x2:v100+1x1:k80")
     for say_speeds, longest in ((True, 10.0), (False, 50.0)):
@@ -69,7 +69,7 @@ def test_jobs_are_played_as_fast_as_the_table_says_also_if_they_do_not_say_so(tm
         (JOBS + "LM,1e15,1,1,0\n", TABLE, "jobs.csv, line 2: its 1e15 steps would take longer than 1e+09 seconds."),
     ],
 )  # fmt: skip
-def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, jobs: str, table: str, sentence: str) -> None:
+def test_invalid_rows_are_an_error_with_the_line(tmp_path: Path, jobs: str, table: str, sentence: str) -> None:
     with pytest.raises(WrongTrace) as wrong:
         read_gavel(*written(tmp_path, jobs, table))
     assert str(wrong.value).endswith(sentence)

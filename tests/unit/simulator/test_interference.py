@@ -1,4 +1,4 @@
-"""Tasks that share a card: each is as fast as the others let it, and ends when it should."""
+"""Tasks that share a GPU: each slows the others down, and ends accordingly."""
 
 from pathlib import Path
 
@@ -30,7 +30,7 @@ def spec(share: Share | None, name: str = "", **more: object) -> TaskSpec:
 
 
 class Shared:
-    """A world with one card, in which two who share it are half as fast."""
+    """A world with one GPU, in which two tasks that share it have half the speed."""
 
     def __init__(self, cards: int = 1, keeps: float = 0.5) -> None:
         self.world = World(slowed_by=lambda *_: keeps)
@@ -48,7 +48,7 @@ class Shared:
         self.world.tell(command.SubmitTasks((NewTask(TaskId(number), asked),)))
 
 
-def test_two_that_share_a_card_take_twice_as_long() -> None:
+def test_two_tasks_on_a_shared_gpu_take_twice_as_long() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.submits(2, 100.0, spec(HALF))
@@ -56,7 +56,7 @@ def test_two_that_share_a_card_take_twice_as_long() -> None:
     assert yard.ends == {1: 200.0, 2: 200.0}
 
 
-def test_when_one_leaves_early_the_other_speeds_up() -> None:
+def test_when_one_ends_early_the_other_speeds_up() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.submits(2, 30.0, spec(HALF))
@@ -64,7 +64,7 @@ def test_when_one_leaves_early_the_other_speeds_up() -> None:
     assert yard.ends == {2: 60.0, 1: 60.0 + 70.0}
 
 
-def test_when_one_comes_later_only_the_rest_is_slow() -> None:
+def test_when_one_arrives_later_only_the_rest_is_slow() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.world.advance(80.0)
@@ -73,7 +73,7 @@ def test_when_one_comes_later_only_the_rest_is_slow() -> None:
     assert yard.ends == {1: 80.0 + 40.0, 2: 120.0 + 80.0}
 
 
-def test_beside_several_a_task_keeps_the_product() -> None:
+def test_beside_several_tasks_the_slowdowns_multiply() -> None:
     yard = Shared()
     for number in (1, 2, 3):
         yard.submits(number, 100.0, spec(QUARTER))
@@ -81,7 +81,7 @@ def test_beside_several_a_task_keeps_the_product() -> None:
     assert yard.ends == dict.fromkeys((1, 2, 3), 400.0)
 
 
-def test_whoever_has_a_card_alone_is_not_slowed() -> None:
+def test_a_task_alone_on_a_gpu_is_not_slowed() -> None:
     yard = Shared(cards=2)
     yard.submits(1, 100.0, spec(None))
     yard.submits(2, 100.0, spec(HALF))
@@ -89,7 +89,7 @@ def test_whoever_has_a_card_alone_is_not_slowed() -> None:
     assert yard.ends == {1: 100.0, 2: 100.0}
 
 
-def test_a_task_that_is_cancelled_frees_its_neighbour() -> None:
+def test_a_cancelled_task_speeds_its_neighbor_up() -> None:
     yard = Shared()
     yard.submits(1, 100.0, spec(HALF))
     yard.submits(2, 100.0, spec(HALF))
@@ -99,7 +99,7 @@ def test_a_task_that_is_cancelled_frees_its_neighbour() -> None:
     assert yard.ends == {1: 60.0, 2: 60.0 + 70.0}
 
 
-def test_a_task_that_was_stopped_goes_on_with_what_its_slow_run_had_left() -> None:
+def test_a_preempted_task_resumes_with_the_rest_of_its_slow_run() -> None:
     yard = Shared()
     yard.world.tell(command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW)))
     yard.world.tell(command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
@@ -115,7 +115,7 @@ def played(*jobs: Job) -> SimulationMeasures:
     return simulate_policy(JobsOnCluster(jobs, parse_cluster("1x1")), policy_variant("fifo+backfill")).measures
 
 
-def test_figures_count_the_slow_time_as_time_with_gpus() -> None:
+def test_slow_time_counts_as_time_with_gpus() -> None:
     half = {"gpus": 1, "fraction_milli": 500}
     found = played(Job(0.0, 100.0, **half), Job(0.0, 100.0, **half), Job(0.0, 10.0, **half))  # type: ignore[arg-type]
     assert found.makespan_s == pytest.approx(125.0 + 10.0)
@@ -123,12 +123,12 @@ def test_figures_count_the_slow_time_as_time_with_gpus() -> None:
     assert found.utilisation == pytest.approx(260 / 2 / 135)
 
 
-def test_the_more_the_other_asks_for_the_slower_it_is() -> None:
+def test_the_more_the_other_requests_the_slower_a_task_is() -> None:
     alone = [by_demand(spec(HALF), spec(other)) for other in (QUARTER, HALF, None, Share(0, 1000))]
     assert alone == [1 / 1.125, 1 / 1.25, 1 / 1.5, 1 / 1.5]
 
 
-def test_measured_pairs_are_believed_and_others_go_by_demand(tmp_path: Path) -> None:
+def test_measured_pairs_are_used_and_others_follow_demand(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("name,beside,speed\nbert,resnet,0.7\nresnet,bert,0.4\n")
     keeps = by_pairs(read_pairs(path))
@@ -143,7 +143,7 @@ def test_measured_pairs_are_believed_and_others_go_by_demand(tmp_path: Path) -> 
         ("a,b,1\na,b,1\n", "line 3: a beside b was said before."),
     ],
 )
-def test_pairs_that_can_not_be_meant_are_named_with_their_line(tmp_path: Path, rows: str, sentence: str) -> None:
+def test_invalid_pairs_are_named_with_their_line(tmp_path: Path, rows: str, sentence: str) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("name,beside,speed\n" + rows)
     with pytest.raises(WrongTrace) as wrong:

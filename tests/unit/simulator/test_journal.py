@@ -1,4 +1,4 @@
-"""What if: a story is written to a journal, and the journal is played again."""
+"""A story is written to a journal, and the journal is simulated."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToPlay, read_journal
 from gpuyard.testing import ClusterStory, TaskBehavior, cpu_task, gang, task
-from tests.replay.random_life import RandomLife
+from tests.replay.random_scenario import RandomLife
 
 Times = dict[str, tuple[float | None, float | None]]
 
@@ -42,7 +42,7 @@ def times(story: ClusterStory, result: Result | JournalWorkload) -> Times:
     return {story.names[number]: (life.started, life.ended) for number, life in lives.items()}
 
 
-def test_under_the_same_settings_everything_happens_again(story: ClusterStory, tmp_path: Path) -> None:
+def test_with_the_same_settings_everything_happens_again(story: ClusterStory, tmp_path: Path) -> None:
     story.decides_by(backfill="easy", policy="priority", preemption_min_run_seconds=0.0)
     story.has_nodes(2, gpus_each=4)
     story.world.stop_seconds, story.world.start_seconds = 2.0, 1.0
@@ -57,7 +57,7 @@ def test_under_the_same_settings_everything_happens_again(story: ClusterStory, t
     assert times(story, found)["both"] == (101.0, 122.0)
 
 
-def test_under_another_policy_the_engine_decides_anew(story: ClusterStory, tmp_path: Path) -> None:
+def test_with_another_policy_the_engine_decides_differently(story: ClusterStory, tmp_path: Path) -> None:
     story.decides_by(backfill="none")
     story.has_nodes(1, gpus_each=8)
     story.submits(task("six", gpus=6, runs_for=100))
@@ -72,9 +72,7 @@ def test_under_another_policy_the_engine_decides_anew(story: ClusterStory, tmp_p
     assert times(story, simulate_policy(found, policy_variant("fifo+backfill", found.variants)))["one"] == (2.0, 12.0)
 
 
-def test_settings_that_changed_change_again_only_where_they_are_to_be_the_same(
-    story: ClusterStory, tmp_path: Path
-) -> None:
+def test_recorded_changes_of_settings_repeat_only_with_the_same_policy(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=1)
     story.submits(task("first", runs_for=10), task("second", runs_for=10), task("third", runs_for=10, priority=90))
     story.passes(1)
@@ -85,7 +83,9 @@ def test_settings_that_changed_change_again_only_where_they_are_to_be_the_same(
     assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["third"] == (20.0, 30.0)
 
 
-def test_a_retry_does_what_the_retry_did_after_the_back_off_of_the_yard(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_retry_behaves_like_the_recorded_retry_after_the_clusters_back_off(
+    story: ClusterStory, tmp_path: Path
+) -> None:
     story.decides_by(retry_delay_seconds=7.0)
     story.has_nodes(1, gpus_each=1)
     story.world.runs[TaskId(1)] = TaskBehavior(10.0, Outcome.FAILED, 1, then=TaskBehavior(30.0))
@@ -96,9 +96,7 @@ def test_a_retry_does_what_the_retry_did_after_the_back_off_of_the_yard(story: C
     assert times(story, simulate_policy(found, policy_variant("fifo", found.variants))) == {"flaky": (0.0, 47.0)}
 
 
-def test_what_was_cancelled_while_it_waited_is_cancelled_at_the_same_instant(
-    story: ClusterStory, tmp_path: Path
-) -> None:
+def test_a_task_cancelled_while_it_waited_is_cancelled_at_the_same_instant(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=8)
     story.submits(task("most", gpus=6, runs_for=100), task("all", gpus=8), task("small", gpus=2, runs_for=1))
     story.passes(50)
@@ -109,7 +107,9 @@ def test_what_was_cancelled_while_it_waited_is_cancelled_at_the_same_instant(
     assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["small"] == (50.0, 51.0)
 
 
-def test_a_lease_is_given_back_after_as_long_and_not_at_the_same_instant(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_lease_is_released_after_the_same_duration_and_not_at_the_same_instant(
+    story: ClusterStory, tmp_path: Path
+) -> None:
     story.decides_by(backfill="greedy")
     story.has_nodes(1, gpus_each=8)
     story.submits(task("most", gpus=7, runs_for=100), task("all", gpus=8, runs_for=10), task("lease", command=None))
@@ -123,7 +123,7 @@ def test_a_lease_is_given_back_after_as_long_and_not_at_the_same_instant(story: 
     assert (again["lease"], again["needs it"]) == ((110.0, 160.0), (None, 160.0))
 
 
-def test_a_task_that_was_suspended_has_only_worked_meanwhile(story: ClusterStory, tmp_path: Path) -> None:
+def test_suspended_time_is_not_work(story: ClusterStory, tmp_path: Path) -> None:
     story.decides_by(policy="srtf", preemption_min_run_seconds=0.0)
     story.has_nodes(1, gpus_each=1)
     story.submits(task("long", runs_for=100, estimate=100, preemption=Preemption.SUSPEND))
@@ -139,7 +139,7 @@ def test_a_task_that_was_suspended_has_only_worked_meanwhile(story: ClusterStory
     }
 
 
-def test_a_node_is_lost_and_comes_back_as_it_did(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_node_is_lost_and_returns_as_recorded(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=1)
     story.submits(task("long", runs_for=100))
     story.passes(30)
@@ -151,7 +151,7 @@ def test_a_node_is_lost_and_comes_back_as_it_did(story: ClusterStory, tmp_path: 
     assert times(story, simulate_policy(found, found.same)) == {"long": (0.0, 160.0)} == times(story, found)
 
 
-def test_a_timeout_ends_what_it_ended(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_timeout_ends_the_same_tasks(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=1)
     story.submits(task("first", runs_for=5), task("endless", timeout_seconds=10.0))
     story.runs_out()
@@ -159,7 +159,7 @@ def test_a_timeout_ends_what_it_ended(story: ClusterStory, tmp_path: Path) -> No
     assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["endless"] == (5.0, 15.0)
 
 
-def test_what_had_not_ended_is_left_out_and_counted(story: ClusterStory, tmp_path: Path) -> None:
+def test_tasks_that_had_not_ended_are_left_out_and_counted(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=2)
     story.submits(task("done", runs_for=5), task("runs"), task("waits", gpus=2), task("never", after=("runs",)))
     story.passes(10)
@@ -169,7 +169,7 @@ def test_what_had_not_ended_is_left_out_and_counted(story: ClusterStory, tmp_pat
     assert times(story, simulate_policy(found, found.same)) == {"done": (0.0, 5.0)} == times(story, found)
 
 
-def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracle_knows_better(
+def test_policies_by_run_time_use_the_estimate_of_the_task_and_an_oracle_the_truth(
     story: ClusterStory, tmp_path: Path
 ) -> None:
     story.has_nodes(1, gpus_each=1)
@@ -185,7 +185,7 @@ def test_policies_that_go_by_run_times_believe_the_word_of_the_task_and_an_oracl
     )
 
 
-def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_cluster_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=0)
     story.submits(cpu_task("count", cpus=4, runs_for=10))
     story.runs_out()
@@ -195,7 +195,7 @@ def test_a_yard_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: Path
 
 
 @pytest.mark.parametrize("seed", [5, 10])
-def test_any_life_can_be_played_again_under_any_policy(seed: int, tmp_path: Path) -> None:
+def test_any_scenario_can_be_simulated_under_any_policy(seed: int, tmp_path: Path) -> None:
     life = RandomLife(seed)
     life.lives(120)
     found = read(life.story, tmp_path)
@@ -205,7 +205,7 @@ def test_any_life_can_be_played_again_under_any_policy(seed: int, tmp_path: Path
         assert 0 < result.measures.jobs <= found.tasks
 
 
-def test_a_journal_that_is_being_written_is_read_and_left_as_it_is(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_journal_being_written_is_read_and_not_changed(story: ClusterStory, tmp_path: Path) -> None:
     story.has_nodes(1, gpus_each=1)
     story.submits(task("first", runs_for=10))
     story.runs_out()
@@ -223,7 +223,7 @@ def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
         read_journal(tmp_path)
 
 
-def test_a_journal_in_which_nothing_ended_is_named(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_journal_without_ended_tasks_is_named(story: ClusterStory, tmp_path: Path) -> None:
     with pytest.raises(NothingToPlay, match=r"No task has ended in the journal in .*; there is nothing to play again."):
         read(story, tmp_path)
 
@@ -239,7 +239,7 @@ def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp
         read_journal(tmp_path)
 
 
-def test_a_damaged_journal_is_said_to_be_damaged(story: ClusterStory, tmp_path: Path) -> None:
+def test_a_damaged_journal_is_reported(story: ClusterStory, tmp_path: Path) -> None:
     path = min(journal_of(story, tmp_path).glob("journal/facts-*.sqlite"))
     content = path.read_bytes()
     path.write_bytes(content.replace(b"SplitSet", b"SplitSat"))

@@ -25,7 +25,7 @@ def ended(number: int) -> list[events.Event]:
     ]
 
 
-def test_a_life_is_told_from_its_submission_to_its_end() -> None:
+def test_a_task_is_recorded_from_its_submission_to_its_end() -> None:
     recorder = Recorder()
     recorder.hear(1.0, [submitted(3, "ann"), submitted(7, "bob")])
     recorder.hear(2.0, [events.TaskPlaced(TaskId(7), 1, PLACEMENT)])
@@ -40,7 +40,7 @@ def test_a_life_is_told_from_its_submission_to_its_end() -> None:
         recorder.lives[TaskId(4)]
 
 
-def test_a_life_that_is_over_takes_less_than_a_hundred_bytes() -> None:
+def test_an_ended_task_takes_less_than_a_hundred_bytes() -> None:
     recorder, lives = Recorder(), 10_000
     tracemalloc.start()
     for number in range(lives):

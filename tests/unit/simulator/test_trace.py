@@ -1,4 +1,4 @@
-"""Reading recorded jobs: what is right is read, what is wrong is named with its line."""
+"""Reading recorded jobs: valid rows are read, invalid ones are named with their line."""
 
 import gzip
 from pathlib import Path
@@ -23,13 +23,13 @@ def test_jobs_are_read_with_their_users_and_pools(tmp_path: Path) -> None:
     assert read_trace(path, "vc").jobs == [Job(0.0, 60.0, 2, "ann", "left"), Job(5.5, 1000.0, 8, "bob", "right")]
 
 
-def test_a_packed_file_is_read_too(tmp_path: Path) -> None:
+def test_a_compressed_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv.gz"
     path.write_bytes(gzip.compress((HEAD + "1,ann,left,2,0,60\n").encode()))
     assert len(read_trace(path).jobs) == 1
 
 
-def test_rows_that_are_not_in_order_are_sorted_and_counted(tmp_path: Path) -> None:
+def test_unordered_rows_are_sorted_and_counted(tmp_path: Path) -> None:
     trace = read_trace(written(tmp_path, HEAD + "1,a,v,1,9,1\n2,a,v,1,3,2\n3,a,v,1,5,3\n"))
     assert [job.submit for job in trace.jobs] == [3.0, 5.0, 9.0]
     assert trace.sorted_rows == 1
@@ -40,13 +40,13 @@ def test_jobs_without_gpus_are_left_out_and_counted(tmp_path: Path) -> None:
     assert (len(trace.jobs), trace.without_gpus) == (1, 1)
 
 
-def test_a_job_may_ask_for_a_part_of_its_gpu(tmp_path: Path) -> None:
+def test_a_job_may_request_a_part_of_a_gpu(tmp_path: Path) -> None:
     jobs = read_trace(written(tmp_path, FRACTIONS + "0,60,1,0.25\n0,60,1,\n0,60,4,1\n")).jobs
     assert [job.fraction_milli for job in jobs] == [250, 1000, 1000]
 
 
 @pytest.mark.parametrize("name", ["jobs.csv", "jobs.csv.gz"])
-def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> None:
+def test_a_written_trace_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     jobs = [Job(0.1, 60.123, 2, "ann", "", "train"), Job(7.0, 5.0, 1, 'b, "ob"', "", "", 250)]
     write_trace(tmp_path / name, jobs)
     once = (tmp_path / name).read_bytes()
@@ -79,7 +79,7 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> 
         (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
     ],
 )
-def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_invalid_rows_are_an_error_with_the_line(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(WrongTrace) as wrong:
         read_trace(written(tmp_path, text))
     assert str(wrong.value).endswith(sentence)
@@ -92,40 +92,40 @@ def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_a_file_without_lines_does_not_fill_the_memory() -> None:
+def test_a_file_without_line_breaks_does_not_fill_the_memory() -> None:
     with pytest.raises(WrongTrace, match="/dev/zero, line 1: it is longer than 100,000 bytes"):
         read_trace(Path("/dev/zero"))
 
 
-def test_a_folder_is_no_file_of_jobs(tmp_path: Path) -> None:
+def test_a_folder_is_no_trace(tmp_path: Path) -> None:
     with pytest.raises(WrongTrace, match=r"can not be read: Is a directory\."):
         read_trace(tmp_path)
 
 
-def test_what_spreadsheets_write_is_read(tmp_path: Path) -> None:
+def test_files_written_by_spreadsheets_are_read(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_bytes(b"\xef\xbb\xbfsubmit_s,duration_s,gpu_num\r\n0,60,2\r\n")
     assert read_trace(path).jobs == [Job(0.0, 60.0, 2)]
 
 
-def test_whether_a_file_is_packed_is_seen_from_its_content(tmp_path: Path) -> None:
+def test_compression_is_detected_from_the_content(tmp_path: Path) -> None:
     text = (HEAD + "1,ann,left,2,0,60\n").encode()
     for name, content in (("packed.csv", gzip.compress(text)), ("plain.csv.gz", text)):
         (tmp_path / name).write_bytes(content)
         assert len(read_trace(tmp_path / name).jobs) == 1
 
 
-def test_a_job_that_says_no_pool_is_named(tmp_path: Path) -> None:
+def test_a_job_without_a_pool_is_named(tmp_path: Path) -> None:
     with pytest.raises(WrongTrace, match="line 2: vc is empty; it must say where the job may run"):
         read_trace(written(tmp_path, HEAD + "1,a,,1,0,5\n"), "vc")
 
 
-def test_a_pool_that_is_no_column_is_named(tmp_path: Path) -> None:
+def test_an_unknown_pool_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(WrongTrace, match="there is no column team; the file has"):
         read_trace(written(tmp_path, HEAD + "1,a,v,1,0,5\n"), "team")
 
 
-def test_a_packed_file_that_was_cut_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+def test_a_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(
         (HEAD + "".join(f"{n},user{n * 7919 % 97},v,1,{n},{n * 31 % 1000}\n" for n in range(5000))).encode()
     )
@@ -136,6 +136,6 @@ def test_a_packed_file_that_was_cut_is_not_taken_for_a_whole_one(tmp_path: Path)
             read_trace(path)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WrongTrace, match="can not be read: No such file or directory"):
         read_trace(tmp_path / "none.csv")

@@ -1,4 +1,4 @@
-"""What nodes of a simulated world do with the runs they are given."""
+"""Nodes of a simulated world and the behavior of their tasks."""
 
 from math import inf
 
@@ -35,7 +35,7 @@ def ends(heard: Heard, task: TaskId = TASK) -> list[tuple[float, TaskStatus]]:
     return [(at, it.status) for at, it in heard if isinstance(it, events.TaskEnded) and it.task == task]
 
 
-def test_after_a_failure_the_next_attempt_does_what_comes_then() -> None:
+def test_after_a_failure_the_next_attempt_runs_the_next_behavior() -> None:
     world, heard = world_with(command.ChangeSettings(Settings(retry_delay_seconds=2.0)))
     world.runs[TASK] = TaskBehavior(
         10.0, Outcome.FAILED, 1, then=TaskBehavior(0.0, Outcome.NOT_LAUNCHED, None, then=TaskBehavior(30.0))
@@ -62,7 +62,7 @@ def test_a_launch_takes_as_long_as_its_run_says() -> None:
     assert ends(heard) == [(13.0, TaskStatus.SUCCESS)]
 
 
-def test_a_run_without_an_end_goes_on_until_it_is_told_to_end() -> None:
+def test_a_run_without_an_end_continues_until_it_is_told_to_end() -> None:
     world, heard = world_with()
     world.runs[TASK] = TaskBehavior(inf)
     world.tell(submitted(TASK, spec(timeout_seconds=50.0)))
@@ -70,7 +70,7 @@ def test_a_run_without_an_end_goes_on_until_it_is_told_to_end() -> None:
     assert ends(heard) == [(50.0, TaskStatus.TIMEOUT)]
 
 
-def test_a_task_that_its_user_ended_is_cancelled_when_it_has_run_as_long() -> None:
+def test_a_task_ended_by_its_user_is_cancelled_after_the_same_run_time() -> None:
     world, heard = world_with()
     world.runs[TASK] = TaskBehavior(20.0, Outcome.STOPPED, None)
     world.tell(submitted(TASK, spec()))
@@ -78,7 +78,7 @@ def test_a_task_that_its_user_ended_is_cancelled_when_it_has_run_as_long() -> No
     assert ends(heard) == [(20.0, TaskStatus.CANCELLED)]
 
 
-def test_a_task_that_was_stopped_for_another_is_cancelled_by_its_user_only_when_it_has_run_as_long() -> None:
+def test_a_preempted_task_is_cancelled_by_its_user_only_after_the_same_run_time() -> None:
     all_online = command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW))
     world, heard = world_with(all_online, command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
     world.runs[TASK], world.runs[OTHER] = TaskBehavior(20.0, Outcome.STOPPED, None), TaskBehavior(100.0)
@@ -90,7 +90,7 @@ def test_a_task_that_was_stopped_for_another_is_cancelled_by_its_user_only_when_
     assert ends(heard) == [(120.0, TaskStatus.CANCELLED)]
 
 
-def test_a_run_may_be_as_slow_as_nobody_said() -> None:
+def test_a_run_may_have_speeds_its_task_does_not_declare() -> None:
     world, heard = world_with()
     world.runs[TASK] = TaskBehavior(10.0, speeds=(("A100", 1.0), ("H100", 4.0)))
     world.tell(submitted(TASK, spec()))

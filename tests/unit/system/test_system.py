@@ -15,7 +15,7 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def test_a_file_is_replaced_as_a_whole_and_for_its_owner_only(tmp_path: Path) -> None:
+def test_a_file_is_replaced_as_a_whole_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "note"
     path.write_text("old")
     path.chmod(0o644)
@@ -26,7 +26,7 @@ def test_a_file_is_replaced_as_a_whole_and_for_its_owner_only(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_an_error_on_the_way_leaves_the_old_file_and_nothing_else(tmp_path: Path, durable: bool) -> None:
+def test_an_error_during_a_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, durable: bool) -> None:
     path = tmp_path / "note"
     path.write_text("old")
 
@@ -41,7 +41,7 @@ def test_an_error_on_the_way_leaves_the_old_file_and_nothing_else(tmp_path: Path
     assert names(tmp_path) == ["note"]
 
 
-def test_a_file_left_behind_by_a_killed_process_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_a_file_left_by_a_killed_process_is_in_no_ones_way(tmp_path: Path) -> None:
     (tmp_path / "note.new").write_text("of a process that was killed")
     replace_file(tmp_path / "note", b"new", durable=False)
     assert names(tmp_path) == ["note"]
@@ -55,7 +55,7 @@ def test_a_lock_is_taken_once_and_released_by_closing(tmp_path: Path) -> None:
     os.close(take_lock(tmp_path / "lock"))
 
 
-def test_pauses_grow_to_a_limit_and_begin_again() -> None:
+def test_back_off_grows_to_a_limit_and_restarts() -> None:
     backoff = Backoff(0.5, 3.0)
     assert [backoff.next() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
     backoff.reset()

@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.mark.parametrize("name", sorted(pages()))
-def test_the_manual_says_what_the_code_says(name: str) -> None:
+def test_the_manual_matches_the_code(name: str) -> None:
     page = MANUAL / name
     written = page.read_text(encoding="utf-8") if page.exists() else ""
 
@@ -53,7 +53,7 @@ def test_every_arrow_of_the_drawing_carries_the_name_of_its_event() -> None:
             assert [text.text for text in group.iter(f"{SVG}text")] == [group.get("data-event")]
 
 
-def test_every_transition_stands_in_the_table_of_states() -> None:
+def test_every_transition_is_in_the_table_of_states() -> None:
     page = task_states()
     for (source, event), target in TRANSITIONS.items():
         assert f"| `{source.__name__}` | `{event.__name__}` | `{target.__name__}` |" in page
@@ -76,7 +76,7 @@ def test_a_field_is_read_with_its_default_and_its_docstring() -> None:
     assert {field.name for field in fields(Backfill)} == set(Backfill.__members__)
 
 
-def test_every_verb_and_option_stands_in_the_pages_about_the_command_line() -> None:
+def test_every_command_and_option_is_in_the_pages_about_the_command_line() -> None:
     page = "".join((MANUAL / name).read_text(encoding="utf-8") for name in ("command_line.md", "verbs.md"))
     names: list[str] = []
     open_commands: list[tuple[str, Any]] = [("gpuyard", get_command(app))]

@@ -60,9 +60,9 @@ def try_place(context: Context, task: Task, line: Line, group: Group) -> Placeme
     found: Placement | TaskId | None = None
     if task.avoid is not None:
         found = _find(context, task, shape, closed | index.device_groups_of((task.avoid,)), before)
-    if type(found) is not Placement:
+    if not isinstance(found, Placement):
         found = _find(context, task, shape, closed, before)
-    if type(found) is Placement:
+    if isinstance(found, Placement):
         return found
     if found is None and not closed:
         return NO_ROOM

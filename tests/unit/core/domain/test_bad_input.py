@@ -193,7 +193,7 @@ def cluster() -> ClusterStory:
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_it_is_refused_with_a_sentence_and_nothing_changes(what: str, cluster: ClusterStory) -> None:
+def test_bad_input_is_refused_with_a_sentence_and_changes_nothing(what: str, cluster: ClusterStory) -> None:
     asked, expected = WRONG[what]
     before = snapshot.dump(cluster.state)
     answer = cluster.tells(asked)
@@ -206,18 +206,18 @@ def test_it_is_refused_with_a_sentence_and_nothing_changes(what: str, cluster: C
     assert snapshot.dump(cluster.state) == before
 
 
-def test_tasks_that_wait_for_each_other_are_named(cluster: ClusterStory) -> None:
+def test_tasks_that_depend_on_each_other_are_named(cluster: ClusterStory) -> None:
     answer = cluster.submits(task("a", after=("c",)), task("b", after=("a",)), task("c", after_any=("b",)))
     assert isinstance(answer, no.DependencyCycle)
     assert set(answer.tasks) == {3, 4, 5}
 
 
-def test_a_batch_with_one_bad_task_is_refused_whole(cluster: ClusterStory) -> None:
+def test_a_batch_with_one_bad_task_is_refused_as_a_whole(cluster: ClusterStory) -> None:
     assert isinstance(cluster.submits(task("good"), task("bad", retries=-1)), no.NegativeCount)
     assert cluster.running() == ["runs"]
 
 
-def test_what_the_tenants_own_quota_forbids_for_ever_is_refused(cluster: ClusterStory) -> None:
+def test_requests_the_tenants_own_quota_forbids_forever_are_refused(cluster: ClusterStory) -> None:
     cluster.has_tenant("small", max_gpus=2, max_gpus_by_model=(("H100", 1),))
     assert cluster.submits(task("large", gpus=3, tenant="small")) == no.QuotaForbids(TenantId("small"), 3, 2)
     refusal = cluster.submits(task("model", gpus=2, models=("H100",), tenant="small"))
@@ -241,14 +241,14 @@ NEVER: dict[str, tuple[Callable[[], object], no.Never]] = {
 
 
 @pytest.mark.parametrize("what", NEVER)
-def test_what_no_node_could_ever_hold_waits_with_that_reason(what: str, cluster: ClusterStory) -> None:
+def test_requests_no_node_could_ever_hold_wait_with_that_reason(what: str, cluster: ClusterStory) -> None:
     build, expected = NEVER[what]
     builder = build()
     cluster.submits(builder)  # type: ignore[arg-type]
     assert cluster.why("x") == expected
 
 
-def test_whoever_wants_it_can_be_refused_at_once_instead() -> None:
+def test_such_requests_can_be_refused_at_once_on_demand() -> None:
     cluster = ClusterStory()
     assert cluster.submits(task("x", require_fit=True)) == no.NoNodesYet()
 
@@ -268,7 +268,7 @@ def test_every_refusal_has_a_code_and_a_sentence_that_can_be_filled_in() -> None
         assert "{" not in sentence, sentence
 
 
-def test_the_engine_says_no_before_it_does_anything() -> None:
+def test_the_engine_refuses_before_it_changes_anything() -> None:
     engine = Engine()
     assert isinstance(engine.handle(command.CancelTask(TaskId(1)), 0.0), no.UnknownTask)
     assert engine.decide(0.0) == []
@@ -289,7 +289,7 @@ def test_a_reason_to_wait_reads_well(refusal: no.Refusal, sentence: str) -> None
 
 
 def test_no_reason_to_wait_shows_an_instant_as_a_number() -> None:
-    """The domain has no calendar: instants are in fields, for whoever has one."""
+    """The domain has no calendar: instants are in fields, for the caller to format."""
     for kind in no.REFUSALS:
         assert "{until}" not in kind.text, kind
         assert "_at}" not in kind.text, kind

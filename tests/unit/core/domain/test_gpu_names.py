@@ -19,15 +19,15 @@ KNOWN = frozenset(("NVIDIA A100-SXM4-80GB", "NVIDIA GeForce RTX 3090", "NVIDIA H
         ("h200", "NVIDIA H200"),
     ],
 )
-def test_small_letters_and_parts_of_a_name_mean_the_one_model_that_has_them(asked: str, model: str) -> None:
+def test_lowercase_and_partial_names_match_the_one_model_that_has_them(asked: str, model: str) -> None:
     assert resolve_gpu_name(asked, KNOWN) == model
 
 
 @pytest.mark.parametrize("asked", ["H2", "409", "rtx", "nvidia", "", "-", "V100"])
-def test_half_a_word_and_what_several_models_have_mean_none(asked: str) -> None:
+def test_half_words_and_ambiguous_names_match_none(asked: str) -> None:
     assert resolve_gpu_name(asked, KNOWN) is None
 
 
-def test_what_means_none_has_a_nearest_name() -> None:
+def test_an_unknown_name_has_a_nearest_name() -> None:
     assert closest_gpu_name("rtx4080", KNOWN) == "RTX4090"
     assert closest_gpu_name("zzz", KNOWN) is None

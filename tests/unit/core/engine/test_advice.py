@@ -1,4 +1,4 @@
-"""An advisor is asked where there is a choice, and has no say beyond it."""
+"""An advisor is consulted only where there is a choice."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ WAITS = FEATURES.index("waits")
 
 
 class Says:
-    """An advisor that goes by a rule, and remembers what it was asked."""
+    """An advisor that follows a rule and records its questions."""
 
     def __init__(self, rule: Callable[[Rows], int]) -> None:
         self.rule = rule
@@ -37,7 +37,7 @@ def wait(rows: Rows) -> int:
 
 
 def yard(advisor: Says, policy: str = "dqn", **settings: Any) -> ClusterStory:
-    """One new GPU and one old, for everybody."""
+    """One new GPU and one old, without a split."""
     cluster = ClusterStory(advisor=advisor, policy=policy, backfill="greedy", **settings)
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast", gpus=1, model="new"))
@@ -60,7 +60,7 @@ def test_a_task_waits_for_the_faster_gpu_if_the_advisor_says_so() -> None:
     assert cluster.gpus_of("two") == [("fast", (0,))]
 
 
-def test_without_an_advisor_the_task_begins_on_the_slow_gpu() -> None:
+def test_without_an_advisor_the_task_starts_on_the_slow_gpu() -> None:
     cluster = ClusterStory(policy="dqn", backfill="greedy")
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast", gpus=1, model="new"))
@@ -70,7 +70,7 @@ def test_without_an_advisor_the_task_begins_on_the_slow_gpu() -> None:
     assert cluster.running() == ["one", "two"]
 
 
-def test_nobody_is_asked_where_there_is_no_choice() -> None:
+def test_the_advisor_is_not_consulted_without_a_choice() -> None:
     asked = Says(wait)
     cluster = yard(asked)
     cluster.submits(task("plain", gpus=1))
@@ -78,7 +78,7 @@ def test_nobody_is_asked_where_there_is_no_choice() -> None:
     assert asked.asked == []
 
 
-def test_a_task_that_may_be_stopped_is_not_held_back() -> None:
+def test_a_preemptible_task_is_not_held_back() -> None:
     asked = Says(wait)
     cluster = yard(asked)
     cluster.submits(hour("one", preemption=Preemption.CHECKPOINT))
@@ -87,7 +87,7 @@ def test_a_task_that_may_be_stopped_is_not_held_back() -> None:
     assert asked.asked == []
 
 
-def test_other_policies_ask_nobody() -> None:
+def test_other_policies_consult_no_advisor() -> None:
     asked = Says(wait)
     cluster = yard(asked, policy="srtf")
     cluster.submits(hour("one"))
@@ -96,7 +96,7 @@ def test_other_policies_ask_nobody() -> None:
     assert asked.asked == []
 
 
-def test_waiting_is_not_offered_where_nothing_runs_that_could_be_waited_for() -> None:
+def test_waiting_is_not_offered_if_nothing_running_could_be_waited_for() -> None:
     asked = Says(wait)
     cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
     cluster.is_split(online=0.0)
@@ -105,7 +105,7 @@ def test_waiting_is_not_offered_where_nothing_runs_that_could_be_waited_for() ->
     assert cluster.running() == ["one"]
 
 
-def test_who_waits_is_asked_about_again_after_a_while() -> None:
+def test_a_held_back_task_is_reconsidered_after_a_while() -> None:
     asked = Says(wait)
     cluster = yard(asked)
     cluster.submits(hour("one"))
@@ -134,7 +134,7 @@ def test_another_task_goes_first_if_the_advisor_says_so() -> None:
     assert cluster.running() == ["there", "wide"]
 
 
-def test_nobody_is_asked_where_all_gpus_are_equally_fast() -> None:
+def test_the_advisor_is_not_consulted_if_all_gpus_are_equally_fast() -> None:
     asked = Says(wait)
     cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
     cluster.is_split(online=0.0)
@@ -147,7 +147,7 @@ def test_nobody_is_asked_where_all_gpus_are_equally_fast() -> None:
     assert asked.asked == []
 
 
-def test_a_row_has_a_figure_for_every_name() -> None:
+def test_a_row_has_a_value_for_every_feature() -> None:
     asked = Says(first)
     cluster = yard(asked)
     cluster.submits(hour("one"))
@@ -161,7 +161,7 @@ def test_a_row_has_a_figure_for_every_name() -> None:
     )
 
 
-def test_a_question_sees_what_the_same_pass_has_placed_before() -> None:
+def test_a_question_sees_the_placements_of_the_same_pass() -> None:
     def last_question(*, together: bool) -> Rows:
         asked = Says(first)
         cluster = ClusterStory(advisor=asked, policy="dqn", backfill="greedy")
@@ -178,7 +178,7 @@ def test_a_question_sees_what_the_same_pass_has_placed_before() -> None:
     assert last_question(together=True) == last_question(together=False)
 
 
-def test_who_is_held_back_again_and_again_is_looked_at_again_once() -> None:
+def test_a_repeatedly_held_back_task_is_reconsidered_once() -> None:
     cluster = yard(Says(wait))
     cluster.submits(hour("before"))
     cluster.submits(hour("patient"))

@@ -1,4 +1,4 @@
-"""Arrays wait for arrays as groups: what a request costs is linear in what it creates."""
+"""Arrays depend on arrays as groups: the cost of a request is linear in its tasks."""
 
 import json
 
@@ -54,7 +54,7 @@ def runs_all(engine: Engine, last: int, outcome: Outcome = Outcome.SUCCEEDED) ->
                 told(engine, command.ReportEnded(event.task, 1, outcome, 0))  # type: ignore[attr-defined]
 
 
-def test_an_array_waits_until_the_whole_of_another_has_ended() -> None:
+def test_an_array_waits_until_all_of_another_has_ended() -> None:
     engine = two_arrays(10)
     assert len(engine.state.barriers) == 1
     assert engine.state.queue.waiting == 10
@@ -83,14 +83,14 @@ def test_the_failure_of_one_task_cancels_the_array_that_waits_with_that_reason()
     invariants.check(engine.state)
 
 
-def test_after_any_does_not_mind_a_failure() -> None:
+def test_after_any_accepts_a_failure() -> None:
     engine = two_arrays(3, after_any_ranges=((1, 3),))
     runs_all(engine, 3, Outcome.FAILED)
     assert sorted(engine.state.tasks) == [4, 5, 6]
     assert engine.state.queue.waiting == 3
 
 
-def test_a_chain_of_arrays_falls_with_its_first_task_and_each_task_once() -> None:
+def test_a_chain_of_arrays_is_cancelled_with_its_first_task_and_each_task_once() -> None:
     engine = Engine()
     tasks = [
         NewTask(TaskId(row * 50 + index + 1), spec(after_success_ranges=((row * 50 - 49, row * 50),) if row else ()))
@@ -106,7 +106,7 @@ def test_a_chain_of_arrays_falls_with_its_first_task_and_each_task_once() -> Non
     invariants.check(engine.state)
 
 
-def test_what_was_failed_before_cancels_a_range_at_once() -> None:
+def test_an_earlier_failure_cancels_a_range_at_once() -> None:
     engine = two_arrays(4)
     told(engine, command.CancelTask(TaskId(2)))
 
@@ -116,7 +116,7 @@ def test_what_was_failed_before_cancels_a_range_at_once() -> None:
     invariants.check(engine.state)
 
 
-def test_a_range_that_is_not_known_and_a_cycle_through_ranges_are_refused() -> None:
+def test_an_unknown_range_and_a_cycle_through_ranges_are_refused() -> None:
     engine = Engine()
     unknown = command.SubmitTasks((NewTask(TaskId(1), spec(after_any_ranges=((2, 3),))),))
     assert engine.handle(unknown, 0.0) == no.UnknownDependency(TaskId(1), TaskId(2))
@@ -153,7 +153,7 @@ def test_events_and_snapshot_grow_with_the_tasks_and_not_with_their_square(waits
     assert sizes[1] < 4.2 * sizes[0]
 
 
-def test_barriers_are_there_again_after_a_snapshot() -> None:
+def test_barriers_are_restored_from_a_snapshot() -> None:
     engine = two_arrays(6)
     runs_all(engine, 2)
     again = Engine(snapshot.load(json.loads(msgspec.json.encode(snapshot.dump(engine.state)))))

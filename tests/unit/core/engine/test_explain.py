@@ -1,4 +1,4 @@
-"""Explain at its edges: what is not known is not made up, and of several reasons the one that lasts longest is told."""
+"""Edge cases of explain: unknown times are not invented, and of several reasons the longest-lasting one is shown."""
 
 from random import Random
 from typing import Any
@@ -28,12 +28,12 @@ def cluster() -> ClusterStory:
     return cluster
 
 
-def test_a_task_nobody_knows(cluster: ClusterStory) -> None:
+def test_an_unknown_task_has_no_explanation(cluster: ClusterStory) -> None:
     told = explain(cluster.state, TaskId(99), 0.0)
     assert told == Explanation(TaskId(99), TaskStatus.PENDING, no.UnknownTask(TaskId(99)))
 
 
-def test_a_task_that_runs_and_one_that_is_over_do_not_wait(cluster: ClusterStory) -> None:
+def test_a_running_task_and_an_ended_one_do_not_wait(cluster: ClusterStory) -> None:
     cluster.submits(task("a", runs_for=10), task("b"))
     cluster.passes(10)
     assert cluster.explains("a") == Explanation(TaskId(1), TaskStatus.SUCCESS, None)
@@ -52,7 +52,7 @@ def test_dependencies_come_before_a_hold_and_a_hold_before_all_else(cluster: Clu
     assert cluster.explains("then").starts_at is None
 
 
-def test_back_off_says_until_when(cluster: ClusterStory) -> None:
+def test_back_off_shows_its_end(cluster: ClusterStory) -> None:
     cluster.submits(task("flaky", retries=3))
     cluster.fails("flaky")
     assert cluster.why("flaky") == no.BackingOff(2.0)
@@ -71,7 +71,7 @@ def test_a_task_suspended_on_request_is_on_hold_and_one_suspended_for_others_wai
     assert isinstance(cluster.why("a"), no.NoRoom)
 
 
-def test_a_task_for_which_others_are_being_stopped_says_how_many() -> None:
+def test_a_task_with_victims_shows_how_many() -> None:
     cluster = ClusterStory(preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.world.stop_seconds = 30.0
@@ -83,7 +83,7 @@ def test_a_task_for_which_others_are_being_stopped_says_how_many() -> None:
     assert (told.starts_at, told.nodes) == (0.0, ("node-1",))
 
 
-def test_closed_nodes_are_told_from_full_ones() -> None:
+def test_cordoned_nodes_are_distinguished_from_full_ones() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(3, gpus_each=4)
     cluster.cordons("node-1")
@@ -93,7 +93,7 @@ def test_closed_nodes_are_told_from_full_ones() -> None:
     assert cluster.is_running("three")
 
 
-def test_a_spent_budget_says_when_the_next_period_begins_and_so_does_the_expected_start(cluster: ClusterStory) -> None:
+def test_a_spent_budget_shows_the_next_period_as_does_the_expected_start(cluster: ClusterStory) -> None:
     cluster.has_tenant("lab", budget=Budget(gpu_hours=1.0, period_seconds=7200.0))
     cluster.submits(task("a", gpus=4, tenant="lab", runs_for=1800))
     cluster.passes(1800)
@@ -102,7 +102,7 @@ def test_a_spent_budget_says_when_the_next_period_begins_and_so_does_the_expecte
     assert cluster.explains("b").starts_at == 7200.0
 
 
-def test_with_too_many_ahead_no_start_is_made_up(cluster: ClusterStory) -> None:
+def test_with_too_many_tasks_ahead_no_start_is_invented(cluster: ClusterStory) -> None:
     cluster.submits(task("now", gpus=4, estimate=10))
     cluster.submits_many(AHEAD + 1, task("ahead", gpus=4, estimate=10))
     cluster.submits(task("last", gpus=4, estimate=10))
@@ -111,13 +111,13 @@ def test_with_too_many_ahead_no_start_is_made_up(cluster: ClusterStory) -> None:
     assert cluster.explains("ahead-2").starts_at == 20.0
 
 
-def test_without_an_estimate_in_the_way_no_start_is_made_up(cluster: ClusterStory) -> None:
+def test_without_an_estimate_ahead_no_start_is_invented(cluster: ClusterStory) -> None:
     cluster.submits(task("somebody", gpus=4))
     cluster.submits(task("next", gpus=4, estimate=10))
     assert cluster.explains("next").starts_at is None
 
 
-def test_behind_a_task_whose_own_start_nobody_knows_no_start_is_made_up(cluster: ClusterStory) -> None:
+def test_behind_a_task_of_unknown_start_no_start_is_invented(cluster: ClusterStory) -> None:
     cluster.submits(task("endless", gpus=2), task("short", gpus=2, estimate=10, runs_for=10))
     cluster.submits(task("large", gpus=4, estimate=5))
     cluster.submits(task("last", gpus=2, estimate=100))
@@ -127,7 +127,7 @@ def test_behind_a_task_whose_own_start_nobody_knows_no_start_is_made_up(cluster:
     assert not cluster.is_running("last")
 
 
-def test_nodes_that_are_promised_to_nobody_still_have_a_start(cluster: ClusterStory) -> None:
+def test_unreserved_nodes_still_have_an_expected_start(cluster: ClusterStory) -> None:
     cluster.submits(task("endless", gpus=4))
     cluster.has_nodes(1, gpus_each=3)
     cluster.submits(task("short", gpus=3, estimate=10, runs_for=10))
@@ -139,7 +139,7 @@ def test_nodes_that_are_promised_to_nobody_still_have_a_start(cluster: ClusterSt
     assert cluster.is_running("last")
 
 
-def test_a_start_behind_a_task_that_outran_its_estimate_is_a_guess(cluster: ClusterStory) -> None:
+def test_a_start_behind_a_task_that_exceeded_its_estimate_is_a_guess(cluster: ClusterStory) -> None:
     cluster.submits(task("late", gpus=4, estimate=10))
     cluster.submits(task("next", gpus=4, estimate=10))
     assert (cluster.explains("next").starts_at, cluster.explains("next").guessed) == (10.0, False)
@@ -161,7 +161,7 @@ def test_a_start_behind_others_at_a_quota_is_known_if_all_estimates_are(cluster:
     assert cluster.explains("last").starts_at == 20.0
 
 
-def test_the_band_holds_its_middle_even_where_a_longer_run_of_others_leaves_a_gap(cluster: ClusterStory) -> None:
+def test_the_range_contains_its_middle_even_if_a_longer_run_leaves_a_gap(cluster: ClusterStory) -> None:
     cluster.submits_many(3, task("short", estimate=10))
     cluster.submits(task("maybe", estimate=Estimate(10.0, 10.0, 20.0)))
     cluster.submits(task("large", gpus=4, estimate=10))
@@ -172,7 +172,7 @@ def test_the_band_holds_its_middle_even_where_a_longer_run_of_others_leaves_a_ga
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.floats(1.0, 500.0), st.floats(0.1, 1.0), st.floats(1.0, 4.0)), max_size=10))
-def test_the_band_holds_its_middle(tasks: list[tuple[float, float, float]]) -> None:
+def test_the_range_contains_its_middle(tasks: list[tuple[float, float, float]]) -> None:
     cluster = ClusterStory(policy="fifo")
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)
@@ -196,7 +196,7 @@ def test_the_start_of_a_task_far_back_follows_the_queue(backfill: str) -> None:
     assert cluster.explains("sweep-147").starts_at == pytest.approx(36 * 30)
 
 
-def test_a_prediction_that_running_tasks_have_outrun_is_not_believed_of_those_that_wait() -> None:
+def test_a_prediction_that_running_tasks_exceeded_is_not_used_for_waiting_ones() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(150, task("sweep", gpus=1, runs_for=30, estimate=Estimate(0.5, 0.2, 134.0, 9)))
@@ -207,7 +207,7 @@ def test_a_prediction_that_running_tasks_have_outrun_is_not_believed_of_those_th
     assert told.guessed
 
 
-def test_a_start_is_expected_by_what_is_predicted_now() -> None:
+def test_an_expected_start_uses_current_predictions() -> None:
     cluster = ClusterStory()
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits_many(150, task("sweep", gpus=1, runs_for=30, estimate=Estimate(0.5, 0.2, 134.0, 9)))
@@ -217,13 +217,13 @@ def test_a_start_is_expected_by_what_is_predicted_now() -> None:
     assert told.starts_at == pytest.approx(36 * 30, rel=0.1)
 
 
-def test_a_wide_band_makes_a_likely_start_a_guess(cluster: ClusterStory) -> None:
+def test_a_wide_range_makes_a_likely_start_a_guess(cluster: ClusterStory) -> None:
     cluster.submits(task("now", gpus=4, estimate=Estimate(10.0, 1.0, 900.0, 3)))
     cluster.submits(task("next", gpus=4, estimate=10))
     assert cluster.explains("next").guessed
 
 
-def test_a_task_above_the_part_of_its_class_never_starts_and_says_what_would_let_it() -> None:
+def test_a_task_above_the_share_of_its_class_never_starts_and_shows_what_would_help() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.7)
     cluster.has_nodes(1, gpus_each=1)
@@ -239,7 +239,7 @@ def test_a_task_above_the_part_of_its_class_never_starts_and_says_what_would_let
     assert cluster.explains("batch").reason is None
 
 
-def test_a_task_above_a_limit_that_was_lowered_never_starts_and_names_the_command() -> None:
+def test_a_task_above_a_lowered_limit_never_starts_and_names_the_command() -> None:
     cluster = ClusterStory()
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)
@@ -278,7 +278,7 @@ def ahead_by_hand(cluster: ClusterStory, number: TaskId) -> list[TaskId]:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["default", "fair_share", "priority", "small_first"])
 @pytest.mark.parametrize("seed", range(2))
-def test_what_is_ahead_is_the_same_as_by_a_look_at_all_tasks(policy: str, seed: int) -> None:
+def test_what_is_ahead_equals_a_scan_of_all_tasks(policy: str, seed: int) -> None:
     draw = Random(seed)
     cluster = ClusterStory()
     cluster.is_split(online=0.5, mode=QuotaMode.BORROW)
@@ -313,7 +313,7 @@ def test_what_is_ahead_is_the_same_as_by_a_look_at_all_tasks(policy: str, seed: 
         assert reasons.get(number) == told.reason == why_waits(cluster.state, number, cluster.state.now)
 
 
-def test_a_count_of_what_is_ahead_stops_somewhere() -> None:
+def test_the_count_of_tasks_ahead_is_limited() -> None:
     engine = Engine()
     engine.handle(command.JoinNode(NodeSpec(NodeId("n"), (Gpu("v", 1024),) * 2, 8, 1024), ()), 0.0)
     spec = TaskSpec(TenantId("lab"), Resources(gpus=2))

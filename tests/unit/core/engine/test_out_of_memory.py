@@ -1,4 +1,4 @@
-"""A task that ran out of GPU memory asks for more, and is not tried again where there is no more."""
+"""A task that ran out of GPU memory requests more, and is not retried if no GPU has more."""
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
@@ -44,7 +44,7 @@ def test_the_next_attempt_of_a_whole_gpu_goes_to_a_larger_one() -> None:
     assert story.nodes_of("train") == ("middle",)
 
 
-def test_it_asks_for_what_the_largest_has_where_half_as_much_again_is_nowhere() -> None:
+def test_a_retry_requests_the_largest_gpu_if_none_has_half_as_much_again() -> None:
     story = cluster()
     story.has_node(node("large", gpus=1, model="A100X", gpu_memory_mib=48_000))
     story.submits(task("train", models=("A100", "A100X"), retries=3, speeds=(("A100", 2.0), ("A100X", 1.0))))
@@ -52,7 +52,7 @@ def test_it_asks_for_what_the_largest_has_where_half_as_much_again_is_nowhere() 
     assert asks_mib(story, "train") == 48_000
 
 
-def test_who_had_the_largest_gpu_is_not_tried_again_and_says_why() -> None:
+def test_a_task_that_had_the_largest_gpu_is_not_retried_and_says_why() -> None:
     story = cluster()
     story.submits(task("train", models=("A100",), retries=3))
     runs_out(story, "train")
@@ -71,7 +71,7 @@ def test_a_task_without_retries_ends_with_that_reason() -> None:
     )
 
 
-def test_it_counts_as_a_failure_of_its_own() -> None:
+def test_running_out_of_memory_counts_as_a_failure() -> None:
     story = cluster()
     story.submits(task("train", models=("A30", "A100"), retries=1, speeds=(("A100", 1.0), ("A30", 2.0))))
     runs_out(story, "train")
@@ -80,7 +80,7 @@ def test_it_counts_as_a_failure_of_its_own() -> None:
     assert story.status("train") is TaskStatus.FAILED
 
 
-def test_a_share_grows_by_half_until_it_is_a_whole_card() -> None:
+def test_a_share_grows_by_half_until_it_is_a_whole_gpu() -> None:
     story = cluster()
     story.submits(share("infer", fraction=0.5, models=("A100",), retries=9))
     for wanted in (30_000, 40_000):
@@ -92,7 +92,7 @@ def test_a_share_grows_by_half_until_it_is_a_whole_card() -> None:
     assert story.status("infer") is TaskStatus.FAILED
 
 
-def test_a_gang_asks_for_what_enough_nodes_have() -> None:
+def test_a_gang_requests_what_enough_nodes_have() -> None:
     story = cluster()
     story.has_node(node("middle-2", gpus=2, model="A100", gpu_memory_mib=40_000))
     story.has_node(node("small-2", gpus=2, model="A30", gpu_memory_mib=24_000))
@@ -108,7 +108,7 @@ def test_a_gang_asks_for_what_enough_nodes_have() -> None:
     assert len(story.nodes_of("train")) == 2
 
 
-def test_a_gang_whose_first_part_only_noticed_is_told_the_real_reason() -> None:
+def test_a_gang_whose_first_part_only_noticed_reports_the_real_reason() -> None:
     engine = Engine()
     engine.handle(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)), 0.0)
     for name in ("one", "two"):
@@ -126,7 +126,7 @@ def test_a_gang_whose_first_part_only_noticed_is_told_the_real_reason() -> None:
     assert new_events[-1] == events.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
 
 
-def test_a_task_without_gpus_can_not_run_out_of_their_memory_and_is_tried_again_as_it_is() -> None:
+def test_a_task_without_gpus_is_retried_unchanged() -> None:
     story = cluster()
     story.submits(cpu_task("prepare", cpus=1, retries=1))
     runs_out(story, "prepare")

@@ -1,4 +1,4 @@
-"""Each policy's promise, as a sentence."""
+"""The promises of each policy."""
 
 import pytest
 from hypothesis import given
@@ -91,7 +91,7 @@ def tenant_key(book: TenantUsage, now: float) -> float:
 
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 @given(one=tasks, suspended=st.booleans(), times=st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)))
-def test_a_key_does_not_depend_on_when_it_is_asked_while_the_task_waits(
+def test_a_sort_key_does_not_depend_on_the_current_time_while_the_task_waits(
     policy: str, one: Task, suspended: bool, times: tuple[float, float]
 ) -> None:
     if suspended:
@@ -101,7 +101,7 @@ def test_a_key_does_not_depend_on_when_it_is_asked_while_the_task_waits(
 
 @pytest.mark.parametrize("policy", sorted(name for name, policy in POLICIES.items() if policy.rank))
 @given(one=tasks, other=tasks, now=st.floats(0, 1e7))
-def test_no_two_have_the_right_to_stop_each_other(policy: str, one: Task, other: Task, now: float) -> None:
+def test_no_two_tasks_may_preempt_each_other(policy: str, one: Task, other: Task, now: float) -> None:
     assert not (outranks(policy, one, other, now) and outranks(policy, other, one, now))
 
 
@@ -114,27 +114,27 @@ def test_the_name_in_the_table_is_the_name_of_the_policy(policy: str) -> None:
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6))
-def test_fifo_is_the_order_of_submission_whatever_the_priority(early: float, late: float) -> None:
+def test_fifo_is_the_order_of_submission_regardless_of_priority(early: float, late: float) -> None:
     assert (key("fifo", waiting(early, priority=0)) < key("fifo", waiting(late, priority=100, online=True))) == (
         early < late
     )
 
 
-def test_priority_goes_by_class_then_points_then_submission() -> None:
+def test_priority_orders_by_class_then_priority_then_submission() -> None:
     order = [waiting(9.0, priority=0, online=True), waiting(9.0, priority=90), waiting(8.0), waiting(9.0)]
     keys = [key("priority", one) for one in order]
     assert keys == sorted(keys)
     assert len(set(keys)) == 4
 
 
-def test_waiting_makes_up_for_every_point_of_difference() -> None:
+def test_waiting_compensates_for_every_point_of_priority() -> None:
     humble = waiting(0.0, priority=0)
     wait = 200 * SETTINGS.ageing_seconds
     assert key("priority", humble) > key("priority", waiting(wait - 1.0, priority=100, online=True))
     assert key("priority", humble) < key("priority", waiting(wait + 1.0, priority=100, online=True))
 
 
-def test_ageing_gives_no_right_to_stop_others() -> None:
+def test_aging_gives_no_right_to_preempt() -> None:
     assert not outranks("priority", waiting(0.0, priority=50), running(1e9, priority=50), 2e9)
     assert outranks("priority", waiting(1e9, priority=51), running(0.0, priority=50), 1e9)
     assert outranks("priority", waiting(0.0, priority=0, online=True), running(0.0, priority=99), 1e9)
@@ -149,26 +149,24 @@ def book(used: int = 0, usage: float = 0.0, weight: float = 1.0) -> TenantUsage:
     return made
 
 
-def test_the_tenant_that_used_less_for_its_weight_goes_first() -> None:
+def test_the_tenant_with_the_least_usage_for_its_weight_goes_first() -> None:
     assert tenant_key(book(usage=100.0), 0.0) < tenant_key(book(usage=200.0), 0.0)
     assert tenant_key(book(usage=200.0, weight=4.0), 0.0) < tenant_key(book(usage=100.0), 0.0)
 
 
-def test_gpus_held_now_count_as_an_hour_of_use() -> None:
+def test_gpus_held_now_count_as_an_hour_of_usage() -> None:
     assert tenant_key(book(used=1000), 0.0) == tenant_key(book(usage=3600.0), 0.0)
     assert tenant_key(book(used=1000), 60.0) > tenant_key(book(used=1000), 0.0)
 
 
-def test_use_fades_by_half_in_a_half_life() -> None:
+def test_usage_decays_by_half_in_a_half_life() -> None:
     of_today = book(usage=50.0)
     of_today.since = SETTINGS.fair_share_half_life_seconds
     assert tenant_key(book(usage=100.0), 0.0) == pytest.approx(tenant_key(of_today, 0.0))
 
 
 @given(usage=st.floats(0, 1e12), weight=st.floats(0.001, 1000), times=st.tuples(st.floats(0, 1e10), st.floats(0, 1e10)))
-def test_time_alone_never_moves_a_tenant_that_uses_nothing(
-    usage: float, weight: float, times: tuple[float, float]
-) -> None:
+def test_time_alone_never_moves_an_idle_tenant(usage: float, weight: float, times: tuple[float, float]) -> None:
     idle = book(usage=usage, weight=weight)
     assert tenant_key(idle, times[0]) == tenant_key(idle, times[1])
 
@@ -180,7 +178,7 @@ def test_time_moves_a_tenant_that_uses_gpus_only_backwards(usage: float, used: i
     assert tenant_key(busy, earlier) <= tenant_key(busy, later) + 1e-9
 
 
-def test_an_empty_yard_is_dealt_out_evenly_in_one_pass() -> None:
+def test_an_empty_cluster_is_distributed_evenly_in_one_pass() -> None:
     cluster = ClusterStory(policy="fair_share")
     cluster.is_split(online=0.0)
     cluster.submits(*(task(f"{tenant}-{place}", tenant=tenant) for tenant in "abc" for place in range(6)))
@@ -191,7 +189,7 @@ def test_an_empty_yard_is_dealt_out_evenly_in_one_pass() -> None:
 # --- by length --------------------------------------------------------------------------------------------------------
 
 
-def test_qssf_puts_the_least_run_time_times_gpus_first_and_what_nobody_knows_last() -> None:
+def test_qssf_puts_the_least_run_time_times_gpus_first_and_unknown_run_times_last() -> None:
     wide, narrow, shared = (waiting(0.0, estimate=about(seconds)) for seconds in (10.0, 25.0, 60.0))
     wide.spec = replace(wide.spec, resources=Resources(gpus=4, nodes=2))
     narrow.spec = replace(narrow.spec, resources=Resources(gpus=2))
@@ -200,18 +198,18 @@ def test_qssf_puts_the_least_run_time_times_gpus_first_and_what_nobody_knows_las
     assert key("qssf", wide) < key("qssf", waiting(0.0)) == UNKNOWN
 
 
-def test_sjf_puts_the_shortest_first_and_what_nobody_knows_last() -> None:
+def test_sjf_puts_the_shortest_first_and_unknown_run_times_last() -> None:
     assert key("sjf", waiting(9.0, estimate=about(10.0))) < key("sjf", waiting(0.0, estimate=about(11.0)))
     assert key("sjf", waiting(0.0, estimate=about(1e9))) < key("sjf", waiting(0.0)) == UNKNOWN
 
 
-def test_srtf_counts_what_is_left_and_not_what_was_done() -> None:
+def test_srtf_counts_the_remaining_time_and_not_the_past() -> None:
     nearly = waiting(0.0, estimate=about(1000.0), served_seconds=990.0)
     assert key("srtf", nearly) == 10.0
     assert key("srtf", nearly) < key("srtf", waiting(0.0, estimate=about(100.0)))
 
 
-def test_srtf_stops_only_what_needs_more_than_twice_as_long_still() -> None:
+def test_srtf_preempts_only_tasks_with_more_than_twice_the_remaining_time() -> None:
     ours = waiting(0.0, estimate=about(100.0))
     assert outranks("srtf", ours, running(0.0, estimate=about(300.0)), 50.0)
     assert not outranks("srtf", ours, running(0.0, estimate=about(300.0)), 100.0)
@@ -222,28 +220,28 @@ def test_srtf_stops_only_what_needs_more_than_twice_as_long_still() -> None:
 # --- dqn --------------------------------------------------------------------------------------------------------------
 
 
-def test_dqn_orders_the_queue_as_srtf_does() -> None:
+def test_dqn_orders_the_queue_like_srtf() -> None:
     nearly = waiting(0.0, estimate=about(1000.0), served_seconds=990.0)
     assert key("dqn", nearly) == key("srtf", nearly) == 10.0
     assert key("dqn", waiting(0.0, estimate=about(100.0), timeout_seconds=50.0)) == 50.0
     assert key("dqn", waiting(0.0)) == UNKNOWN
 
 
-def test_dqn_stops_only_what_stands_on_a_higher_step_of_sixteen_by_gpus_and_seconds() -> None:
+def test_dqn_preempts_only_tasks_on_a_higher_step_of_sixteen_by_gpu_seconds() -> None:
     ours = waiting(0.0, estimate=about(100.0))
     assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 0.0), "two GPUs: 258 GPU-seconds"
     assert not outranks("dqn", ours, running(0.0, estimate=about(127.0)), 0.0)
     assert outranks("dqn", ours, running(0.0, estimate=about(129.0)), 120.0), "a step never falls"
 
 
-def test_under_dqn_a_task_goes_back_for_what_it_has_had_also_if_nobody_had_an_idea_of_it() -> None:
+def test_under_dqn_a_task_moves_back_by_its_past_run_time_even_without_an_estimate() -> None:
     ours = waiting(0.0, estimate=about(100.0))
     for long in (running(0.0), running(0.0, estimate=about(60.0))):
         assert not outranks("dqn", ours, long, 127.0)
         assert outranks("dqn", ours, long, 129.0)
 
 
-def test_under_dqn_who_has_outrun_its_estimate_has_as_long_still_as_it_has_run() -> None:
+def test_under_dqn_a_task_beyond_its_estimate_remains_as_long_as_it_has_run() -> None:
     late = running(0.0, estimate=about(100.0))
     assert key("dqn", late, 99.0) == 1.0
     assert key("dqn", late, 1000.0) == 1000.0
@@ -253,7 +251,7 @@ def test_under_dqn_who_has_outrun_its_estimate_has_as_long_still_as_it_has_run()
 # --- tiresias ---------------------------------------------------------------------------------------------------------
 
 
-def test_tiresias_stops_the_second_queue_for_the_first_and_nobody_else() -> None:
+def test_tiresias_preempts_the_second_queue_for_the_first_and_no_other() -> None:
     fresh, old = waiting(5.0), waiting(0.0, gpu_seconds=4000.0)
     young, fallen = running(0.0), running(0.0, gpu_seconds=4000.0)
     rights = [outranks("tiresias", one, other, 0.0) for one in (fresh, old) for other in (young, fallen)]
@@ -263,7 +261,7 @@ def test_tiresias_stops_the_second_queue_for_the_first_and_nobody_else() -> None
 
 
 @given(st.floats(0, 1e9), st.floats(0, 3599.0))
-def test_tiresias_says_exactly_when_a_running_task_falls(since: float, gpu_seconds: float) -> None:
+def test_tiresias_knows_exactly_when_a_running_task_is_demoted(since: float, gpu_seconds: float) -> None:
     policy, fresh = POLICIES["tiresias"], waiting(0.0)
     one = running(since, gpu_seconds=gpu_seconds)
     assert policy.changes_at is not None
@@ -274,7 +272,7 @@ def test_tiresias_says_exactly_when_a_running_task_falls(since: float, gpu_secon
     assert policy.changes_at(one, falls_at, SETTINGS) is None
 
 
-def test_tiresias_has_nothing_to_say_about_what_does_not_run() -> None:
+def test_tiresias_ignores_tasks_that_do_not_run() -> None:
     policy = POLICIES["tiresias"]
     assert policy.changes_at is not None
     one = waiting(0.0)
@@ -287,7 +285,7 @@ def test_tiresias_has_nothing_to_say_about_what_does_not_run() -> None:
 WEEK = SETTINGS.level_seconds
 
 
-def test_by_default_what_will_soon_be_over_goes_first_and_stops_the_rest() -> None:
+def test_by_default_tasks_that_will_end_soon_go_first_and_preempt_the_rest() -> None:
     fresh, old = waiting(5.0), waiting(0.0, served_seconds=700.0)
     young, hour, day = (running(1.0, served_seconds=served) for served in (100.0, 3600.0, 86400.0))
     rights = [outranks("default", one, other, 1.0) for one in (fresh, old) for other in (young, hour, day)]
@@ -302,7 +300,7 @@ def test_by_default_an_earlier_task_takes_its_gpus_back_from_a_later_one_of_its_
     assert not outranks("default", waiting(9.0), late, 9.0)
 
 
-def test_by_default_the_outlook_decides_and_not_how_long_it_has_run() -> None:
+def test_by_default_the_expected_remaining_time_decides_and_not_the_past_run_time() -> None:
     soon_over = waiting(9.0, outlook=(3, 3, 0), served_seconds=40.0)
     assert key("default", soon_over) < key("default", waiting(9.0, outlook=(3, 3, 0)))
     assert key("default", soon_over) == key("default", waiting(9.0))
@@ -316,7 +314,7 @@ def test_by_default_ten_points_count_as_a_level_and_a_level_as_a_week() -> None:
     assert key("default", waiting(9.0, priority=50, served_seconds=700.0)) == base + WEEK
 
 
-def test_by_default_a_task_that_would_start_over_is_stopped_only_for_a_level_more() -> None:
+def test_by_default_a_task_that_would_start_over_is_preempted_only_for_a_level_more() -> None:
     loses_all = running(7.0, preemption=Preemption.REQUEUE, served_seconds=86400.0)
     assert not outranks("default", waiting(5.0), loses_all, 8.0)
     assert not outranks("default", waiting(9.0, priority=60), loses_all, 9.0)
@@ -327,7 +325,7 @@ outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e7), outlooks)
-def test_by_default_it_is_said_exactly_when_a_running_task_changes(
+def test_by_default_the_change_of_a_running_task_is_known_exactly(
     since: float, served: float, outlook: RemainingTimeLevels
 ) -> None:
     policy = POLICIES["default"]
@@ -347,7 +345,7 @@ def test_by_default_it_is_said_exactly_when_a_running_task_changes(
 # --- small_first ------------------------------------------------------------------------------------------------------
 
 
-def test_small_first_lets_the_smaller_task_go_before_larger_ones_that_came_first() -> None:
+def test_small_first_puts_smaller_tasks_before_earlier_larger_ones() -> None:
     cluster = ClusterStory(policy="small_first")
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=4)
@@ -359,7 +357,7 @@ def test_small_first_lets_the_smaller_task_go_before_larger_ones_that_came_first
     assert sorted(cluster.running()) == ["share", "small"]
 
 
-def test_under_small_first_each_gpu_is_made_up_for_by_an_hour_of_waiting() -> None:
+def test_under_small_first_an_hour_of_waiting_compensates_for_each_gpu() -> None:
     cluster = ClusterStory(policy="small_first")
     cluster.is_split(online=0.0)
     cluster.has_nodes(1, gpus_each=4)

@@ -15,7 +15,7 @@ IDLE = 600.0
 
 
 class Pool:
-    """A yard with a pool of nodes of eight GPUs, four of them at the most."""
+    """A cluster with a pool of at most four nodes of eight GPUs."""
 
     def __init__(self, *ready: str, booting: int = 0, kind: NodeSpec = KIND, **settings: float) -> None:
         self.yard = ClusterStory()
@@ -41,12 +41,12 @@ def test_an_empty_pool_grows_for_the_first_task() -> None:
     assert pool.orders().boot == ("pool-0001",)
 
 
-def test_nobody_waits_nothing_grows() -> None:
+def test_without_waiting_tasks_nothing_grows() -> None:
     assert Pool().orders() == PoolActions()
 
 
 @pytest.mark.parametrize(("tasks", "nodes"), [(8, 1), (9, 2), (16, 2), (100, 4)])
-def test_it_grows_by_as_many_nodes_as_the_waiting_fill_and_never_above_the_most(tasks: int, nodes: int) -> None:
+def test_a_pool_grows_by_as_many_nodes_as_the_waiting_tasks_fill_up_to_the_maximum(tasks: int, nodes: int) -> None:
     pool = Pool()
     pool.yard.submits_many(tasks, task("one"))
     assert pool.booted() == nodes
@@ -58,32 +58,32 @@ def test_large_tasks_leave_room_for_small_ones() -> None:
     assert pool.booted() == 2
 
 
-def test_what_is_on_its_way_is_counted_in() -> None:
+def test_nodes_that_are_booting_are_counted() -> None:
     pool = Pool(booting=1)
     pool.yard.submits_many(9, task("one"))
     assert pool.booted() == 1
 
 
-def test_names_that_are_taken_are_left_out() -> None:
+def test_names_in_use_are_skipped() -> None:
     pool = Pool("pool-0001", "pool-0003")
     pool.yard.submits_many(3, task("eight", gpus=8))
     pool.yard.submits(task("more", gpus=8))
     assert pool.orders().boot == ("pool-0002", "pool-0004")
 
 
-def test_parts_of_a_gang_sit_on_nodes_of_their_own() -> None:
+def test_parts_of_a_gang_get_nodes_of_their_own() -> None:
     pool = Pool()
     pool.yard.submits(gang("train", members=3, gpus_each=2))
     assert pool.booted() == 3
 
 
-def test_a_gang_counts_on_the_nodes_that_are_free() -> None:
+def test_a_gang_uses_free_nodes_first() -> None:
     pool = Pool("pool-0001")
     pool.yard.submits(gang("train", members=3, gpus_each=8))
     assert pool.booted() == 2
 
 
-def test_no_node_is_asked_for_a_gang_that_pool_and_yard_together_could_not_hold() -> None:
+def test_no_node_is_requested_for_a_gang_that_pool_and_cluster_together_could_not_hold() -> None:
     pool = Pool()
     pool.yard.submits(gang("huge", members=6, gpus_each=8))
     assert pool.booted() == 0
@@ -91,13 +91,13 @@ def test_no_node_is_asked_for_a_gang_that_pool_and_yard_together_could_not_hold(
     assert pool.booted() == 4
 
 
-def test_no_node_is_asked_for_a_task_that_this_kind_could_not_hold() -> None:
+def test_no_node_is_requested_for_a_task_its_kind_could_not_hold() -> None:
     pool = Pool()
     pool.yard.submits(task("other", models=("H100",)), task("large", gpus=9), task("labelled", labels=(("rack", "a"),)))
     assert pool.booted() == 0
 
 
-def test_shares_are_counted_by_what_they_take() -> None:
+def test_shares_are_counted_by_what_they_use() -> None:
     pool = Pool()
     pool.yard.submits_many(33, share("quarter", fraction=0.25))
     assert pool.booted() == 2
@@ -110,7 +110,7 @@ def test_cpus_and_memory_count_too() -> None:
     assert pool.booted() == 3
 
 
-def test_tasks_that_wait_for_something_else_ask_for_nothing() -> None:
+def test_tasks_that_wait_for_something_else_request_nothing() -> None:
     pool = Pool(max_nodes=8)
     pool.yard.submits(task("first"), task("second", gpus=8, after=("first",)))
     pool.yard.submits(task("held", gpus=8))
@@ -119,21 +119,21 @@ def test_tasks_that_wait_for_something_else_ask_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("nodes", [(), ("pool-0001",)])
-def test_a_tenant_asks_for_no_more_than_it_may_have(nodes: tuple[str, ...]) -> None:
+def test_a_tenant_requests_no_more_than_its_limit(nodes: tuple[str, ...]) -> None:
     pool = Pool(*nodes, max_nodes=8)
     pool.yard.has_tenant("poor", max_gpus=16)
     pool.yard.submits_many(5, task("over", gpus=8, tenant="poor"))
     assert pool.booted() + len(nodes) == 2
 
 
-def test_a_tenant_that_reached_its_limit_on_a_model_asks_for_nothing() -> None:
+def test_a_tenant_at_its_limit_on_a_model_requests_nothing() -> None:
     pool = Pool("pool-0001")
     pool.yard.has_tenant("poor", max_gpus_by_model=((KIND.gpus[0].model, 8),))
     pool.yard.submits_many(2, task("over", gpus=8, tenant="poor"))
     assert pool.booted() == 0
 
 
-def test_a_tenant_whose_budget_is_spent_asks_for_nothing() -> None:
+def test_a_tenant_whose_budget_is_spent_requests_nothing() -> None:
     pool = Pool("pool-0001")
     pool.yard.has_tenant("poor", budget=Budget(1.0, 86400.0))
     pool.yard.submits(task("first", gpus=8, tenant="poor", runs_for=3600))
@@ -144,7 +144,7 @@ def test_a_tenant_whose_budget_is_spent_asks_for_nothing() -> None:
     assert pool.booted() == 0
 
 
-def test_a_task_that_finds_room_and_waits_for_its_turn_asks_for_nothing() -> None:
+def test_a_task_that_has_room_and_waits_for_its_turn_requests_nothing() -> None:
     pool = Pool("pool-0001")
     pool.yard.decides_by(policy="fifo", backfill="none")
     pool.yard.submits(task("six", gpus=6), task("eight", gpus=8), task("behind"))
@@ -153,7 +153,7 @@ def test_a_task_that_finds_room_and_waits_for_its_turn_asks_for_nothing() -> Non
 
 
 @pytest.mark.parametrize("nodes", [(), ("pool-0001",)])
-def test_a_class_gets_so_many_nodes_that_its_part_holds_the_task(nodes: tuple[str, ...]) -> None:
+def test_a_class_gets_so_many_nodes_that_its_share_holds_the_task(nodes: tuple[str, ...]) -> None:
     """Of 8 GPUs the part is 2, of 16 it is 4."""
     pool = Pool(*nodes)
     pool.yard.is_split(online=0.75)
@@ -161,14 +161,14 @@ def test_a_class_gets_so_many_nodes_that_its_part_holds_the_task(nodes: tuple[st
     assert pool.booted() + len(nodes) == 2
 
 
-def test_a_task_that_is_above_its_class_s_part_of_the_largest_pool_asks_for_nothing() -> None:
+def test_a_task_above_its_class_share_of_the_largest_pool_requests_nothing() -> None:
     pool = Pool()
     pool.yard.is_split(online=0.9)
     pool.yard.submits(task("four", gpus=4))
     assert pool.booted() == 0
 
 
-def test_a_task_that_waits_for_others_of_its_class_asks_for_nothing() -> None:
+def test_a_task_that_waits_for_others_of_its_class_requests_nothing() -> None:
     pool = Pool("pool-0001")
     pool.yard.is_split(online=0.75)
     pool.yard.submits(task("first", gpus=2), task("second", gpus=2))
@@ -176,21 +176,21 @@ def test_a_task_that_waits_for_others_of_its_class_asks_for_nothing() -> None:
     assert pool.booted() == 0
 
 
-def test_what_the_class_has_counts_when_there_is_no_room_either() -> None:
+def test_the_usage_of_the_class_counts_when_there_is_no_room_either() -> None:
     pool = Pool("pool-0001")
     pool.yard.is_split(online=0.75)
     pool.yard.submits(task("online", gpus=6, online=True), task("first", gpus=2), task("second", gpus=6))
     assert pool.booted() == 3
 
 
-def test_a_class_that_is_at_its_part_grows_with_the_pool() -> None:
+def test_a_class_at_its_share_grows_with_the_pool() -> None:
     pool = Pool("pool-0001")
     pool.yard.is_split(online=0.0)
     pool.yard.submits(task("first", gpus=8), task("second", gpus=8))
     assert pool.booted() == 1
 
 
-def test_a_task_has_to_wait_long_enough() -> None:
+def test_a_task_must_wait_long_enough() -> None:
     pool = Pool(pressure_seconds=30.0)
     pool.yard.submits(task("first"))
     assert pool.orders() == PoolActions(again_at=30.0)
@@ -198,11 +198,11 @@ def test_a_task_has_to_wait_long_enough() -> None:
     assert pool.booted() == 1
 
 
-def test_the_least_is_there_whether_it_is_needed_or_not() -> None:
+def test_the_minimum_is_kept_whether_needed_or_not() -> None:
     assert Pool("pool-0001", min_nodes=2).booted() == 1
 
 
-def test_an_idle_node_is_given_back_after_a_while() -> None:
+def test_an_idle_node_is_released_after_a_while() -> None:
     pool = Pool("pool-0001")
     assert pool.orders() == PoolActions(again_at=IDLE)
     pool.yard.passes(IDLE - 1)
@@ -211,7 +211,7 @@ def test_an_idle_node_is_given_back_after_a_while() -> None:
     assert pool.orders() == PoolActions(give_back=(NodeId("pool-0001"),))
 
 
-def test_work_in_between_begins_the_time_anew() -> None:
+def test_work_in_between_restarts_the_idle_time() -> None:
     pool = Pool("pool-0001")
     pool.orders()
     pool.yard.submits(task("short", runs_for=10))
@@ -220,7 +220,7 @@ def test_work_in_between_begins_the_time_anew() -> None:
     assert pool.orders().again_at == pool.yard.now + IDLE
 
 
-def test_the_least_stays_and_the_longest_idle_goes_first() -> None:
+def test_the_minimum_stays_and_the_longest_idle_node_goes_first() -> None:
     pool = Pool("pool-0001", "pool-0002", min_nodes=1)
     pool.yard.submits(task("short", runs_for=10))
     (busy,) = pool.yard.nodes_of("short")
@@ -232,7 +232,7 @@ def test_the_least_stays_and_the_longest_idle_goes_first() -> None:
     assert leaves != busy
 
 
-def test_nothing_leaves_while_somebody_waits_who_could_use_it() -> None:
+def test_no_node_is_released_while_a_waiting_task_could_use_it() -> None:
     pool = Pool("pool-0001", max_nodes=2)
     pool.orders()
     pool.yard.submits(gang("pair", members=2, gpus_each=8))
@@ -248,7 +248,7 @@ def test_a_task_that_no_node_could_hold_keeps_none() -> None:
     assert pool.orders().give_back == ("pool-0001",)
 
 
-def test_a_node_that_somebody_closed_is_idle_whoever_waits() -> None:
+def test_a_cordoned_node_is_idle_regardless_of_waiting_tasks() -> None:
     pool = Pool("pool-0001", max_nodes=1)
     pool.yard.cordons("pool-0001")
     pool.yard.submits(task("first"))
@@ -265,7 +265,7 @@ def test_a_lost_node_is_not_idle() -> None:
     assert pool.orders() == PoolActions()
 
 
-def test_after_a_failed_boot_another_is_asked_for_a_little_later() -> None:
+def test_after_a_failed_boot_another_is_requested_a_little_later() -> None:
     pool = Pool(max_nodes=1)
     pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.FAILED, 0.0)]
     pool.yard.submits(task("first"))
@@ -284,7 +284,7 @@ def test_a_node_that_does_not_join_in_time_has_failed() -> None:
     assert pool.orders() == PoolActions(boot=(NodeId("pool-0001"),), release=(NodeId("new-0"),))
 
 
-def test_a_node_that_leaves_has_its_place_until_it_is_down() -> None:
+def test_a_leaving_node_counts_until_it_is_down() -> None:
     pool = Pool(max_nodes=1)
     pool.yard.submits(task("first"))
     pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.LEAVING, 0.0)]
@@ -293,7 +293,7 @@ def test_a_node_that_leaves_has_its_place_until_it_is_down() -> None:
     assert pool.booted() == 1
 
 
-def test_a_node_that_is_down_is_taken_out_of_the_yard_and_forgotten() -> None:
+def test_a_node_that_is_down_is_removed_from_the_cluster_and_forgotten() -> None:
     pool = Pool("pool-0001")
     pool.hired = [
         PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0),

@@ -1,4 +1,4 @@
-"""Nobody waits behind a task that can not start as things are."""
+"""No task waits behind one that cannot start now."""
 
 import pytest
 
@@ -14,20 +14,20 @@ def cluster() -> ClusterStory:
     return cluster
 
 
-def test_a_task_larger_than_its_class_keeps_nobody_waiting(cluster: ClusterStory) -> None:
+def test_a_task_larger_than_its_class_blocks_no_other(cluster: ClusterStory) -> None:
     cluster.submits(task("never", gpus=8, priority=90))
     cluster.submits(task("small", priority=0))
     assert cluster.running() == ["small"]
 
 
-def test_nor_does_a_second_one_that_joins_its_line_and_goes_before_it(cluster: ClusterStory) -> None:
+def test_a_second_one_that_joins_its_line_and_goes_first_blocks_no_other(cluster: ClusterStory) -> None:
     cluster.submits(task("never", gpus=8, priority=10))
     cluster.submits(task("never2", gpus=8, priority=90))
     cluster.submits(task("small", priority=0))
     assert cluster.running() == ["small"]
 
 
-def test_a_task_no_open_node_could_hold_keeps_nobody_waiting(cluster: ClusterStory) -> None:
+def test_a_task_no_open_node_could_hold_blocks_no_other(cluster: ClusterStory) -> None:
     cluster.has_nodes(1, gpus_each=2, model="T4")
     cluster.cordons("node-2")
     cluster.submits(task("closed", gpus=2, models=("T4",), priority=90))
@@ -35,7 +35,7 @@ def test_a_task_no_open_node_could_hold_keeps_nobody_waiting(cluster: ClusterSto
     assert cluster.running() == ["small"]
 
 
-def test_a_task_larger_than_its_tenant_may_have_now_keeps_nobody_waiting(cluster: ClusterStory) -> None:
+def test_a_task_larger_than_its_tenants_limit_blocks_no_other(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4, tenant="lab"))
     cluster.submits(task("large", gpus=4, tenant="lab", priority=90))
     cluster.has_tenant("lab", max_gpus=2)
@@ -44,7 +44,7 @@ def test_a_task_larger_than_its_tenant_may_have_now_keeps_nobody_waiting(cluster
     assert cluster.running() == ["small"]
 
 
-def test_tasks_that_name_one_model_line_up_at_its_limit(cluster: ClusterStory) -> None:
+def test_tasks_for_one_model_queue_at_its_limit(cluster: ClusterStory) -> None:
     cluster.has_tenant("lab", max_gpus_by_model=(("A100", 3),))
     cluster.submits(task("first", gpus=2, tenant="lab", models=("A100",)))
     cluster.submits(task("large", gpus=2, tenant="lab", models=("A100",)))
@@ -54,7 +54,7 @@ def test_tasks_that_name_one_model_line_up_at_its_limit(cluster: ClusterStory) -
     assert cluster.running() == ["large", "small"]
 
 
-def test_nor_does_one_that_stands_first_at_the_class_and_is_larger_than_its_tenant_may_have_now(
+def test_a_task_first_at_its_class_and_above_its_tenants_limit_blocks_no_other(
     cluster: ClusterStory,
 ) -> None:
     cluster.submits(task("busy", gpus=2, tenant="other"))

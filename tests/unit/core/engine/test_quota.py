@@ -1,4 +1,4 @@
-"""Quota: books against counting by hand."""
+"""Quota accounting, compared with counting by hand."""
 
 from math import inf
 
@@ -28,9 +28,7 @@ def lived(usage: TenantUsage, life: list[tuple[float, int]], half_life: float = 
 
 
 @given(lives, st.floats(50.0, 5000.0))
-def test_usage_is_the_integral_of_what_ran_each_second_faded_by_its_age(
-    life: list[tuple[float, int]], half_life: float
-) -> None:
+def test_usage_is_the_integral_of_what_ran_decayed_by_age(life: list[tuple[float, int]], half_life: float) -> None:
     usage = TenantUsage(Tenant(LAB), 0.0)
     end = lived(usage, life, half_life)
     usage.settle(end, half_life)
@@ -55,7 +53,7 @@ def test_settling_more_often_changes_nothing(life: list[tuple[float, int]]) -> N
     assert often.period_began == rarely.period_began
 
 
-def test_a_half_life_later_use_counts_half() -> None:
+def test_a_half_life_later_usage_counts_half() -> None:
     usage = TenantUsage(Tenant(LAB), 0.0)
     usage.used = 1000
     usage.settle(1.0, 100.0)
@@ -74,7 +72,7 @@ def spent_in_period(life: list[tuple[float, int]], at: float, period: float) -> 
 
 
 @given(lives, st.integers(100, 900).map(float))
-def test_a_budget_is_what_is_left_of_the_period_under_way(life: list[tuple[float, int]], period: float) -> None:
+def test_a_budget_is_what_is_left_of_the_current_period(life: list[tuple[float, int]], period: float) -> None:
     usage = TenantUsage(Tenant(LAB, budget=Budget(2.0, period)), 0.0)
     end = lived(usage, life)
     usage.settle(end, 1000.0)
@@ -83,13 +81,13 @@ def test_a_budget_is_what_is_left_of_the_period_under_way(life: list[tuple[float
     assert usage.renews_at(end) == pytest.approx((end // period + 1) * period)
 
 
-def test_what_runs_within_a_period_is_counted_before_it_is_settled() -> None:
+def test_running_tasks_within_a_period_are_counted_before_they_are_settled() -> None:
     usage = TenantUsage(Tenant(LAB, budget=Budget(1.0, 10_000.0)), 0.0)
     usage.used = 2000
     assert usage.budget_left(600.0) == 3600.0 - 1200.0
 
 
-def test_what_runs_on_into_a_new_period_is_counted_before_it_is_settled() -> None:
+def test_running_tasks_across_a_period_are_counted_before_they_are_settled() -> None:
     usage = TenantUsage(Tenant(LAB, budget=Budget(1.0, 1000.0)), 0.0)
     usage.used = 2000
     before = usage.budget_left(1600.0)
@@ -101,7 +99,7 @@ def test_without_a_budget_there_is_always_enough() -> None:
     assert TenantUsage(Tenant(LAB), 0.0).budget_left(1e9) == inf
 
 
-def test_limits_are_taken_over_in_thousandths_and_none_is_no_limit() -> None:
+def test_limits_are_stored_in_thousandths_and_none_is_no_limit() -> None:
     usage = TenantUsage(Tenant(LAB, 4, (("H100", 2),), 1), 0.0)
     assert (usage.limit, usage.guarantee, usage.model_limits) == (4000, 1000, {"H100": 2000})
     usage.set(Tenant(LAB))
@@ -116,7 +114,7 @@ def test_without_a_split_neither_class_has_a_limit_or_a_claim() -> None:
 
 
 @given(st.integers(0, 200_000), st.integers(0, 1000), st.sampled_from((QuotaMode.STRICT, QuotaMode.BORROW)))
-def test_the_parts_always_add_up_to_all_gpus(total: int, online_milli: int, mode: QuotaMode) -> None:
+def test_the_shares_always_add_up_to_all_gpus(total: int, online_milli: int, mode: QuotaMode) -> None:
     online, batch = (ClassUsage(CLASSES[place]) for place in (ONLINE, BATCH))
     split = Split(online_milli / 1000, 1 - online_milli / 1000, mode)
     set_parts(online, batch, split, total)

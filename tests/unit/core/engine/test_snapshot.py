@@ -1,4 +1,4 @@
-"""The state as a document: there and back, and one sentence when it is damaged."""
+"""The state as a document: round trip, and one sentence when it is damaged."""
 
 from collections.abc import Callable
 from functools import cache
@@ -17,7 +17,7 @@ from gpuyard.testing import ClusterStory, cpu_task, gang, node, share, task
 
 @cache
 def document() -> bytes:
-    """Of a yard with something of everything."""
+    """Of a cluster with something of everything."""
     cluster = ClusterStory(backfill="conservative", preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.has_tenant("lab", max_gpus=6, max_gpus_by_model=(("T4", 1),), budget=Budget(5.0, 1e5), weight=2.0)
@@ -39,14 +39,14 @@ def document() -> bytes:
     return msgspec.json.encode(snapshot.dump(cluster.state))
 
 
-def test_there_and_back_is_the_same_byte_for_byte() -> None:
+def test_a_round_trip_is_identical_byte_for_byte() -> None:
     state = snapshot.load(msgspec.json.decode(document()))
     assert msgspec.json.encode(snapshot.dump(state)) == document()
     again = snapshot.load(snapshot.dump(state))
     assert msgspec.json.encode(snapshot.dump(again)) == document()
 
 
-def test_what_the_open_tasks_ask_for_is_known_again() -> None:
+def test_the_demand_of_open_tasks_is_restored() -> None:
     state = snapshot.load(msgspec.json.decode(document()))
     asked = dict(state.demand.asks())
     assert sum(asked.values()) == sum(task.spec.resources.nodes for task in state.tasks.values()) > 0
@@ -102,7 +102,7 @@ DEEP_DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
     ],
     ids=[*DAMAGE, *DEEP_DAMAGE],
 )
-def test_a_damaged_document_gives_one_sentence(damage: Callable[[dict[str, Any]], None]) -> None:
+def test_a_damaged_document_is_reported_in_one_sentence(damage: Callable[[dict[str, Any]], None]) -> None:
     plain = msgspec.json.decode(document())
     damage(plain)
     with pytest.raises(GpuyardError) as caught:

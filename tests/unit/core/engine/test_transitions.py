@@ -94,7 +94,7 @@ def _lose_it(state: State) -> None:
     apply_recorded(state, events.NodeReturned(NODE, (AttemptRef(TASK, 1),)), 70.0)
 
 
-def test_every_phase_can_be_reached_and_every_life_can_end() -> None:
+def test_every_phase_can_be_reached_and_every_task_can_end() -> None:
     phases = {*Phase.__subclasses__(), *WithPlacement.__subclasses__()} - {WithPlacement}
     assert set(WAYS) == phases == set(PHASES)
     leads = {begins for begins, _ in TRANSITIONS}
@@ -149,7 +149,7 @@ def test_an_event_about_something_unknown_is_refused_by_name(event: type[events.
         apply_event(_state_in(Waiting), MAKE[event](TaskId(99), NodeId("nowhere")))
 
 
-def test_a_placement_on_an_unknown_node_and_a_card_that_is_not_there_are_refused() -> None:
+def test_a_placement_on_an_unknown_node_and_an_unknown_gpu_are_refused() -> None:
     with pytest.raises(UnknownEvent, match="TaskPlaced speaks of 'nowhere'"):
         apply_event(_state_in(Waiting), MAKE[events.TaskPlaced](TASK, NodeId("nowhere")))
     with pytest.raises(UnknownEvent, match="GpuHealthChanged speaks of 7"):

@@ -82,7 +82,7 @@ def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: Cl
     assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["busy"])
 
 
-def test_a_task_above_the_part_of_its_class_waits_for_that_part_to_change(cluster: ClusterStory) -> None:
+def test_a_task_above_the_share_of_its_class_waits_for_that_share_to_change(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.9)
     cluster.submits(task("waits", gpus=4))
     assert "it never starts, unless the split changes" in told(cluster, "waits")
@@ -185,7 +185,7 @@ def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
     assert cluster.is_running("waits")
 
 
-def test_the_figures_told_are_those_of_now(cluster: ClusterStory) -> None:
+def test_the_figures_shown_are_current(cluster: ClusterStory) -> None:
     cluster.has_tenant("lab", max_gpus=4)
     cluster.submits(task("a", gpus=2, tenant="lab"), task("b", tenant="lab"), task("waits", gpus=4, tenant="lab"))
     assert "uses 3" in told(cluster, "waits")
@@ -193,7 +193,7 @@ def test_the_figures_told_are_those_of_now(cluster: ClusterStory) -> None:
     assert "uses 2" in told(cluster, "waits")
 
 
-def test_a_task_that_counts_for_too_much_where_there_is_room_names_the_quota() -> None:
+def test_a_task_that_weighs_too_much_where_there_is_room_names_the_quota() -> None:
     cluster = ClusterStory(policy="fifo")
     cluster.is_split(online=0.5, mode=QuotaMode.NONE)
     cluster.has_nodes(1, gpus_each=4)
@@ -206,7 +206,7 @@ def test_a_task_that_counts_for_too_much_where_there_is_room_names_the_quota() -
     assert cluster.nodes_of("waits") == ("node-1",)
 
 
-def test_a_task_placed_by_preemption_says_that_its_victims_are_gone() -> None:
+def test_a_task_placed_by_preemption_says_that_its_victims_have_ended() -> None:
     cluster = ClusterStory(preemption_min_run_seconds=0.0)
     cluster.is_split(online=0.0, mode=QuotaMode.BORROW)
     cluster.has_nodes(1, gpus_each=4)
@@ -215,12 +215,12 @@ def test_a_task_placed_by_preemption_says_that_its_victims_are_gone() -> None:
     assert cause_of(cluster, "urgent") == Cause(Why.VICTIMS_GONE)
 
 
-def test_a_task_that_finds_room_at_once_was_placed_because_it_came(cluster: ClusterStory) -> None:
+def test_a_task_placed_at_once_was_placed_because_it_was_submitted(cluster: ClusterStory) -> None:
     cluster.submits(task("a"))
     assert cause_of(cluster, "a") == Cause(Why.QUEUED, task=cluster.numbers["a"])
 
 
-def test_a_task_that_is_not_tried_yet_is_told_what_it_would_get(cluster: ClusterStory) -> None:
+def test_a_task_that_is_not_tried_yet_shows_the_reason_it_would_get(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=4), task("right", gpus=4), task("waits", gpus=4))
     cluster.world.handle(command.ChangePriority(cluster.numbers["waits"], 90))
     assert told(cluster, "waits") == "It needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."

@@ -1,4 +1,4 @@
-"""Who did what outlives the segment it was written to."""
+"""The audit trail survives the segment it was written to."""
 
 import gzip
 import json

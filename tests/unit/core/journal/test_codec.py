@@ -20,7 +20,7 @@ def test_an_event_is_written_as_json_that_describes_itself() -> None:
     assert CODEC.decode(3, CODEC.encode(HELD)) == Record(3, 12.5, TaskHeld(TaskId(7)), "alice")
 
 
-def test_the_engines_own_word_is_left_out() -> None:
+def test_fields_at_their_default_are_left_out() -> None:
     assert (
         CODEC.encode(JournalEntry(1.0, YardFounded("lab")))
         == b'{"v":1,"at":1.0,"fact":{"type":"YardFounded","yard":"lab"}}'
@@ -100,20 +100,20 @@ def test_garbage_is_damage(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
-def test_a_number_that_json_does_not_have_is_refused_before_it_is_written(number: float) -> None:
+def test_numbers_json_lacks_are_refused_before_writing(number: float) -> None:
     with pytest.raises(JournalError, match="not finite"):
         CODEC.encode(JournalEntry(number, TaskHeld(TaskId(7))))
     with pytest.raises(JournalError, match="not finite"):
         CODEC.encode(JournalEntry(1.0, ReservationMade(TaskId(7), (), number)))
 
 
-def test_nothing_is_a_value_like_any_other() -> None:
+def test_null_is_a_value_like_any_other() -> None:
     entry = JournalEntry(1.0, ReservationMade(TaskId(7), (NodeId("null"),), None))
 
     assert CODEC.decode(1, CODEC.encode(entry)).event == entry.event
 
 
-def test_a_text_that_json_does_not_have_is_refused_before_it_is_written() -> None:
+def test_text_json_lacks_is_refused_before_writing() -> None:
     with pytest.raises(JournalError, match="can not be written"):
         CODEC.encode(JournalEntry(1.0, YardFounded("\ud800")))
 

@@ -1,4 +1,4 @@
-"""Folders are closed whoever made them, and refused where another user could replace them."""
+"""Folders are made private, and refused where another user could replace them."""
 
 import os
 from pathlib import Path
@@ -23,19 +23,19 @@ def close(folder: Path) -> str:
     return closed_folder(folder, "data folder", "storage.data_dir")
 
 
-def test_a_new_folder_is_closed(tmp_path: Path) -> None:
+def test_a_new_folder_is_private(tmp_path: Path) -> None:
     assert not close(tmp_path / "a" / "b")
     assert mode_of(tmp_path / "a" / "b") == 0o700
 
 
-def test_a_folder_that_was_there_before_is_closed_and_that_is_said(tmp_path: Path) -> None:
+def test_an_existing_folder_is_made_private_and_that_is_reported(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir(mode=0o755)
     assert "0755" in close(tmp_path / "data")
     assert mode_of(tmp_path / "data") == 0o700
     assert not close(tmp_path / "data")
 
 
-def test_a_folder_that_others_could_write_to_is_closed_only_while_it_is_empty(tmp_path: Path) -> None:
+def test_a_folder_writable_by_others_is_made_private_only_while_it_is_empty(tmp_path: Path) -> None:
     for name in ("empty", "full"):
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
@@ -110,7 +110,7 @@ def test_a_folder_behind_a_link_that_is_refused_is_not_made(tmp_path: Path) -> N
     assert list((tmp_path / "theirs").iterdir()) == []
 
 
-def test_what_is_made_above_a_folder_is_writable_for_nobody_else_whatever_the_umask(tmp_path: Path) -> None:
+def test_parents_that_are_created_are_writable_for_no_other_user_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o000)
     try:
         close(tmp_path / "a" / "b" / "data")
@@ -119,7 +119,7 @@ def test_what_is_made_above_a_folder_is_writable_for_nobody_else_whatever_the_um
     assert [mode_of(tmp_path / path) for path in ("a", "a/b", "a/b/data")] == [0o755, 0o755, 0o700]
 
 
-def test_everything_of_a_journal_is_for_its_owner_alone_also_of_one_that_was_open_before(tmp_path: Path) -> None:
+def test_every_file_of_a_journal_is_private_even_of_an_older_public_one(tmp_path: Path) -> None:
     folder = tmp_path / "journal"
     folder.mkdir(mode=0o755)
     before = os.umask(0o000)

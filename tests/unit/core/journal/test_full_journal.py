@@ -11,7 +11,7 @@ from gpuyard.core.journal.records import JournalEntry
 from gpuyard.testing import FullJournal
 
 
-def test_while_it_is_full_nothing_is_written_and_the_same_append_works_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_journal_writes_nothing_and_the_same_append_works_when_there_is_space(tmp_path: Path) -> None:
     journal = FullJournal.open(tmp_path)
     batch = [JournalEntry(1.0, TaskHeld(TaskId(7)), "ada")]
     before = journal.head

@@ -96,7 +96,7 @@ def outcome(folder: Path, files: Files) -> list[Record] | str:
         journal.close()
 
 
-def test_the_untouched_journal_is_whole(folder: Path) -> None:
+def test_the_unchanged_journal_is_intact(folder: Path) -> None:
     files, records = written_journal(folder)
 
     assert [record.event for record in records] == [entry.event for entry in events()]
@@ -105,7 +105,7 @@ def test_the_untouched_journal_is_whole(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [DATABASE, LOG, "head", OLDER, NEWER])
-def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, name: str) -> None:
+def test_a_changed_byte_anywhere_is_detected_or_harmless(folder: Path, name: str) -> None:
     files, records = written_journal(folder)
     content = files[name]
     refused = 0
@@ -122,7 +122,7 @@ def test_a_changed_byte_anywhere_is_noticed_or_does_not_matter(folder: Path, nam
 
 
 @pytest.mark.slow
-def test_damage_deep_in_a_larger_tree_is_noticed_too(folder: Path) -> None:
+def test_damage_deep_in_a_larger_tree_is_detected(folder: Path) -> None:
     """Pages within pages and events longer than a page; every thirteenth byte, which hits every kind of place."""
     batch = [JournalEntry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
     journal = SqliteJournal.open(folder, page_bytes=512)
@@ -145,7 +145,7 @@ def test_damage_deep_in_a_larger_tree_is_noticed_too(folder: Path) -> None:
             assert isinstance(found, str) or found == records, f"{name} cut at {at} changed what was read"
 
 
-def test_a_header_that_would_spoil_what_is_written_next_is_refused(folder: Path) -> None:
+def test_a_header_that_would_corrupt_later_writes_is_refused(folder: Path) -> None:
     """Byte 20 says how many bytes of a page are not to be used: SQLite reads on as before, and writes elsewhere."""
     files, _ = written_journal(folder)
     for at in (18, 19, 20):
@@ -157,7 +157,7 @@ def test_a_header_that_would_spoil_what_is_written_next_is_refused(folder: Path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [DATABASE, LOG, "head", NEWER])
-def test_a_file_cut_anywhere_is_noticed_or_does_not_matter(folder: Path, name: str) -> None:
+def test_a_file_truncated_anywhere_is_detected_or_harmless(folder: Path, name: str) -> None:
     files, records = written_journal(folder)
     for length in range(len(files[name])):
         found = outcome(folder, files | {name: files[name][:length]})
@@ -168,7 +168,7 @@ def test_a_file_cut_anywhere_is_noticed_or_does_not_matter(folder: Path, name: s
 
 
 @pytest.mark.parametrize("name", [DATABASE, LOG, "head", OLDER, NEWER])
-def test_a_missing_file_is_noticed_or_does_not_matter(folder: Path, name: str) -> None:
+def test_a_missing_file_is_detected_or_harmless(folder: Path, name: str) -> None:
     files, records = written_journal(folder)
     del files[name]
 
@@ -178,7 +178,7 @@ def test_a_missing_file_is_noticed_or_does_not_matter(folder: Path, name: str) -
 
 
 @pytest.mark.slow
-def test_what_nobody_was_told_of_may_be_lost_but_only_from_the_end(folder: Path) -> None:
+def test_only_unacknowledged_events_at_the_end_may_be_lost(folder: Path) -> None:
     """The same, with a head file from before the last commit: the writer was killed between the two."""
     files, records = written_journal(folder)
     shutil.rmtree(folder)
@@ -201,7 +201,7 @@ def test_what_nobody_was_told_of_may_be_lost_but_only_from_the_end(folder: Path)
     assert named > 500, "the cut tail is named"
 
 
-def test_files_swapped_with_those_of_another_journal_are_noticed(folder: Path) -> None:
+def test_files_swapped_with_those_of_another_journal_are_detected(folder: Path) -> None:
     files, _ = written_journal(folder)
     shutil.rmtree(folder)
     other = SqliteJournal.open(folder, page_bytes=512)

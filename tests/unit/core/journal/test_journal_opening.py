@@ -47,7 +47,7 @@ def test_a_closed_journal_is_plain_files(tmp_path: Path) -> None:
     assert names(tmp_path) == ["facts-000000000001.sqlite", "head", "lock"]
 
 
-def test_a_beginning_that_was_killed_begins_again(tmp_path: Path) -> None:
+def test_a_creation_that_was_killed_is_repeated(tmp_path: Path) -> None:
     SqliteJournal.open(tmp_path).close()
     (tmp_path / "facts-000000000001.sqlite").rename(tmp_path / "facts-000000000001.sqlite.new")
 
@@ -57,7 +57,7 @@ def test_a_beginning_that_was_killed_begins_again(tmp_path: Path) -> None:
     assert names(tmp_path) == ["facts-000000000001.sqlite", "head", "lock"]
 
 
-def test_a_second_writer_is_refused_with_the_first_ones_number(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_with_the_process_id_of_the_first(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path)
 
     with pytest.raises(JournalLocked, match=r"Process \d+ writes the journal"):
@@ -76,7 +76,7 @@ def test_a_refused_journal_is_not_locked(tmp_path: Path) -> None:
             SqliteJournal.open(tmp_path, witness=Position(5, "00"))
 
 
-def test_a_witness_outside_is_believed(tmp_path: Path) -> None:
+def test_an_external_witness_is_believed(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path)
     first = journal.append(held(1))
     head = journal.append(held(2, 3))
@@ -139,7 +139,7 @@ def test_a_segment_of_a_future_format_is_named(tmp_path: Path, monkeypatch: pyte
         SqliteJournal.open(tmp_path)
 
 
-def test_a_torn_tail_is_named_once_and_cut(tmp_path: Path) -> None:
+def test_a_torn_tail_is_reported_once_and_cut(tmp_path: Path) -> None:
     killed, live = tmp_path / "killed", tmp_path / "live"
     journal = SqliteJournal.open(live)
     journal.append(held(1))
@@ -164,7 +164,7 @@ def test_a_torn_tail_is_named_once_and_cut(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_segments_follow_each_other_and_a_batch_stays_in_one(tmp_path: Path) -> None:
+def test_segments_are_contiguous_and_a_batch_stays_in_one(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=3)
     for batch in (held(1, 2), held(3, 4), held(5), held(6, 7, 8, 9), held(10)):
         journal.append(batch)
@@ -350,7 +350,7 @@ def test_retired_events_are_printed_a_line_each(retired: Path) -> None:
     assert (wrong.returncode, wrong.stderr.decode()) == (1, f"There is no journal in {retired / 'x'}.\n")
 
 
-def test_a_live_journal_can_be_read_by_others(tmp_path: Path) -> None:
+def test_a_live_journal_can_be_read_by_other_processes(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path)
     journal.append(held(1, 2))
 
@@ -362,7 +362,7 @@ def test_a_live_journal_can_be_read_by_others(tmp_path: Path) -> None:
         list(read_folder(tmp_path / "nowhere"))
 
 
-def test_a_segment_is_retired_only_when_nobody_reads_it_any_more(tmp_path: Path) -> None:
+def test_a_segment_is_retired_only_when_it_has_no_readers(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=2)
     journal.append(held(1, 2))
     lingering = journal.read()
@@ -377,7 +377,7 @@ def test_a_segment_is_retired_only_when_nobody_reads_it_any_more(tmp_path: Path)
     journal.close()
 
 
-def test_snapshots_may_be_saved_beside_the_writer(tmp_path: Path) -> None:
+def test_snapshots_may_be_saved_in_parallel_to_the_writer(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path, segment_events=50)
     first = journal.append(held(0))
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""The way out of a damaged journal."""
+"""Salvaging a damaged journal."""
 
 import subprocess
 import sys
@@ -48,7 +48,7 @@ def test_everything_before_the_damage_is_kept(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_behind_a_snapshot_damage_before_it_does_not_matter(tmp_path: Path) -> None:
+def test_damage_before_a_snapshot_does_not_matter(tmp_path: Path) -> None:
     records = journal_of_six(tmp_path / "old", snapshot_at=4)
     spoil(tmp_path / "old", 2)
 
@@ -76,7 +76,7 @@ def test_the_snapshot_alone_is_kept_when_no_segment_can_be_read(tmp_path: Path) 
     SqliteJournal.open(tmp_path / "new").close()
 
 
-def test_a_journal_that_is_whole_but_for_its_head_file_loses_nothing(tmp_path: Path) -> None:
+def test_a_journal_damaged_only_in_its_head_file_loses_nothing(tmp_path: Path) -> None:
     records = journal_of_six(tmp_path / "old", snapshot_at=4)
     (tmp_path / "old" / "head").write_bytes(b"")
     with pytest.raises(JournalDamaged, match="head is damaged"):
@@ -90,7 +90,7 @@ def test_a_journal_that_is_whole_but_for_its_head_file_loses_nothing(tmp_path: P
     journal.close()
 
 
-def test_the_damaged_folder_is_left_as_it_is(tmp_path: Path) -> None:
+def test_the_damaged_folder_is_not_changed(tmp_path: Path) -> None:
     journal_of_six(tmp_path / "old", snapshot_at=4)
     spoil(tmp_path / "old", 5)
     before = {path.name: path.read_bytes() for path in (tmp_path / "old").iterdir()}
@@ -100,7 +100,7 @@ def test_the_damaged_folder_is_left_as_it_is(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "old").iterdir()} == before
 
 
-def test_where_there_is_nothing_nothing_is_made(tmp_path: Path) -> None:
+def test_from_an_empty_folder_nothing_is_salvaged(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
 
     with pytest.raises(JournalDamaged, match="Neither the first event nor a snapshot"):
@@ -109,7 +109,7 @@ def test_where_there_is_nothing_nothing_is_made(tmp_path: Path) -> None:
         salvage(tmp_path / "old", tmp_path)
 
 
-def test_it_is_a_command(tmp_path: Path) -> None:
+def test_salvage_is_a_command(tmp_path: Path) -> None:
     journal_of_six(tmp_path / "old")
     command = [sys.executable, "-m", "gpuyard.core.journal.salvage", str(tmp_path / "old"), str(tmp_path / "new")]
 

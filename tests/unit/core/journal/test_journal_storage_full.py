@@ -1,4 +1,4 @@
-"""A full disk: nothing is written, nothing is broken, and it goes on when there is space again."""
+"""A full disk: nothing is written, nothing breaks, and writing continues when there is space again."""
 
 import os
 import resource
@@ -49,7 +49,7 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-def test_a_batch_that_does_not_fit_is_refused_whole_and_written_when_there_is_space(small_disk: Path) -> None:
+def test_a_batch_that_does_not_fit_is_refused_as_a_whole_and_written_when_there_is_space(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
     before = journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     ballast = fill(small_disk)
@@ -88,7 +88,7 @@ def test_what_was_written_before_the_disk_was_full_survives_a_kill(small_disk: P
     journal.close()
 
 
-def test_a_new_segment_that_does_not_fit_leaves_the_journal_as_it_was(small_disk: Path) -> None:
+def test_a_new_segment_that_does_not_fit_leaves_the_journal_unchanged(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal", segment_events=1)
     before = journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     ballast = fill(small_disk)
@@ -104,7 +104,7 @@ def test_a_new_segment_that_does_not_fit_leaves_the_journal_as_it_was(small_disk
     SqliteJournal.open(small_disk / "journal").close()
 
 
-def test_a_snapshot_that_does_not_fit_leaves_those_before_it(small_disk: Path) -> None:
+def test_a_snapshot_that_does_not_fit_leaves_earlier_ones(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
     journal.save_snapshot(Snapshot(journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))]), {"first": True}))
     head = journal.append([JournalEntry(1.0, TaskHeld(TaskId(2)))])
@@ -119,7 +119,7 @@ def test_a_snapshot_that_does_not_fit_leaves_those_before_it(small_disk: Path) -
     journal.close()
 
 
-def test_a_journal_can_not_begin_on_a_full_disk_and_can_later(small_disk: Path) -> None:
+def test_a_journal_cannot_be_created_on_a_full_disk_but_later(small_disk: Path) -> None:
     ballast = fill(small_disk)
     with pytest.raises(StorageFull):
         SqliteJournal.open(small_disk / "journal")
@@ -127,7 +127,7 @@ def test_a_journal_can_not_begin_on_a_full_disk_and_can_later(small_disk: Path) 
     SqliteJournal.open(small_disk / "journal").close()
 
 
-def test_on_a_full_disk_a_journal_that_was_closed_can_still_be_read(small_disk: Path) -> None:
+def test_on_a_full_disk_a_closed_journal_can_still_be_read(small_disk: Path) -> None:
     journal = SqliteJournal.open(small_disk / "journal")
     journal.append([JournalEntry(0.0, TaskHeld(TaskId(1)))])
     journal.close()
@@ -138,8 +138,8 @@ def test_on_a_full_disk_a_journal_that_was_closed_can_still_be_read(small_disk: 
         SqliteJournal.open(small_disk / "journal")
 
 
-def test_a_database_that_may_not_grow_says_so_and_takes_what_still_fits(tmp_path: Path) -> None:
-    """What anybody can test: SQLite's own limit gives the same answer as a full disk."""
+def test_a_database_that_may_not_grow_says_so_and_accepts_what_still_fits(tmp_path: Path) -> None:
+    """Without root: SQLite's own limit gives the same error as a full disk."""
     path = segment.create(tmp_path, GENESIS, page_bytes=512)
     connection = segment.open_writer(path)
     connection.execute("PRAGMA max_page_count=10")
@@ -171,7 +171,7 @@ def no_descriptor_left() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_without_a_descriptor_for_a_new_segment_nothing_is_written_and_it_goes_on_when_there_is_one(
+def test_without_a_descriptor_for_a_new_segment_nothing_is_written_until_there_is_one(
     tmp_path: Path,
 ) -> None:
     journal = SqliteJournal.open(tmp_path / "journal", segment_events=5)

@@ -35,17 +35,17 @@ FRAME = 24 + 512
 HEADER = 32
 
 
-def test_a_log_that_is_not_there_is_not_torn(tmp_path: Path) -> None:
+def test_a_missing_log_is_not_torn(tmp_path: Path) -> None:
     assert torn_bytes(tmp_path / "log") == 0
 
 
-def test_a_whole_log_is_not_torn(tmp_path: Path) -> None:
+def test_a_complete_log_is_not_torn(tmp_path: Path) -> None:
     log = log_of(tmp_path, commits=3)[: HEADER + 3 * FRAME]
 
     assert torn(tmp_path, log) == 0
 
 
-def test_old_frames_behind_a_rewritten_log_are_no_torn_tail(tmp_path: Path) -> None:
+def test_old_frames_after_a_rewritten_log_are_no_torn_tail(tmp_path: Path) -> None:
     log = log_of(tmp_path, commits=3, rewritten=True)
 
     assert len(log) > HEADER + 3 * FRAME

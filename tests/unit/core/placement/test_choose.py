@@ -1,4 +1,4 @@
-"""Choosing against brute force: on random yards, a placement is found if and only if looking at every card finds one."""
+"""Choosing against brute force: on random clusters, a placement is found if and only if a search of every GPU finds one."""
 
 from collections import Counter
 
@@ -23,7 +23,7 @@ CARD_MIB = 1000
 
 
 class Naive:
-    """The same yard as plain counts; every question is answered by looking at every card."""
+    """The same cluster as plain counts; every question is answered by looking at every GPU."""
 
     def __init__(self) -> None:
         self.nodes: dict[NodeId, NodeSpec] = {}
@@ -188,7 +188,7 @@ def order_for(gpus: int) -> range:
     return range(gpus, 9)
 
 
-def test_a_share_goes_to_the_fullest_card_that_has_room() -> None:
+def test_a_share_goes_to_the_fullest_gpu_that_has_room() -> None:
     index = Index()
     index.join(node("n", gpus=3, gpu_memory_mib=CARD_MIB))
     cards = []
@@ -202,7 +202,7 @@ def test_a_share_goes_to_the_fullest_card_that_has_room() -> None:
     assert cards[0] == cards[1] == cards[4] != cards[2] == cards[3]
 
 
-def test_a_share_finds_the_fullest_card_among_any_number_of_nodes() -> None:
+def test_a_share_finds_the_fullest_gpu_among_any_number_of_nodes() -> None:
     index = Index()
     for place in range(60):
         index.join(node(f"n{place}", gpus=1, gpu_memory_mib=CARD_MIB))
@@ -231,7 +231,7 @@ def test_a_task_without_gpus_takes_a_node_without_gpus_if_there_is_one() -> None
     assert sorted(chosen) == ["a", "b", "c"]
 
 
-def test_what_is_forbidden_is_not_chosen() -> None:
+def test_excluded_nodes_are_not_chosen() -> None:
     index = Index()
     index.join(node("a", gpus=2))
     index.join(node("b", gpus=2))
@@ -242,7 +242,7 @@ def test_what_is_forbidden_is_not_chosen() -> None:
         assert (placement.nodes if placement else ()) == (() if ask.nodes > 1 else ("a",))
 
 
-def test_a_wish_for_nvlink_prefers_the_node_where_the_free_cards_hang_together() -> None:
+def test_a_preference_for_nvlink_prefers_the_node_with_linked_free_gpus() -> None:
     index = Index()
     for name in ("a", "b", "c"):
         index.join(node(name, gpus=4))
@@ -260,7 +260,7 @@ def _cards(name: str, *gpus: int) -> Placement:
     return Placement((Slice(NodeId(name), gpus),))
 
 
-def test_a_reason_tells_the_lasting_from_the_passing() -> None:
+def test_a_reason_distinguishes_permanent_from_temporary_obstacles() -> None:
     index = Index()
     index.join(node("a", gpus=4, cpus=8))
     index.join(node("b", gpus=4, cpus=8))

@@ -1,4 +1,4 @@
-"""Where fragmentation bites: a handful of nodes, and the room that others will need is left."""
+"""Fragmentation on a handful of nodes: the room that other tasks will need is kept."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from gpuyard.testing import ClusterStory, cpu_task, node, share, task
 
 CARD_MIB = 1000
 BOTH_WAYS = pytest.mark.parametrize("names", [("left", "right"), ("right", "left")])
-"""Ties are broken by who joined first; where the answer is a matter of principle it must not depend on that."""
+"""Ties are broken by the order of joining; other answers must not depend on it."""
 
 
 def taken(index: Index, name: str, milli: int) -> None:
@@ -46,7 +46,7 @@ def test_a_task_without_gpus_leaves_cpus_to_the_gpus_that_would_lack_them(names:
 
 
 @BOTH_WAYS
-def test_a_task_with_many_cpus_takes_the_node_that_has_them_to_spare(names: tuple[str, str]) -> None:
+def test_a_task_with_many_cpus_takes_the_node_with_cpus_to_spare(names: tuple[str, str]) -> None:
     index = Index()
     for name in names:
         index.join(node(name, gpus=2, cpus=64 if name == "left" else 16))
@@ -55,7 +55,7 @@ def test_a_task_with_many_cpus_takes_the_node_that_has_them_to_spare(names: tupl
 
 
 @BOTH_WAYS
-def test_a_task_with_few_cpus_takes_the_gpu_that_others_could_not_feed(names: tuple[str, str]) -> None:
+def test_a_task_with_few_cpus_takes_the_gpu_that_others_could_not_use(names: tuple[str, str]) -> None:
     index = Index()
     for name in names:
         index.join(node(name, gpus=2, cpus=16 if name == "left" else 4))
@@ -73,7 +73,7 @@ def test_memory_counts_as_cpus_do(names: tuple[str, str]) -> None:
 
 
 @BOTH_WAYS
-def test_models_that_tasks_insist_on_are_left_to_them(names: tuple[str, str]) -> None:
+def test_models_that_tasks_require_are_left_to_them(names: tuple[str, str]) -> None:
     index = Index()
     for name in names:
         index.join(node(name, gpus=2, model="T4" if name == "left" else "A100"))
@@ -101,7 +101,7 @@ def test_a_third_goes_beside_a_third_and_a_half_stays_for_a_half() -> None:
     assert chosen(index, Resources(share=Share(300)), "fragmentation", *open_tasks) == "two thirds are left"
 
 
-def test_a_share_by_memory_takes_its_part_of_a_card() -> None:
+def test_a_share_by_memory_counts_as_its_part_of_a_gpu() -> None:
     cluster = ClusterStory(score="fragmentation")
     cluster.has_nodes(1, gpus_each=2, gpu_memory_mib=24_576)
     cluster.submits(share("half", fraction=0.5), share("memory", memory_mib=10_000), share("large", memory_mib=20_000))
@@ -109,7 +109,7 @@ def test_a_share_by_memory_takes_its_part_of_a_card() -> None:
     assert [cluster.gpus_of(name)[0][1] for name in ("half", "memory", "large")] == [(0,), (0,), (1,)]
 
 
-def test_tasks_that_ended_no_longer_count() -> None:
+def test_ended_tasks_no_longer_count() -> None:
     cluster = ClusterStory(score="fragmentation")
     cluster.has_nodes(1, gpus_each=8)
     cluster.submits(*(task(f"{place}", gpus=2) for place in range(4)))
@@ -118,7 +118,7 @@ def test_tasks_that_ended_no_longer_count() -> None:
     assert dict(cluster.state.demand.asks()) == {Resources(gpus=2): 3}
 
 
-def test_no_more_than_so_many_nodes_are_compared_and_room_is_found_behind_any_number_without(
+def test_the_number_of_compared_nodes_is_limited_and_room_is_found_behind_any_number_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     index = Index()

@@ -1,4 +1,4 @@
-"""The index: nodes come, go, close and break, and what it offers is always what is there."""
+"""The index: nodes join, leave, close and fail, and it always offers what is free."""
 
 import pytest
 from hypothesis import given
@@ -36,14 +36,14 @@ def take(index: Index, name: NodeId, *gpus: int, cpus: int = 0, memory_mib: int 
     return placement
 
 
-def test_bays_are_numbered_in_the_order_nodes_join() -> None:
+def test_device_groups_are_numbered_in_the_order_nodes_join() -> None:
     index = yard(A, B)
     index.join(NodeSpec(C, (Gpu("A100", 1), Gpu("T4", 1), Gpu("A100", 2))))
     assert [device_group.number for device_group in index.hosts[C].device_groups] == [2, 3, 4]
     assert [device_group.host.spec.id for device_group in index.all_device_groups()] == [A, B, C, C, C]
 
 
-def test_the_number_of_a_node_that_left_is_given_to_the_next_that_comes() -> None:
+def test_the_number_of_a_node_that_left_is_given_to_the_next_one() -> None:
     index = yard(A, B, C)
     index.remove(B)
     index.remove(A)
@@ -73,7 +73,7 @@ def test_a_node_that_left_is_found_nowhere() -> None:
     assert index.device_groups_of((A,)) == 0
 
 
-def test_what_a_node_is_changes_the_version_and_what_runs_on_it_does_not() -> None:
+def test_changed_hardware_changes_the_version_and_tasks_or_cordons_do_not() -> None:
     index = yard(A)
     before = index.version
     take(index, A, 0)
@@ -84,7 +84,7 @@ def test_what_a_node_is_changes_the_version_and_what_runs_on_it_does_not() -> No
 
 
 @pytest.mark.parametrize("how", ["lost", "cordoned"])
-def test_a_closed_node_is_not_offered_and_comes_back_with_what_it_holds(how: str) -> None:
+def test_a_closed_node_is_not_offered_and_returns_with_its_attempts(how: str) -> None:
     index = yard(A, B)
     placement = take(index, A, 0, 1, cpus=3, memory_mib=60)
     index.set_state(A, **{how: True})
@@ -108,7 +108,7 @@ def test_a_node_that_is_lost_and_cordoned_opens_when_it_is_neither() -> None:
     assert offered(index) == {A: 4}
 
 
-def test_lost_nodes_and_broken_cards_do_not_count_for_the_split_and_cards_used_from_outside_do() -> None:
+def test_lost_nodes_and_broken_gpus_do_not_count_for_the_split_and_externally_used_gpus_do() -> None:
     index = yard(A, B)
     index.set_health(A, 0, GpuHealth.OFFLINE)
     index.set_health(A, 1, GpuHealth.EXTERNAL)
@@ -122,7 +122,7 @@ def test_lost_nodes_and_broken_cards_do_not_count_for_the_split_and_cards_used_f
     assert index.gpus_up == 4
 
 
-def test_a_card_that_breaks_in_use_is_free_only_when_it_is_mended_and_given_back() -> None:
+def test_a_gpu_that_breaks_in_use_is_free_only_when_it_is_repaired_and_released() -> None:
     index = yard(A)
     placement = take(index, A, 0, 1)
     index.set_health(A, 0, GpuHealth.OFFLINE)
@@ -134,7 +134,7 @@ def test_a_card_that_breaks_in_use_is_free_only_when_it_is_mended_and_given_back
     assert offered(index) == {A: 4}
 
 
-def test_a_shared_card_is_whole_again_when_the_last_one_leaves() -> None:
+def test_a_shared_gpu_is_whole_again_when_the_last_share_ends() -> None:
     index = yard(A, gpus=1)
     halves = [Placement((Slice(A, (0,), 500, 10),)) for _ in range(2)]
     for half in halves:
@@ -147,7 +147,7 @@ def test_a_shared_card_is_whole_again_when_the_last_one_leaves() -> None:
     assert index.hosts[A].device_groups[0].shared == {}
 
 
-def test_a_suspended_attempt_leaves_its_host_memory_where_it_is() -> None:
+def test_a_suspended_attempt_keeps_its_host_memory() -> None:
     index = yard(A)
     placement = take(index, A, 0, cpus=2, memory_mib=40)
     index.give(placement, keep_memory=True)
@@ -167,7 +167,7 @@ def test_a_suspended_attempt_leaves_its_host_memory_where_it_is() -> None:
         (Slice(A, memory_mib=60), Slice(A, memory_mib=60), "memory"),
     ],
 )
-def test_nothing_is_given_twice(first: Slice, second: Slice, complaint: str) -> None:
+def test_nothing_is_allocated_twice(first: Slice, second: Slice, complaint: str) -> None:
     index = yard(A)
     index.take(Placement((first,)))
     with pytest.raises(AssertionError, match=complaint):
@@ -175,7 +175,7 @@ def test_nothing_is_given_twice(first: Slice, second: Slice, complaint: str) -> 
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30))
-def test_numbers_are_never_shared_and_the_smallest_vacant_one_is_used_next(steps: list[tuple[int, bool]]) -> None:
+def test_numbers_are_never_shared_and_the_smallest_free_one_is_used_next(steps: list[tuple[int, bool]]) -> None:
     index = Index()
     for place, joins in steps:
         name = NodeId(f"n{place}")

@@ -1,4 +1,4 @@
-"""What a node must be, and what is said when none is."""
+"""Placement rules, and the refusal if no node passes."""
 
 import pytest
 
@@ -47,7 +47,7 @@ NEVER: dict[str, tuple[Resources, no.Never]] = {
 
 
 @pytest.mark.parametrize("wrong", sorted(NEVER))
-def test_what_no_node_could_ever_hold_is_refused_with_what_there_is(wrong: str) -> None:
+def test_requests_no_node_could_ever_hold_are_refused_with_what_exists(wrong: str) -> None:
     ask, refusal = NEVER[wrong]
     shape = Shape(ask)
     index = yard()
@@ -56,7 +56,7 @@ def test_what_no_node_could_ever_hold_is_refused_with_what_there_is(wrong: str) 
     assert shape.eligible == 0
 
 
-def test_an_empty_yard_says_so() -> None:
+def test_an_empty_cluster_says_so() -> None:
     assert Shape(Resources(gpus=1)).never(Index()) == no.NoNodesYet()
 
 
@@ -76,7 +76,7 @@ def test_an_empty_yard_says_so() -> None:
         (Resources(gpus=1, nodes=2), {"small", "large"}),
     ],
 )
-def test_eligible_are_exactly_the_nodes_that_obey_every_rule(ask: Resources, nodes: set[str]) -> None:
+def test_eligible_nodes_are_exactly_those_that_pass_every_rule(ask: Resources, nodes: set[str]) -> None:
     index = yard()
     shape = Shape(ask)
     shape.refresh(index)
@@ -84,14 +84,14 @@ def test_eligible_are_exactly_the_nodes_that_obey_every_rule(ask: Resources, nod
     assert shape.never(index) is None
 
 
-def test_each_rule_alone_lets_everything_through_that_asks_for_nothing_of_it() -> None:
+def test_each_rule_passes_tasks_that_request_nothing_of_it() -> None:
     index = yard()
     for rule in RULES:
         with_cards = index.everywhere ^ index.without_gpus
         assert rule.device_groups(Resources(gpus=1), index) & with_cards == with_cards
 
 
-def test_cards_of_two_kinds_in_one_node_are_two_bays_and_one_node() -> None:
+def test_gpus_of_two_models_in_one_node_are_two_device_groups_and_one_node() -> None:
     index = Index()
     index.join(NodeSpec(NodeId("desk"), (Gpu("A100", 1), Gpu("T4", 1), Gpu("A100", 1)), cpus=4))
     shape = Shape(Resources(gpus=2))
@@ -102,7 +102,7 @@ def test_cards_of_two_kinds_in_one_node_are_two_bays_and_one_node() -> None:
     assert Shape(Resources(gpus=1, nodes=2)).never(index) == no.GangLargerThanYard(2, 1)
 
 
-def test_a_task_without_gpus_is_at_home_once_in_every_node() -> None:
+def test_a_task_without_gpus_is_eligible_once_in_every_node() -> None:
     index = Index()
     index.join(NodeSpec(NodeId("desk"), (Gpu("A100", 1), Gpu("T4", 1)), cpus=4))
     shape = Shape(Resources(cpus=1))

@@ -1,4 +1,4 @@
-"""Scores put room in an order; each promise is held against counting by hand."""
+"""Scores order nodes; each promise is compared with counting by hand."""
 
 import pytest
 from hypothesis import given
@@ -51,7 +51,7 @@ def test_best_fit_takes_the_fullest_and_spread_the_emptiest() -> None:
 
 
 @given(size=sizes)
-def test_fragmentation_with_nothing_known_is_best_fit(size: tuple[int, int]) -> None:
+def test_fragmentation_without_demand_is_best_fit(size: tuple[int, int]) -> None:
     assert counts("fragmentation", *size, []) == counts("best_fit", *size, [])
 
 
@@ -67,13 +67,13 @@ def test_fragmentation_descends_the_gradient_steepest_first(size: tuple[int, int
     assert growth == sorted(growth)
 
 
-def test_fragmentation_keeps_room_for_the_size_that_is_asked_for_most() -> None:
+def test_fragmentation_keeps_room_for_the_size_requested_most() -> None:
     tried = counts("fragmentation", 1, 5, [0, 10, 0, 0, 90])  # most tasks want four
     assert tried[0] == 1
     assert tried.index(5) < tried.index(4)
 
 
-def test_a_demand_says_when_it_has_become_another() -> None:
+def test_a_demand_reports_that_it_has_changed() -> None:
     demand = Demand()
     said = [demand.count(Resources(gpus=1), 1) for _ in range(200)]
     assert said[:16] == [False] * 16
@@ -82,18 +82,18 @@ def test_a_demand_says_when_it_has_become_another() -> None:
     assert list(demand.asks()) == []
 
 
-def test_a_share_that_fits_into_rests_there_are_enough_of_is_worth_nothing() -> None:
+def test_a_share_that_fits_into_enough_remainders_is_worth_little() -> None:
     worth = asked(*[Resources(share=Share(810))] * 20, Resources(share=Share(160))).worth(1000)
     assert worth[81] > 0.9
     assert worth[19] < 0.1
 
 
-def test_three_thirds_are_a_card_and_what_is_left_beside_two_is_worth_a_third() -> None:
+def test_three_thirds_are_a_gpu_and_the_remainder_beside_two_is_worth_a_third() -> None:
     worth = asked(Resources(share=Share(333))).worth(1000)
     assert (worth[32], worth[33], worth[66], worth[100]) == pytest.approx((0, 1 / 3, 2 / 3, 1))
 
 
-def test_a_share_of_memory_counts_as_its_part_of_a_card() -> None:
+def test_a_share_of_memory_counts_as_its_part_of_a_gpu() -> None:
     by_memory, by_compute = asked(Resources(share=Share(0, 8_000))), asked(Resources(share=Share(500)))
     assert by_memory.worth(16_000) == by_compute.worth(16_000)
     assert by_memory.worth(32_000) != by_compute.worth(32_000)

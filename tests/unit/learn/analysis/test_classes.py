@@ -1,4 +1,4 @@
-"""What kind of work a task is, what it waits for, and what that rests on."""
+"""The class of a task, its dependencies, and the evidence."""
 
 from pathlib import Path
 
@@ -77,19 +77,19 @@ TASKS = {
 
 
 @pytest.mark.parametrize("meant", TASKS, ids="-".join)
-def test_a_task_is_told_by_what_it_calls(tmp_path: Path, meant: tuple[str, str]) -> None:
+def test_a_task_is_classified_by_what_it_calls(tmp_path: Path, meant: tuple[str, str]) -> None:
     task = script(tmp_path, TASKS[meant] + "\n        work(a, b)\n        last(1)\n")["work"]
     assert (task.kind, task.bound) == meant
     assert bool(task.evidence) is (meant[0] != "other")
 
 
-def test_evidence_names_the_file_the_line_and_what_was_seen(tmp_path: Path) -> None:
+def test_evidence_names_the_file_the_line_and_the_pattern(tmp_path: Path) -> None:
     task = script(tmp_path, TASKS["training", "compute"] + "\n        work(a, b, c)\n        last(1)\n")["work"]
     seen = {(found.file, found.line): (found.seen, found.says) for found in task.evidence}
     assert seen["script.py", 6] == ("loss.backward()", "computes gradients, training, compute-bound")
 
 
-def test_work_on_a_gpu_asks_for_one_and_other_work_for_none(tmp_path: Path) -> None:
+def test_gpu_tasks_request_a_gpu_and_others_none(tmp_path: Path) -> None:
     assert (
         script(tmp_path, TASKS["training", "compute"] + "\n        work(a, b, c)\n        last(1)\n")["work"].gpus == 1
     )
@@ -97,7 +97,7 @@ def test_work_on_a_gpu_asks_for_one_and_other_work_for_none(tmp_path: Path) -> N
     assert script(tmp_path, TASKS["data", "io"] + "\n        work(a)\n        last(1)\n")["work"].gpus == 0
 
 
-def test_supervisor_client_that_are_spawned_are_counted_as_gpus(tmp_path: Path) -> None:
+def test_spawned_processes_are_counted_as_gpus(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -111,7 +111,7 @@ def test_supervisor_client_that_are_spawned_are_counted_as_gpus(tmp_path: Path) 
     assert read["worker"].gpus == 4
 
 
-def test_a_model_that_is_asked_infers_however_much_it_reads_for_that(tmp_path: Path) -> None:
+def test_a_model_that_is_called_infers_however_much_it_reads_for_that(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -129,7 +129,7 @@ def test_a_model_that_is_asked_infers_however_much_it_reads_for_that(tmp_path: P
     assert (read["judge"].kind, read["judge"].gpus) == ("inference", 1)
 
 
-def test_a_trainer_that_is_asked_to_judge_infers_and_what_it_saves_is_data(tmp_path: Path) -> None:
+def test_a_trainer_that_evaluates_infers_and_what_it_saves_is_data(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """

@@ -1,4 +1,4 @@
-"""Which step of a script needs which other, and why."""
+"""Which step of a script depends on which other, and why."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def grow(x): x.append(1)
 """
 
 
-def test_a_step_needs_those_whose_result_it_uses(tmp_path: Path) -> None:
+def test_a_step_depends_on_those_whose_result_it_uses(tmp_path: Path) -> None:
     read = script(tmp_path, FUNCTIONS + "a = load()\nb = clean(a)\nc = report(a)\nd = clean(b)\n")
     assert read.graph.levels == (("load",), ("clean", "report"), ("clean-2",))
     assert read.why("clean", "load") == "value a"
@@ -32,18 +32,18 @@ def test_setup_is_not_a_task_and_passes_dependencies_on(tmp_path: Path) -> None:
     assert read.needs("report") == {"load"}
 
 
-def test_a_step_that_changes_an_object_keeps_its_place_among_those_that_use_it(tmp_path: Path) -> None:
+def test_a_step_that_changes_an_object_stays_ordered_with_those_that_use_it(tmp_path: Path) -> None:
     read = script(tmp_path, FUNCTIONS + "a = load()\nn = report(a)\ngrow(a)\nm = report(a)\n")
     assert read.why("grow", "report") == "a changes"
     assert read.needs("report-2") == {"load", "report", "grow"}
 
 
-def test_a_name_that_is_used_again_keeps_the_order(tmp_path: Path) -> None:
+def test_a_reused_name_keeps_the_order(tmp_path: Path) -> None:
     read = script(tmp_path, FUNCTIONS + "a = load()\nreport(a)\na = load()\nreport(a)\n")
     assert read.needs("load-2") == {"load", "report"}
 
 
-def test_loop_variables_of_the_same_name_tie_nothing(tmp_path: Path) -> None:
+def test_loop_variables_of_the_same_name_create_no_dependency(tmp_path: Path) -> None:
     body = "for i in range(3):\n    report([i])\nfor i in range(3):\n    report([i])\n"
     assert script(tmp_path, FUNCTIONS + body).needs("report-2") == set()
 
@@ -78,7 +78,7 @@ def test_a_loop_is_one_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("default", ["", ", default=7"])
-def test_rounds_can_come_from_the_command_line(tmp_path: Path, default: str) -> None:
+def test_iterations_can_come_from_the_command_line(tmp_path: Path, default: str) -> None:
     source = (
         "import argparse\n" + FUNCTIONS + "parser = argparse.ArgumentParser()\n"
         f"parser.add_argument('--epochs', type=int{default})\nargs = parser.parse_args()\n"
@@ -88,24 +88,24 @@ def test_rounds_can_come_from_the_command_line(tmp_path: Path, default: str) -> 
     assert script(tmp_path, source, "--epochs", "3")["train"].rounds == 3
 
 
-def test_what_may_end_the_script_comes_before_everything_after_it(tmp_path: Path) -> None:
+def test_a_step_that_may_end_the_script_comes_before_everything_after_it(tmp_path: Path) -> None:
     for way_out in ("return", "raise ValueError", "sys.exit(1)"):
         body = f"def main():\n    a = load()\n    if not a:\n        {way_out}\n    train(1)\n\nmain()\n"
         assert script(tmp_path, "import sys\n" + FUNCTIONS + body).needs("train") == {"load"}
 
 
 @pytest.mark.parametrize("call", ["main()", "sys.exit(main())", "raise SystemExit(main())", "asyncio.run(main())"])
-def test_the_function_that_does_all_the_work_is_divided(tmp_path: Path, call: str) -> None:
+def test_a_main_function_that_does_all_the_work_is_split(tmp_path: Path, call: str) -> None:
     source = f"{FUNCTIONS}\ndef main(path='x'):\n    a = load()\n    return clean(a)\n\nif __name__ == '__main__':\n    {call}\n"
     assert script(tmp_path, "import sys, asyncio\n" + source).names == ["load", "clean"]
 
 
-def test_what_main_is_given_is_known_inside(tmp_path: Path) -> None:
+def test_arguments_of_main_are_known_inside(tmp_path: Path) -> None:
     body = "def main(data):\n    grow(data)\n    report(data)\na = []\nmain(a)\n"
     assert script(tmp_path, FUNCTIONS + body).needs("report") == {"grow"}
 
 
-def test_steps_meet_in_files_as_well(tmp_path: Path) -> None:
+def test_steps_depend_on_each_other_through_files(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -125,7 +125,7 @@ def test_steps_meet_in_files_as_well(tmp_path: Path) -> None:
     assert read.why("train", "prepare") == "file runs/x.npy"
 
 
-def test_a_path_that_is_not_known_may_be_any_file(tmp_path: Path) -> None:
+def test_an_unknown_path_may_be_any_file(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         "import numpy as np\ndef write(): np.save('a.npy', 1)\ndef read(path): return np.load(path)\n"
@@ -134,7 +134,7 @@ def test_a_path_that_is_not_known_may_be_any_file(tmp_path: Path) -> None:
     assert "write" in read.needs("read")
 
 
-def test_a_parameter_that_is_assigned_again_is_not_known(tmp_path: Path) -> None:
+def test_a_reassigned_parameter_is_unknown(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         "import numpy as np\ndef write(path, flag):\n    if flag:\n        path = 'b.npy'\n    np.save(path, 1)\n"
@@ -143,7 +143,7 @@ def test_a_parameter_that_is_assigned_again_is_not_known(tmp_path: Path) -> None
     assert read.needs("read") == {"write"}
 
 
-def test_a_file_belongs_to_the_value_that_was_made_with_it(tmp_path: Path) -> None:
+def test_a_file_belongs_to_the_value_that_was_created_with_it(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -166,7 +166,7 @@ def test_random_numbers_are_drawn_in_the_order_of_the_code(tmp_path: Path) -> No
     assert read.why("two", "one") == "random numbers"
 
 
-def test_a_call_that_is_not_understood_is_ordered_with_files_and_hidden_state(tmp_path: Path) -> None:
+def test_an_unknown_call_is_ordered_with_files_and_hidden_state(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         FUNCTIONS
@@ -182,7 +182,7 @@ def test_code_made_at_run_time_is_ordered_with_everything(tmp_path: Path) -> Non
     assert read.why("report", "open") == "code made at run time"
 
 
-def test_what_a_function_leaves_in_a_variable_of_the_file_another_needs(tmp_path: Path) -> None:
+def test_a_global_variable_set_by_one_function_is_a_dependency_of_another(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         "STATE = {}\ndef first(): STATE['a'] = 1\ndef second(): return STATE['a']\ndef third(): return 3\nfirst()\nsecond()\nthird()\n",
@@ -191,7 +191,7 @@ def test_what_a_function_leaves_in_a_variable_of_the_file_another_needs(tmp_path
     assert read.needs("third") == set()
 
 
-def test_a_result_may_be_a_variable_of_the_file(tmp_path: Path) -> None:
+def test_a_result_may_be_a_global_variable(tmp_path: Path) -> None:
     body = "STATE = []\ndef get(): return STATE\ndef put(x): STATE.append(x)\na = get()\ngrow(a)\nput(1)\nreport(a)\n"
     read = script(tmp_path, FUNCTIONS + body)
     assert read.needs("report") == {"get", "grow", "put"}
@@ -215,7 +215,7 @@ def test_a_function_may_keep_what_it_is_given(tmp_path: Path) -> None:
     assert script(tmp_path, FUNCTIONS + body).needs("report") == {"load", "keep", "change"}
 
 
-def test_functions_of_other_files_are_looked_into(tmp_path: Path) -> None:
+def test_functions_of_other_files_are_analyzed(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text("def grow(x):\n    x.append(1)\n\ndef look(x):\n    return len(x)\n")
     read = script(tmp_path, "import tools\nfrom tools import look\na = [1]\nlook(a)\nlook(a)\ntools.grow(a)\nlook(a)\n")
     assert read.names == ["look", "look-2", "grow", "look-3"]
@@ -223,7 +223,7 @@ def test_functions_of_other_files_are_looked_into(tmp_path: Path) -> None:
     assert read.needs("look-3") == {"look", "look-2", "grow"}
 
 
-def test_a_package_may_hand_on_what_its_files_define(tmp_path: Path) -> None:
+def test_a_package_may_re_export_what_its_files_define(tmp_path: Path) -> None:
     package = tmp_path / "tool"
     package.mkdir()
     (package / "__init__.py").write_text("from .core import load, Store\n")
@@ -237,13 +237,13 @@ def test_a_package_may_hand_on_what_its_files_define(tmp_path: Path) -> None:
     assert read.why("load-2", "keep") == "file x.npy"
 
 
-def test_files_that_import_each_other_are_read_all_the_same(tmp_path: Path) -> None:
+def test_files_with_circular_imports_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("from b import work\n")
     (tmp_path / "b.py").write_text("from a import work\n")
     assert script(tmp_path, "from a import work\nx = work(1)\nlast(x)\n").needs("last") == {"work"}
 
 
-def test_a_variable_of_another_file_carries_what_one_function_does_to_the_next(tmp_path: Path) -> None:
+def test_a_variable_of_another_file_links_functions_that_use_it(tmp_path: Path) -> None:
     (tmp_path / "store.py").write_text(
         "KEPT = {}\ndef put(x):\n    KEPT['x'] = x\ndef total():\n    return len(KEPT)\n"
     )
@@ -274,7 +274,7 @@ def test_methods_change_the_object_they_belong_to(tmp_path: Path) -> None:
     assert read.needs("evaluate-2") == {"evaluate", "fit"}
 
 
-def test_closures_and_functions_that_are_handed_over_are_believed_to_be_called(tmp_path: Path) -> None:
+def test_closures_and_callbacks_are_assumed_to_be_called(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -294,13 +294,13 @@ def test_closures_and_functions_that_are_handed_over_are_believed_to_be_called(t
     assert read.needs("judge") == {"closure"}
 
 
-def test_an_iterator_that_two_steps_go_through_keeps_them_in_order(tmp_path: Path) -> None:
+def test_steps_that_share_an_iterator_stay_in_order(tmp_path: Path) -> None:
     body = "def total(rows): return sum(rows)\n{}\ntotal(rows)\ntotal(rows)\n"
     assert script(tmp_path, body.format("rows = iter([1, 2])")).needs("total-2") == {"total"}
     assert script(tmp_path, body.format("rows = [1, 2]")).needs("total-2") == set()
 
 
-def test_leaving_a_with_may_do_what_its_exit_does(tmp_path: Path) -> None:
+def test_leaving_a_with_block_may_run_its_exit(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         """
@@ -318,7 +318,7 @@ def test_leaving_a_with_may_do_what_its_exit_does(tmp_path: Path) -> None:
     assert read.needs(read.names[1]) == {read.names[0]}
 
 
-def test_a_drawing_is_drawn_before_it_is_saved(tmp_path: Path) -> None:
+def test_a_figure_is_drawn_before_it_is_saved(tmp_path: Path) -> None:
     read = script(
         tmp_path,
         "import matplotlib.pyplot as plt\ndef draw(x): plt.plot(x)\ndef other(x): return x\n"
@@ -329,7 +329,7 @@ def test_a_drawing_is_drawn_before_it_is_saved(tmp_path: Path) -> None:
     assert "savefig" in read.needs("draw-2")
 
 
-def test_options_of_the_command_line_tie_nothing_unless_a_function_changes_them(tmp_path: Path) -> None:
+def test_command_line_options_create_no_dependency_unless_a_function_changes_them(tmp_path: Path) -> None:
     source = (
         "import argparse\ndef load(path, args): return [path, args]\ndef fix(args): args.lr = 1\n{}"
         "args = argparse.ArgumentParser().parse_args()\na = load('a', args)\n{}b = load('b', args)\na.append(1)\nc = load(a, args)\n"
@@ -358,7 +358,7 @@ def test_options_of_the_command_line_tie_nothing_unless_a_function_changes_them(
         "from . import x\nfrom .. import y\nx.f(y)\n",
     ],
 )
-def test_every_valid_file_gets_an_answer(tmp_path: Path, source: str) -> None:
+def test_every_valid_file_can_be_analyzed(tmp_path: Path, source: str) -> None:
     graph = script(tmp_path, source).graph
     level = {task.id: task.level for task in graph.tasks}
     assert all(level[need.task] < task.level for task in graph.tasks for need in task.needs)

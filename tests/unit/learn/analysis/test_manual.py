@@ -20,7 +20,7 @@ SHOWN = re.compile(r"^```\n\$ gpuyard ((?:analyze|partition) [^\n]*)\n(.*?)^```$
 @pytest.mark.parametrize(
     ("words", "shown"), SHOWN.findall(PAGE + (MANUAL / "partition.md").read_text(encoding="utf-8"))
 )
-def test_an_example_of_the_page_is_what_the_command_prints(
+def test_an_example_of_the_page_is_the_output_of_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, shown: str
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -30,5 +30,5 @@ def test_an_example_of_the_page_is_what_the_command_prints(
     assert printed.endswith(shown.removeprefix("…\n"))
 
 
-def test_the_diagram_of_the_page_is_what_the_command_writes() -> None:
+def test_the_diagram_of_the_page_is_the_output_of_the_command() -> None:
     assert f"```mermaid\n{mermaid(analyze(ROOT / 'examples/imagenet/train.py'))}```" in PAGE

@@ -6,7 +6,7 @@ from gpuyard.learn.analysis.mermaid import mermaid
 from tests.unit.learn.analysis.scripts import script
 
 
-def test_every_task_is_a_box_and_the_critical_path_is_thick(tmp_path: Path) -> None:
+def test_every_task_is_a_box_and_the_critical_path_is_bold(tmp_path: Path) -> None:
     source = """
     import numpy as np
     def load(): return np.load("a.npy")

@@ -49,7 +49,7 @@ for LEFT_OVER in ("x", "y"): pass
         ("LEFT_OVER", None),
     ],
 )
-def test_a_text_is_known_as_far_as_it_is_written_down(tmp_path: Path, expression: str, meant: str | None) -> None:
+def test_a_string_is_known_as_far_as_it_is_literal(tmp_path: Path, expression: str, meant: str | None) -> None:
     path = tmp_path / "a.py"
     path.write_text(HEAD)
     scope = NameScope(read_module(path, "a.py"), options={"out": "there"}, arguments=("first", "second"))
@@ -76,7 +76,7 @@ def test_a_text_is_known_as_far_as_it_is_written_down(tmp_path: Path, expression
         ("../x.npy", "/data/x.npy", True),
     ],
 )
-def test_two_paths_may_meet_if_one_file_can_be_both_or_one_can_hold_the_other(one: str, other: str, same: bool) -> None:
+def test_two_paths_may_overlap_if_one_file_can_be_both_or_contain_the_other(one: str, other: str, same: bool) -> None:
     assert may_meet(one, other) is same
     assert may_meet(other, one) is same
 
@@ -106,7 +106,7 @@ def test_options_have_their_defaults_until_the_command_line_says_otherwise(tmp_p
         ("str(i) + '.pt'", {"i"}),
     ],
 )
-def test_a_path_is_another_one_in_every_round_only_if_nothing_else_in_it_is_unknown(
+def test_a_path_differs_in_every_iteration_only_if_nothing_else_in_it_is_unknown(
     tmp_path: Path, expression: str, variables: set[str]
 ) -> None:
     path = tmp_path / "a.py"

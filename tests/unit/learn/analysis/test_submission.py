@@ -1,4 +1,4 @@
-"""What the yard would be asked to run, and that the parts of a script do what the script does."""
+"""The tasks that would be submitted, and that the parts of a script do what the script does."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def requests_of(path: Path, *words: str) -> dict[str, SubmitRequest]:
     return {request.name: request for request in analyze(path, words, python=sys.executable).requests}
 
 
-def test_steps_that_hand_values_on_are_one_process(tmp_path: Path) -> None:
+def test_steps_that_pass_values_on_are_one_process(tmp_path: Path) -> None:
     path = tmp_path / "a.py"
     path.write_text("def f(): return 1\ndef g(x): return x\ny = f()\ng(y)\n")
     [request] = requests_of(path, "--fast").values()
@@ -61,7 +61,7 @@ def test_a_script_that_trains_is_one_process(tmp_path: Path) -> None:
     assert (request.tasks, request.kind) == (("prepare", "greet", "total"), "training")
 
 
-def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_same(tmp_path: Path) -> None:
+def test_steps_that_share_only_files_are_separate_processes_with_the_same_result(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.py"
     path.write_text(PIPELINE)
     made = requests_of(path, "you")
@@ -77,7 +77,7 @@ def test_steps_that_meet_in_files_only_are_processes_of_their_own_and_do_the_sam
     assert (tmp_path / "greeting.txt").read_text() == "hello you"
 
 
-def test_what_uses_names_of_a_part_belongs_to_it_whatever_they_stand_for(tmp_path: Path) -> None:
+def test_a_step_that_uses_names_of_a_part_belongs_to_it(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.py"
     body = """
 if __name__ == "__main__":
@@ -101,7 +101,7 @@ if __name__ == "__main__":
     assert (tmp_path / "numbers.json").exists()
 
 
-def test_what_fails_in_a_part_fails_with_the_line_of_the_script(tmp_path: Path) -> None:
+def test_a_failure_in_a_part_names_the_line_of_the_script(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.py"
     path.write_text(PIPELINE)
     total = requests_of(path)["total"]
@@ -129,7 +129,7 @@ gather()
 """
 
 
-def test_rounds_that_need_nothing_of_each_other_are_an_array(tmp_path: Path) -> None:
+def test_independent_iterations_are_an_array(tmp_path: Path) -> None:
     path = tmp_path / "sweep.py"
     path.write_text(SWEEP)
     made = requests_of(path)
@@ -149,11 +149,11 @@ def test_rounds_that_need_nothing_of_each_other_are_an_array(tmp_path: Path) -> 
     ("old", "new"),
     [
         ('f"run_{number}.json"', "'run_x.json'"),  # every round writes the same file
-        ("[0.1, 0.2, 0.3]", "sys.argv"),  # nobody knows how many rounds there are
+        ("[0.1, 0.2, 0.3]", "sys.argv"),  # the number of iterations is unknown
         ("gather()\n", "print(rate)\ngather()\n"),  # a value of the last round is used
     ],
 )
-def test_other_loops_are_no_array(tmp_path: Path, old: str, new: str) -> None:
+def test_other_loops_are_not_arrays(tmp_path: Path, old: str, new: str) -> None:
     path = tmp_path / "sweep.py"
     before, _, after = SWEEP.rpartition(old)
     path.write_text(before + new + after)

@@ -69,7 +69,7 @@ for i in range(10):
 
 
 @pytest.mark.parametrize("shape", LOOPS)
-def test_a_training_loop_is_one_step_and_what_follows_needs_it(tmp_path: Path, shape: str) -> None:
+def test_a_training_loop_is_one_step_and_later_steps_depend_on_it(tmp_path: Path, shape: str) -> None:
     read = script(tmp_path, HEAD + LOOPS[shape] + "torch.save(model.state_dict(), 'final.pt')\n")
     training = [task for task in read.graph.tasks if task.kind == "training"]
     assert [task.independent for task in training] == [False]

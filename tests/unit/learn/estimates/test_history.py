@@ -1,4 +1,4 @@
-"""Run times from history: what is most alike says most, late runs count more, and nine of ten end within the band."""
+"""Run times from history: similar and recent runs count more, and nine of ten end within the range."""
 
 from random import Random
 
@@ -17,7 +17,7 @@ def told(history: HistoryPredictor, asked: TaskFeatures = ANN) -> Estimate:
     return found
 
 
-def test_nobody_knows_before_anything_has_ended() -> None:
+def test_without_history_there_is_no_prediction() -> None:
     history = HistoryPredictor()
     assert history.estimate(ANN, 0.0) is None
     for _ in range(ENOUGH):
@@ -25,7 +25,7 @@ def test_nobody_knows_before_anything_has_ended() -> None:
     assert told(history).seconds == pytest.approx(10.0)
 
 
-def test_the_same_again_is_judged_by_itself_and_hardly_by_others() -> None:
+def test_a_repeated_task_is_predicted_from_its_own_history() -> None:
     history = HistoryPredictor()
     for _ in range(10):
         history.ended(ANN, 100.0, 0.0)
@@ -36,7 +36,7 @@ def test_the_same_again_is_judged_by_itself_and_hardly_by_others() -> None:
     assert found.runs == 10
 
 
-def test_somebody_new_is_judged_by_others_of_the_size() -> None:
+def test_a_new_user_is_predicted_from_tasks_of_the_same_size() -> None:
     history = HistoryPredictor()
     for seconds in (10.0, 20.0, 30.0) * 5:
         history.ended(TaskFeatures("bob", "", "x", 8.0), seconds, 0.0)
@@ -47,7 +47,7 @@ def test_somebody_new_is_judged_by_others_of_the_size() -> None:
     assert of_eight.runs == of_one.runs == 15
 
 
-def test_late_runs_count_more_than_early_ones() -> None:
+def test_recent_runs_count_more_than_early_ones() -> None:
     rising, falling = HistoryPredictor(), HistoryPredictor()
     for seconds in (1.0, 10.0, 100.0):
         rising.ended(ANN, seconds, 0.0)
@@ -56,7 +56,7 @@ def test_late_runs_count_more_than_early_ones() -> None:
     assert told(falling).seconds < 91.0
 
 
-def test_what_was_long_ago_is_forgotten() -> None:
+def test_very_old_runs_are_forgotten() -> None:
     history = HistoryPredictor()
     for _ in range(60):
         history.ended(ANN, 1.0, 0.0)
@@ -65,7 +65,7 @@ def test_what_was_long_ago_is_forgotten() -> None:
     assert told(history).seconds == pytest.approx(50.0, rel=0.05)
 
 
-def test_runs_that_were_all_alike_leave_a_narrow_band_and_others_a_wide_one() -> None:
+def test_similar_runs_give_a_narrow_range_and_different_ones_a_wide_range() -> None:
     alike, unlike = HistoryPredictor(), HistoryPredictor()
     for place in range(20):
         alike.ended(ANN, 100.0, 0.0)
@@ -75,7 +75,7 @@ def test_runs_that_were_all_alike_leave_a_narrow_band_and_others_a_wide_one() ->
     assert wide.high_seconds / wide.low_seconds > 1_000.0
 
 
-def test_what_was_never_seen_before_may_be_something_else_than_all_that_was() -> None:
+def test_a_new_kind_of_task_may_differ_from_everything_seen() -> None:
     history = HistoryPredictor()
     for _ in range(20):
         history.ended(ANN, 100.0, 0.0)
@@ -85,7 +85,7 @@ def test_what_was_never_seen_before_may_be_something_else_than_all_that_was() ->
     assert found.high_seconds > 500.0
 
 
-def test_nine_of_ten_end_within_their_band_although_users_change_what_they_do() -> None:
+def test_nine_of_ten_end_within_their_range_although_users_change_their_habits() -> None:
     luck, history = Random(4), HistoryPredictor()
     inside = high = 0
     for place in range(4_000):
@@ -100,14 +100,14 @@ def test_nine_of_ten_end_within_their_band_although_users_change_what_they_do() 
     assert high / 3_500 == pytest.approx(0.95, abs=0.01)
 
 
-def test_what_users_said_themselves_does_not_stretch_the_band() -> None:
+def test_estimates_of_users_do_not_widen_the_range() -> None:
     history = HistoryPredictor()
     for _ in range(100):
         history.ended(ANN, 100.0, 0.0, Estimate(1.0, 1.0, 1.0))
     assert told(history).high_seconds < 200.0
 
 
-def test_names_that_never_come_again_do_not_fill_the_memory() -> None:
+def test_names_that_never_recur_do_not_fill_the_memory() -> None:
     history = HistoryPredictor()
     for place in range(MOST_KINDS + 100):
         history.ended(TaskFeatures("ann", "", f"run-{place}", 1.0), 10.0, 0.0)

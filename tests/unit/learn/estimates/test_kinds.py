@@ -1,9 +1,9 @@
-"""What is remembered of kinds, and what is forgotten."""
+"""Which kinds are kept and which are forgotten."""
 
 from gpuyard.learn.estimates.kinds import RecentKinds
 
 
-def test_the_kind_that_was_not_heard_of_for_longest_is_forgotten() -> None:
+def test_the_least_recently_seen_kind_is_forgotten() -> None:
     kinds = RecentKinds(list[int], most=2)
     for number, name in enumerate("abac"):
         kinds.touch((name,)).append(number)
@@ -11,7 +11,7 @@ def test_the_kind_that_was_not_heard_of_for_longest_is_forgotten() -> None:
     assert kinds == {("a",): [0, 2], ("c",): [3]}
 
 
-def test_nothing_is_forgotten_before_all_was_heard() -> None:
+def test_nothing_is_forgotten_below_the_limit() -> None:
     kinds = RecentKinds(list[int], most=2)
     for name in "abcd":
         kinds.touch((name,))

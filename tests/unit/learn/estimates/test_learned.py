@@ -1,4 +1,4 @@
-"""What trees add to history: habits it has no eyes for."""
+"""What the learned model adds to history: daily habits."""
 
 from math import log
 from random import Random
@@ -22,11 +22,11 @@ def wrong_by(predictor: RuntimePredictor, tasks: int, judged_from: int) -> float
     return sum(errors) / len(errors)
 
 
-def test_before_there_is_enough_to_learn_from_history_speaks_alone() -> None:
+def test_with_too_little_data_history_alone_predicts() -> None:
     assert wrong_by(LearnedPredictor(), EVERY // 2, 10) == wrong_by(HistoryPredictor(), EVERY // 2, 10)
 
 
-def test_habits_of_the_hour_are_learnt() -> None:
+def test_daily_habits_are_learned() -> None:
     assert (
         wrong_by(LearnedPredictor(), 2 * EVERY, EVERY + 10) < wrong_by(HistoryPredictor(), 2 * EVERY, EVERY + 10) * 0.7
     )

@@ -32,7 +32,7 @@ def test_python_and_the_command_line_predict_the_same(
     assert found[0].step_ms < found[1].step_ms
 
 
-def test_a_workload_that_was_described_once_is_predicted_with_other_sizes() -> None:
+def test_a_workload_described_once_is_predicted_with_other_sizes() -> None:
     workload = described(RESNET)
     small, large = (gpuyard.predict(workload, "H200", batch=batch)[0] for batch in (16, 256))
     assert small.step_ms < large.step_ms
@@ -47,6 +47,6 @@ def test_a_workload_that_was_described_once_is_predicted_with_other_sizes() -> N
         ("nowhere.yaml", "H200", "There is no file nowhere.yaml"),
     ],
 )
-def test_a_wrong_question_gets_one_sentence(workload: object, gpus: str, sentence: str) -> None:
+def test_a_wrong_question_is_reported_in_one_sentence(workload: object, gpus: str, sentence: str) -> None:
     with pytest.raises(WrongInput, match=sentence):
         gpuyard.predict(workload, gpus)  # type: ignore[arg-type]  # what a notebook may do

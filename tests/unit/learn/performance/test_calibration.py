@@ -1,4 +1,4 @@
-"""What a minute on a GPU tells."""
+"""Calibration from a minute of measurements."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.calibration import Correction, read_peaks
 
 
-def test_near_a_row_that_was_slower_others_are_expected_to_be() -> None:
+def test_near_a_slower_row_others_are_expected_to_be_slower() -> None:
     features = np.array([[0.0], [0.1], [0.2], [9.8], [9.9], [10.0]])
     wrong = np.array([0.5, 0.5, 0.5, -0.5, -0.5, -0.5])
     said = Correction.of(features, wrong, 0.8).at(np.array([[0.15], [9.85]]))
@@ -17,7 +17,7 @@ def test_near_a_row_that_was_slower_others_are_expected_to_be() -> None:
     assert said[1] < -0.3
 
 
-def test_far_from_everything_measured_most_of_the_mean_is_left() -> None:
+def test_far_from_every_measurement_most_of_the_mean_remains() -> None:
     correction = Correction.of(np.arange(20.0)[:, None], np.full(20, 0.4), 0.8)
     assert 0.2 < correction.at(np.array([[1e6]]))[0] < 0.4
 
@@ -41,7 +41,7 @@ def test_peaks_are_read_as_the_profiler_writes_them(tmp_path: Path) -> None:
         ("{", "is neither JSON nor a table"),
     ],
 )
-def test_peaks_that_can_not_be_meant_are_refused(text: str, sentence: str, tmp_path: Path) -> None:
+def test_invalid_peaks_are_refused(text: str, sentence: str, tmp_path: Path) -> None:
     (tmp_path / "peaks.json").write_text(text)
     with pytest.raises(WrongInput, match=sentence):
         read_peaks(tmp_path / "peaks.json")

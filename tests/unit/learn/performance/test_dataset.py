@@ -1,4 +1,4 @@
-"""Files of profiles, known by their columns."""
+"""Profile files, recognized by their columns."""
 
 import gzip
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from gpuyard.learn.performance.gpu_specs import GpuSpecs, shipped
 from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from gpuyard.learn.performance.sources import SOURCES
-from tests.unit.learn.performance.worlds import COLUMNS, write
+from tests.unit.learn.performance.synthetic_rows import COLUMNS, write
 
 EXAMPLES: dict[str, tuple[str, str, str]] = {
     "timm": (
@@ -52,7 +52,7 @@ def test_every_source_has_an_example() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", EXAMPLES)
-def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
+def test_a_file_is_recognized_by_its_columns_and_its_rows_have_features(source: str, tmp_path: Path) -> None:
     parts = read(file_of(source, tmp_path))
     assert parts[0].kind == EXAMPLES[source][0]
     for rows in parts:
@@ -63,7 +63,7 @@ def test_a_file_is_known_by_its_columns_and_its_rows_have_features(source: str, 
         assert ROOFLINES[rows.kind].gives_away <= columns.keys() | rows.words.keys()
 
 
-def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> None:
+def test_a_gpu_twice_as_fast_in_everything_has_half_the_roofline(tmp_path: Path) -> None:
     (rows,) = read(file_of("timm", tmp_path))
     sheet = shipped().find("RTX3090")
     twice = ("fp16_dense_tflops", "fp32_tflops", "mem_bw_gbs", "tdp_w")
@@ -74,14 +74,14 @@ def test_a_gpu_twice_as_fast_in_all_has_half_the_roofline(tmp_path: Path) -> Non
     )
 
 
-def test_packed_files_are_read_as_well(tmp_path: Path) -> None:
+def test_compressed_files_are_read(tmp_path: Path) -> None:
     plain = file_of("timm", tmp_path)
     packed = tmp_path / "rows.csv.gz"
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     assert read(packed)[0].measured == pytest.approx(read(plain)[0].measured)
 
 
-def test_a_model_that_says_nothing_of_itself_is_looked_up_by_its_name(tmp_path: Path) -> None:
+def test_a_model_without_a_profile_is_looked_up_by_its_name(tmp_path: Path) -> None:
     _, columns, row = EXAMPLES["timm"]
     unsaid = row.replace("4.11,11.11", ",").split(",")
     nobody = [cell.replace("resnet50", "nobody_knows_it") for cell in unsaid]
@@ -89,7 +89,7 @@ def test_a_model_that_says_nothing_of_itself_is_looked_up_by_its_name(tmp_path: 
     assert rows.words["model"].tolist() == ["resnet50"]
 
 
-def test_a_file_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
+def test_an_unrecognized_file_is_refused(tmp_path: Path) -> None:
     _, columns, row = EXAMPLES["timm"]
     nobody = row.replace("4.11,11.11", ",").replace("resnet50", "nobody_knows_it").split(",")
     with pytest.raises(WrongInput, match="nobody has counted what nobody_knows_it is made of"):
@@ -102,7 +102,7 @@ def test_a_file_of_which_nothing_is_known_is_refused(tmp_path: Path) -> None:
         read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("resnet50", "new").split(",")]))
 
 
-def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> None:
+def test_rows_of_one_kind_from_several_files_are_merged(tmp_path: Path) -> None:
     parts = (
         read(file_of("timm", tmp_path))
         + read(file_of("gpuyard", tmp_path))
@@ -131,7 +131,7 @@ def test_rows_of_one_kind_from_several_files_come_together(tmp_path: Path) -> No
         ((), [], "is empty"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place(
+def test_an_error_in_a_file_is_reported_with_its_place(
     columns: Sequence[str], rows: Sequence[Sequence[object]], sentence: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "rows.csv"

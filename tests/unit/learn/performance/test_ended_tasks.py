@@ -1,4 +1,4 @@
-"""Ended tasks of a yard as rows to learn from."""
+"""Ended tasks of a cluster as training rows."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def answer(**said: Any) -> tuple[float, bytes]:
     return 5.0, json.dumps(usual | said).encode()
 
 
-def test_a_task_that_ended_well_tells_what_its_work_took() -> None:
+def test_a_successful_task_reports_what_its_work_took() -> None:
     assert ended_runs([answer()]) == [
         EndedRun(WorkloadSpec(model="resnet50", batch=64, steps=1000), "NVIDIA H200", 100.0, 5.0, 9_400, 80.0)
     ]
@@ -40,11 +40,11 @@ def test_a_task_that_ended_well_tells_what_its_work_took() -> None:
         {"gpu_count": "rubbish"},
     ],
 )
-def test_others_tell_nothing(said: dict[str, Any]) -> None:
+def test_other_tasks_report_nothing(said: dict[str, Any]) -> None:
     assert ended_runs([answer(**said)]) == []
 
 
-def test_rows_are_steps_and_memory_without_the_part_of_cuda() -> None:
+def test_rows_are_steps_and_memory_without_the_cuda_context() -> None:
     known = rows_of(ended_runs([answer(), answer(run_seconds=110.0, gpu_memory_peak_mib=None)]), gpu_specs.shipped())
     assert known["network"].measured.tolist() == [100.0, 110.0]
     assert known["memory"].measured.tolist() == [8_000.0]
@@ -52,6 +52,6 @@ def test_rows_are_steps_and_memory_without_the_part_of_cuda() -> None:
     assert set(known["network"].gpu) == {"H200-SXM"}
 
 
-def test_models_and_gpus_that_nobody_knows_are_left_out() -> None:
+def test_unknown_models_and_gpus_are_left_out() -> None:
     strange = [answer(work={**WORK, "model": "no such model"}), answer(ran_on="virtual")]
     assert rows_of(ended_runs(strange), gpu_specs.shipped()) == {}

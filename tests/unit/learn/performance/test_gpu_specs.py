@@ -1,4 +1,4 @@
-"""GPUs by name, and what their sheets say."""
+"""GPUs by name, with the figures of their data sheets."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.gpu_specs import read_specs, shipped
-from tests.unit.learn.performance.worlds import SPEC_COLUMNS, SPECS, write, write_specs
+from tests.unit.learn.performance.synthetic_rows import SPEC_COLUMNS, SPECS, write, write_specs
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from tests.unit.learn.performance.worlds import SPEC_COLUMNS, SPECS, write, writ
         ("A100-80GB", "A100-80GB-PCIe"),
     ],
 )
-def test_a_gpu_is_found_by_what_people_and_drivers_call_it(said: str, meant: str) -> None:
+def test_a_gpu_is_found_by_common_and_driver_names(said: str, meant: str) -> None:
     assert shipped().find(said).gpu == meant
 
 
@@ -32,25 +32,25 @@ def test_an_unknown_gpu_is_answered_with_the_nearest_names() -> None:
 
 
 @pytest.mark.parametrize(("said", "near"), [("H2", "H200-SXM"), ("L40", "L40S"), ("A1", "A10"), ("RTX", "RTX5090")])
-def test_half_a_word_and_what_several_chips_begin_with_name_no_gpu(said: str, near: str) -> None:
+def test_half_words_and_ambiguous_prefixes_name_no_gpu(said: str, near: str) -> None:
     with pytest.raises(WrongInput, match=f"Unknown GPU '{said}'; near to it: .*{near}"):
         shipped().find(said)
 
 
-def test_a_board_with_a_power_cap_does_not_keep_its_peak_up() -> None:
+def test_a_power_capped_board_does_not_sustain_its_peak() -> None:
     t4, v100 = shipped().find("T4"), shipped().find("V100")
     assert t4.sustained_tflops("fp32") < 0.6 * t4.tflops("fp32")
     assert v100.sustained_tflops("fp32") > 0.95 * v100.tflops("fp32")
 
 
-def test_what_was_measured_is_what_is_kept_up_and_the_peak_stays_the_sheet_s() -> None:
+def test_a_measurement_replaces_the_sustained_rate_and_not_the_peak_of_the_data_sheet() -> None:
     measured = shipped().with_peaks({"Tesla T4": {"fp32_tflops": 3.8, "copy_gb_s": 255.0}}).find("T4")
     assert measured.tflops("fp32") == 8.1
     assert measured.sustained_tflops("fp32") == pytest.approx(3.8 / 0.95)
     assert measured.mem_bw_gbs == pytest.approx(255.0 / 0.85)
 
 
-def test_boards_with_one_chip_are_twins_and_chips_of_one_generation_are_not() -> None:
+def test_boards_may_share_a_chip_and_chips_of_one_generation_differ() -> None:
     h200, h100, b200, rtx5090, a30, a100 = (
         shipped().find(n) for n in ("H200", "H100", "B200", "RTX5090", "A30", "A100")
     )
@@ -59,17 +59,17 @@ def test_boards_with_one_chip_are_twins_and_chips_of_one_generation_are_not() ->
     assert not a30.has_same_chip_as(a100)
 
 
-def test_a_type_of_numbers_that_a_gpu_lacks_is_computed_in_the_next_wider_one() -> None:
+def test_a_number_format_a_gpu_lacks_is_computed_in_the_next_wider_one() -> None:
     p100 = shipped().find("P100")
     assert p100.tflops("bf16") == p100.tflops("fp16")
     assert p100.tflops("tf32") == p100.fp32_tflops
 
 
-def test_a_file_of_specs_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_specs_file_survives_a_round_trip(tmp_path: Path) -> None:
     assert read_specs(write_specs(tmp_path / "gpus.csv")).gpus == SPECS.gpus
 
 
-def test_specs_without_a_column_or_with_nonsense_are_refused_with_the_place(tmp_path: Path) -> None:
+def test_specs_without_a_column_or_with_invalid_values_are_refused_with_the_place(tmp_path: Path) -> None:
     short = write(tmp_path / "short.csv", SPEC_COLUMNS[:-1], [])
     with pytest.raises(WrongInput, match=r"short.csv has no column tdp_w"):
         read_specs(short)
@@ -81,7 +81,7 @@ def test_specs_without_a_column_or_with_nonsense_are_refused_with_the_place(tmp_
         read_specs(nothing)
 
 
-def test_two_gpus_speak_over_nvlink_or_pcie_one_way() -> None:
+def test_two_gpus_communicate_over_nvlink_or_pcie_in_one_direction() -> None:
     specs = shipped()
     assert [specs.find(name).link_gbs for name in ("H200", "A100-80GB-SXM", "T4", "L4", "RTX5090")] == [
         450,

@@ -1,4 +1,4 @@
-"""A kind of work, learnt: on GPUs that were measured, on others, and on those that were measured a little."""
+"""A learned kind of work: on measured GPUs, on unmeasured ones, and on those with few measurements."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from gpuyard.learn.performance import model as performance_model
 from gpuyard.learn.performance.dataset import ProfileRows, merge_rows, read
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel, accuracy
-from tests.unit.learn.performance.worlds import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
+from tests.unit.learn.performance.synthetic_rows import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> PerformanceModel:
 
 
 @pytest.mark.slow
-def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(
-    learnt: PerformanceModel, tmp_path: Path
-) -> None:
+def test_new_work_on_a_measured_gpu_is_predicted_within_its_noise(learnt: PerformanceModel, tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 150, seed=2)
     told = accuracy(rows.measured, learnt.predict(rows))
     assert told["mape"] < 0.08
@@ -45,7 +43,7 @@ def test_new_work_on_a_gpu_that_was_measured_is_foreseen_within_its_noise(
 
 
 @pytest.mark.slow
-def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path) -> None:
+def test_an_unmeasured_gpu_is_predicted_from_its_data_sheet(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
     said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
     assert set(said.head.tolist()) == {"strange"}
@@ -53,7 +51,7 @@ def test_a_gpu_that_nobody_has_measured_is_foreseen_by_its_sheet(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_few_rows_measured_on_a_gpu_put_its_predictions_right(tmp_path: Path) -> None:
+def test_a_few_measured_rows_correct_the_predictions_of_a_gpu(tmp_path: Path) -> None:
     train = measured(tmp_path, [SLOW, FAST], 400)
     few = measured(tmp_path, [MIDDLE], 30, seed=2, slower=1.6)
     test = measured(tmp_path, [MIDDLE], 150, seed=3, slower=1.6)
@@ -63,20 +61,20 @@ def test_a_few_rows_measured_on_a_gpu_put_its_predictions_right(tmp_path: Path) 
     assert accuracy(test.measured, corrected)["mape"] < 0.5 * accuracy(test.measured, by_sheet)["mape"]
 
 
-def test_a_band_is_around_its_middle(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_a_range_contains_its_middle(learnt: PerformanceModel, tmp_path: Path) -> None:
     said = learnt.predict(measured(tmp_path, [MIDDLE], 50, seed=4))
     assert (said.low <= said.middle).all()
     assert (said.middle <= said.high).all()
 
 
 @pytest.mark.slow
-def test_the_same_rows_teach_the_same(tmp_path: Path) -> None:
+def test_the_same_rows_give_the_same_model(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 100)
     first, second = (PerformanceModel.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
     assert (first == second).all()
 
 
-def test_a_model_says_the_same_after_it_was_written_and_read(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_a_model_predicts_the_same_after_a_round_trip(learnt: PerformanceModel, tmp_path: Path) -> None:
     rows, file = measured(tmp_path, [SLOW, MIDDLE], 50, seed=5), tmp_path / "yard.model"
     learnt.save(file)
     again = performance_model.load(file)
@@ -97,20 +95,20 @@ def test_a_model_of_another_version_is_refused(
 
 
 @pytest.mark.parametrize("content", [b"", b"something else", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
-def test_what_is_no_model_is_said_to_be_none(content: bytes, tmp_path: Path) -> None:
+def test_an_invalid_model_file_is_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "yard.model").write_bytes(content)
     with pytest.raises(WrongInput, match=r"yard.model is no model of gpuyard's"):
         performance_model.load(tmp_path / "yard.model")
 
 
-def test_a_kind_that_was_not_learnt_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_an_unlearned_kind_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
     (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
     with pytest.raises(WrongInput, match="has learnt neusight_matmul, and nothing of neusight_vector"):
         learnt.predict(rows)
 
 
 @pytest.mark.parametrize("split", evaluation.SPLITS)
-def test_what_is_predicted_was_left_out_and_every_row_is_predicted_once(split: str, tmp_path: Path) -> None:
+def test_every_row_is_predicted_once_by_a_model_that_was_not_trained_on_it(split: str, tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, MIDDLE], 60)
     group = {"random": np.arange(len(rows)).astype(np.str_), "family": rows.family, "gpu": rows.gpu}[split]
     seen = np.zeros(len(rows), dtype=np.int64)
@@ -121,7 +119,7 @@ def test_what_is_predicted_was_left_out_and_every_row_is_predicted_once(split: s
     assert (seen == 1).all()
 
 
-def test_samples_of_a_gpu_are_shown_and_not_predicted(tmp_path: Path) -> None:
+def test_samples_of_a_gpu_are_trained_on_and_not_predicted(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, MIDDLE], 60)
     for held, shown in evaluation.parts(rows, "gpu", seed=1, samples=20):
         assert shown.sum() == 20
@@ -129,7 +127,7 @@ def test_samples_of_a_gpu_are_shown_and_not_predicted(tmp_path: Path) -> None:
         assert len(set(rows.gpu[held | shown].tolist())) == 1
 
 
-def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
+def test_figures_are_reported_in_total_and_per_gpu(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 100), measured(tmp_path, [SLOW, FAST], 20, seed=2)
     figures = evaluation.report(evaluation.across_files({train.kind: train}, {test.kind: test}, SPECS))
     assert figures["rows"] == 40
@@ -138,7 +136,7 @@ def test_figures_are_told_for_all_and_for_each_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tmp_path: Path) -> None:
+def test_a_gpu_whose_chip_was_measured_on_another_board_is_predicted_like_that_one(tmp_path: Path) -> None:
     board = msgspec.structs.replace(MIDDLE, compute_capability="9.0")
     other = msgspec.structs.replace(board, gpu="middle-2", mem_bw_gbs=900.0, sm_count=75)
     specs = GpuSpecs([SLOW, board, other, FAST])
@@ -152,7 +150,7 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_taken_for_that_one(tm
 
 
 @pytest.mark.slow
-def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: Path) -> None:
+def test_a_gpu_that_is_harder_to_predict_has_its_own_wider_range(tmp_path: Path) -> None:
     def noisy(count: int, seed: int) -> list[tuple[object, ...]]:
         luck = Random(seed)
         return [
@@ -167,7 +165,7 @@ def test_a_gpu_that_is_harder_to_foresee_has_a_wider_band_of_its_own(tmp_path: P
 
 
 @pytest.mark.slow
-def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
+def test_if_rows_are_sampled_a_gpu_with_few_rows_keeps_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kind_model, "MOST", dict.fromkeys(kind_model.MOST, 600))
@@ -178,12 +176,12 @@ def test_where_not_all_rows_are_used_a_gpu_with_few_keeps_its_part(
     assert set(said.specialities[train.kind].bands["known"]) == {"", "slow-1", "middle-1", "fast-1"}
 
 
-def test_a_band_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
+def test_a_range_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW], 60)
     alone = kind_model.fit(replace(rows, family=np.full(len(rows), "one")), SPECS)
     assert alone.bands["known"][""][0] < 0.0 < alone.bands["known"][""][1]
 
 
-def test_a_handful_of_rows_teaches_nothing(tmp_path: Path) -> None:
+def test_a_handful_of_rows_trains_nothing(tmp_path: Path) -> None:
     with pytest.raises(WrongInput, match="There are 4 rows of neusight_matmul to learn from, and it takes 10"):
         kind_model.fit(measured(tmp_path, [SLOW], 4), SPECS)

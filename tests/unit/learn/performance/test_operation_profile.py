@@ -1,4 +1,4 @@
-"""What a step is made of."""
+"""The operations of a step."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ def counted(build: Callable[[], nn.Module], *shape: int, training: bool = False)
 
 
 @pytest.mark.slow
-def test_what_grows_with_the_batch_belongs_to_a_sample_and_the_rest_to_the_model() -> None:
+def test_work_that_grows_with_the_batch_belongs_to_a_sample_and_the_rest_to_the_model() -> None:
     made = counted(lambda: nn.Linear(64, 32), 64)
     (kind, kernels, flops, moved, fixed) = made.groups[0].tolist()
     assert (KINDS[int(kind)], kernels) == ("matmul", 1)
@@ -39,7 +39,7 @@ def test_training_takes_about_three_times_the_arithmetic_and_keeps_activations()
     assert train.kept_bytes >= 2 * 64 * 4
 
 
-def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
+def test_convolutions_of_few_channels_are_a_separate_kind() -> None:
     def model() -> nn.Module:
         return nn.Sequential(nn.Conv2d(8, 8, 3, groups=8), nn.BatchNorm2d(8), nn.ReLU())
 
@@ -47,7 +47,7 @@ def test_convolutions_of_few_channels_are_a_kind_of_their_own() -> None:
     assert kinds == {"grouped", "norm", "light"}
 
 
-def test_groups_of_many_rows_lie_beside_each_other_with_the_row_they_belong_to() -> None:
+def test_groups_of_many_profiles_are_flattened_with_the_row_they_belong_to() -> None:
     one = OperationProfile.of([("matmul", 1, 2.0, 3.0, 4.0), ("light", 2, 0.0, 5.0, 0.0)])
     two = OperationProfile.of([("norm", 7, 0.0, 1.0, 0.0)])
     works = OperationProfiles.of([one, two, one])
@@ -56,7 +56,7 @@ def test_groups_of_many_rows_lie_beside_each_other_with_the_row_they_belong_to()
     assert groups[1].tolist() == [1.0, 2.0, 7.0]
 
 
-def test_a_size_that_was_not_counted_goes_by_the_number_of_pixels() -> None:
+def test_an_uncounted_size_is_scaled_by_the_number_of_pixels() -> None:
     library = {("net", "infer"): {100: OperationProfile.of([("matmul", 1, 10.0, 20.0, 30.0)])}}
     found = find_profile(library, "net", "infer", 200)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The rows that are in the repository, and the model that ships: generous bounds that a change for the worse would break."""
+"""The rows of the repository and the shipped model: generous bounds that a regression would break."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def rows() -> dict[str, ProfileRows]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", BOUNDS)
-def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, ProfileRows]) -> None:
+def test_families_left_out_of_training_are_predicted(kind: str, rows: dict[str, ProfileRows]) -> None:
     new = np.isin(rows[kind].family, NEW)
     told = evaluation.across_files({kind: rows[kind].take(~new)}, {kind: rows[kind].take(new)}, shipped())
     said = evaluation.report(told)
@@ -33,7 +33,7 @@ def test_families_that_were_left_out_are_foreseen(kind: str, rows: dict[str, Pro
     assert set(said["by_head"]) == {"known"}
 
 
-def test_the_model_that_ships_has_learnt_these_rows(rows: dict[str, ProfileRows]) -> None:
+def test_the_shipped_model_was_trained_on_these_rows(rows: dict[str, ProfileRows]) -> None:
     model = performance_model.load(performance_model.SHIPPED)
     assert model.trained_on["memory"] > len(rows["memory"]) == 2108
     for kind, most in {"network": 0.15, "memory": 0.12, "utilisation": 0.15}.items():
@@ -42,7 +42,7 @@ def test_the_model_that_ships_has_learnt_these_rows(rows: dict[str, ProfileRows]
         assert performance_model.accuracy(rows[kind].measured, said)["mape"] < most
 
 
-def test_the_peaks_beside_them_are_those_of_a_gpu_that_is_known() -> None:
+def test_the_peaks_beside_them_belong_to_a_known_gpu() -> None:
     measured = shipped().with_peaks(read_peaks(PROFILES / "calibration-h200.json")).find("H200")
     assert measured.launch_us == 6.64
     assert 0.7 < measured.sustained_tflops("bf16") / measured.tflops("bf16") < 1.0

@@ -1,4 +1,4 @@
-"""Questions: one piece of work on many GPUs, and many parts of a model on one."""
+"""Queries: one workload on many GPUs, and many parts of a model on one."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.query import ask, profile_of, steps_ms
 
 
-def test_many_steps_on_one_gpu_take_what_each_is_told_to_take_alone() -> None:
+def test_many_steps_on_one_gpu_are_predicted_like_single_ones() -> None:
     model, specs, work = load(SHIPPED), shipped(), WorkloadSpec(model="resnet50", batch=16, precision="amp")
     made = profile_of(work)
     twice = OperationProfile.joined([made, made])

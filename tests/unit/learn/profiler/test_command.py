@@ -1,4 +1,4 @@
-"""Any command, watched: how long, how much, how it ended."""
+"""Profiling a command: its time, its resources, its end."""
 
 import sys
 from pathlib import Path
@@ -10,28 +10,28 @@ from gpuyard.learn.profiler.command import watch_command
 BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 
 
-def test_a_command_is_run_to_its_end_and_its_exit_code_is_told() -> None:
+def test_a_command_runs_to_its_end_and_its_exit_code_is_reported() -> None:
     seen = watch_command(["sh", "-c", "exit 3"], gpu=None)
     assert (seen.exit_code, seen.command) == (3, "sh -c exit 3")
     assert seen.seconds > 0
     assert (seen.gpu_memory_mib, seen.utilisation, seen.power_w, seen.energy_j) == (None, None, None, None)
 
 
-def test_a_command_that_a_signal_ended_says_which() -> None:
+def test_a_command_ended_by_a_signal_names_it() -> None:
     assert watch_command(["sh", "-c", "kill -9 $$"], gpu=None).exit_code == -9
 
 
-def test_processor_seconds_are_known_although_it_was_over_before_it_was_looked_at() -> None:
+def test_cpu_seconds_are_known_even_if_the_command_ended_before_the_first_sample() -> None:
     seen = watch_command([sys.executable, "-c", BUSY], gpu=None, every_s=60.0)
     assert 0.3 <= seen.cpu_seconds < 5
 
 
-def test_processor_seconds_of_children_that_have_ended_count() -> None:
+def test_cpu_seconds_of_ended_children_count() -> None:
     seen = watch_command(["sh", "-c", f"'{sys.executable}' -c '{BUSY}'; '{sys.executable}' -c '{BUSY}'"], gpu=None)
     assert seen.cpu_seconds >= 0.6
 
 
-def test_the_memory_of_all_its_processes_together_is_counted(tmp_path: Path) -> None:
+def test_the_memory_of_all_its_processes_is_added(tmp_path: Path) -> None:
     """Two processes of 100 MB each, which wait for each other so that both are there at once."""
     holds = "import pathlib, sys, time\nheld = bytearray(100_000_000)\npathlib.Path(sys.argv[1]).touch()\nwhile not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)\nuntil = time.monotonic() + 0.5\nwhile time.monotonic() < until: time.sleep(0.01)"
     script = tmp_path / "holds.py"
@@ -42,12 +42,12 @@ def test_the_memory_of_all_its_processes_together_is_counted(tmp_path: Path) -> 
     assert 200 <= seen.memory_mib < 600
 
 
-def test_a_command_that_is_over_soon_is_seen_all_the_same() -> None:
+def test_a_very_short_command_is_measured() -> None:
     seen = watch_command([sys.executable, "-c", "held = bytearray(50_000_000)"], gpu=None)
     assert seen.memory_mib > 1
 
 
 @pytest.mark.parametrize("words", [["no-such-program"], ["/"]])
-def test_what_can_not_be_run_is_an_error_and_nothing_is_left(words: list[str]) -> None:
+def test_a_command_that_cannot_run_is_an_error_and_leaves_nothing(words: list[str]) -> None:
     with pytest.raises(OSError, match=words[0]):
         watch_command(words, gpu=None)

@@ -24,7 +24,7 @@ def test_each_configuration_of_a_model_becomes_a_row() -> None:
     assert four.parameter_bytes == one.parameter_bytes == pytest.approx(4 * one.parameters, rel=1e-3)
 
 
-def test_a_part_of_the_configurations_is_the_same_part_every_time() -> None:
+def test_a_sample_of_the_configurations_is_the_same_every_time() -> None:
     subject = subjects()[SMALL]
     half = configurations(subject, part=0.5)
     assert half == configurations(subject, part=0.5)
@@ -44,7 +44,7 @@ def test_our_own_models_can_be_counted_without_a_device(name: str) -> None:
     assert both.activation_bytes > 0 == forward.activation_bytes
 
 
-def test_a_matrix_product_counts_two_for_each_multiplication() -> None:
+def test_a_matrix_product_counts_two_operations_for_each_multiplication() -> None:
     import torch
 
     counted = count(lambda: torch.nn.Linear(64, 32, bias=False), lambda: (torch.randn(16, 64),), training=False)
@@ -53,7 +53,7 @@ def test_a_matrix_product_counts_two_for_each_multiplication() -> None:
     assert counted.kernels == 1
 
 
-def test_a_model_that_looks_at_numbers_while_it_is_made_is_counted_all_the_same() -> None:
+def test_a_model_that_reads_values_during_construction_is_counted() -> None:
     import torch
 
     def build() -> torch.nn.Module:
@@ -62,7 +62,7 @@ def test_a_model_that_looks_at_numbers_while_it_is_made_is_counted_all_the_same(
     assert count(build, lambda: (torch.randn(16, 64),), training=False).flops == 2 * 16 * 64 * 32
 
 
-def test_scores_of_attention_never_reach_memory() -> None:
+def test_attention_scores_never_reach_memory() -> None:
     import torch
     from torch.nn import functional
 
@@ -75,7 +75,7 @@ def test_scores_of_attention_never_reach_memory() -> None:
     assert counted.bytes == 4 * 4 * (4 * 1000 * 64)
 
 
-def test_a_model_that_looks_at_numbers_while_it_runs_is_counted_as_if_they_were_nothing_special() -> None:
+def test_a_model_that_reads_values_during_its_run_is_counted_with_ordinary_values() -> None:
     import torch
 
     class Looks(torch.nn.Module):

@@ -18,27 +18,27 @@ ROW = ProfileRow(
 )  # fmt: skip
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_written_rows_are_read_back(tmp_path: Path) -> None:
     other = msgspec.structs.replace(ROW, batch=16, compiled=True)
     append(tmp_path / "rows.csv", ROW)
     append(tmp_path / "rows.csv", other)
     assert read(tmp_path / "rows.csv") == [ROW, other]
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+def test_a_run_resumes_where_it_was_stopped(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     assert measured_configurations([tmp_path / "rows.csv", tmp_path / "none.csv"]) == {
         Configuration("own/mlp", "train", 8, "fp32")
     }
 
 
-def test_a_file_without_a_column_says_which(tmp_path: Path) -> None:
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("model,family\nown/mlp,mlp\n")
     with pytest.raises(WrongInput, match="has no column kind, size, mode"):
         read(tmp_path / "rows.csv")
 
 
-def test_a_row_cut_in_half_is_named_by_its_line(tmp_path: Path) -> None:
+def test_a_truncated_row_is_named_by_its_line(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole + "own/mlp,mlp,vec\n")
@@ -46,7 +46,7 @@ def test_a_row_cut_in_half_is_named_by_its_line(tmp_path: Path) -> None:
         read(tmp_path / "rows.csv")
 
 
-def test_a_value_that_can_not_be_is_named_with_its_place(tmp_path: Path) -> None:
+def test_an_invalid_value_is_named_with_its_place(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace("train,8,", "train,eight,"))
@@ -54,14 +54,14 @@ def test_a_value_that_can_not_be_is_named_with_its_place(tmp_path: Path) -> None
         read(tmp_path / "rows.csv")
 
 
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: it is not text in UTF-8"):
         read(tmp_path / "rows.csv")
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "", "fast", "1,5"])
-def test_a_time_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None:
+def test_a_time_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> None:
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace(",1.5,", f',"{value}",'))
@@ -77,14 +77,14 @@ def test_lines_are_counted_as_an_editor_counts_them(tmp_path: Path) -> None:
         read(tmp_path / "rows.csv")
 
 
-def test_columns_that_others_have_added_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_columns_are_left_alone(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     head, row = (tmp_path / "rows.csv").read_text().splitlines()
     (tmp_path / "rows.csv").write_text(f"note,{head}\nmine,{row}\n")
     assert read(tmp_path / "rows.csv") == [ROW]
 
 
-def test_a_field_that_is_too_long_for_any_table_is_one_sentence(tmp_path: Path) -> None:
+def test_a_field_that_is_too_long_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("model,family\n" + "x" * 200_000 + ",mlp\n")
     with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: field larger than"):
         read(tmp_path / "rows.csv")

@@ -1,4 +1,4 @@
-"""What is made of NVML's samples; NVML is played."""
+"""The use of NVML's samples, with a fake NVML."""
 
 import time
 from types import SimpleNamespace
@@ -58,14 +58,14 @@ class PlayedNvml:
 
 
 def watched(nvml: PlayedNvml, for_seconds: float) -> GpuWatch:
-    """Somebody who has watched for so long."""
+    """A watch that has run for so long."""
     watch = GpuWatch(0, nvml)
     with watch:
         watch._began -= for_seconds
     return watch
 
 
-def test_power_and_use_are_means_over_the_samples_of_that_time() -> None:
+def test_power_and_utilization_are_means_over_the_samples_of_that_time() -> None:
     power, use = [(9.0, 300_000), (5.0, 500_000)], [(9.0, 100), (1.0, 50)]
     seen = watched(PlayedNvml({0: power, 1: use, 2: [(3.0, 20)]}), for_seconds=10.0).seen
     assert seen is not None
@@ -73,7 +73,7 @@ def test_power_and_use_are_means_over_the_samples_of_that_time() -> None:
     assert (seen.sm_clock_mhz, seen.memory_clock_mhz, seen.temperature_c, seen.memory_mib) == (1980, 3201, 41, 5.0)
 
 
-def test_a_sample_that_began_before_it_or_came_after_it_does_not_count() -> None:
+def test_samples_outside_the_time_do_not_count() -> None:
     """A sample of use speaks of the 0.2 s before its stamp, one of power of 0.02 s."""
     early, inside, late = 9.9, 5.0, -5.0
     samples = {0: [(early, 1000), (inside, 3000)], 1: [(early, 10), (inside, 90), (late, 10)], 2: [(late, 10)]}
@@ -82,33 +82,33 @@ def test_a_sample_that_began_before_it_or_came_after_it_does_not_count() -> None
     assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (2.0, 0.9, None)
 
 
-def test_values_that_are_doubles_are_read_as_such() -> None:
+def test_values_of_type_double_are_read_as_such() -> None:
     nvml = PlayedNvml({0: [(1.0, 1000)]}, kind=PlayedNvml.NVML_VALUE_TYPE_DOUBLE)
     seen = watched(nvml, for_seconds=10.0).seen
     assert seen is not None
     assert seen.power_w == 0.5
 
 
-def test_what_a_driver_does_not_sample_is_none() -> None:
+def test_a_value_the_driver_does_not_sample_is_none() -> None:
     seen = watched(PlayedNvml({}), for_seconds=10.0).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (None, None, None)
 
 
-def test_too_short_a_time_has_no_sample() -> None:
+def test_a_very_short_time_has_no_sample() -> None:
     seen = watched(PlayedNvml({0: [(0.0, 1000)], 1: [(0.0, 10)], 2: []}), for_seconds=0.001).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation) == (None, None)
 
 
-def test_it_is_seen_what_happened_although_the_work_failed() -> None:
+def test_samples_are_kept_although_the_work_failed() -> None:
     watch = GpuWatch(0, PlayedNvml({}))
     with pytest.raises(ZeroDivisionError), watch:
         raise ZeroDivisionError
     assert watch.seen is not None
 
 
-def test_memory_of_some_processes_leaves_out_others_and_those_that_are_not_told() -> None:
+def test_memory_of_selected_processes_excludes_others_and_unknown_ones() -> None:
     nvml = PlayedNvml({})
     nvml.processes = [
         SimpleNamespace(pid=1, usedGpuMemory=3 * 2**20),
@@ -121,5 +121,5 @@ def test_memory_of_some_processes_leaves_out_others_and_those_that_are_not_told(
     assert watch.driver == "575.57.08"
 
 
-def test_where_nvml_can_not_be_loaded_there_is_no_gpu() -> None:
+def test_without_nvml_there_is_no_gpu() -> None:
     assert gpus_here() >= 0

@@ -1,4 +1,4 @@
-"""What can be measured: every model of ours is built and run once, on torch's device without memory."""
+"""The model zoo: every own model is built and run once on torch's meta device."""
 
 import pytest
 
@@ -15,7 +15,7 @@ RUN = [subject for subject in OWN if subject.family != "recurrent" or subject.na
 KINDS = {"image", "tokens", "vector", "sequence", "latent"}
 
 
-def test_names_are_unique_and_say_where_a_model_comes_from() -> None:
+def test_names_are_unique_and_show_the_origin_of_a_model() -> None:
     names = [subject.name for subject in OWN]
     assert len(names) == len(set(names))
     assert set(names) <= set(subjects())
@@ -23,7 +23,7 @@ def test_names_are_unique_and_say_where_a_model_comes_from() -> None:
 
 
 @pytest.mark.parametrize("subject", RUN, ids=[subject.name for subject in RUN])
-def test_a_model_takes_a_batch_and_answers_for_each_sample(subject: ProfiledModel) -> None:
+def test_a_model_takes_a_batch_and_returns_a_result_per_sample(subject: ProfiledModel) -> None:
     assert subject.kind in KINDS
     assert list(subject.batches) == sorted(set(subject.batches))
     with torch.device("meta"), torch.inference_mode():
@@ -32,7 +32,7 @@ def test_a_model_takes_a_batch_and_answers_for_each_sample(subject: ProfiledMode
         assert model.eval()(*inputs).shape[0] == 3
 
 
-def test_attention_does_not_look_ahead_where_it_must_not() -> None:
+def test_causal_attention_does_not_look_ahead() -> None:
     torch.manual_seed(1)
     causal, open_ = own.Attention(64, causal=True), own.Attention(64, causal=False)
     tokens = torch.randn(1, 5, 64)
@@ -43,7 +43,7 @@ def test_attention_does_not_look_ahead_where_it_must_not() -> None:
         assert not torch.allclose(open_(tokens)[0, :4], open_(changed)[0, :4])
 
 
-def test_the_denoiser_is_told_how_noisy_its_input_is() -> None:
+def test_the_denoiser_receives_the_noise_level_of_its_input() -> None:
     torch.manual_seed(1)
     denoiser = own.Denoiser(64, 1)
     latent, noise = torch.randn(1, 4, 16, 16), torch.randn(1, 128)
@@ -62,20 +62,20 @@ def test_every_combination_is_measured_once_bf16_last_and_batches_from_small_to_
     assert [one.batch for one in some] == [1, 4, 8]
 
 
-def test_options_may_come_from_anything_that_can_be_gone_through_once() -> None:
+def test_options_may_come_from_a_one_shot_iterator() -> None:
     subject = OWN[0]
     lazy = configurations(subject, iter(MODES), iter(PRECISIONS), iter((1, 2)))
     assert lazy == configurations(subject, MODES, PRECISIONS, (1, 2))
 
 
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 1.0])
-def test_a_part_is_about_as_large_as_was_asked_for(part: float) -> None:
+def test_a_sample_has_about_the_requested_size(part: float) -> None:
     every = [one for subject in OWN for one in configurations(subject)]
     chosen = [one for subject in OWN for one in configurations(subject, part=part)]
     assert len(chosen) == pytest.approx(part * len(every), abs=0.05 * len(every))
 
 
-def test_compiled_models_are_other_configurations_of_which_the_same_part_is_measured() -> None:
+def test_compiled_models_are_separate_configurations_of_which_the_same_sample_is_measured() -> None:
     subject = OWN[0]
     plain, compiled = (configurations(subject, part=0.5, compiled=it) for it in (False, True))
     assert [(one.mode, one.batch, one.precision) for one in plain] == [(c.mode, c.batch, c.precision) for c in compiled]

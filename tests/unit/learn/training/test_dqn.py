@@ -1,4 +1,4 @@
-"""What is remembered of an episode, and what is learnt from it."""
+"""What is stored of an episode, and what is learned from it."""
 
 from math import exp, log1p
 
@@ -49,17 +49,17 @@ def test_the_rule_of_thumb_takes_the_first_of_the_best() -> None:
     assert asked(0.0, -0.1) == 0
 
 
-def test_of_nothing_nothing_is_remembered() -> None:
+def test_an_empty_episode_stores_nothing() -> None:
     assert _remembered([]) == []
 
 
-def test_all_departures_are_remembered_and_few_of_the_others() -> None:
+def test_all_deviations_are_stored_and_few_of_the_other_steps() -> None:
     steps = [step(departs=place % 7 == 3) for place in range(100)]
     kept = {place for place in range(100) if place % 7 == 3 or place % ONE_OF == 0}
     assert len(_remembered(steps)) == len(kept)
 
 
-def test_a_return_is_what_followed_within_the_time_of_the_task() -> None:
+def test_a_return_is_the_reward_within_the_time_of_the_task() -> None:
     """Steps of 600 s; the least that is looked ahead is three of them."""
     steps = [step(reward=UNIT * value, seconds=600.0, runs_for=1.0) for value in (1.0, 2.0, 4.0, 8.0, 16.0)]
     first, *_ = _remembered(steps)
@@ -78,7 +78,7 @@ def test_after_the_last_step_there_is_no_future() -> None:
 
 @given(st.lists(st.tuples(st.floats(-1e5, 1e5), st.floats(0, 1e5), st.floats(1, 1e6)), min_size=1, max_size=12))
 @settings(deadline=None)
-def test_whatever_an_episode_was_what_is_remembered_is_finite_and_uncertain(
+def test_stored_returns_are_finite_with_positive_noise(
     told: list[tuple[float, float, float]],
 ) -> None:
     for one in _remembered([step(reward, seconds, runs_for) for reward, seconds, runs_for in told]):
@@ -87,13 +87,13 @@ def test_whatever_an_episode_was_what_is_remembered_is_finite_and_uncertain(
         assert one.noise > 0
 
 
-def test_what_else_was_left_to_chance_makes_a_return_less_certain() -> None:
+def test_other_random_choices_make_a_return_less_certain() -> None:
     alone = _remembered([step(), *(step(departs=False) for _ in range(10))])[0].noise
     among = _remembered([step(), *(step(runs_for=50_000.0) for _ in range(10))])[0].noise
     assert among > alone
 
 
-def test_an_episode_is_the_same_again_with_the_same_seed() -> None:
+def test_an_episode_repeats_with_the_same_seed() -> None:
     def make(seed: int) -> object:
         return DESK.workload(seed, {})
 
@@ -105,7 +105,7 @@ def test_an_episode_is_the_same_again_with_the_same_seed() -> None:
     assert len(remembered) <= questions
 
 
-def test_an_episode_without_departures_has_shaped_rewards_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_without_deviations_has_shaped_rewards_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuyard.learn.training.dqn.EXPLORES", 0.0)
     steps = play_episode(lambda seed: DESK.workload(seed, {}), 7)
     assert steps
@@ -147,7 +147,7 @@ def test_the_same_seed_learns_the_same_and_another_one_differs() -> None:
     assert one != other
 
 
-def test_the_slow_net_follows_slowly() -> None:
+def test_the_target_network_follows_slowly() -> None:
     learner = Learner(1, memory_of(0.1, 60))
     before = learner.slow.advantage[0].weight.detach().clone()  # type: ignore[operator]
     list(learner.learn(20))
@@ -156,12 +156,12 @@ def test_the_slow_net_follows_slowly() -> None:
     assert 0 < slow < 0.2 * fast
 
 
-def test_a_batch_is_drawn_from_those_that_may_be_learnt_from() -> None:
+def test_a_batch_is_drawn_from_the_eligible_steps() -> None:
     memory = memory_of(0.1, 60)
     batch = memory.sample(np.array([1, 3, 5]), np.random.default_rng(1))
     assert {len(column) for column in batch} == {BATCH}
     assert set(batch[2].tolist()) == {1}, "only those of odd numbers have taken the second candidate"
 
 
-def test_rows_of_candidates_that_were_not_there_are_left_out() -> None:
+def test_rows_of_absent_candidates_are_left_out() -> None:
     assert len(memory_of(0.1, 10).rows()) == 10 * 2

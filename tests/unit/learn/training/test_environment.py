@@ -1,4 +1,4 @@
-"""The yard as an environment: the engine's own questions, and rewards that add up to what is measured."""
+"""The cluster as an environment: the engine's own questions, and rewards that add up to the measured times."""
 
 import threading
 from math import exp, inf
@@ -37,13 +37,13 @@ def test_rewards_add_up_to_minus_all_completion_times(waits: bool) -> None:
     assert total == pytest.approx(-60 * info["avg_jct_s"])
 
 
-def test_the_first_candidate_is_what_the_engine_does_without_advice() -> None:
+def test_the_first_candidate_is_the_choice_of_the_engine_without_advice() -> None:
     _, info, _ = played(env_of(), 3, waits=False)
     assert info["avg_jct_s"] == pytest.approx(info["reference_jct_s"])
 
 
 @pytest.mark.parametrize("horizon", [inf, 50_000.0])
-def test_shaped_rewards_are_nothing_while_the_first_candidate_is_taken(horizon: float) -> None:
+def test_shaped_rewards_are_zero_while_the_first_candidate_is_taken(horizon: float) -> None:
     env = env_of(horizon=horizon)
     _, info = env.reset(seed=5)
     over = False
@@ -60,7 +60,7 @@ def test_the_same_seed_is_the_same_episode() -> None:
     assert all(np.array_equal(row, other) for row, other in zip(one[2], two[2], strict=True))
 
 
-def test_what_is_seen_is_in_the_spaces_and_what_is_not_there_is_masked() -> None:
+def test_observations_are_in_the_spaces_and_absent_candidates_are_masked() -> None:
     env = env_of()
     seen, _ = env.reset(seed=3)
     assert env.observation_space.contains(seen)
@@ -70,7 +70,7 @@ def test_what_is_seen_is_in_the_spaces_and_what_is_not_there_is_masked() -> None
     env.close()
 
 
-def test_an_episode_can_be_given_up() -> None:
+def test_an_episode_can_be_abandoned() -> None:
     env = env_of()
     env.reset(seed=3)
     first = env.reset(seed=4)[0]
@@ -78,12 +78,12 @@ def test_an_episode_can_be_given_up() -> None:
     assert np.array_equal(first["candidates"], env_of().reset(seed=4)[0]["candidates"])
 
 
-def test_a_step_before_a_beginning_is_a_mistake_that_is_named() -> None:
+def test_a_step_before_reset_is_an_error() -> None:
     with pytest.raises(AssertionError, match="reset comes before step"):
         env_of().step(0)
 
 
-def test_closing_twice_or_before_anything_began_is_harmless() -> None:
+def test_closing_twice_or_before_reset_is_harmless() -> None:
     env = env_of()
     env.close()
     env.reset(seed=1)
@@ -92,7 +92,7 @@ def test_closing_twice_or_before_anything_began_is_harmless() -> None:
 
 
 @pytest.mark.parametrize("action", [-1, MOST, 10_000])
-def test_a_candidate_that_is_not_there_can_not_be_chosen_and_the_episode_goes_on(action: int) -> None:
+def test_an_absent_candidate_cannot_be_chosen_and_the_episode_continues(action: int) -> None:
     env = env_of()
     seen, _ = env.reset(seed=3)
     with pytest.raises(ValueError, match=f"there is no candidate {action}"):
@@ -102,7 +102,7 @@ def test_a_candidate_that_is_not_there_can_not_be_chosen_and_the_episode_goes_on
     env.close()
 
 
-def test_a_fault_in_the_world_is_told_to_whoever_steps() -> None:
+def test_an_error_in_the_simulation_is_raised_by_step() -> None:
     class Broken(Exception):
         pass
 
@@ -123,7 +123,7 @@ def test_a_fault_in_the_world_is_told_to_whoever_steps() -> None:
         env.reset(seed=3)
 
 
-def test_without_a_seed_one_is_drawn_which_a_seed_before_decides() -> None:
+def test_without_a_seed_the_next_episode_follows_from_the_previous_seed() -> None:
     def second_episode() -> np.ndarray:
         env = env_of()
         env.reset(seed=3)
@@ -134,7 +134,7 @@ def test_without_a_seed_one_is_drawn_which_a_seed_before_decides() -> None:
     assert np.array_equal(second_episode(), second_episode())
 
 
-def test_whoever_waits_always_is_behind_the_reference() -> None:
+def test_always_waiting_is_worse_than_the_reference() -> None:
     env = env_of()
     seen, info = env.reset(seed=3)
     behind, over = [info["behind"]], False

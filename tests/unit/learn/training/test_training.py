@@ -1,4 +1,4 @@
-"""From nothing to a model: the same seed, the same model; a guard that loses nowhere."""
+"""A whole training: the same seed gives the same model; a guard that loses nowhere is chosen."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def trained() -> Trained:
     return train(SMALL, {}, lambda _: None)
 
 
-def test_the_same_seed_gives_the_same_model_whoever_does_the_work(trained: Trained, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_model_for_any_number_of_processes(trained: Trained, tmp_path: Path) -> None:
     again = train(replace(SMALL, workers=2), {}, lambda _: None)
     save(tmp_path / "one", trained.model)
     save(tmp_path / "two", again.model)
@@ -50,7 +50,7 @@ def test_a_trained_model_can_be_used_by_the_engine(trained: Trained, tmp_path: P
     assert unguarded.avg_jct_s != alone.avg_jct_s
 
 
-def test_the_card_says_what_it_was_trained_on_and_how_to_do_it_again(trained: Trained) -> None:
+def test_the_model_card_states_the_training_data_and_how_to_repeat_it(trained: Trained) -> None:
     card = card_text(trained.model, "gpuyard train policy --seed 3")
     assert "gpuyard train policy --seed 3" in card
     assert "4 simulated workloads with" in card
@@ -72,12 +72,12 @@ def test_a_guard_that_loses_anywhere_is_not_chosen() -> None:
     assert choose(choices) == careful
 
 
-def test_where_every_guard_loses_somewhere_the_heuristic_decides() -> None:
+def test_if_every_guard_loses_somewhere_the_heuristic_decides() -> None:
     assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)}}).margin == NEVER
     assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(0.0, 0.0)}}).margin == NEVER
 
 
-def test_of_guards_that_gain_as_much_the_first_one_is_chosen() -> None:
+def test_of_equally_good_guards_the_first_one_is_chosen() -> None:
     one, two = PolicyGuard(0.0, 0.0, 1.0), PolicyGuard(0.1, 0.0, 1.0)
     gains = {"desk": Mean(-0.1, 0.5)}
     assert choose({two: gains, one: gains}) == one
@@ -87,7 +87,7 @@ def test_without_any_guard_the_heuristic_decides() -> None:
     assert choose({}).margin == NEVER
 
 
-def test_every_guard_that_is_tried_differs_and_none_doubts_what_it_does_not_trust() -> None:
+def test_all_tried_guards_differ_and_none_has_doubt_without_trust() -> None:
     assert len(set(GUARDS)) == len(GUARDS)
     assert all(guard.trust or not guard.doubt for guard in GUARDS)
 
@@ -99,7 +99,7 @@ def test_without_trust_only_the_rule_of_thumb_is_left(trained: Trained) -> None:
     assert untrusted.advantages(rows) == pytest.approx(np.tile(by_rule - by_rule[0], (2, 1)), abs=1e-5)
 
 
-def test_half_trust_halves_what_the_nets_say(trained: Trained) -> None:
+def test_half_trust_halves_the_influence_of_the_networks(trained: Trained) -> None:
     rows = np.random.default_rng(1).normal(size=(5, len(FEATURES))).astype(np.float32)
     none, half, whole = (
         AdvantageAdvisor(PolicyGuard(0.0, 0.0, trust).on(trained.model)).advantages(rows) for trust in (0, 0.5, 1)
@@ -107,7 +107,7 @@ def test_half_trust_halves_what_the_nets_say(trained: Trained) -> None:
     assert half - none == pytest.approx((whole - none) / 2, abs=1e-4)
 
 
-def test_what_is_told_of_a_training_is_what_was_asked_for(trained: Trained) -> None:
+def test_the_metadata_of_a_model_states_the_training_options(trained: Trained) -> None:
     about = trained.model.about
     assert (about["seed"], about["episodes"], about["lessons"], about["members"]) == (3, 4, 60, 2)
     assert about["regimes"] == ["desk"]
@@ -119,7 +119,7 @@ def test_what_is_told_of_a_training_is_what_was_asked_for(trained: Trained) -> N
         assert [lesson for lesson, _ in member.checks] == sorted(lesson for lesson, _ in member.checks)
 
 
-def test_progress_is_told_in_sentences() -> None:
+def test_progress_is_reported_in_sentences() -> None:
     said: list[str] = []
     order = replace(SMALL, episodes=20, lessons=10, members=1, jobs=15)
     trained = train(order, {}, said.append)
@@ -128,12 +128,12 @@ def test_progress_is_told_in_sentences() -> None:
     assert trained.model.about["episodes"] == 20
 
 
-def test_episodes_are_played_no_longer_than_the_minutes_allow() -> None:
+def test_episodes_do_not_exceed_the_time_limit() -> None:
     order = replace(SMALL, episodes=1_000, minutes=0.0, lessons=10, members=1, regimes=(replace(DESK, jobs=30),))
     assert train(order, {}, lambda _: None).model.about["questions"] > 0
 
 
-def test_where_nothing_is_ever_asked_nothing_can_be_learnt_and_that_is_said() -> None:
+def test_a_regime_without_decisions_trains_nothing_and_says_so() -> None:
     alike = Regime("all alike", "2x4", 0.5, jobs=10)
     with pytest.raises(WrongInput, match="No episode had a question to learn from"):
         train(replace(SMALL, regimes=(alike,)), {}, lambda _: None)

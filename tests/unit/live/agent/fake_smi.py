@@ -1,4 +1,4 @@
-"""A nvidia-smi for machines without GPUs: a script that answers the questions we ask with what a driver would say."""
+"""A fake nvidia-smi for machines without GPUs: a script that answers our queries as a driver would."""
 
 import json
 import sys

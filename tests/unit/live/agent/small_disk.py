@@ -1,4 +1,4 @@
-"""A disk that is soon full, for tests of what happens then."""
+"""A small disk, for tests with a full one."""
 
 import subprocess
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A supervisor for a test: a real one, in a folder of the test's own, told and heard over its real socket."""
+"""A real supervisor for a test, in its own folder, used over its real socket."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ class Supervised:
         self.pid = 0
         self.begin()
 
-    # --- the line
+    # --- the connection
 
     def begin(self) -> Holding:
         """Start a supervisor where there is none, and subscribe."""
@@ -91,7 +91,7 @@ class Supervised:
         self.send(messages.ListAttempts())
         return {held.key: held for held in self.hears(Holding).attempts}
 
-    # --- what one does with it
+    # --- helpers
 
     def key(self) -> AttemptKey:
         self._last_task += 1
@@ -136,7 +136,7 @@ class Supervised:
         return parent_of(self.pid)
 
     def kill_with_keeper(self) -> None:
-        """Kill both, so that nobody learns how the tasks end."""
+        """Kill both, so that the ends of the tasks are unknown."""
         os.kill(self.keeper(), signal.SIGKILL)
         self.kill()
 
@@ -148,7 +148,7 @@ class Supervised:
         return self.watchers()[0]
 
     def clean_up(self) -> None:
-        """End what this test started and nothing else: the supervisor, and whoever carries its folder's mark."""
+        """End what this test started and nothing else: the supervisor, and every process with the tag of its folder."""
         self.hang_up()
         if is_alive(self.pid) and name_of(self.pid) == "gpuyard-superv":
             os.kill(self.pid, signal.SIGKILL)
@@ -165,7 +165,7 @@ class Supervised:
 
 
 def end_everything_of(folder: Path) -> None:
-    """The supervisor of a folder, and whoever carries the folder's mark; nobody where there was none."""
+    """The supervisor of a folder and every process with the folder's tag; none if there was no supervisor."""
     if not folder.is_dir():
         return
     own = paths.mark_of(folder)

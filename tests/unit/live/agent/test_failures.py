@@ -1,4 +1,4 @@
-"""What an agent says of a scheduler that has gone or can not be reached."""
+"""Messages of an agent about a scheduler that is lost or unreachable."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gpuyard.live.agent import failures, main
 from gpuyard.live.agent.settings import load_agent_settings
-from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
 
 
 def broken(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -37,7 +37,7 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
         (grpc.StatusCode.FAILED_PRECONDITION, "This session is over.", True, "This session is over."),
     ],
 )
-def test_failures_of_grpc_are_told_in_plain_sentences(
+def test_grpc_failures_are_reported_in_plain_sentences(
     code: grpc.StatusCode, details: str, stood: bool, sentence: str
 ) -> None:
     error = broken(code, details)
@@ -45,7 +45,7 @@ def test_failures_of_grpc_are_told_in_plain_sentences(
     assert failures.raw(error) == f"{code.name}: {details}"
 
 
-def test_a_connection_that_breaks_is_logged_as_gone_and_then_as_out_of_reach(work_dir: Path) -> None:
+def test_a_broken_connection_is_logged_as_lost_and_then_as_unreachable(work_dir: Path) -> None:
     async def story() -> list[dict[str, str]]:
         async with AsyncExitStack() as stack:
             scheduler, address = await stack.enter_async_context(played())

@@ -1,4 +1,4 @@
-"""A full disk on the node costs nobody who runs anything."""
+"""A full disk on the node affects no running task."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +26,7 @@ def supervised(disk: SmallDisk) -> Iterator[Supervised]:
     supervised.clean_up()
 
 
-def test_a_supervisor_that_is_replaced_on_a_full_disk_keeps_exit_codes(
+def test_a_supervisor_replaced_on_a_full_disk_keeps_exit_codes(
     disk: SmallDisk, supervised: Supervised, tmp_path: Path
 ) -> None:
     key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7", cwd=str(tmp_path))
@@ -41,7 +41,7 @@ def test_a_supervisor_that_is_replaced_on_a_full_disk_keeps_exit_codes(
     assert supervised.end_of(key).exit_code == 7
 
 
-def test_what_ends_on_a_full_disk_is_written_down_when_there_is_room(disk: SmallDisk, supervised: Supervised) -> None:
+def test_an_end_on_a_full_disk_is_written_when_there_is_space(disk: SmallDisk, supervised: Supervised) -> None:
     runs, ends = supervised.runs("exec sleep 600"), supervised.runs("exec sleep 600")
     disk.fill()
     supervised.kill()
@@ -58,7 +58,7 @@ def test_what_ends_on_a_full_disk_is_written_down_when_there_is_room(disk: Small
     assert end.ending == AttemptEnding.STOPPED
 
 
-def test_what_a_node_is_a_witness_of_is_written_down_when_there_is_room(disk: SmallDisk) -> None:
+def test_the_state_of_an_agent_is_written_when_there_is_space(disk: SmallDisk) -> None:
     state_file = AgentStateFile(disk.folder / "node")
     state_file.memory.epoch = 3
     disk.fill()

@@ -1,4 +1,4 @@
-"""Who a task is on its node."""
+"""System account and environment of a task."""
 
 import os
 import pwd
@@ -82,20 +82,20 @@ def test_a_tenant_mapped_to_the_user_who_runs_the_scheduler_is_refused(tmp_path:
     assert isinstance(Identities({"physics": "daemon"}, True, join_token).account("physics", by_owner=False), Account)
 
 
-def test_tenants_share_the_user_where_the_administrator_said_so() -> None:
+def test_tenants_share_the_account_if_the_administrator_allows_it() -> None:
     identities = Identities({}, True)
     assert isinstance(identities.account("physics", by_owner=False), Account)
     assert isinstance(identities.account("biology", by_owner=False), Account)
 
 
 @pytest.mark.usefixtures("not_root")
-def test_whoever_owns_the_scheduler_may_always() -> None:
+def test_the_owner_of_the_scheduler_is_always_allowed() -> None:
     identities = Identities({}, False)
     assert isinstance(identities.account("anything", by_owner=True), Account)
     assert isinstance(identities.account("biology", by_owner=True), Account)
 
 
-def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_running_as_root_runs_no_task_as_root_by_accident(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     identities = Identities({}, False)
     refusal = identities.account("physics", by_owner=False)
@@ -105,7 +105,7 @@ def test_an_agent_that_is_root_runs_nobody_as_root_by_accident(monkeypatch: pyte
 
 
 @as_root
-def test_the_schedulers_word_counts_where_the_node_says_nothing() -> None:
+def test_the_mapping_of_the_scheduler_applies_if_the_node_has_none() -> None:
     identities = Identities({"physics": "nobody"}, False)
     of_the_node, of_the_scheduler = (
         identities.account("physics", by_owner=False, run_as="daemon"),
@@ -117,7 +117,7 @@ def test_the_schedulers_word_counts_where_the_node_says_nothing() -> None:
 
 
 @as_root
-def test_a_user_who_is_mapped_runs_as_that_account_and_others_as_their_tenants() -> None:
+def test_a_mapped_user_runs_as_that_account_and_others_as_that_of_their_tenant() -> None:
     identities = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"})
     anna = identities.account("physics", by_owner=False, user="anna")
     ben = identities.account("physics", by_owner=False, user="ben")
@@ -126,7 +126,7 @@ def test_a_user_who_is_mapped_runs_as_that_account_and_others_as_their_tenants()
     assert (anna.user, ben.user) == ("daemon", "nobody")
 
 
-def test_a_node_that_runs_only_mapped_tasks_says_whose_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_runs_only_mapped_tasks_reports_whose(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     mapped = Identities({"physics": "nobody"}, False, system_users={"anna": "daemon"}).labels()
     assert mapped == {
@@ -138,14 +138,14 @@ def test_a_node_that_runs_only_mapped_tasks_says_whose_it_runs(monkeypatch: pyte
     assert Identities({}, False).labels() == {"gpuyard/accounts": "mapped"}
 
 
-def test_a_mapped_user_who_does_not_exist_is_named() -> None:
+def test_a_mapped_account_that_does_not_exist_is_named() -> None:
     refusal = Identities({"physics": "no-such-user"}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
     assert "no-such-user" in refusal
 
 
 @as_root
-def test_root_runs_a_mapped_tenant_as_its_user() -> None:
+def test_an_agent_running_as_root_runs_a_mapped_tenant_as_its_account() -> None:
     nobody = pwd.getpwnam("nobody")
     account = Identities({"physics": "nobody"}, False).account("physics", by_owner=False)
     assert isinstance(account, Account)
@@ -159,7 +159,7 @@ def test_root_runs_a_mapped_tenant_as_its_user() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can")
-def test_an_agent_that_is_not_root_can_not_map() -> None:
+def test_an_agent_that_is_not_root_cannot_map() -> None:
     refusal = Identities({"physics": "root"}, False).account("physics", by_owner=False)
     assert isinstance(refusal, str)
     assert "not root" in refusal
@@ -168,7 +168,7 @@ def test_an_agent_that_is_not_root_can_not_map() -> None:
 # --- environment
 
 
-def test_a_task_finds_its_user_and_itself() -> None:
+def test_a_task_has_variables_about_its_user_and_itself() -> None:
     env = env_of()
     assert (env["HOME"], env["USER"], env["SHELL"]) == ("/home/anna", "anna", "/bin/zsh")
     assert (env["GPUYARD_TASK_ID"], env["GPUYARD_ATTEMPT"], env["GPUYARD_NODE_ID"]) == ("7", "2", "node1")
@@ -193,23 +193,23 @@ def test_without_gpus_none_is_visible() -> None:
 @pytest.mark.parametrize(
     "name", ["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID"]
 )
-def test_nobody_overrides_what_is_ours(name: str) -> None:
+def test_reserved_variables_cannot_be_overridden(name: str) -> None:
     assert env_of(REAL, **{name: "mine"})[name] != "mine"
 
 
 @pytest.mark.parametrize("name", ["GPUYARD_ARRAY_INDEX", "GPUYARD_MARK"])
-def test_nobody_invents_what_would_be_ours(name: str) -> None:
+def test_reserved_variables_cannot_be_invented(name: str) -> None:
     assert name not in env_of((), **{name: "mine"})
 
 
-def test_own_variables_go_over_the_base_and_secrets_over_both() -> None:
+def test_own_variables_override_the_base_and_secrets_override_both() -> None:
     env = environment(
         ANNA, AttemptKey(7, 2), "node1", (), {"HOME": "/scratch", "TOKEN": "shown"}, {"TOKEN": "hidden"}, 5
     )
     assert (env["HOME"], env["TOKEN"], env["GPUYARD_ARRAY_INDEX"]) == ("/scratch", "hidden", "5")
 
 
-def test_nothing_of_the_agents_own_environment_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_agent_is_not_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUYARD_AGENT__JOIN_TOKEN", "secret")
     monkeypatch.setenv("SOMETHING", "else")
     assert not {"GPUYARD_AGENT__JOIN_TOKEN", "SOMETHING"} & env_of().keys()
@@ -221,7 +221,7 @@ def test_a_gang_finds_its_rendezvous() -> None:
     }  # fmt: skip
 
 
-def test_python_writes_at_once_unless_the_task_says_otherwise() -> None:
+def test_python_output_is_unbuffered_unless_the_task_says_otherwise() -> None:
     assert env_of()["PYTHONUNBUFFERED"] == "1"
     assert env_of(PYTHONUNBUFFERED="")["PYTHONUNBUFFERED"] == ""
 

@@ -1,4 +1,4 @@
-"""What is particular to each way of finding GPUs: the quirks of drivers, and specs of virtual ones."""
+"""Details of each GPU inventory: quirks of drivers, and specs of virtual GPUs."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.unit.live.agent.fake_smi import CARD_HEADER, TWO_CARDS, USE_HEADER, f
 # --- nvidia-smi
 
 
-def test_what_nvidia_smi_says_is_read(tmp_path: Path) -> None:
+def test_the_output_of_nvidia_smi_is_parsed(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
     first, second = smi.cards()
     assert (first.uuid, first.model, first.memory_mib) == ("GPU-aaaa", "NVIDIA GeForce RTX 4090", 24564)
@@ -26,7 +26,7 @@ def test_what_nvidia_smi_says_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nothing", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"])
-def test_a_figure_that_a_driver_does_not_have_is_none(tmp_path: Path, nothing: str) -> None:
+def test_a_figure_the_driver_does_not_report_is_none(tmp_path: Path, nothing: str) -> None:
     use = f"{USE_HEADER}\n0, {nothing}, 10 MiB, 50, {nothing}, {nothing}, {nothing}\n1, 5 %, 10 MiB, {nothing}, 1 W, 2 W, 3 %\n"
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS | {"gpu=index,utilization": use}))
     first, second = smi.use()
@@ -41,12 +41,12 @@ def test_memory_of_a_process_may_be_unknown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "No running processes found\n"])
-def test_nobody_computing_may_be_said_in_any_way(tmp_path: Path, answer: str) -> None:
+def test_no_compute_processes_may_be_reported_in_any_form(tmp_path: Path, answer: str) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS | {"compute-apps": answer}))
     assert [use.processes for use in smi.use()] == [(), ()]
 
 
-def test_a_card_that_is_not_listed_any_more_is_broken(tmp_path: Path) -> None:
+def test_a_gpu_that_is_no_longer_listed_is_broken(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
     fake_smi(tmp_path, TWO_CARDS | {"gpu=index,utilization": f"{USE_HEADER}\n1, 0 %, 1 MiB, 33, 21 W, 450 W, 30 %\n"})
     first, second = smi.use()
@@ -54,13 +54,13 @@ def test_a_card_that_is_not_listed_any_more_is_broken(tmp_path: Path) -> None:
     assert not second.broken
 
 
-def test_when_the_command_fails_all_cards_are_broken(tmp_path: Path) -> None:
+def test_when_the_command_fails_all_gpus_are_broken(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
     fake_smi(tmp_path, {"gpu": "Failed to initialize NVML: Driver/library version mismatch\n"}, exit_code=18)
     assert all("version mismatch" in use.broken for use in smi.use())
 
 
-def test_cards_joined_by_nvlink_are_one_group(tmp_path: Path) -> None:
+def test_gpus_linked_by_nvlink_are_one_group(tmp_path: Path) -> None:
     rows = "".join(f"{i}, GPU-{i}, H100, 81559 MiB, 00000000:0{i}:00.0, 550\n" for i in range(4))
     drawing = (
         "\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity\x1b[0m\n"
@@ -75,7 +75,7 @@ def test_cards_joined_by_nvlink_are_one_group(tmp_path: Path) -> None:
     "answer",
     ["", "rubbish\n", f"{CARD_HEADER}\n0, GPU-a, X\n", f"{CARD_HEADER}\n0, GPU-a, X, lots, 0:1:0.0, 5\n"],
 )
-def test_an_answer_that_can_not_be_understood_is_refused(tmp_path: Path, answer: str) -> None:
+def test_an_unparsable_answer_is_refused(tmp_path: Path, answer: str) -> None:
     with pytest.raises(NoSuchInventory, match="nvidia-smi"):
         NvidiaSmi(fake_smi(tmp_path, {"gpu=index,uuid": answer}))
 
@@ -92,11 +92,11 @@ def test_a_missing_command_is_named() -> None:
     ("text", "expected"),
     [("00000000:3B:00.0", "0000:3b:00.0"), ("0000:3b:00.0", "0000:3b:00.0"), ("00010000:01:00.0", "0000:01:00.0")],
 )
-def test_places_on_the_bus_are_written_as_the_kernel_does(text: str, expected: str) -> None:
+def test_pci_addresses_are_written_as_the_kernel_does(text: str, expected: str) -> None:
     assert address(text) == expected
 
 
-def test_links_by_way_of_others_make_one_group() -> None:
+def test_indirect_links_make_one_group() -> None:
     assert groups(5, {(0, 1), (1, 2)}) == [0, 0, 0, None, None]
 
 
@@ -117,18 +117,18 @@ def test_virtual_gpus_are_given_in_one_line(spec: str, expected: tuple[int, str,
 
 
 @pytest.mark.parametrize("spec", ["", "x", "-1", "4:", "4:A100:", "4:A100:0", "4:A100:lots", "4:A100:80:x", "99999"])
-def test_a_wrong_spec_is_quoted_with_an_example(spec: str) -> None:
+def test_an_invalid_spec_is_quoted_with_an_example(spec: str) -> None:
     with pytest.raises(NoSuchInventory, match="4:RTX4090:24") as refusal:
         read_spec(spec)
     assert repr(spec) in str(refusal.value)
 
 
-def test_virtual_cards_have_the_same_names_at_every_start_and_others_on_other_nodes() -> None:
+def test_virtual_gpus_have_the_same_uuids_at_every_start_and_others_on_other_nodes() -> None:
     assert Virtual("2", "a").cards() == Virtual("2", "a").cards()
     assert not {card.uuid for card in Virtual("2", "a").cards()} & {card.uuid for card in Virtual("2", "b").cards()}
 
 
-def test_virtual_cards_are_busy_while_something_runs_on_them() -> None:
+def test_virtual_gpus_are_busy_while_something_runs_on_them() -> None:
     running: set[int] = set()
     cards = Virtual("2", "a", lambda: running)
     assert [use.utilization_percent for use in cards.use()] == [0.0, 0.0]
@@ -139,7 +139,7 @@ def test_virtual_cards_are_busy_while_something_runs_on_them() -> None:
 # --- choosing
 
 
-def test_virtual_gpus_that_are_asked_for_are_taken() -> None:
+def test_requested_virtual_gpus_are_used() -> None:
     assert [card.virtual for card in detect("auto", node="a", virtual="2").cards()] == [True, True]
 
 
@@ -153,13 +153,13 @@ def test_a_node_may_have_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         pytest.skip("this one has")
 
 
-def test_an_unknown_way_is_refused_with_the_known_ones() -> None:
+def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
     with pytest.raises(NoSuchInventory, match=r"'magic'.*auto, nvml, nvidia-smi, virtual"):
         detect("magic", node="a")
 
 
-def test_a_command_that_only_draws_a_table_is_told_of_virtual_gpus(tmp_path: Path) -> None:
-    """As the script that 003 ships for trying it out does."""
+def test_an_nvidia_smi_that_only_prints_a_table_suggests_virtual_gpus(tmp_path: Path) -> None:
+    """As the test script of the legacy system does."""
     fake = tmp_path / "nvidia-smi"
     fake.write_text('#!/bin/sh\necho "NVIDIA-SMI 550.54.15    Driver Version: 550.54.15"\necho "+------+"\n')
     fake.chmod(0o755)

@@ -1,4 +1,4 @@
-"""How a launch of the scheduler becomes one of this node."""
+"""Converting a launch of the scheduler to one of this node."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The agent's line to its scheduler, spoken with one that is only played."""
+"""The agent's connection to its scheduler, tested with a fake one."""
 
 import asyncio
 import os
@@ -17,8 +17,8 @@ from gpuyard.live.agent.supervisor import paths
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor_client import SupervisorDoesNotStart
 from gpuyard.live.wire import agents_pb2 as pb
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
 from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
-from tests.unit.live.agent.played_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
 from tests.unit.live.agent.supervised import parent_of
 
 
@@ -34,7 +34,7 @@ def settings_of(work_dir: Path, address: str, **more: str) -> AgentSettings:
     return load_agent_settings(None, env | {f"GPUYARD_{key}": value for key, value in more.items()})
 
 
-def test_a_node_that_can_not_measure_itself_says_all_the_same_that_it_is_there(work_dir: Path) -> None:
+def test_a_node_that_cannot_measure_itself_still_sends_heartbeats(work_dir: Path) -> None:
     times = 0
 
     async def fails_at_first() -> pb.Heartbeat:
@@ -53,9 +53,7 @@ def test_a_node_that_can_not_measure_itself_says_all_the_same_that_it_is_there(w
     asyncio.run(story())
 
 
-def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
-    work_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_driver_takes_its_gpus_away_and_not_the_node(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_smi(work_dir, TWO_CARDS)
     monkeypatch.setenv("PATH", str(work_dir), prepend=":")
     monkeypatch.setattr(main, "HANGS_SECONDS", 1.0)
@@ -78,7 +76,7 @@ def test_a_driver_that_hangs_takes_its_cards_away_and_not_the_node(
     asyncio.run(story())
 
 
-def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_cards_away(
+def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_gpus_away(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "SILENT_SECONDS", 0.5)
@@ -107,7 +105,7 @@ def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_cards_away(
     asyncio.run(story())
 
 
-def test_a_directory_service_that_hangs_stops_neither_heartbeats_nor_other_tenants(
+def test_a_hanging_directory_service_stops_neither_heartbeats_nor_other_tenants(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
@@ -141,7 +139,7 @@ def test_a_directory_service_that_hangs_stops_neither_heartbeats_nor_other_tenan
         answers.set()
 
 
-def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work_dir: Path) -> None:
+def test_a_restarted_agent_keeps_the_output_of_running_attempts(work_dir: Path) -> None:
     async def story() -> None:
         async with played() as (scheduler, address):
             async with meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))):
@@ -163,7 +161,7 @@ def test_an_agent_that_starts_again_keeps_the_old_output_of_what_still_runs(work
 @pytest.mark.parametrize(
     ("patience_seconds", "slept_seconds", "begins"), [(0.0, 600.0, False), (60.0, 600.0, False), (60.0, 30.0, True)]
 )
-def test_what_is_fenced_begins_only_within_the_lease_also_when_the_machine_slept(
+def test_a_fenced_attempt_starts_only_within_the_lease_even_if_the_machine_slept(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, slept_seconds: float, begins: bool
 ) -> None:
     clock, asleep = time.clock_gettime, [0.0]
@@ -182,7 +180,7 @@ def test_what_is_fenced_begins_only_within_the_lease_also_when_the_machine_slept
     asyncio.run(story())
 
 
-def test_an_attempt_of_which_nothing_is_left_is_lost(work_dir: Path) -> None:
+def test_an_attempt_without_any_trace_is_lost(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, _):
             launch = pb.Launch(argv=["sleep", "600"], by_owner=True)
@@ -198,7 +196,7 @@ def test_an_attempt_of_which_nothing_is_left_is_lost(work_dir: Path) -> None:
     asyncio.run(story())
 
 
-def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(work_dir: Path) -> None:
+def test_an_agent_whose_supervisor_does_not_restart_says_why_in_one_sentence(work_dir: Path) -> None:
     async def break_the_folder(scheduler: PlayedScheduler) -> None:
         scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(argv=["sleep", "600"], by_owner=True)))
         pid = (await scheduler.hears_of(1, "started")).started.pid
@@ -221,9 +219,9 @@ def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(w
     (work_dir / "moved").rename(work_dir / "supervisor")
 
 
-def test_an_agent_does_not_work_where_others_can_write(work_dir: Path) -> None:
+def test_an_agent_does_not_work_in_a_folder_others_can_write_to(work_dir: Path) -> None:
     (work_dir / "planted").touch()
-    work_dir.chmod(0o777)  # whoever puts a link there has the outputs of tasks written wherever he likes
+    work_dir.chmod(0o777)  # with a link there, the outputs of tasks would be written anywhere
     with pytest.raises(main.CanNotRun, match="can be written to by other users"):
         asyncio.run(
             asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
@@ -231,7 +229,7 @@ def test_an_agent_does_not_work_where_others_can_write(work_dir: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-def test_an_agent_does_not_work_in_the_folder_of_somebody_else(work_dir: Path) -> None:
+def test_an_agent_does_not_work_in_the_folder_of_another_user(work_dir: Path) -> None:
     os.chown(work_dir, 65534, -1)
     with pytest.raises(main.CanNotRun, match="belongs to another user"):
         asyncio.run(
@@ -239,7 +237,9 @@ def test_an_agent_does_not_work_in_the_folder_of_somebody_else(work_dir: Path) -
         )
 
 
-def test_an_end_says_what_the_driver_saw_of_the_attempt(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_reports_what_the_driver_measured_of_the_attempt(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake_smi(work_dir, TWO_CARDS)
     monkeypatch.setenv("PATH", str(work_dir), prepend=":")
 
@@ -268,7 +268,7 @@ def test_an_end_says_what_the_driver_saw_of_the_attempt(work_dir: Path, monkeypa
     asyncio.run(story())
 
 
-def test_an_attempt_that_runs_goes_on_whatever_the_settings_say_of_its_user_by_now(work_dir: Path) -> None:
+def test_a_running_attempt_continues_whatever_the_settings_now_say_of_its_user(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()

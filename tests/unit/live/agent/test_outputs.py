@@ -1,4 +1,4 @@
-"""Reading outputs while they grow, after they were trimmed, and throwing away old ones."""
+"""Reading outputs while they grow and after they were trimmed, and removing old ones."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ def output(tmp_path: Path) -> Path:
     return tmp_path / "output"
 
 
-def test_an_output_is_read_from_any_place(output: Path) -> None:
+def test_an_output_is_read_from_any_offset(output: Path) -> None:
     output.write_bytes(b"0123456789")
     assert read(output, 0) == OutputPiece(0, b"0123456789")
     assert read(output, 4, limit=3) == OutputPiece(4, b"456")
@@ -32,11 +32,11 @@ def test_an_output_is_read_from_any_place(output: Path) -> None:
     assert read(output, 10) == OutputPiece(10, b"")
 
 
-def test_an_output_that_is_not_there_is_none(output: Path) -> None:
+def test_a_missing_output_is_none(output: Path) -> None:
     assert read(output, 0) is None
 
 
-def test_what_was_dropped_is_counted_and_later_bytes_keep_their_place(output: Path) -> None:
+def test_dropped_bytes_are_counted_and_later_ones_keep_their_offset(output: Path) -> None:
     content = os.urandom(4 * LIMIT)
     output.write_bytes(content)
     trim(str(output), LIMIT)
@@ -53,7 +53,7 @@ def test_a_small_output_is_not_trimmed(output: Path) -> None:
     assert read(output, 0, limit=10**9) == OutputPiece(0, b"x" * LIMIT)
 
 
-def test_an_output_is_followed_until_the_attempt_is_over(output: Path) -> None:
+def test_an_output_is_followed_until_the_attempt_ends(output: Path) -> None:
     over = threading.Event()
 
     async def story() -> bytes:
@@ -91,14 +91,14 @@ def test_following_may_begin_before_the_attempt_does(output: Path) -> None:
     assert asyncio.run(story()) == [OutputPiece(0, b"hello\n")]
 
 
-def test_following_what_never_wrote_ends_with_it(output: Path) -> None:
+def test_following_an_attempt_without_output_ends_with_it(output: Path) -> None:
     async def story() -> list[OutputPiece]:
         return [piece async for piece in follow(output, 0, lambda: True)]
 
     assert asyncio.run(story()) == []
 
 
-def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for(tmp_path: Path) -> None:
+def test_reading_without_following_ends_at_the_size_at_the_time_of_the_request(tmp_path: Path) -> None:
     key = AttemptKey(1, 1)
     output = path_of(tmp_path, key)
     output.parent.mkdir()
@@ -112,7 +112,7 @@ def test_what_is_read_and_not_followed_ends_where_it_ended_when_it_was_asked_for
         read = 0
         async for chunk in launch_builder.output(key, pb.SendLog(request="r", offset=100)):
             read += len(chunk.data)
-            with output.open("ab") as file:  # a task that writes faster than anybody reads
+            with output.open("ab") as file:  # a task that writes faster than it is read
                 file.write(b"y" * 1000)
             assert read <= 900
         return read
@@ -132,31 +132,31 @@ def put(folder: Path, task: int, size: int, age_seconds: float) -> Path:
     return path
 
 
-def test_old_outputs_go(tmp_path: Path) -> None:
+def test_old_outputs_are_removed(tmp_path: Path) -> None:
     old, new = put(tmp_path, 1, 10_000, 1000), put(tmp_path, 2000, 10_000, 10)
     assert prune(tmp_path, keep_bytes=10**9, keep_files=10, keep_seconds=100, keep=()) >= 10_000
     assert (old.exists(), old.parent.exists(), new.exists()) == (False, False, True)
 
 
-def test_the_oldest_go_first_where_there_are_too_many(tmp_path: Path) -> None:
+def test_the_oldest_are_removed_first_if_there_are_too_many(tmp_path: Path) -> None:
     paths = [put(tmp_path, task, 40_960, 100 - task) for task in range(10)]
     prune(tmp_path, keep_bytes=4 * 40_960, keep_files=10, keep_seconds=10**6, keep=())
     assert [path.exists() for path in paths] == [False] * 6 + [True] * 4
 
 
-def test_outputs_of_what_is_still_held_stay(tmp_path: Path) -> None:
+def test_outputs_of_held_attempts_stay(tmp_path: Path) -> None:
     old = put(tmp_path, 1, 10_000, 1000)
     prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep={old})
     assert old.exists()
 
 
-def test_outputs_without_a_word_are_not_kept_for_ever(tmp_path: Path) -> None:
+def test_the_number_of_empty_outputs_is_limited(tmp_path: Path) -> None:
     paths = [put(tmp_path, task, 0, 100 - task) for task in range(10)]
     prune(tmp_path, keep_bytes=10**9, keep_files=3, keep_seconds=10**6, keep=())
     assert [path.exists() for path in paths] == [False] * 7 + [True] * 3
 
 
-def test_what_can_not_be_removed_stays_and_the_others_go(tmp_path: Path) -> None:
+def test_outputs_that_cannot_be_removed_stay_and_the_others_go(tmp_path: Path) -> None:
     (tmp_path / "0" / "1.1.log").mkdir(parents=True)
     old = put(tmp_path, 2, 10_000, 1000)
     prune(tmp_path, keep_bytes=0, keep_files=0, keep_seconds=0, keep=())

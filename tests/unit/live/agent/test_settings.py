@@ -1,4 +1,4 @@
-"""An agent's settings: defaults, the ready file, 003's file, and what can not be."""
+"""An agent's settings: defaults, the shipped file, the legacy file, and invalid values."""
 
 import re
 from pathlib import Path
@@ -41,20 +41,20 @@ def keys_in(value: Any, keys: tuple[str, ...], known: set[tuple[str, ...]]) -> s
     return {found for key, item in value.items() for found in keys_in(item, (*keys, key), known)}
 
 
-def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
+def test_the_shipped_file_states_every_key_with_its_default() -> None:
     assert load_agent_settings(READY, {}) == AgentSettings()
     known = set(keys_of(AgentSettings))
     assert keys_in(yaml.safe_load(READY.read_text()), (), known) == known
 
 
-def test_by_default_it_joins_a_scheduler_on_this_machine_under_the_hosts_name() -> None:
+def test_by_default_an_agent_joins_a_local_scheduler_under_the_hosts_name() -> None:
     settings = load_agent_settings(None, {})
     assert settings.addresses == ("127.0.0.1:9090",)
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", settings.node_id)
     assert float(settings.agent.heartbeat_interval) == 5.0
 
 
-def test_a_file_of_003_is_understood_and_only_its_plain_text_is_refused(tmp_path: Path) -> None:
+def test_a_legacy_file_is_understood_and_only_its_plain_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings, match="scheduler-master:9090 would not be encrypted"):
         load(tmp_path, FILE_OF_003)
     path = tmp_path / "agent.yaml"
@@ -80,9 +80,7 @@ def test_schedulers_are_listed_once_and_in_order() -> None:
 
 @needs_openssl
 @pytest.mark.parametrize("address", ["10.0.0.1:9090", "scheduler.lab:9090", "[fd00::1]:9090"])
-def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain_text_is_fine(
-    tmp_path: Path, address: str
-) -> None:
+def test_an_agent_connects_beyond_loopback_only_with_tls_or_explicit_plain_text(tmp_path: Path, address: str) -> None:
     text = f"scheduler: {{master_address: '{address}'}}"
     with pytest.raises(WrongSettings, match=r"Set tls.ca to .* or set scheduler.plain: true"):
         load(tmp_path, text)
@@ -113,7 +111,7 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
         ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels has "gpuyard/tenant/a"'),
     ],
 )
-def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
+def test_invalid_settings_are_reported_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(WrongSettings) as wrong:
         load(tmp_path, text)
     assert str(wrong.value).startswith(str(tmp_path / "agent.yaml"))
@@ -121,25 +119,25 @@ def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part
     assert "\n" not in str(wrong.value)
 
 
-def test_tasks_run_as_root_where_that_is_allowed_knowingly(tmp_path: Path) -> None:
+def test_tasks_run_as_root_only_if_explicitly_allowed(tmp_path: Path) -> None:
     assert load(tmp_path, "executor: {users: {a: root}, shared_user: true}").executor.users == {"a": "root"}
 
 
-def test_a_work_dir_is_the_same_for_agent_and_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_and_supervisor_use_the_same_work_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert load(tmp_path, "executor: {work_dir: here}").work_dir == tmp_path / "here"
 
 
-def test_the_usual_work_folder_does_not_lie_in_the_data_folder_of_a_scheduler_whose_owner_may_be_another() -> None:
+def test_the_default_work_folder_is_not_in_the_data_folder_of_a_scheduler_of_another_owner() -> None:
     assert ServerSettings().data_dir not in AgentSettings().work_dir.parents
 
 
-def test_every_duration_has_a_least_value() -> None:
+def test_every_duration_has_a_minimum() -> None:
     assert durations_of(AgentSettings) == LEAST_SECONDS.keys() | {"agent.away_timeout"}
 
 
 @pytest.mark.parametrize("key", LEAST_SECONDS)
-def test_a_duration_below_its_least_value_is_refused(tmp_path: Path, key: str) -> None:
+def test_a_duration_below_its_minimum_is_refused(tmp_path: Path, key: str) -> None:
     section, name = key.split(".")
     with pytest.raises(WrongSettings, match=rf"{key} is 1e-12 s; it must be at least {LEAST_SECONDS[key]:g} s\."):
         load(tmp_path, f"{section}: {{{name}: 1.0e-12}}")

@@ -1,4 +1,4 @@
-"""What the supervisor does with an attempt from its launch to its end."""
+"""The supervisor: an attempt from its launch to its end."""
 
 import os
 import pwd
@@ -39,7 +39,7 @@ def python(program: str) -> dict[str, object]:
     return {"argv": (sys.executable, "-c", program)}
 
 
-# --- beginnings and ends
+# --- starts and ends
 
 
 def test_a_command_that_returns_0_succeeded(supervised: Supervised) -> None:
@@ -57,19 +57,19 @@ def test_a_signal_is_reported(supervised: Supervised) -> None:
     assert (end.ending, end.exit_code, end.signal) == (AttemptEnding.FAILED, None, signal.SIGSEGV)
 
 
-def test_arguments_reach_the_command_as_they_are(supervised: Supervised) -> None:
+def test_arguments_reach_the_command_unchanged(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("printf", "%s|", "a b", "$HOME", "*"))
     supervised.end_of(key)
     assert supervised.output(key).read_text() == "a b|$HOME|*|"
 
 
-def test_a_shell_line_may_use_what_a_shell_offers(supervised: Supervised) -> None:
+def test_a_shell_line_may_use_shell_syntax(supervised: Supervised) -> None:
     key = supervised.launches("for i in 1 2 3; do echo $i; done | tail -n 1 && echo done")
     supervised.end_of(key)
     assert supervised.output(key).read_text() == "3\ndone\n"
 
 
-def test_the_environment_is_what_was_given_and_what_names_the_attempt(supervised: Supervised) -> None:
+def test_the_environment_is_the_given_one_plus_the_attempt(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("env",), env=ENV | {"COLOUR": "red", "GPUYARD_ATTEMPT": "99"})
     supervised.end_of(key)
     lines = dict(line.split("=", 1) for line in supervised.output(key).read_text().splitlines())
@@ -77,25 +77,25 @@ def test_the_environment_is_what_was_given_and_what_names_the_attempt(supervised
     assert lines == ENV | {"COLOUR": "red", "GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": "1"}
 
 
-def test_it_begins_in_its_work_dir(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_command_starts_in_its_work_dir(supervised: Supervised, tmp_path: Path) -> None:
     key = supervised.launches("pwd -P", cwd=str(tmp_path))
     supervised.end_of(key)
     assert supervised.output(key).read_text().strip() == str(tmp_path.resolve())
 
 
-def test_stdout_and_stderr_stand_in_one_file_in_the_order_they_were_written(supervised: Supervised) -> None:
+def test_stdout_and_stderr_share_one_file_in_the_order_written(supervised: Supervised) -> None:
     key = supervised.launches("for i in 1 2 3; do echo out $i; echo err $i >&2; done")
     supervised.end_of(key)
     assert supervised.output(key).read_text() == "".join(f"out {i}\nerr {i}\n" for i in (1, 2, 3))
 
 
-def test_nothing_of_the_supervisor_is_open_in_a_task(supervised: Supervised) -> None:
+def test_no_descriptor_of_the_supervisor_is_open_in_a_task(supervised: Supervised) -> None:
     key = supervised.launches("readlink /proc/self/fd/0; ls /proc/self/fd; cat")
     assert supervised.end_of(key).exit_code == 0
     assert supervised.output(key).read_text().split() == ["/dev/null", "0", "1", "2", "3"]  # ls itself reads by 3
 
 
-def test_tasks_see_signals_as_if_nobody_had_touched_them(supervised: Supervised) -> None:
+def test_tasks_have_default_signal_handlers(supervised: Supervised) -> None:
     key = supervised.launches("grep -E 'SigIgn|SigBlk' /proc/self/status")
     supervised.end_of(key)
     sets = [int(line.split()[1], 16) for line in supervised.output(key).read_text().splitlines()]
@@ -103,7 +103,7 @@ def test_tasks_see_signals_as_if_nobody_had_touched_them(supervised: Supervised)
     assert [signals & ~of_the_c_library for signals in sets] == [0, 0]
 
 
-# --- what can not be started
+# --- commands that cannot be started
 
 
 def test_a_missing_command_is_named(supervised: Supervised) -> None:
@@ -113,7 +113,7 @@ def test_a_missing_command_is_named(supervised: Supervised) -> None:
     assert supervised.holds()[key].end == said_no
 
 
-def test_a_command_that_is_a_book_is_named_in_a_sentence(supervised: Supervised) -> None:
+def test_a_very_long_command_is_named_in_one_sentence(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("x" * 500_000,))
     assert len(supervised.hears(messages.NotLaunched, key).message) < 500
 
@@ -129,7 +129,7 @@ def test_a_file_is_no_work_dir(supervised: Supervised, tmp_path: Path) -> None:
     assert "does not exist" in supervised.hears(messages.NotLaunched, key).message
 
 
-def test_a_file_that_is_no_program_is_named(supervised: Supervised, tmp_path: Path) -> None:
+def test_a_file_that_is_not_executable_is_named(supervised: Supervised, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "text").chmod(0o644)
     key = supervised.launches("", argv=(str(tmp_path / "text"),))
@@ -139,12 +139,12 @@ def test_a_file_that_is_no_program_is_named(supervised: Supervised, tmp_path: Pa
     assert "begins with #!" in supervised.hears(messages.NotLaunched, key).message
 
 
-def test_a_command_that_no_process_can_be_given_is_refused(supervised: Supervised) -> None:
+def test_a_command_with_invalid_characters_is_refused(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("echo", "a\0b"))
     assert "not text a process can be given" in supervised.hears(messages.NotLaunched, key).message
 
 
-def test_no_command_at_all_is_refused(supervised: Supervised) -> None:
+def test_an_empty_command_is_refused(supervised: Supervised) -> None:
     assert "no command" in supervised.hears(messages.NotLaunched, supervised.launches("")).message
 
 
@@ -189,7 +189,7 @@ def test_a_stopped_task_may_clean_up(supervised: Supervised) -> None:
     assert "bye" in supervised.output(key).read_text()
 
 
-def test_a_task_that_ignores_term_is_killed_after_the_grace(supervised: Supervised) -> None:
+def test_a_task_that_ignores_sigterm_is_killed_after_the_grace_period(supervised: Supervised) -> None:
     key = supervised.runs(IGNORES_TERM)
     supervised.says(key, "ready")
     began = time.monotonic()
@@ -199,7 +199,7 @@ def test_a_task_that_ignores_term_is_killed_after_the_grace(supervised: Supervis
     assert time.monotonic() - began >= 0.4
 
 
-def test_a_second_stop_can_shorten_the_grace(supervised: Supervised) -> None:
+def test_a_second_stop_can_shorten_the_grace_period(supervised: Supervised) -> None:
     key = supervised.runs(IGNORES_TERM)
     supervised.says(key, "ready")
     supervised.send(messages.StopAttempt(key, grace_seconds=600))
@@ -207,13 +207,13 @@ def test_a_second_stop_can_shorten_the_grace(supervised: Supervised) -> None:
     assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
-def test_a_timeout_ends_also_what_ignores_term(supervised: Supervised) -> None:
+def test_a_timeout_also_ends_a_task_that_ignores_sigterm(supervised: Supervised) -> None:
     key = supervised.launches(IGNORES_TERM, timeout_seconds=0.3, grace_seconds=0.2)
     end = supervised.end_of(key)
     assert (end.ending, end.signal) == (AttemptEnding.TIMED_OUT, signal.SIGKILL)
 
 
-def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervised) -> None:
+def test_stopping_a_launch_in_progress_needs_no_grace_period(supervised: Supervised) -> None:
     first = supervised.runs("exec sleep 600")
     second = supervised.key()
     supervised.send(
@@ -225,7 +225,7 @@ def test_stopping_what_has_just_been_launched_needs_no_grace(supervised: Supervi
     assert supervised.end_of(second).ending == AttemptEnding.STOPPED  # before it began, or by TERM
 
 
-def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
+def test_stopping_an_unknown_attempt_says_so(supervised: Supervised) -> None:
     supervised.send(
         messages.StopAttempt(AttemptKey(99, 1)),
         messages.Start(AttemptKey(98, 1)),
@@ -236,10 +236,10 @@ def test_stopping_what_is_not_held_says_so(supervised: Supervised) -> None:
         supervised.hears(messages.NotHeld, AttemptKey(task, 1))
 
 
-# --- what a command leaves behind
+# --- leftover processes
 
 
-def test_a_child_in_the_background_is_ended_before_the_end_is_told(supervised: Supervised) -> None:
+def test_a_background_child_is_ended_before_the_end_is_reported(supervised: Supervised) -> None:
     key = supervised.launches("sleep 600 & echo $!")
     end = supervised.end_of(key)
     assert (end.ending, end.exit_code) == (AttemptEnding.SUCCEEDED, 0)
@@ -253,14 +253,14 @@ def test_a_process_that_forked_twice_and_left_the_session_is_ended_too(supervise
     assert not is_alive(supervised.pid_said(key))
 
 
-def test_what_was_left_behind_and_ignores_term_is_killed(supervised: Supervised) -> None:
+def test_a_leftover_process_that_ignores_sigterm_is_killed(supervised: Supervised) -> None:
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     key = supervised.launches("", grace_seconds=0.3, **python(FORKS_AWAY.format(more=deaf)))
     supervised.end_of(key)
     assert not is_alive(supervised.pid_said(key))
 
 
-def test_a_process_that_cleared_its_mark_is_ended_too(supervised: Supervised) -> None:
+def test_a_process_that_cleared_its_tag_is_ended_too(supervised: Supervised) -> None:
     key = supervised.launches("setsid -f env -i sh -c 'echo $$; exec sleep 600'; sleep 0.3")
     supervised.end_of(key)
     assert not is_alive(supervised.pid_said(key))
@@ -288,7 +288,7 @@ def groups_of(supervised: Supervised) -> list[str]:
     return [path.name for path in base.glob("*.*") if path.is_dir()]
 
 
-def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervised) -> None:
+def test_an_attempt_in_a_control_group_ends_with_all_its_processes(supervised: Supervised) -> None:
     assert groups_of(supervised) == []
     bystander = supervised.runs("setsid -f env -i sh -c 'echo $$; exec sleep 600'; exec sleep 600", cgroup=True)
     daemon = supervised.pid_said(bystander)
@@ -305,7 +305,7 @@ def test_an_attempt_in_a_control_group_ends_with_all_of_it(supervised: Supervise
     assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
 
 
-def test_a_command_that_can_not_start_leaves_no_control_group(supervised: Supervised) -> None:
+def test_a_command_that_cannot_start_leaves_no_control_group(supervised: Supervised) -> None:
     assert groups_of(supervised) == []
     supervised.hears(messages.NotLaunched, supervised.launches("", argv=("no-such-command",), cgroup=True))
     until(lambda: groups_of(supervised) == [])
@@ -318,7 +318,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
-def test_all_processes_of_a_suspended_attempt_stand_still(supervised: Supervised) -> None:
+def test_all_processes_of_a_suspended_attempt_are_stopped(supervised: Supervised) -> None:
     key = supervised.runs("setsid -f sh -c 'echo $$; while true; do sleep 0.02; done'; while true; do sleep 0.02; done")
     away = supervised.pid_said(key)
     supervised.send(messages.Suspend(key))
@@ -368,7 +368,7 @@ def test_a_lease_ends_at_its_timeout(supervised: Supervised) -> None:
     assert supervised.end_of(key).ending == AttemptEnding.TIMED_OUT
 
 
-def test_a_timeout_can_be_moved_and_taken_away_while_it_runs(supervised: Supervised) -> None:
+def test_a_timeout_can_be_moved_and_removed_during_the_run(supervised: Supervised) -> None:
     sooner, never = (
         supervised.launches("sleep 60", timeout_seconds=60.0),
         supervised.launches("sleep 1", timeout_seconds=0.4),
@@ -398,7 +398,7 @@ def test_a_part_of_a_gang_can_be_stopped_while_it_waits(supervised: Supervised) 
     assert supervised.end_of(key).ending == AttemptEnding.STOPPED
 
 
-def test_a_launch_that_is_repeated_runs_once(supervised: Supervised) -> None:
+def test_a_repeated_launch_runs_once(supervised: Supervised) -> None:
     key = supervised.key()
     launch = Launch(key, shell="echo once; sleep 0.3", env=ENV, output=str(supervised.output(key)))
     supervised.send(launch, launch)
@@ -411,7 +411,7 @@ def test_a_launch_that_is_repeated_runs_once(supervised: Supervised) -> None:
     assert supervised.output(key).read_text() == "once\n"
 
 
-def test_an_end_is_held_until_it_is_forgotten(supervised: Supervised) -> None:
+def test_an_end_is_kept_until_it_is_forgotten(supervised: Supervised) -> None:
     over, runs = supervised.launches("true"), supervised.runs("exec sleep 600")
     end = supervised.end_of(over)
     assert supervised.holds()[over].end == end
@@ -422,7 +422,7 @@ def test_an_end_is_held_until_it_is_forgotten(supervised: Supervised) -> None:
 # --- output
 
 
-def test_output_keeps_its_newest_end(supervised: Supervised) -> None:
+def test_trimmed_output_keeps_its_newest_part(supervised: Supervised) -> None:
     limit = 256 * 1024
     key = supervised.launches("seq 1 2000000", output_limit_bytes=limit)
     supervised.end_of(key)
@@ -432,7 +432,7 @@ def test_output_keeps_its_newest_end(supervised: Supervised) -> None:
     assert output.stat().st_blocks * 512 <= 2 * limit
 
 
-def test_a_task_that_floods_its_output_is_trimmed_while_it_runs(supervised: Supervised) -> None:
+def test_a_task_that_floods_its_output_is_trimmed_during_the_run(supervised: Supervised) -> None:
     limit = 1024 * 1024
     key = supervised.runs("head -c 30000000 /dev/urandom; echo full; exec sleep 600", output_limit_bytes=limit)
     until(lambda: supervised.output(key).stat().st_size > 30_000_000)
@@ -449,7 +449,7 @@ def test_a_burst_of_launches_ends_completely(supervised: Supervised) -> None:
     assert {supervised.end_of(key).ending for key in keys} == {AttemptEnding.SUCCEEDED}
 
 
-def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> None:
+def test_garbage_on_the_socket_costs_only_that_message(supervised: Supervised) -> None:
     key = supervised.runs("exec sleep 600")
     other = Supervised(supervised.folder)
     assert other._line is not None
@@ -460,7 +460,7 @@ def test_rubbish_on_the_line_costs_only_that_line(supervised: Supervised) -> Non
     assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 
 
-def test_a_word_of_a_newer_agent_is_passed_over_and_the_others_are_heard(supervised: Supervised) -> None:
+def test_an_unknown_message_of_a_newer_agent_is_skipped_and_the_others_are_handled(supervised: Supervised) -> None:
     words = msgspec.msgpack.encode(
         [{"type": "Juggle", "key": [1, 1]}, Launch(AttemptKey(1, 1), argv=("true",), env=ENV)]
     )
@@ -469,6 +469,6 @@ def test_a_word_of_a_newer_agent_is_passed_over_and_the_others_are_heard(supervi
     assert supervised.end_of(AttemptKey(1, 1)).ending == AttemptEnding.SUCCEEDED
 
 
-def test_a_word_of_a_newer_supervisor_is_passed_over_too() -> None:
+def test_an_unknown_message_of_a_newer_supervisor_is_skipped_too() -> None:
     words = msgspec.msgpack.encode([{"type": "Juggled", "key": [1, 1]}, messages.NotHeld(AttemptKey(1, 1))])
     assert messages.decode_events(words) == [messages.NotHeld(AttemptKey(1, 1))]

@@ -1,4 +1,4 @@
-"""The agent's line to its supervisor: found or started, mended, and nothing lost over it."""
+"""The agent's connection to its supervisor: found or started, repaired, and nothing lost."""
 
 import asyncio
 import os
@@ -51,7 +51,7 @@ class Listener:
         await self._events.aclose()  # type: ignore[attr-defined]
 
 
-def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder: Path) -> None:
+def test_a_supervisor_is_started_if_there_is_none_and_receives_commands(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -68,7 +68,7 @@ def test_a_supervisor_is_started_where_there_is_none_and_told_what_to_do(folder:
     asyncio.run(story())
 
 
-def test_an_agent_that_comes_back_gets_all_ends(folder: Path) -> None:
+def test_an_agent_that_reconnects_gets_all_ends(folder: Path) -> None:
     async def first_life() -> int:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -98,7 +98,7 @@ def test_an_agent_that_comes_back_gets_all_ends(folder: Path) -> None:
     assert asyncio.run(second_life()) == (pid, {AttemptKey(task, 1): task for task in range(1, 6)})
 
 
-def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Path) -> None:
+def test_a_killed_supervisor_is_restarted_and_reports_what_it_found(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -120,7 +120,7 @@ def test_a_killed_supervisor_is_started_anew_and_tells_what_it_found(folder: Pat
     asyncio.run(story())
 
 
-def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
+def test_a_supervisor_killed_while_it_starts_is_restarted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     killed = tmp_path / "killed"
@@ -139,7 +139,7 @@ def test_a_supervisor_that_is_killed_while_it_starts_is_started_again(
     assert killed.exists()
 
 
-def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
+def test_unanswered_commands_are_sent_again(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -158,7 +158,7 @@ def test_commands_that_were_not_answered_are_sent_again(folder: Path) -> None:
     asyncio.run(story())
 
 
-def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
+def test_an_unacknowledged_timeout_is_sent_again(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -179,7 +179,7 @@ def test_another_timeout_that_was_not_heard_is_sent_again(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hundreds_of_launches_with_huge_environments_are_heard(folder: Path) -> None:
+def test_hundreds_of_launches_with_huge_environments_are_delivered(folder: Path) -> None:
     env = ENV | {f"LONG_{number}": "x" * 100_000 for number in range(9)}
 
     async def story() -> None:
@@ -249,7 +249,7 @@ def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
     asyncio.run(story())
 
 
-def test_the_supervisor_goes_on_when_the_agent_hangs_up(folder: Path) -> None:
+def test_the_supervisor_continues_when_the_agent_disconnects(folder: Path) -> None:
     async def story() -> int:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
@@ -262,7 +262,7 @@ def test_the_supervisor_goes_on_when_the_agent_hangs_up(folder: Path) -> None:
     assert is_alive(asyncio.run(story()))
 
 
-def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Random lives: supervisors are killed, stopped and replaced under load, and nothing is lost or run twice."""
+"""Random faults: supervisors are killed, stopped and replaced under load, and nothing is lost or run twice."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.unit.live.agent.supervised import ENV, is_alive
 from tests.unit.live.agent.test_supervisor_client import folder as folder  # noqa: PLC0414 - a fixture is used by its name
 
-pytestmark = pytest.mark.slow  # supervisors are hurt at random instants
+pytestmark = pytest.mark.slow  # supervisors fail at random instants
 
 TASKS = 120
 FAULTS = 6

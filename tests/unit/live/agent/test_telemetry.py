@@ -44,12 +44,12 @@ def starts() -> Iterator[Starter]:
 
 
 def judge(pid: int, *occupants: Occupant, display: bool = False) -> GpuReading:
-    """What is said of card 0 with this process on it."""
+    """The state of GPU 0 with this process on it."""
     uses = [GpuUsage(0, processes=(GpuProcess(pid, 100, display),)), GpuUsage(1)]
     return telemetry.gpus(CARDS, uses, occupants, FOLDER_MARK)[0]
 
 
-def test_a_process_nobody_knows_makes_a_gpu_external(starts: Starter) -> None:
+def test_an_unknown_process_makes_a_gpu_external(starts: Starter) -> None:
     pid = starts()
     until(lambda: f"Process {pid} (python" in judge(pid).why)  # a process that has just begun has our name for a moment
     gpu = judge(pid)
@@ -57,18 +57,18 @@ def test_a_process_nobody_knows_makes_a_gpu_external(starts: Starter) -> None:
     assert "not started by gpuyard" in gpu.why
 
 
-def test_the_holders_own_process_does_not(starts: Starter) -> None:
+def test_the_process_of_the_holder_does_not(starts: Starter) -> None:
     pid = starts(AttemptKey(7, 1))
     gpu = judge(pid, Occupant(AttemptKey(7, 1), 1, (0,)))
     assert (gpu.health, gpu.users[0].key) == (GpuHealth.OK, AttemptKey(7, 1))
 
 
-def test_a_process_in_the_holders_session_is_the_holders(starts: Starter) -> None:
+def test_a_process_in_the_holders_session_belongs_to_the_holder(starts: Starter) -> None:
     pid = starts(session=True)
     assert judge(pid, Occupant(AttemptKey(7, 1), pid, (0,))).health == GpuHealth.OK
 
 
-def test_a_descendant_of_the_holder_is_the_holders(starts: Starter) -> None:
+def test_a_descendant_of_the_holder_belongs_to_the_holder(starts: Starter) -> None:
     pid = starts()
     assert judge(pid, Occupant(AttemptKey(7, 1), os.getpid(), (0,))).health == GpuHealth.OK
 
@@ -79,7 +79,7 @@ def test_a_task_on_a_gpu_it_was_not_given_makes_it_external(starts: Starter) -> 
     assert "task 7" in gpu.why
 
 
-def test_a_task_that_has_just_begun_does_not(starts: Starter) -> None:
+def test_a_task_that_has_just_started_does_not(starts: Starter) -> None:
     assert judge(starts(AttemptKey(8, 1))).health == GpuHealth.OK
 
 
@@ -88,30 +88,30 @@ def test_on_a_leased_gpu_anything_may_run(starts: Starter) -> None:
     assert judge(starts(), Occupant(AttemptKey(7, 1), 0, (1,), lease=True)).health == GpuHealth.EXTERNAL
 
 
-def test_a_process_that_draws_is_no_reason(starts: Starter) -> None:
+def test_a_graphics_process_does_not(starts: Starter) -> None:
     gpu = judge(starts(), display=True)
     assert (gpu.health, gpu.users[0].display) == (GpuHealth.OK, True)
 
 
-def test_a_desktop_that_computes_a_little_is_no_reason_either(starts: Starter) -> None:
+def test_a_desktop_that_computes_a_little_does_not(starts: Starter) -> None:
     pid = starts(program="open('/proc/self/comm', 'w').write('gnome-shell'); import time; time.sleep(600)")
     until(lambda: Path(f"/proc/{pid}/comm").read_text() == "gnome-shell\n")
     assert judge(pid).health == GpuHealth.OK
 
 
-def test_a_process_that_has_ended_is_no_reason(starts: Starter) -> None:
+def test_an_ended_process_does_not(starts: Starter) -> None:
     pid = starts(program="")
     until(lambda: (found := proc.process(pid)) is None or found.is_over)
     os.waitpid(pid, 0)
     assert judge(pid).health == GpuHealth.OK
 
 
-def test_a_broken_card_is_offline() -> None:
+def test_a_broken_gpu_is_offline() -> None:
     gpu = telemetry.gpus(CARDS[:1], [GpuUsage(0, broken="It fell off the bus.")], (), FOLDER_MARK)[0]
     assert (gpu.health, gpu.why) == (GpuHealth.OFFLINE, "It fell off the bus.")
 
 
-def test_a_virtual_card_is_never_external(starts: Starter) -> None:
+def test_a_virtual_gpu_is_never_external(starts: Starter) -> None:
     card, use = (
         GpuDevice(0, "VIRTUAL-a", "virtual", 1024, virtual=True),
         GpuUsage(0, processes=(GpuProcess(starts(), 1, False),)),

@@ -31,7 +31,7 @@ LOOPBACK = AllowedHosts("127.0.0.1")
     ["localhost", "localhost:8080", "LocalHost.:8080", "127.0.0.1", "127.0.0.1:9", "127.1.2.3:80", "[::1]", "[::1]:80",
      "[0:0:0:0:0:0:0:1]:80"],
 )  # fmt: skip
-def test_on_loopback_every_name_of_loopback_is_ours(host: str) -> None:
+def test_on_loopback_every_loopback_name_is_allowed(host: str) -> None:
     assert verdict(LOOPBACK, host) == "welcome"
 
 
@@ -49,11 +49,11 @@ def test_on_loopback_every_other_name_is_refused(host: str) -> None:
     [None, "", " ", ":8080", "a b", "localhost:", "localhost:http", "localhost:123456", "user@localhost", "localhost/",
      "localhost,evil.example", "[::1", "loc\x00alhost", "::1"],
 )  # fmt: skip
-def test_what_names_no_host_is_refused(host: str | None) -> None:
+def test_a_header_without_a_host_is_refused(host: str | None) -> None:
     assert verdict(LOOPBACK, host) == "BadHost"
 
 
-def test_on_an_address_that_address_and_the_configured_names_are_ours() -> None:
+def test_on_one_address_that_address_and_the_configured_names_are_allowed() -> None:
     plate = AllowedHosts("192.168.1.5", ["Yard.example", "gpu.lab"])
     for host in ("192.168.1.5:8080", "yard.example", "YARD.example:8080", "gpu.lab."):
         assert verdict(plate, host) == "welcome"
@@ -62,14 +62,14 @@ def test_on_an_address_that_address_and_the_configured_names_are_ours() -> None:
 
 
 @pytest.mark.skipif(gethostname().startswith("localhost"), reason="this machine has no name of its own")
-def test_the_machines_own_name_is_ours_beyond_loopback_only() -> None:
+def test_the_machines_own_name_is_allowed_only_beyond_loopback() -> None:
     for bound in ("0.0.0.0", "192.168.1.5"):
         assert verdict(AllowedHosts(bound), f"{gethostname()}:8080") == "welcome"
     assert verdict(LOOPBACK, f"{gethostname()}:8080") == "WrongHost"
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::", "", "*"])
-def test_on_every_address_numbers_and_configured_names_are_ours_and_other_names_are_not(bound: str) -> None:
+def test_on_all_addresses_ip_addresses_and_configured_names_are_allowed_and_other_names_are_not(bound: str) -> None:
     plate = AllowedHosts(bound, ["yard.example"])
     for host in ("192.168.1.5:8080", "[fd00::1]:8080", "localhost", "yard.example"):
         assert verdict(plate, host) == "welcome"
@@ -88,7 +88,7 @@ def test_on_every_address_numbers_and_configured_names_are_ours_and_other_names_
         ("[::1]:8080", "http://[::1]:8080"),
     ],
 )
-def test_our_own_page_is_welcome(host: str, origin: str) -> None:
+def test_our_own_page_is_allowed(host: str, origin: str) -> None:
     assert verdict(LOOPBACK, host, origin) == "welcome"
 
 
@@ -98,11 +98,11 @@ def test_our_own_page_is_welcome(host: str, origin: str) -> None:
      "http://localhost:8080@evil.example", "http://localhost:8080.evil.example", "http://localhost:99999", "http://[",
      "file://localhost:8080", "localhost:8080", "chrome-extension://abc"],
 )  # fmt: skip
-def test_pages_of_others_are_refused(origin: str) -> None:
+def test_pages_of_other_origins_are_refused(origin: str) -> None:
     assert verdict(LOOPBACK, "localhost:8080", origin) == "WrongOrigin"
 
 
-def test_a_long_origin_does_not_make_a_long_sentence() -> None:
+def test_a_long_origin_does_not_make_a_long_message() -> None:
     denied = LOOPBACK.check("localhost", "http://" + "x" * 10_000)
     assert denied is not None
     assert len(denied.sentence) < 250
@@ -125,7 +125,7 @@ def test_any_other_address_needs_authentication(address: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["http_address", "grpc_address"])
-def test_plain_text_beyond_loopback_is_refused_unless_tls_is_on_or_a_key_allows_it(key: str) -> None:
+def test_plain_text_beyond_loopback_is_refused_without_tls_or_a_setting_that_allows_it(key: str) -> None:
     def refused(**server: object) -> str | None:
         return refuse_unsafe_addresses(ServerSettings(server=ServerSection(**server), auth=AuthSection(enabled=True)))  # type: ignore[arg-type]
 
@@ -142,6 +142,6 @@ def test_plain_text_beyond_loopback_is_refused_unless_tls_is_on_or_a_key_allows_
         assert refused(**{key: Address(address)}) is None
 
 
-def test_without_login_a_key_for_plain_text_does_not_open_the_door() -> None:
+def test_without_login_allowing_plain_text_does_not_open_the_port() -> None:
     settings = ServerSettings(server=ServerSection(http_address=Address("0.0.0.0:8080"), plain=True))
     assert "auth.enabled" in (refuse_unsafe_addresses(settings) or "")

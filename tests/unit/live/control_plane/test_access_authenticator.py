@@ -1,4 +1,4 @@
-"""The one door: who gets in as what, over real connections."""
+"""Authentication over real connections."""
 
 import os
 import socket
@@ -70,11 +70,13 @@ def test_another_user_on_loopback_needs_a_token(store: AccessStore, local: Loopb
     assert isinstance(gate.authenticate(bearer(made_token(store).secret), local), Principal)
 
 
-def test_nobody_else_gets_in_without_a_token(store: AccessStore) -> None:
+def test_no_other_client_is_accepted_without_a_token(store: AccessStore) -> None:
     refused(Authenticator(store).authenticate([], REMOTE), "LoginRequired")
 
 
-def test_a_token_counts_everywhere_and_before_the_local_rule(store: AccessStore, local: LoopbackConnection) -> None:
+def test_a_token_is_accepted_everywhere_and_before_the_local_rule(
+    store: AccessStore, local: LoopbackConnection
+) -> None:
     made = made_token(store)
     for connection in (local, REMOTE):
         who = Authenticator(store).authenticate(bearer(made.secret), connection)
@@ -96,23 +98,23 @@ def test_an_authorization_that_is_no_bearer_token_is_refused_on_loopback_too(
     refused(Authenticator(store).authenticate([(b"authorization", value)], local), "BadAuthorization")
 
 
-def test_two_authorizations_are_one_too_many(store: AccessStore, local: LoopbackConnection) -> None:
+def test_two_authorization_headers_are_refused(store: AccessStore, local: LoopbackConnection) -> None:
     refused(Authenticator(store).authenticate(bearer(made_token(store).secret) * 2, local), "BadAuthorization")
 
 
-def test_the_scheme_may_be_in_small_letters(store: AccessStore) -> None:
+def test_the_scheme_may_be_in_lowercase(store: AccessStore) -> None:
     header = (b"authorization", b"bearer  " + made_token(store).secret.encode())
     assert isinstance(Authenticator(store).authenticate([header], REMOTE), Principal)
 
 
 @pytest.mark.parametrize("header", [b"x-forwarded-for", b"forwarded", b"via", b"x-real-ip", b"x-forwarded-host"])
-def test_what_a_proxy_of_ours_hands_on_is_not_ours(
+def test_a_request_forwarded_by_a_local_proxy_is_not_local(
     store: AccessStore, local: LoopbackConnection, header: bytes
 ) -> None:
     refused(Authenticator(store).authenticate([(header, b"10.0.0.7")], local), "LoginRequired")
 
 
-def test_with_login_on_there_is_no_implicit_admin_unless_a_key_says_so() -> None:
+def test_with_login_on_there_is_no_implicit_admin_unless_a_setting_allows_it() -> None:
     trusted = frozenset({0, os.getuid()})
     assert admitted_without_login(ServerSettings()) == trusted
     assert admitted_without_login(ServerSettings(auth=AuthSection(enabled=True))) == frozenset()

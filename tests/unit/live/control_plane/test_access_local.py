@@ -84,7 +84,7 @@ def ends_of(ours: socket.socket) -> ConnectionEnds:
 
 
 @pytest.mark.parametrize(("listen", "dial"), WAYS)
-def test_ones_own_connection_is_known_as_ones_own(listen: str, dial: str) -> None:
+def test_ones_own_connection_is_recognized(listen: str, dial: str) -> None:
     with accepted(listen, dial) as (_, ours):
         assert connection_of(ours).peer_uid == os.getuid()
         assert uid_by_proc_tables(ends_of(ours)) == os.getuid()
@@ -93,7 +93,7 @@ def test_ones_own_connection_is_known_as_ones_own(listen: str, dial: str) -> Non
 
 @pytest.mark.parametrize(("listen", "dial"), WAYS)
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-def test_another_users_connection_is_known_as_theirs(listen: str, dial: str) -> None:
+def test_another_users_connection_is_recognized_as_theirs(listen: str, dial: str) -> None:
     family = socket.AF_INET6 if ":" in listen else socket.AF_INET
     with socket.create_server((listen, 0), family=family, dualstack_ipv6=listen == "::") as server:
         server.settimeout(30)
@@ -106,7 +106,7 @@ def test_another_users_connection_is_known_as_theirs(listen: str, dial: str) -> 
             client.kill()
 
 
-def test_the_kernel_is_asked_once_for_a_connection() -> None:
+def test_the_kernel_is_asked_once_per_connection() -> None:
     with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
         connection = connection_of(ours)
         assert connection.peer_uid == os.getuid()
@@ -114,8 +114,8 @@ def test_the_kernel_is_asked_once_for_a_connection() -> None:
         assert connection.peer_uid == os.getuid()
 
 
-def test_a_connection_that_its_client_has_closed_is_not_local() -> None:
-    """The kernel shows such a socket as root's, since nobody owns it: exactly this must not let anybody in."""
+def test_a_connection_closed_by_its_client_is_not_local() -> None:
+    """The kernel shows such a socket as root's, since it has no owner: this must not grant access."""
     with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
         connection = connection_of(ours)
         client.close()
@@ -125,7 +125,7 @@ def test_a_connection_that_its_client_has_closed_is_not_local() -> None:
         assert uid_by_sock_diag(ends_of(ours)) is None
 
 
-def test_a_connection_that_is_gone_on_both_sides_is_not_local() -> None:
+def test_a_connection_closed_on_both_sides_is_not_local() -> None:
     with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
         connection = connection_of(ours)
         ours.close()
@@ -133,7 +133,7 @@ def test_a_connection_that_is_gone_on_both_sides_is_not_local() -> None:
         assert connection.peer_uid is None
 
 
-def test_a_server_that_listens_is_not_taken_for_a_client() -> None:
+def test_a_listening_server_is_not_taken_for_a_client() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         ends = ConnectionEnds(ip_address("127.0.0.1"), port, ip_address("127.0.0.1"), port ^ 1)
@@ -153,14 +153,14 @@ def test_the_two_ends_are_not_confused() -> None:
 @pytest.mark.parametrize(
     "host", ["10.0.0.1", "192.168.1.1", "::", "fe80::1%lo", "0.0.0.0", "localhost", "", "testclient"]
 )
-def test_what_is_not_an_address_of_loopback_is_never_local(host: str) -> None:
+def test_other_addresses_than_loopback_are_never_local(host: str) -> None:
     assert not is_loopback(host)
     assert uid_of_peer((host, 1), ("127.0.0.1", 2)) is None
     assert uid_of_peer(("127.0.0.1", 1), (host, 2)) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.255.255.254", "::1", "::ffff:127.0.0.1"])
-def test_addresses_of_loopback_are_known(host: str) -> None:
+def test_loopback_addresses_are_recognized(host: str) -> None:
     assert is_loopback(host)
 
 
@@ -168,7 +168,7 @@ def test_root_and_the_owner_of_the_process_are_trusted() -> None:
     assert trusted_uids() == {0, os.getuid()}
 
 
-def test_asking_among_many_connections_takes_milliseconds_at_most() -> None:
+def test_a_lookup_among_many_connections_takes_milliseconds_at_most() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=300))
         for _ in range(200):

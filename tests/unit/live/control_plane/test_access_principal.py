@@ -1,4 +1,4 @@
-"""What each role may do. The expectations are written out here a second time, as sentences."""
+"""The permissions of each role, repeated here as sentences."""
 
 import pytest
 
@@ -30,17 +30,17 @@ def test_an_admin_may_do_everything_everywhere() -> None:
         assert allowed(Role.ADMIN, tenant) == set(Action)
 
 
-def test_an_operator_may_do_everything_but_users_tokens_of_others_and_settings() -> None:
+def test_an_operator_may_do_everything_except_users_tokens_of_others_and_settings() -> None:
     for tenant in (LAB, OTHERS, None):
         assert allowed(Role.OPERATOR, tenant) == set(Action) - {"all_access", "settings"}
 
 
-def test_a_member_sees_submits_and_stops_what_is_its_tenants() -> None:
+def test_a_member_sees_submits_and_stops_tasks_of_its_tenant() -> None:
     assert allowed(Role.MEMBER, LAB) == {"see", "submit", "stop", "see_yard", "own_access"}
     assert allowed(Role.MEMBER, OTHERS) == allowed(Role.MEMBER, None) == {"see_yard", "own_access"}
 
 
-def test_a_viewer_only_sees_what_is_its_tenants() -> None:
+def test_a_viewer_only_sees_tasks_of_its_tenant() -> None:
     assert allowed(Role.VIEWER, LAB) == {"see", "see_yard", "own_access"}
     assert allowed(Role.VIEWER, OTHERS) == allowed(Role.VIEWER, None) == {"see_yard", "own_access"}
 
@@ -57,11 +57,11 @@ def test_admins_and_operators_see_all_tenants_and_others_their_own(role: Role, s
     assert visible_tenant(somebody(role)) == sees
 
 
-def test_somebody_without_a_tenant_does_not_own_what_has_none() -> None:
+def test_a_user_without_a_tenant_does_not_own_tasks_without_one() -> None:
     assert not may(Principal("ann", None, Role.MEMBER, Via.TOKEN, "10.0.0.1"), Action.SEE, None)
 
 
-def test_whoever_may_not_is_told_who_could() -> None:
+def test_a_denied_user_is_told_which_role_could() -> None:
     denied = forbidden(somebody(Role.VIEWER), Action.SUBMIT)
     assert denied.status == 403
     assert denied.sentence == "ann is a viewer and may not do this; it takes an admin or an operator or a member."

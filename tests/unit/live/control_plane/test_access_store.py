@@ -1,4 +1,4 @@
-"""Users and tokens: what is kept, who gets in, and how soon a change is seen."""
+"""Users and tokens: storage, authentication, and how soon changes apply."""
 
 import asyncio
 import sqlite3
@@ -20,7 +20,7 @@ from gpuyard.live.control_plane.access.principal import Denied, Principal, Role,
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
-from tests.unit.live.control_plane.yards import until
+from tests.unit.live.control_plane.clusters import until
 
 LAB = TenantId("lab")
 QUICK = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
@@ -72,7 +72,7 @@ def code_of(answer: object) -> str:
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_is_there_after_a_restart(yard: Yard) -> None:
+def test_a_user_survives_a_restart(yard: Yard) -> None:
     before = yard.store.users()
     yard.restart()
 
@@ -87,11 +87,11 @@ def test_a_password_of_any_characters_works(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("username", ["", "a b", "a/b", "x" * 65, "ann\n", "\udcff"])
-def test_a_name_that_is_no_username_is_refused(yard: Yard, username: str) -> None:
+def test_an_invalid_username_is_refused(yard: Yard, username: str) -> None:
     assert isinstance(yard.store.add_user(username, "open sesame", LAB, Role.MEMBER), no.BadUsername)
 
 
-def test_what_is_wrong_with_a_change_is_said_and_changes_nothing(yard: Yard) -> None:
+def test_an_invalid_change_is_reported_and_changes_nothing(yard: Yard) -> None:
     store = yard.store
     assert store.add_user("ann", "another one", LAB, Role.ADMIN) == no.UserExists("ann")
     assert isinstance(store.add_user("bob", "seven77", LAB, Role.ADMIN), no.BadPassword)
@@ -109,7 +109,7 @@ def test_what_is_wrong_with_a_change_is_said_and_changes_nothing(yard: Yard) -> 
     assert store.tokens() == []
 
 
-def test_a_change_is_seen_by_the_next_request_and_after_a_restart(yard: Yard) -> None:
+def test_a_change_applies_to_the_next_request_and_after_a_restart(yard: Yard) -> None:
     secret = yard.token().secret
     yard.store.change_user("ann", role=Role.OPERATOR, tenant=TenantId("infra"))
 
@@ -120,7 +120,7 @@ def test_a_change_is_seen_by_the_next_request_and_after_a_restart(yard: Yard) ->
         yard.restart()
 
 
-def test_a_disabled_user_gets_in_neither_by_token_nor_by_password_until_enabled(yard: Yard) -> None:
+def test_a_disabled_user_is_rejected_with_token_and_password_until_enabled(yard: Yard) -> None:
     secret = yard.token().secret
     yard.store.change_user("ann", disabled=True)
     assert code_of(yard.store.find(secret, HERE)) == "UserDisabled"
@@ -130,7 +130,7 @@ def test_a_disabled_user_gets_in_neither_by_token_nor_by_password_until_enabled(
     assert isinstance(yard.store.find(secret, HERE), Principal)
 
 
-def test_a_removed_user_takes_all_tokens_along(yard: Yard) -> None:
+def test_removing_a_user_removes_all_tokens(yard: Yard) -> None:
     secret = yard.token().secret
     yard.store.remove_user("ann")
     assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
@@ -141,7 +141,7 @@ def test_a_removed_user_takes_all_tokens_along(yard: Yard) -> None:
     assert yard.store.tokens() == []
 
 
-def test_users_of_the_configuration_are_added_once_and_then_kept_as_it_says(yard: Yard) -> None:
+def test_users_of_the_settings_are_added_once_and_then_kept_in_sync(yard: Yard) -> None:
     for password, role in (("number one", Role.MEMBER), ("number one", Role.ADMIN), ("number two", Role.ADMIN)):
         user = yard.store.ensure_user("eve", password, LAB, role)
         assert isinstance(user, User)
@@ -176,7 +176,7 @@ def test_an_unknown_user_is_answered_no_faster_than_a_wrong_password(tmp_path: P
     store.close()
 
 
-def test_after_some_failures_every_further_one_costs_a_longer_wait(yard: Yard) -> None:
+def test_after_some_failures_each_further_one_costs_a_longer_wait(yard: Yard) -> None:
     waits = []
     for _ in range(FREE_FAILURES + 8):
         while code_of(denied := yard.store.check_login("ann", "wrong", HERE)) == "TooManyLogins":
@@ -188,7 +188,7 @@ def test_after_some_failures_every_further_one_costs_a_longer_wait(yard: Yard) -
     assert max(waits) <= LONGEST_WAIT_SECONDS
 
 
-def test_whoever_has_to_wait_is_not_let_in_by_the_right_password_either(yard: Yard) -> None:
+def test_during_the_wait_even_the_right_password_is_rejected(yard: Yard) -> None:
     for _ in range(FREE_FAILURES):
         yard.store.check_login("ann", "wrong", HERE)
     assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "TooManyLogins"
@@ -201,14 +201,14 @@ def test_whoever_has_to_wait_is_not_let_in_by_the_right_password_either(yard: Ya
     assert code_of(yard.store.check_login("ann", "wrong", HERE)) == "WrongLogin", "all was forgiven"
 
 
-def test_a_clock_that_was_set_back_makes_nobody_wait_for_it(yard: Yard) -> None:
+def test_setting_the_clock_back_does_not_extend_the_wait(yard: Yard) -> None:
     for _ in range(FREE_FAILURES):
         yard.store.check_login("ann", "wrong", HERE)
     yard.clock.now -= 86400
     assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
 
 
-def test_guesses_sent_all_at_once_are_slowed_down_too(yard: Yard) -> None:
+def test_concurrent_guesses_are_slowed_down_too(yard: Yard) -> None:
     answers: list[str] = []
     guessers = [
         threading.Thread(target=lambda: answers.append(code_of(yard.store.check_login("ann", "wrong", HERE))))
@@ -233,7 +233,7 @@ def test_a_hash_with_weaker_parameters_is_replaced_at_the_next_login(yard: Yard)
     assert b"m=128,t=2,p=1" in yard.path.read_bytes()
 
 
-def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
+def test_a_new_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
     login = yard.store.log_in("ann", 3600.0)
     assert isinstance(login, NewToken)
     token = yard.token()
@@ -245,7 +245,7 @@ def test_another_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
         yard.restart()
 
 
-def test_a_login_ends_by_itself_and_is_forgotten_at_the_next_one(yard: Yard) -> None:
+def test_a_login_expires_and_is_forgotten_at_the_next_one(yard: Yard) -> None:
     first = yard.store.log_in("ann", 3600.0)
     assert isinstance(first, NewToken)
     who = yard.store.find(first.secret, HERE)
@@ -264,7 +264,7 @@ def test_a_login_ends_by_itself_and_is_forgotten_at_the_next_one(yard: Yard) -> 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_says_whose_it_is(yard: Yard) -> None:
+def test_a_token_identifies_its_user(yard: Yard) -> None:
     made = yard.token()
 
     assert made.secret.startswith("gy_")
@@ -277,12 +277,12 @@ def test_a_token_says_whose_it_is(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "gy_", "gy_" + "A" * 43, "\udcff", "x" * 100_000])
-def test_a_token_nobody_made_is_not_known(yard: Yard, secret: str) -> None:
+def test_an_unknown_token_is_rejected(yard: Yard, secret: str) -> None:
     yard.token()
     assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
 
 
-def test_a_revoked_token_lets_nobody_in_from_that_moment_on(yard: Yard) -> None:
+def test_a_revoked_token_is_rejected_at_once(yard: Yard) -> None:
     made = yard.token()
     assert isinstance(yard.store.find(made.secret, HERE), Principal)
     assert yard.store.revoke_token(made.token.id) is None
@@ -295,7 +295,7 @@ def test_a_revoked_token_lets_nobody_in_from_that_moment_on(yard: Yard) -> None:
         yard.restart()
 
 
-def test_a_revocation_that_was_answered_survives_a_kill(tmp_path: Path) -> None:
+def test_an_acknowledged_revocation_survives_a_kill(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -336,7 +336,7 @@ def test_an_expired_token_says_since_when(yard: Yard) -> None:
     assert "expired at 2027-01-15 08:00:10 UTC" in denied.sentence
 
 
-def test_uses_are_noted_once_a_minute_and_written_when_told(yard: Yard) -> None:
+def test_last_uses_are_noted_once_a_minute_and_written_on_request(yard: Yard) -> None:
     made = yard.token()
     began = yard.clock.now
     seen = []
@@ -351,7 +351,7 @@ def test_uses_are_noted_once_a_minute_and_written_when_told(yard: Yard) -> None:
     assert yard.store.tokens()[0].last_used_at == began + 75
 
 
-def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_uses_that_cannot_be_written_now_are_written_later(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "NOTE_USES_SECONDS", 0.01)
     made = yard.token()
 
@@ -371,7 +371,7 @@ def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypa
     assert yard.store.tokens()[0].last_used_at == yard.clock.now
 
 
-def test_a_store_that_can_not_be_written_can_be_closed(yard: Yard) -> None:
+def test_a_store_that_cannot_be_written_can_be_closed(yard: Yard) -> None:
     yard.store.find(yard.token().secret, HERE)
     yard.store._database.execute("PRAGMA query_only = ON")
     yard.restart()
@@ -394,7 +394,7 @@ def test_looking_up_a_token_takes_microseconds(yard: Yard) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_neither_passwords_nor_tokens_are_in_the_file_and_nobody_else_may_read_it(yard: Yard) -> None:
+def test_neither_passwords_nor_tokens_are_in_the_file_and_it_is_private(yard: Yard) -> None:
     made = yard.token()
     assert made.secret not in repr(made)
     for file in yard.path.parent.iterdir():
@@ -404,13 +404,13 @@ def test_neither_passwords_nor_tokens_are_in_the_file_and_nobody_else_may_read_i
         assert made.secret[3:].encode() not in file.read_bytes()
 
 
-def test_a_file_others_could_read_is_closed_to_them(yard: Yard) -> None:
+def test_a_public_file_is_made_private(yard: Yard) -> None:
     yard.path.chmod(0o644)
     yard.restart()
     assert stat.S_IMODE(yard.path.stat().st_mode) == 0o600
 
 
-def test_a_damaged_file_is_refused_with_a_way_out_and_left_as_it_is(yard: Yard) -> None:
+def test_a_damaged_file_is_refused_with_a_solution_and_not_changed(yard: Yard) -> None:
     for number in range(200):
         yard.store.make_token("ann", f"token number {number}")
     yard.store.close()
@@ -437,13 +437,13 @@ def test_a_file_of_a_newer_version_or_of_another_program_is_refused(yard: Yard, 
         AccessStore.open(tmp_path / "other.sqlite")
 
 
-def test_a_beginning_that_was_killed_begins_again(tmp_path: Path) -> None:
+def test_a_creation_that_was_killed_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "access.sqlite.new").write_bytes(b"half")
     AccessStore.open(tmp_path / "access.sqlite", hasher=QUICK).close()
     assert [file.name for file in tmp_path.iterdir()] == ["access.sqlite"]
 
 
-def test_a_folder_one_may_not_write_to_gets_a_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_in_one_sentence(tmp_path: Path) -> None:
     program = """
 import os, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""How right predictions were, over the tasks that ended last."""
+"""The accuracy of predictions over the most recent tasks."""
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.task import Estimate
@@ -14,7 +14,7 @@ ON_H200 = Forecast(
 )  # fmt: skip
 
 
-def test_history_is_judged_by_its_median_and_mean_error_and_its_band() -> None:
+def test_history_is_scored_by_its_median_and_mean_error_and_its_range() -> None:
     scores = AccuracyTracker()
     for seconds in (100.0, 50.0, 400.0):
         scores.ended(seconds, Estimate(100.0, 60.0, 200.0, 5), (), None, "H200", None, well=False)
@@ -22,13 +22,13 @@ def test_history_is_judged_by_its_median_and_mean_error_and_its_band() -> None:
     assert scores.of("performance") == scores.of("memory") == AccuracyScore(0)
 
 
-def test_what_a_user_said_is_not_judged() -> None:
+def test_estimates_of_users_are_not_scored() -> None:
     scores = AccuracyTracker()
     scores.ended(50.0, Estimate(100.0, 60.0, 200.0), (), None, None, None, well=True)
     assert scores.of("history").tasks == 0
 
 
-def test_what_was_foretold_is_judged_on_the_gpu_it_ran_on_and_only_where_it_ended_well() -> None:
+def test_forecasts_are_scored_on_the_gpu_used_and_only_for_successful_tasks() -> None:
     scores, told = AccuracyTracker(), Estimate(1.0, 1.0, 1.0, 3)
     scores.ended(80.0, told, (ON_H200,), WORK, "H200", Actual(8_000), well=True)
     scores.ended(80.0, told, (ON_H200,), WORK, "H200", Actual(8_000), well=False)
@@ -39,7 +39,7 @@ def test_what_was_foretold_is_judged_on_the_gpu_it_ran_on_and_only_where_it_ende
     assert scores.of("history").tasks == 0
 
 
-def test_what_history_put_right_is_judged_on_the_fastest_gpu_for_which_it_is() -> None:
+def test_corrected_forecasts_are_scored_on_the_fastest_gpu() -> None:
     scores, slow = AccuracyTracker(), Forecast(gpu_model="T4", seconds=900.0, low_seconds=800.0, high_seconds=1000.0)
     right = Estimate(80.0, 70.0, 90.0, 5)
     scores.ended(80.0, right, (ON_H200, slow), WORK, "H200", None, well=True)
@@ -49,14 +49,14 @@ def test_what_history_put_right_is_judged_on_the_fastest_gpu_for_which_it_is() -
     assert scores.of("performance").tasks == 3
 
 
-def test_only_the_last_ones_count() -> None:
+def test_only_the_most_recent_tasks_count() -> None:
     scores = AccuracyTracker()
     for place in range(LAST + 10):
         scores.ended(1.0 if place < 10 else 100.0, Estimate(100.0, 90.0, 110.0, 5), (), None, None, None, well=True)
     assert scores.of("history") == AccuracyScore(LAST, 0.0, 0.0, 1.0)
 
 
-def test_prometheus_reads_a_line_a_figure() -> None:
+def test_prometheus_gets_one_line_per_figure() -> None:
     told = PredictionsAnswer(
         True,
         [

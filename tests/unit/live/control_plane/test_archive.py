@@ -56,7 +56,7 @@ def archive(tmp_path: Path) -> Archive:
     return Archive.open(tmp_path / "archive.sqlite")
 
 
-def test_an_ended_task_is_found_with_its_answer_and_its_status(archive: Archive) -> None:
+def test_an_ended_task_is_found_by_answer_and_status(archive: Archive) -> None:
     archive.add([row(7, FAILED), row(9)], seq=40)
 
     assert archive.get(TaskId(7)) == b'{"id":7}'
@@ -64,7 +64,7 @@ def test_an_ended_task_is_found_with_its_answer_and_its_status(archive: Archive)
     assert archive.statuses([TaskId(7), TaskId(8), TaskId(9)]) == {7: FAILED, 9: SUCCESS}
 
 
-def test_it_remembers_how_much_of_the_journal_it_holds(tmp_path: Path) -> None:
+def test_the_archive_remembers_its_position_in_the_journal(tmp_path: Path) -> None:
     archive = Archive.open(tmp_path / "archive.sqlite")
     assert archive.seq == 0
     archive.add([row(1)], seq=12)
@@ -77,7 +77,7 @@ def test_it_remembers_how_much_of_the_journal_it_holds(tmp_path: Path) -> None:
     assert ids(again) == [1]
 
 
-def test_a_task_added_twice_is_counted_once_and_stays_as_it_was(archive: Archive) -> None:
+def test_a_task_added_twice_is_counted_once_and_unchanged(archive: Archive) -> None:
     archive.add([row(1), row(2)], seq=1)
     archive.add([row(2, FAILED), row(3), row(3)], seq=2)
 
@@ -85,7 +85,7 @@ def test_a_task_added_twice_is_counted_once_and_stays_as_it_was(archive: Archive
     assert archive.statuses([TaskId(2)]) == {2: SUCCESS}
 
 
-def test_pages_follow_each_other_from_the_newest_to_the_oldest(archive: Archive) -> None:
+def test_pages_run_from_the_newest_to_the_oldest(archive: Archive) -> None:
     archive.add([row(task, ENDED[task % 4]) for task in range(1, 251)], seq=1)
 
     seen: list[int] = []
@@ -94,7 +94,7 @@ def test_pages_follow_each_other_from_the_newest_to_the_oldest(archive: Archive)
     assert seen == list(range(250, 0, -1))
 
 
-def test_a_page_of_several_statuses_is_in_order_of_age(archive: Archive) -> None:
+def test_a_page_of_several_statuses_is_ordered_by_age(archive: Archive) -> None:
     archive.add([row(task, ENDED[task % 4]) for task in range(1, 21)], seq=1)
 
     asked = Filters(statuses=(FAILED, TIMEOUT))
@@ -103,7 +103,7 @@ def test_a_page_of_several_statuses_is_in_order_of_age(archive: Archive) -> None
     assert archive.count(asked) == 10
 
 
-def test_a_status_that_no_ended_task_has_gives_an_empty_list(archive: Archive) -> None:
+def test_a_status_without_ended_tasks_gives_an_empty_list(archive: Archive) -> None:
     archive.add([row(1)], seq=1)
 
     assert ids(archive, Filters(statuses=(TaskStatus.RUNNING,))) == []
@@ -111,7 +111,7 @@ def test_a_status_that_no_ended_task_has_gives_an_empty_list(archive: Archive) -
     assert ids(archive, limit=0) == []
 
 
-def test_numbers_that_no_task_can_have_are_simply_not_there(archive: Archive) -> None:
+def test_impossible_task_numbers_are_not_found(archive: Archive) -> None:
     archive.add([row(1)], seq=1)
 
     assert archive.get(TaskId(10**30)) is None
@@ -160,7 +160,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, list[Archi
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None, database=None)
 @given(FILTERS, some.none() | some.integers(0, 402), some.integers(1, 400))
-def test_every_filter_gives_what_looking_at_each_row_gives(
+def test_every_filter_equals_a_scan_of_all_rows(
     mixed: tuple[Archive, list[ArchiveRow]], filters: Filters, before: int | None, limit: int
 ) -> None:
     archive, rows = mixed
@@ -181,7 +181,7 @@ def _passes(one: ArchiveRow, filters: Filters) -> bool:
     )
 
 
-def test_no_filter_makes_a_page_sort_the_archive_or_walk_all_of_it(archive: Archive, tmp_path: Path) -> None:
+def test_no_filter_sorts_or_scans_the_whole_archive(archive: Archive, tmp_path: Path) -> None:
     """A walk over an index in order of age stops where the page is full; a sort would first look at everything."""
     plans: list[str] = []
     for filters in (
@@ -224,7 +224,7 @@ def test_retention_by_age_leaves_what_ended_since_then(archive: Archive) -> None
     assert archive.count(Filters(tenant=TenantId("t1"))) == 0
 
 
-def test_a_key_is_remembered_with_what_it_gave_until_it_is_forgotten(archive: Archive) -> None:
+def test_a_key_is_kept_with_its_result_until_it_is_forgotten(archive: Archive) -> None:
     first = SubmitKey(TenantId("a"), "k", b"hash", (TaskId(1), TaskId(2)), 10.0)
     archive.remember([first, SubmitKey(TenantId("b"), "k", b"other", (TaskId(3),), 20.0)])
     archive.remember([SubmitKey(TenantId("a"), "k", b"later", (TaskId(4),), 30.0)])
@@ -236,7 +236,7 @@ def test_a_key_is_remembered_with_what_it_gave_until_it_is_forgotten(archive: Ar
     assert archive.lookup(TenantId("b"), "k") is not None
 
 
-def test_readers_go_on_while_rows_are_added(archive: Archive) -> None:
+def test_readers_continue_while_rows_are_added(archive: Archive) -> None:
     added = threading.Event()
     torn: list[object] = []
 
@@ -275,7 +275,7 @@ while True:
 
 
 @pytest.mark.parametrize("lines", [1, 17, 60])
-def test_a_killed_writer_leaves_exactly_the_rows_up_to_its_seq(tmp_path: Path, lines: int) -> None:
+def test_a_killed_writer_leaves_exactly_the_rows_up_to_its_position(tmp_path: Path, lines: int) -> None:
     path = tmp_path / "archive.sqlite"
     with subprocess.Popen([sys.executable, "-c", ADDER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -290,7 +290,7 @@ def test_a_killed_writer_leaves_exactly_the_rows_up_to_its_seq(tmp_path: Path, l
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database at all, but long enough to be looked at" * 100])
-def test_a_damaged_archive_is_set_aside_and_begun_anew(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_archive_is_set_aside_and_recreated(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "archive.sqlite"
     for number in (1, 2):
         path.write_bytes(damage)
@@ -303,7 +303,7 @@ def test_a_damaged_archive_is_set_aside_and_begun_anew(tmp_path: Path, damage: b
         assert (tmp_path / f"archive.sqlite.damaged-{number}").read_bytes() == damage
 
 
-def test_damage_met_while_in_use_is_named_and_can_be_got_rid_of(tmp_path: Path) -> None:
+def test_damage_found_in_use_is_reported_and_can_be_removed(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     archive = Archive.open(path)
     archive.add([row(task, name=f"job-{task}") for task in range(1, 2001)], seq=9)
@@ -321,7 +321,7 @@ def test_damage_met_while_in_use_is_named_and_can_be_got_rid_of(tmp_path: Path) 
     archive.close()
 
 
-def test_without_space_nothing_is_added_and_later_it_is(archive: Archive) -> None:
+def test_without_space_nothing_is_added_until_there_is_some(archive: Archive) -> None:
     archive.add([row(1)], seq=1)
     (pages,) = archive._writer.execute("PRAGMA page_count").fetchone()
     archive._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
@@ -335,7 +335,7 @@ def test_without_space_nothing_is_added_and_later_it_is(archive: Archive) -> Non
     assert (archive.count(), archive.seq) == (999, 2)
 
 
-def test_an_archive_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
+def test_an_archive_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "archive.sqlite"
     Archive.open(path).close()
     database = sqlite3.connect(path)
@@ -347,7 +347,7 @@ def test_an_archive_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["archive.sqlite"]
 
 
-def test_a_folder_in_its_place_gets_a_sentence(tmp_path: Path) -> None:
+def test_a_folder_in_its_place_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "archive.sqlite").mkdir()
 
     with pytest.raises(StoreError, match=r"can not be written\. Check who owns it"):

@@ -1,4 +1,4 @@
-"""The engine's time goes on whatever the wall clock does."""
+"""The engine's time continues whatever the wall clock does."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Machine:
         self.up += seconds
 
 
-def test_a_clock_that_was_hours_ahead_and_is_put_right_freezes_nothing() -> None:
+def test_correcting_a_clock_that_was_hours_ahead_freezes_nothing() -> None:
     machine = Machine()
     machine.now += 8 * HOUR
     before = EngineClock(0.0, machine)
@@ -44,7 +44,7 @@ def test_a_clock_that_was_hours_ahead_and_is_put_right_freezes_nothing() -> None
 
 
 @pytest.mark.parametrize("jump", [-8 * HOUR, 8 * HOUR])
-def test_a_jump_while_it_runs_fires_no_timer_and_is_made_up_for_slowly(jump: float) -> None:
+def test_a_clock_jump_fires_no_timer_and_is_corrected_slowly(jump: float) -> None:
     machine = Machine()
     clock = EngineClock(0.0, machine)
     began = clock()
@@ -57,7 +57,7 @@ def test_a_jump_while_it_runs_fires_no_timer_and_is_made_up_for_slowly(jump: flo
     assert abs(clock.ahead_seconds()) < 1.0, "in the end people read the right time"
 
 
-def test_a_clock_that_jumped_while_no_scheduler_ran_is_noticed_on_the_same_machine(tmp_path: Path) -> None:
+def test_a_clock_jump_while_no_scheduler_ran_is_detected_on_the_same_machine(tmp_path: Path) -> None:
     machine = Machine()
     first = EngineClock(0.0, machine)
     write_note(tmp_path / "clock.json", first.note())
@@ -82,7 +82,7 @@ def test_it_never_runs_backwards_and_never_begins_before_the_last_event() -> Non
     assert seen[0] >= 2_000_000.0
 
 
-def test_a_note_that_can_not_be_read_is_as_good_as_none(tmp_path: Path) -> None:
+def test_an_unreadable_note_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "clock.json").write_text("{")
     assert read_note(tmp_path / "clock.json") is None
     assert read_note(tmp_path / "nowhere.json") is None

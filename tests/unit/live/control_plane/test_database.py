@@ -1,4 +1,4 @@
-"""Small stores beside the journal: how an older file becomes one of today."""
+"""Small stores beside the journal: upgrading older files."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ NEW = replace(
 )
 
 
-def test_an_older_file_is_brought_to_the_present_version_with_what_is_in_it(tmp_path: Path) -> None:
+def test_an_older_file_is_upgraded_with_its_content(tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     old = open_database(path, OLD)
     old.execute("INSERT INTO things VALUES ('a')")
@@ -29,7 +29,7 @@ def test_an_older_file_is_brought_to_the_present_version_with_what_is_in_it(tmp_
         open_database(path, OLD)
 
 
-def test_a_file_that_no_upgrade_leads_on_from_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_without_an_upgrade_path_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     open_database(path, OLD).close()
     with pytest.raises(StoreError, match="does not read it any more"):

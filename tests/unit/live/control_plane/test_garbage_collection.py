@@ -1,4 +1,4 @@
-"""When the garbage collector looks at everything."""
+"""When the garbage collector runs a full collection."""
 
 import asyncio
 import gc
@@ -54,18 +54,18 @@ def lives_on(open_tasks: int, at_least_every_seconds: float = 60.0) -> bool:
     return asyncio.run(story())
 
 
-def test_python_never_looks_at_everything_by_itself() -> None:
+def test_python_never_runs_a_full_collection_by_itself() -> None:
     freeze_recovered()
     assert gc.get_threshold()[2] == NEVER
 
 
-def test_everything_is_looked_at_while_few_tasks_are_open() -> None:
+def test_a_full_collection_runs_while_few_tasks_are_open() -> None:
     assert not lives_on(open_tasks=CALM_TASKS)
 
 
-def test_nothing_old_is_looked_at_while_many_tasks_are_open() -> None:
+def test_no_full_collection_runs_while_many_tasks_are_open() -> None:
     assert lives_on(open_tasks=CALM_TASKS + 1)
 
 
-def test_everything_is_looked_at_after_a_day_however_many_tasks_are_open() -> None:
+def test_a_full_collection_runs_after_a_day_however_many_tasks_are_open() -> None:
     assert not lives_on(open_tasks=CALM_TASKS + 1, at_least_every_seconds=0.02)

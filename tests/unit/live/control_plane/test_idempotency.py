@@ -6,12 +6,12 @@ from pathlib import Path
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.idempotency import KeyFilter
-from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
 
 LAB = TenantId("lab")
 
 
-def test_the_filter_knows_every_key_that_was_added_and_hardly_any_other() -> None:
+def test_the_filter_contains_every_added_key_and_hardly_any_other() -> None:
     one, other = KeyFilter(), KeyFilter()
     for number in range(5_000):
         (one if number % 2 else other).add((LAB, f"key-{number}"))
@@ -21,7 +21,7 @@ def test_the_filter_knows_every_key_that_was_added_and_hardly_any_other() -> Non
     assert (TenantId("other"), "key-1") not in one
 
 
-def test_the_archive_is_searched_for_keys_that_it_may_have_and_for_no_others(tmp_path: Path) -> None:
+def test_the_archive_is_searched_only_for_keys_that_it_may_have(tmp_path: Path) -> None:
     asked = []
 
     class Watched(Archive):

@@ -1,4 +1,4 @@
-"""Which performance model is used: a new file is taken while the scheduler runs, unless it is worse or none."""
+"""Which performance model is used: a new file is loaded at run time, unless it is worse or invalid."""
 
 import os
 import zlib
@@ -16,8 +16,8 @@ from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.yards import open_yard, run, until
-from tests.unit.live.control_plane.yards_that_learn import archive_of, ended
+from tests.unit.live.control_plane.clusters import open_yard, run, until
+from tests.unit.live.control_plane.learning_tasks import archive_of, ended
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,12 @@ class Judging:
 
 @pytest.fixture(scope="module")
 def twice_as_long(shipped: PerformanceModel) -> list[TaskView]:
-    """What a yard saw whose H200s take twice as long as they should."""
+    """Tasks of a cluster whose H200s take twice as long as predicted."""
     return ended(3 * ENOUGH, 2.0, shipped)
 
 
 @pytest.mark.slow
-def test_a_better_model_is_taken_and_says_by_how_much(
+def test_a_better_model_is_used_and_reports_by_how_much(
     tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     models = ModelFile(tmp_path / "yard.model")
@@ -72,7 +72,7 @@ def test_a_better_model_is_taken_and_says_by_how_much(
 
 
 @pytest.mark.slow
-def test_a_worse_one_is_not_and_a_later_better_one_is(
+def test_a_worse_model_is_not_used_and_a_later_better_one_is(
     tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     file = tmp_path / "yard.model"
@@ -87,7 +87,7 @@ def test_a_worse_one_is_not_and_a_later_better_one_is(
 
 
 @pytest.mark.slow
-def test_it_is_judged_by_tasks_that_it_has_not_learnt_from_and_taken_where_there_are_too_few(
+def test_a_model_is_scored_on_tasks_it_was_not_trained_on_and_used_if_there_are_too_few(
     tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView]
 ) -> None:
     seen_until = twice_as_long[-5].finished_at
@@ -99,7 +99,7 @@ def test_it_is_judged_by_tasks_that_it_has_not_learnt_from_and_taken_where_there
 
 
 @pytest.mark.parametrize("damage", ["half", "other version", "text"])
-def test_a_file_that_is_no_model_changes_nothing(tmp_path: Path, damage: str) -> None:
+def test_an_invalid_model_file_changes_nothing(tmp_path: Path, damage: str) -> None:
     file, whole = tmp_path / "yard.model", SHIPPED.read_bytes()
     other = {**msgspec.msgpack.decode(zlib.decompress(whole)), "version": 99}
     texts = {
@@ -116,7 +116,7 @@ def test_a_file_that_is_no_model_changes_nothing(tmp_path: Path, damage: str) ->
 
 
 @pytest.mark.slow
-def test_a_running_yard_takes_a_new_model_and_answers_by_it_at_once(
+def test_a_running_scheduler_loads_a_new_model_and_uses_it_at_once(
     tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuyard.live.control_plane.scheduler.MODEL_SECONDS", 0.02)

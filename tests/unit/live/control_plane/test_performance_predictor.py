@@ -1,4 +1,4 @@
-"""Tasks that say what they compute come with run time, memory and speeds, on each GPU model of the yard."""
+"""Tasks with declared work get run time, memory and speeds on each GPU model of the cluster."""
 
 import sys
 from pathlib import Path
@@ -19,7 +19,7 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor, estimate_of
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.yards import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}
 RESNET = WorkloadSpec(model="resnet50", batch=64, precision="amp", steps=10_000)
@@ -38,7 +38,7 @@ def predicted(performance_predictor: PerformancePredictor, asked: TaskSpec, card
     return told
 
 
-def test_a_task_gets_forecasts_for_the_gpus_that_are_known_and_goes_where_it_is_fastest(
+def test_a_task_gets_forecasts_for_the_known_gpus_and_runs_where_it_is_fastest(
     performance_predictor: PerformancePredictor,
 ) -> None:
     told = predicted(performance_predictor, spec(work=RESNET))
@@ -55,7 +55,7 @@ def test_a_task_gets_forecasts_for_the_gpus_that_are_known_and_goes_where_it_is_
     assert estimate.low_seconds < h100.low_seconds < h100.high_seconds < estimate.high_seconds
 
 
-def test_a_card_on_which_even_the_low_side_of_its_memory_does_not_fit_is_not_used(
+def test_a_gpu_too_small_for_even_the_low_estimate_of_memory_is_not_used(
     performance_predictor: PerformancePredictor,
 ) -> None:
     told = predicted(performance_predictor, spec(work=LARGE))
@@ -64,7 +64,7 @@ def test_a_card_on_which_even_the_low_side_of_its_memory_does_not_fit_is_not_use
     assert [one.gpu_model for one in told.forecasts] == ["NVIDIA H100 80GB HBM3"]
 
 
-def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(performance_predictor: PerformancePredictor) -> None:
+def test_a_task_that_fits_nowhere_is_refused_in_one_sentence(performance_predictor: PerformancePredictor) -> None:
     no = performance_predictor.predicted(spec(work=LARGE, resources=Resources(gpus=1, models=("T4",))), CARDS)
     assert isinstance(no, WorkDoesNotFit)
     assert no.sentence() == (
@@ -74,7 +74,7 @@ def test_where_it_fits_nowhere_it_is_refused_in_one_sentence(performance_predict
     assert no.needed_mib > 16_384
 
 
-def test_what_its_user_says_counts(performance_predictor: PerformancePredictor) -> None:
+def test_statements_of_the_user_take_precedence(performance_predictor: PerformancePredictor) -> None:
     speeds = (("H100", 1.0), ("T4", 9.0))
     asked = Resources(gpus=1, speeds=speeds, gpu_memory_mib=1)
     assert predicted(performance_predictor, spec(work=LARGE, resources=asked)).resources == asked
@@ -93,24 +93,24 @@ def test_a_task_without_steps_has_memory_and_speeds_and_no_run_time(
     assert told.resources.speeds
 
 
-def test_on_gpus_nobody_knows_nothing_is_foretold(performance_predictor: PerformancePredictor) -> None:
+def test_on_unknown_gpus_nothing_is_predicted(performance_predictor: PerformancePredictor) -> None:
     asked = spec(work=RESNET)
     assert predicted(performance_predictor, asked, {"virtual": 24_576}) == asked
     assert predicted(performance_predictor, asked, {}) == asked
 
 
-def test_a_model_nobody_has_counted_is_refused_by_name(performance_predictor: PerformancePredictor) -> None:
+def test_an_uncounted_model_is_refused_by_name(performance_predictor: PerformancePredictor) -> None:
     with pytest.raises(WrongInput, match="'resnet5000'"):
         performance_predictor.predicted(spec(work=WorkloadSpec(model="resnet5000")), CARDS)
 
 
-def test_without_lightgbm_such_tasks_are_accepted_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_lightgbm_such_tasks_are_accepted_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightgbm", None)
     asked = spec(work=RESNET)
     assert PerformancePredictor().predicted(asked, CARDS) == asked
 
 
-def test_what_was_foretold_is_put_right_by_what_tasks_of_its_kind_took_where_they_ran(
+def test_forecasts_are_corrected_by_the_actual_times_of_similar_tasks_on_their_gpu(
     performance_predictor: PerformancePredictor,
 ) -> None:
     runtime_estimator = RuntimeEstimator()

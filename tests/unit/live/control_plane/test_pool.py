@@ -1,4 +1,4 @@
-"""The elastic pool of a live yard, with nodes that are played."""
+"""The elastic pool of a live scheduler, with fake nodes."""
 
 import asyncio
 import time
@@ -16,8 +16,8 @@ from gpuyard.live.control_plane.settings import pool_of
 from gpuyard.live.wire.config import WrongSettings
 from gpuyard.testing import MemoryProvider
 from gpuyard.testing.fake_node import FakeNode
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, status, submit, until
 from tests.unit.live.control_plane.test_settings import load
-from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, status, submit, until
 
 KIND = NodeSpec(NodeId("pool"), (Gpu("virtual", 24_576),) * 2)
 ONE = NodeId("pool-0001")
@@ -31,7 +31,7 @@ def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
     return {hired.node: hired.state for hired in provider.nodes()}
 
 
-def test_a_node_is_booted_used_closed_let_go_taken_out_and_forgotten(tmp_path: Path) -> None:
+def test_a_node_is_booted_used_cordoned_released_removed_and_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             provider = MemoryProvider(time.time)
@@ -51,7 +51,7 @@ def test_a_node_is_booted_used_closed_let_go_taken_out_and_forgotten(tmp_path: P
     run(story)
 
 
-def test_a_node_is_opened_again_if_a_task_was_quicker(tmp_path: Path) -> None:
+def test_a_node_is_uncordoned_if_a_task_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
@@ -71,7 +71,7 @@ def test_a_node_is_opened_again_if_a_task_was_quicker(tmp_path: Path) -> None:
     run(story)
 
 
-def test_what_ran_on_a_node_that_its_owner_took_away_waits_again(tmp_path: Path) -> None:
+def test_attempts_on_a_node_its_owner_took_away_wait_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
@@ -88,7 +88,7 @@ def test_what_ran_on_a_node_that_its_owner_took_away_waits_again(tmp_path: Path)
     run(story)
 
 
-def test_a_provider_that_fails_is_asked_again(tmp_path: Path) -> None:
+def test_a_failing_provider_is_retried(tmp_path: Path) -> None:
     class Moody(MemoryProvider):
         calls = 0
 
@@ -123,7 +123,7 @@ pool:
 """
 
 
-def test_the_file_says_what_a_node_of_the_pool_is(tmp_path: Path) -> None:
+def test_the_settings_file_describes_a_node_of_the_pool(tmp_path: Path) -> None:
     found = pool_of(load(tmp_path, POOL))
     gpu = Gpu("NVIDIA H100 80GB HBM3", 80 * 1024)
     assert found == (
@@ -155,7 +155,7 @@ def test_without_a_kind_there_is_no_pool(tmp_path: Path) -> None:
         ("pressure: 30s", "presure: 30s", 'did you mean "pressure"?'),
     ],
 )
-def test_a_pool_that_can_not_be_is_one_sentence(tmp_path: Path, was: str, then: str, sentence: str) -> None:
+def test_an_invalid_pool_is_one_sentence(tmp_path: Path, was: str, then: str, sentence: str) -> None:
     assert was in POOL
     with pytest.raises(WrongSettings) as wrong:
         load(tmp_path, POOL.replace(was, then))

@@ -1,4 +1,4 @@
-"""What a node that comes back is told."""
+"""Commands to a node that reconnects."""
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.node import Gpu, NodeSpec
@@ -29,15 +29,15 @@ def gang_on_two_nodes() -> Engine:
     return engine
 
 
-def test_a_part_of_a_gang_that_is_over_is_not_launched_again() -> None:
+def test_an_ended_part_of_a_gang_is_not_launched_again() -> None:
     engine = gang_on_two_nodes()
     engine.handle(command.ReportStarted(TASK, 1, ONE), 1.0)
     engine.handle(command.ReportEnded(TASK, 1, Outcome.SUCCEEDED, 0, ONE), 2.0)
     assert reconcile(engine.state, ONE, {}).say == []  # the other part has not started yet
 
 
-def test_a_part_of_a_gang_that_was_given_up_and_is_still_there_is_stopped() -> None:
-    """Otherwise a part that waits for a start that never comes holds its GPU for ever."""
+def test_an_abandoned_part_of_a_gang_that_still_runs_is_stopped() -> None:
+    """Otherwise a part that waits for a start that never comes holds its GPU forever."""
     engine = gang_on_two_nodes()
     engine.handle(command.LoseNode(TWO), 1.0)  # the part on the other node is being stopped
     ref = AttemptRef(TASK, 1)

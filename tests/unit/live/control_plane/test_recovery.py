@@ -1,4 +1,4 @@
-"""How a scheduler comes back from snapshots, whole or not, understood or not."""
+"""Recovery of a scheduler from snapshots, intact or damaged."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from gpuyard.live.control_plane.stores.recovery import found_cluster, recover, t
 
 
 def _yard_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> SqliteJournal:
-    """The older one is right; the newer one is whole, and nobody understands it."""
+    """The older one is valid; the newer one is intact but cannot be loaded."""
     journal = SqliteJournal.open(folder, segment_events=segment_events)
     engine, views = recover(journal)
     found_cluster(engine, journal, views, 1.0)
@@ -26,7 +26,7 @@ def _yard_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> S
     return journal
 
 
-def test_a_snapshot_that_is_whole_and_does_not_load_is_followed_by_the_older_one(tmp_path: Path) -> None:
+def test_after_an_intact_snapshot_that_does_not_load_the_older_one_is_tried(tmp_path: Path) -> None:
     journal = _yard_with_two_snapshots(tmp_path)
     engine, views = recover(journal)
     assert engine.state.yard

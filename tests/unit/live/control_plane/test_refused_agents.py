@@ -1,4 +1,4 @@
-"""What the scheduler's log says of agents that are not let in, and how little of it strangers can cause."""
+"""Log lines about refused agents, and how few of them strangers can cause."""
 
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,15 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, AgentsStub
 from gpuyard.testing.fake_node import register_node
-from tests.unit.live.control_plane.test_agents_line import Hand, registration
-from tests.unit.live.control_plane.yards import TOKEN, open_yard, run, until
+from tests.unit.live.control_plane.clusters import TOKEN, open_yard, run, until
+from tests.unit.live.control_plane.test_agent_registration import Hand, registration
 
 
 def lines(logs: Any) -> list[Any]:
     return [line for line in logs if line["event"] == "agent_refused"]
 
 
-def test_a_wrong_token_and_a_second_agent_of_one_name_are_in_the_log(tmp_path: Path) -> None:
+def test_a_wrong_token_and_a_duplicate_agent_are_logged(tmp_path: Path) -> None:
     async def story() -> None:
         with capture_logs() as logs:
             async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
@@ -38,7 +38,7 @@ def test_a_wrong_token_and_a_second_agent_of_one_name_are_in_the_log(tmp_path: P
     run(story)
 
 
-def test_an_agent_that_breaks_off_after_the_challenge_is_in_the_log(
+def test_an_agent_that_disconnects_after_the_challenge_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_agents, "ANSWER_SECONDS", 0.1)
@@ -56,7 +56,7 @@ def test_an_agent_that_breaks_off_after_the_challenge_is_in_the_log(
     run(story)
 
 
-def test_an_agent_that_registers_after_the_challenge_is_not_in_the_log() -> None:
+def test_an_agent_that_registers_after_the_challenge_is_not_logged() -> None:
     refused = RefusedAgents()
     with capture_logs() as logs:
         refused.challenged(0.0, b"nonce", "n", "ipv4:10.0.0.1:5")
@@ -65,7 +65,7 @@ def test_an_agent_that_registers_after_the_challenge_is_not_in_the_log() -> None
     assert not logs
 
 
-def test_an_address_has_one_line_a_minute_whatever_names_it_gives() -> None:
+def test_an_address_has_one_log_line_per_minute_whatever_names_it_uses() -> None:
     refused = RefusedAgents()
     with capture_logs() as logs:
         for second in range(180):
@@ -74,7 +74,7 @@ def test_an_address_has_one_line_a_minute_whatever_names_it_gives() -> None:
     assert [line.get("left_out") for line in logs] == [None, 59, 59]
 
 
-def test_a_node_that_has_proven_itself_does_not_lose_its_line_to_strangers_of_its_address() -> None:
+def test_a_proven_node_keeps_its_log_line_despite_strangers_at_its_address() -> None:
     refused = RefusedAgents()
     with capture_logs() as logs:
         refused.refused(0.0, "WrongJoinToken", "No.", peer="ipv4:10.0.0.1:5", node="n")
@@ -83,7 +83,7 @@ def test_a_node_that_has_proven_itself_does_not_lose_its_line_to_strangers_of_it
     assert [line["why"] for line in logs] == ["WrongJoinToken", "NameTaken"]
 
 
-def test_many_addresses_do_not_fill_the_log_nor_the_memory() -> None:
+def test_many_addresses_fill_neither_the_log_nor_the_memory() -> None:
     refused = RefusedAgents()
     with capture_logs() as logs:
         for number in range(50 * MOST_NAMES):

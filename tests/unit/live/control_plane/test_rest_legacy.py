@@ -24,7 +24,7 @@ def test_a_legacy_request_is_a_lease_with_gpu_memory() -> None:
     assert task.command is None
 
 
-def test_what_a_go_client_sends_for_fields_nobody_set_means_nothing_was_asked() -> None:
+def test_empty_fields_of_a_go_client_mean_nothing_was_requested() -> None:
     body = b'{"tenant_id":"","name":"","description":"","gpu_request":2,"memory_mb":0,"priority":1,"timeout":0}'
     [task] = specs_of(task_request_of(read_legacy_task(body)), default_tenant="own", default_timeout=60)
     assert task == TaskSpec(TenantId("own"), Resources(gpus=2), priority=1, timeout_seconds=60)
@@ -40,12 +40,12 @@ def test_a_limit_names_the_field_as_the_legacy_api_does() -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"priority": 0}', b'{"priority": 101}', b'{"gpu_request": 0}', b'{"gpu_count": 1}'])
-def test_what_is_wrong_gets_a_sentence(body: bytes) -> None:
+def test_invalid_requests_are_reported_in_one_sentence(body: bytes) -> None:
     with pytest.raises(WrongRequest):
         read_legacy_task(body)
 
 
-def test_devices_are_numbered_through_and_on_one_machine_as_it_numbers_them() -> None:
+def test_devices_are_numbered_across_nodes_and_on_one_machine_by_its_own_numbers() -> None:
     card = Gpu("T4", 16_384)
     numbers = device_numbers([NodeSpec(NodeId("b"), (card,) * 4), NodeSpec(NodeId("a"), (card,) * 2)])
     assert numbers == {"a": 0, "b": 2}

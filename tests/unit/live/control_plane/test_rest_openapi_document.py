@@ -1,4 +1,4 @@
-"""The document describes what is really decoded, and the page needs nothing but itself."""
+"""The OpenAPI document describes what is really decoded, and the page is self-contained."""
 
 import re
 from html.parser import HTMLParser
@@ -92,7 +92,7 @@ def document() -> OpenApiDocument:
 
 
 @pytest.mark.slow
-def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: OpenApiDocument) -> None:
+def test_the_document_is_valid_openapi_that_schemathesis_can_use(document: OpenApiDocument) -> None:
     loaded = schemathesis.openapi.from_dict(document)
     loaded.validate()
     operations: list[Any] = list(loaded.get_all_operations())
@@ -100,12 +100,12 @@ def test_it_is_a_valid_openapi_document_that_schemathesis_can_use(document: Open
     assert found == {(route.method, route.path) for route in ROUTES}
 
 
-def test_every_reference_in_it_leads_somewhere(document: OpenApiDocument) -> None:
+def test_every_reference_in_the_document_resolves(document: OpenApiDocument) -> None:
     for ref in re.findall(r'"\$ref":"#/components/schemas/(\w+)"', msgspec.json.encode(document).decode()):
         assert ref in document["components"]["schemas"]
 
 
-def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(document: OpenApiDocument) -> None:
+def test_values_the_schema_allows_are_decoded_and_values_it_forbids_are_refused(document: OpenApiDocument) -> None:
     schema: dict[str, Any] = {"$ref": "#/components/schemas/TaskRequest", "components": document["components"]}
     validator = jsonschema_rs.validator_for(schema)
     for body, right in [
@@ -129,7 +129,7 @@ def test_what_the_schema_allows_is_decoded_and_what_it_forbids_is_refused(docume
         assert decoded is right, body
 
 
-def test_an_answer_is_what_the_schema_says(document: OpenApiDocument) -> None:
+def test_an_answer_matches_the_schema(document: OpenApiDocument) -> None:
     spec = TaskSpec(TenantId("a"), Resources(gpus=1))
     answer = answer_of(
         TaskId(1), spec, status=TaskStatus.PENDING, priority=50, submitted_at=0, started_at=None, finished_at=None,
@@ -139,13 +139,13 @@ def test_an_answer_is_what_the_schema_says(document: OpenApiDocument) -> None:
     jsonschema_rs.validator_for(schema).validate(msgspec.json.decode(msgspec.json.encode(answer)))
 
 
-def test_fields_carry_the_sentences_of_their_source(document: OpenApiDocument) -> None:
+def test_fields_carry_their_docstrings(document: OpenApiDocument) -> None:
     fields = document["components"]["schemas"]["TaskRequest"]["properties"]
     assert fields["nodes"]["description"].startswith("More than one: a gang")
     assert document["components"]["schemas"]["ErrorAnswer"]["description"] == "The one shape of every error."
 
 
-def test_a_route_that_is_listed_twice_is_noticed() -> None:
+def test_a_duplicate_route_is_detected() -> None:
     with pytest.raises(AssertionError, match="listed twice"):
         openapi_document([ROUTES[0], ROUTES[0]], version="1")
 

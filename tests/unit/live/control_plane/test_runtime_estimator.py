@@ -19,7 +19,7 @@ from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import TaskView, Views
 from gpuyard.testing import ClusterStory, task
 from gpuyard.testing.fake_node import FakeNode
-from tests.unit.live.control_plane.yards import TOKEN, ended, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, submit
 
 SAID = Estimate(60.0, 60.0, 60.0)
 
@@ -33,7 +33,7 @@ def estimate(runtime_estimator: RuntimeEstimator, spec: TaskSpec) -> Estimate | 
     return runtime_estimator.estimated(spec, 0.0).estimate
 
 
-def test_what_ran_three_times_is_foreseen_and_the_task_is_otherwise_as_it_was() -> None:
+def test_a_task_that_ran_three_times_is_predicted_and_otherwise_unchanged() -> None:
     runtime_estimator, train = RuntimeEstimator(), spec(user="ann", command="python train.py")
     assert estimate(runtime_estimator, train) is None
     for _ in range(3):
@@ -45,7 +45,7 @@ def test_what_ran_three_times_is_foreseen_and_the_task_is_otherwise_as_it_was() 
     assert replace(estimated, estimate=None, outlook=()) == train
 
 
-def test_a_task_comes_with_the_outlook_of_those_like_it_and_a_lease_with_none() -> None:
+def test_a_task_gets_the_remaining_time_of_similar_ones_and_a_lease_none() -> None:
     runtime_estimator = RuntimeEstimator()
     for _ in range(50):
         runtime_estimator.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
@@ -59,7 +59,7 @@ def test_a_task_comes_with_the_outlook_of_those_like_it_and_a_lease_with_none() 
     assert runtime_estimator.estimated(spec(user="ann", command=None), 2.0).outlook == ()
 
 
-def test_commands_tell_tasks_without_a_name_apart() -> None:
+def test_commands_distinguish_tasks_without_a_name() -> None:
     runtime_estimator = RuntimeEstimator()
     for _ in range(10):
         runtime_estimator.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
@@ -72,7 +72,7 @@ def test_commands_tell_tasks_without_a_name_apart() -> None:
     assert (quick.seconds, slow.seconds) == pytest.approx((10.0, 5_000.0), rel=0.2)
 
 
-def test_leases_say_nothing_about_tasks() -> None:
+def test_leases_do_not_count_as_history() -> None:
     runtime_estimator = RuntimeEstimator()
     for _ in range(10):
         runtime_estimator.ended(over(spec(user="ann", command=None), 36_000.0, Why.CANCELLED), 1.0)
@@ -85,7 +85,7 @@ def test_leases_say_nothing_about_tasks() -> None:
 
 
 @pytest.mark.parametrize("why", [Why.TIMEOUT, Why.DEADLINE, Why.NOT_LAUNCHED, Why.DEPENDENCY])
-def test_what_the_yard_ended_says_nothing_about_how_long_tasks_run(why: Why) -> None:
+def test_tasks_ended_by_the_scheduler_do_not_count_as_history(why: Why) -> None:
     runtime_estimator, train = RuntimeEstimator(), spec()
     for _ in range(9):
         runtime_estimator.ended(over(train, 100.0, why), 1.0)
@@ -93,7 +93,7 @@ def test_what_the_yard_ended_says_nothing_about_how_long_tasks_run(why: Why) -> 
     assert estimate(runtime_estimator, train) is None
 
 
-def test_what_the_user_says_counts_and_the_band_tells_how_right_that_was_before() -> None:
+def test_the_estimate_of_the_user_counts_and_its_range_shows_past_accuracy() -> None:
     runtime_estimator, train = RuntimeEstimator(), spec(user="ann", estimate=SAID)
     assert estimate(runtime_estimator, train) is SAID
     for seconds in (30.0, 60.0, 600.0):
@@ -114,7 +114,7 @@ async def lived(yard: Scheduler, address: str, *specs: TaskSpec) -> list[TaskId]
     return tasks
 
 
-def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -> None:
+def test_a_scheduler_predicts_from_history_even_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, runtime_estimator=RuntimeEstimator()) as (yard, address):
             await lived(yard, address, *[spec(name="train", user="ann")] * 4)
@@ -133,7 +133,7 @@ def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -
     run(story)
 
 
-def test_a_yard_that_is_not_to_foresee_leaves_tasks_as_they_are(tmp_path: Path) -> None:
+def test_with_prediction_off_tasks_are_unchanged(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             await lived(yard, address, *[spec()] * 4)
@@ -171,7 +171,7 @@ def yard_of(gpus: int) -> tuple[ClusterStory, Told]:
     return cluster, told
 
 
-def test_time_in_which_a_task_was_suspended_is_not_run_time() -> None:
+def test_suspended_time_is_not_run_time() -> None:
     cluster, told = yard_of(2)
     (number,) = cluster.submits(task("a", gpus=2, preemption=Preemption.SUSPEND))  # type: ignore[misc]
     cluster.passes(10)
@@ -184,9 +184,7 @@ def test_time_in_which_a_task_was_suspended_is_not_run_time() -> None:
 
 
 @pytest.mark.parametrize(("preemption", "seconds"), [(Preemption.CHECKPOINT, 17.0), (Preemption.REQUEUE, 7.0)])
-def test_a_task_that_was_stopped_and_saved_goes_on_and_another_begins_anew(
-    preemption: Preemption, seconds: float
-) -> None:
+def test_a_checkpointed_task_continues_and_another_starts_over(preemption: Preemption, seconds: float) -> None:
     cluster, told = yard_of(2)
     cluster.submits(task("humble", gpus=2, priority=1, preemption=preemption))
     cluster.passes(10)
@@ -198,7 +196,7 @@ def test_a_task_that_was_stopped_and_saved_goes_on_and_another_begins_anew(
     assert told.ran() == [seconds, 20.0]
 
 
-def test_what_an_archive_holds_that_can_not_be_read_is_passed_over() -> None:
+def test_unreadable_rows_of_an_archive_are_skipped() -> None:
     runtime_estimator = RuntimeEstimator()
     runtime_estimator.remember([(1.0, b'{"task_id": "task-1"}'), (2.0, b"cut o"), (3.0, b"[]")])
     assert estimate(runtime_estimator, spec(user="ann")) is None

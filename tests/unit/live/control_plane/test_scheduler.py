@@ -1,4 +1,4 @@
-"""The scheduler's heart: what it accepts survives, what it tells is durable, and agents and clients may come and go."""
+"""The scheduler: what it accepts survives, what it answers is durable, and agents and clients may reconnect."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing import FullJournal
 from gpuyard.testing.fake_node import FakeNode, register_node
-from tests.unit.live.control_plane.yards import (
+from tests.unit.live.control_plane.clusters import (
     ADMIN,
     TOKEN,
     ended,
@@ -53,13 +53,13 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_journal_of(yard: Scheduler) -> FullJournal:
-    """The journal of a yard, on a disk that is full from now on."""
+    """The journal of a scheduler on a disk that is full from now on."""
     assert isinstance(yard.journal, FullJournal)
     yard.journal.full = True
     return yard.journal
 
 
-def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
+def test_a_task_runs_and_its_end_is_known_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = FakeNode("n1", 2, join_token=TOKEN)
@@ -78,7 +78,7 @@ def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> 
     run(story)
 
 
-def test_open_tasks_are_there_again_after_a_restart_with_and_without_a_snapshot(tmp_path: Path) -> None:
+def test_open_tasks_survive_a_restart_with_and_without_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             tasks = await submit(yard, *(spec(name=f"t{place}") for place in range(20)))
@@ -103,7 +103,7 @@ def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_request_sent_twice_is_accepted_once_and_another_body_is_a_conflict(tmp_path: Path) -> None:
+def test_a_repeated_request_is_accepted_once_and_another_body_is_a_conflict(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             both = await asyncio.gather(*(submit(yard, spec(), key="k", body=b"one") for _ in range(2)))
@@ -135,7 +135,7 @@ def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
     run(story)
 
 
-def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
+def test_secrets_reach_only_the_node(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             async with grpc.aio.insecure_channel(address) as channel:
@@ -156,7 +156,7 @@ def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
+def test_a_silent_node_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
             silent = FakeNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
@@ -175,7 +175,7 @@ def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path
     run(story)
 
 
-def test_a_node_that_returns_is_told_to_stop_what_went_on_elsewhere(tmp_path: Path) -> None:
+def test_a_node_that_returns_is_told_to_stop_attempts_replaced_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
@@ -221,7 +221,7 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
     run(story)
 
 
-def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_path: Path) -> None:
+def test_an_attempt_its_node_has_forgotten_is_retried_with_that_reason(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
@@ -240,7 +240,7 @@ def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_p
     run(story)
 
 
-def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path: Path) -> None:
+def test_an_unknown_attempt_is_kept_and_ended_only_by_an_operator(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None)
@@ -272,9 +272,7 @@ _NOBODY = _Nobody()
         ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
     ],
 )
-def test_an_agent_that_may_not_join_gets_one_sentence(
-    tmp_path: Path, change: dict[str, Any], code: str, sentence: str
-) -> None:
+def test_a_refused_agent_gets_one_sentence(tmp_path: Path, change: dict[str, Any], code: str, sentence: str) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
             playing = asyncio.create_task(FakeNode("n1", 1, join_token=TOKEN).play(address))
@@ -292,7 +290,7 @@ def test_an_agent_that_may_not_join_gets_one_sentence(
     run(story)
 
 
-def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_where_the_first_is(tmp_path: Path) -> None:
+def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_the_address_of_the_first(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             stub = AgentsStub(channel)
@@ -337,7 +335,7 @@ async def _next(call: object, kind: str) -> pb.Command:
                 return found
 
 
-def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_without_space_writes_are_refused_reads_work_and_it_recovers(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal) as (yard, _):
             (kept,) = await submit(yard, spec())
@@ -355,8 +353,8 @@ def test_no_space_left_refuses_writes_keeps_reading_and_goes_on_when_there_is_ro
     run(story)
 
 
-def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(tmp_path: Path) -> None:
-    """Also one that was asked together with a write nobody can make durable: its answer must not know of it."""
+def test_without_space_queries_are_answered_from_committed_state(tmp_path: Path) -> None:
+    """Also one that was sent together with a write that cannot be made durable: its answer must not show it."""
 
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal) as (yard, _):
@@ -407,7 +405,7 @@ def test_the_log_speaks_of_events_when_they_are_durable_and_not_before(tmp_path:
     run(story)
 
 
-def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
+def test_a_scheduler_reports_whether_it_works_or_stops(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             assert health_of(yard).status == "ok"
@@ -460,7 +458,7 @@ def test_a_command_that_breaks_the_engine_is_answered_and_changes_nothing(tmp_pa
     run(story)
 
 
-def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tmp_path: Path) -> None:
+def test_a_lost_task_with_on_lost_wait_continues_when_the_node_returns(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, offline_after_seconds=0.6) as (yard, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
@@ -481,7 +479,7 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
     run(story)
 
 
-def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+def test_a_clock_jump_changes_nothing(tmp_path: Path) -> None:
     """An hour back and an hour forth: events stay in order, nobody is lost, tasks go on."""
 
     async def story() -> None:
@@ -508,11 +506,11 @@ def _jumped(clock: Callable[[], float], seconds: float) -> Callable[[], float]:
     return lambda: clock() + seconds
 
 
-# --- found by a reviewer ----------------------------------------------------------------------------------------------
+# --- found in a review ------------------------------------------------------------------------------------------------
 
 
 class Hand:
-    """A node that is played by hand, message by message."""
+    """A fake node, driven message by message."""
 
     def __init__(self, stub: AgentsStub, name: str) -> None:
         self._stub = stub
@@ -540,7 +538,7 @@ class Hand:
         await self.call.write(pb.AgentMessage(heartbeat=beat))
 
 
-def test_a_supervisor_that_does_not_answer_is_logged_shown_and_given_nothing(tmp_path: Path) -> None:
+def test_an_unresponsive_supervisor_is_logged_shown_and_gets_no_tasks(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
@@ -591,7 +589,7 @@ async def beat_of(yard: Scheduler, node: NodeId) -> None:
     await until(lambda: yard.agents.telemetry[node] is not before)
 
 
-def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(tmp_path: Path) -> None:
+def test_without_space_nodes_stay_connected_and_none_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, FullJournal, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
             node = FakeNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
@@ -633,7 +631,7 @@ def test_a_request_beside_one_that_breaks_the_engine_gets_its_own_tasks(tmp_path
     run(story)
 
 
-def test_a_gang_of_which_one_part_had_started_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_a_gang_with_one_started_part_continues_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             hands = {name: Hand(AgentsStub(channel), name) for name in ("a", "b")}
@@ -659,7 +657,7 @@ def test_a_gang_of_which_one_part_had_started_goes_on_after_a_restart(tmp_path: 
     run(story)
 
 
-def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> None:
+def test_a_node_that_reports_impossible_numbers_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
@@ -671,7 +669,7 @@ def test_a_node_that_names_impossible_numbers_is_turned_away(tmp_path: Path) -> 
     run(story)
 
 
-def test_a_card_that_is_free_again_while_its_agent_was_away_is_given_out_again(tmp_path: Path) -> None:
+def test_a_gpu_freed_while_its_agent_was_disconnected_is_allocated_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
@@ -685,7 +683,7 @@ def test_a_card_that_is_free_again_while_its_agent_was_away_is_given_out_again(t
     run(story)
 
 
-def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_its_owners(tmp_path: Path) -> None:
+def test_a_task_placed_while_its_node_connects_is_launched_with_its_owner_and_secrets(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
@@ -704,7 +702,7 @@ def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_it
     run(story)
 
 
-def test_a_command_that_could_not_be_said_is_said_when_the_nodes_register_anew(
+def test_an_undelivered_command_is_sent_when_the_node_registers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:

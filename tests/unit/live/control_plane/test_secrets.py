@@ -1,4 +1,4 @@
-"""Secrets of tasks: there when the task starts, nowhere else, gone when it has ended."""
+"""Secrets of tasks: available when the task starts, nowhere else, deleted when it has ended."""
 
 import stat
 import subprocess
@@ -34,13 +34,13 @@ def test_each_task_gets_its_values_back(store: SecretStore) -> None:
     assert store.get(TaskId(4)) == store.get(TaskId(99)) == {}
 
 
-def test_what_one_caller_does_with_the_values_changes_nothing_for_the_next(store: SecretStore) -> None:
+def test_changing_returned_values_changes_nothing_for_the_next_caller(store: SecretStore) -> None:
     store.put({ONE: {"KEY": "v"}})
     store.get(ONE).clear()
     assert store.get(ONE) == {"KEY": "v"}
 
 
-def test_values_are_there_after_a_restart_until_their_task_has_ended(tmp_path: Path) -> None:
+def test_values_survive_a_restart_until_their_task_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "secrets.sqlite"
     store = SecretStore.open(path)
     store.put({task: {"KEY": "v"} for task in (ONE, TWO)})
@@ -52,7 +52,7 @@ def test_values_are_there_after_a_restart_until_their_task_has_ended(tmp_path: P
     assert store.get(TWO) == {}
 
 
-def test_what_belongs_to_no_open_task_is_swept_at_start(store: SecretStore) -> None:
+def test_values_without_an_open_task_are_removed_at_start(store: SecretStore) -> None:
     store.put({task: {"KEY": "v"} for task in (ONE, TWO, THREE)})
 
     assert store.sweep({TWO}) == 2
@@ -69,17 +69,17 @@ def test_dropped_values_are_no_longer_in_the_file(store: SecretStore, tmp_path: 
     assert HIDDEN.encode() not in content(tmp_path)
 
 
-def test_nobody_else_may_read_the_file(store: SecretStore, tmp_path: Path) -> None:
+def test_the_file_is_private(store: SecretStore, tmp_path: Path) -> None:
     store.put({ONE: {"KEY": "v"}})
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
 
 
-def test_values_are_in_no_picture_of_the_store(store: SecretStore) -> None:
+def test_values_are_in_no_repr_of_the_store(store: SecretStore) -> None:
     store.put({ONE: {"KEY": HIDDEN}})
     assert HIDDEN not in f"{store!r} {store} {vars(store)}"
 
 
-def test_what_was_put_survives_a_kill_and_nobody_else_opens_the_file_meanwhile(tmp_path: Path) -> None:
+def test_stored_values_survive_a_kill_and_the_file_stays_private(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -101,7 +101,7 @@ sys.stdin.read()
     assert SecretStore.open(path).get(ONE) == {"KEY": "v"}
 
 
-def test_a_damaged_file_is_refused_with_a_way_out(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_with_a_solution(tmp_path: Path) -> None:
     (tmp_path / "secrets.sqlite").write_bytes(b"x" * 5000)
     with pytest.raises(StoreDamaged, match=r"secrets of tasks.*move it away"):
         SecretStore.open(tmp_path / "secrets.sqlite")

@@ -1,4 +1,4 @@
-"""How a scheduler is put together."""
+"""Starting a whole scheduler."""
 
 import asyncio
 import os
@@ -35,10 +35,10 @@ from gpuyard.live.wire.config import Address, WrongSettings
 from gpuyard.live.wire.loopback_peer import shared_user_label
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing.fake_node import FakeNode, register_node
-from tests.unit.live.control_plane.yards import run
+from tests.unit.live.control_plane.clusters import run
 
 
-def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_it_was_written(tmp_path: Path) -> None:
+def test_a_join_token_is_created_once_and_private_even_after_a_kill_while_it_was_written(tmp_path: Path) -> None:
     settings = ServerSettings(storage=StorageSection(data_dir=str(tmp_path)))
     path = tmp_path / JOIN_TOKEN_FILE
     path.touch()
@@ -50,7 +50,7 @@ def test_a_join_token_is_drawn_once_for_its_owner_alone_also_after_a_kill_while_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("enabled", "runs"), [(True, 3), (False, None)])
-def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not_to_predict(
+def test_a_restarted_scheduler_knows_past_run_times_unless_prediction_is_off(
     tmp_path: Path, *, enabled: bool, runs: int | None
 ) -> None:
     settings = ServerSettings(
@@ -76,10 +76,10 @@ def test_a_scheduler_that_starts_again_knows_how_long_tasks_ran_unless_it_is_not
     run(story)
 
 
-def test_a_start_that_fails_ends_with_the_reason_instead_of_waiting_for_a_loop_that_is_gone(
+def test_a_failed_start_ends_with_the_reason_instead_of_hanging(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any fault of the journal at the start: here the first settings can not be written."""
+    """Any fault of the journal at the start: here the first settings cannot be written."""
     settings = ServerSettings(
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=StorageSection(data_dir=str(tmp_path)),
@@ -131,7 +131,7 @@ def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(tmp_path: Path) -> None:
+def test_an_admin_who_is_only_in_the_store_counts_if_the_file_names_members(tmp_path: Path) -> None:
     data, file = tmp_path / "data", tmp_path / "scheduler.yaml"
     file.write_text(
         f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
@@ -164,7 +164,7 @@ def test_an_admin_who_is_only_in_the_store_counts_where_the_file_names_members(t
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["access.sqlite", "journal"])
-def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(tmp_path: Path, lost: str) -> None:
+def test_the_file_is_applied_again_if_the_store_it_was_applied_to_is_lost(tmp_path: Path, lost: str) -> None:
     """Users of the file live in access.sqlite, its tenants in the journal."""
     settings = ServerSettings(
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
@@ -189,7 +189,7 @@ def test_what_the_file_says_is_applied_again_where_the_store_it_went_to_is_lost(
     run(starts)
 
 
-def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> None:
+def test_a_scheduler_that_refuses_one_folder_has_created_none(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     settings = ServerSettings(
@@ -203,7 +203,7 @@ def test_a_scheduler_that_refuses_one_folder_has_made_none(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that_would_make_them_so(
+def test_a_node_whose_tasks_would_be_admins_is_refused_and_prevents_such_a_start(
     tmp_path: Path,
 ) -> None:
     """executor.shared_user on this machine and auth.local_admin exclude each other, whichever comes first."""
@@ -231,7 +231,7 @@ def test_a_node_whose_tasks_would_be_admins_is_not_let_in_and_stops_a_start_that
         run(lambda: serve(told(local_admin=True, folder="b")))
 
 
-def test_a_data_folder_that_was_there_before_is_closed_with_everything_that_goes_into_it(tmp_path: Path) -> None:
+def test_an_existing_data_folder_is_made_private_with_everything_in_it(tmp_path: Path) -> None:
     data, shown = tmp_path / "data", tmp_path / "shown"
     for folder in (data, shown):
         folder.mkdir(mode=0o755)
@@ -265,7 +265,7 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_a_password_that_was_changed_stays_until_the_file_says_another_one(tmp_path: Path) -> None:
+def test_a_changed_password_stays_until_the_file_has_another_one(tmp_path: Path) -> None:
     def start(password: str) -> AccessStore:
         settings = ServerSettings(
             storage=StorageSection(data_dir=str(tmp_path)),

@@ -1,4 +1,4 @@
-"""What is said to one agent."""
+"""Messages to one agent."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
 
 
-def test_launches_as_long_as_they_may_be_fit_into_messages_that_an_agent_takes() -> None:
+def test_the_longest_allowed_launches_fit_into_messages_that_an_agent_accepts() -> None:
     longest = dict(CHANNEL_OPTIONS)["grpc.max_receive_message_length"]
     launch = pb.Launch(shell="true", env={"LONG": "x" * 1024 * 1024})
 

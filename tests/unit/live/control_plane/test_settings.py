@@ -1,4 +1,4 @@
-"""A scheduler's settings: defaults, the ready file, the files of 002 and 003, and what can not be."""
+"""A scheduler's settings: defaults, the shipped file, the legacy files, and invalid values."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ def keys_in(value: Any, keys: tuple[str, ...], known: set[tuple[str, ...]]) -> s
     return {found for key, item in value.items() for found in keys_in(item, (*keys, key), known)}
 
 
-def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
+def test_the_shipped_file_states_every_key_with_its_default() -> None:
     settings = load_server_settings(READY, {})
     known = set(keys_of(ServerSettings))
     raw = yaml.safe_load(READY.read_text())
@@ -95,7 +95,7 @@ def test_the_ready_file_says_every_key_and_nothing_but_the_defaults() -> None:
     assert engine_settings_of(settings) == engine_settings_of(plain) == Settings(max_open_tasks=MOST_OPEN_TASKS)
 
 
-def test_by_default_only_this_machine_is_served() -> None:
+def test_by_default_only_the_local_machine_is_served() -> None:
     settings = load_server_settings(None, {})
     assert (settings.http_address, settings.grpc_address) == ("127.0.0.1:8080", "127.0.0.1:9090")
     assert settings.http_address.is_loopback
@@ -108,14 +108,14 @@ def test_retired_events_are_dropped_unless_a_folder_is_named_for_them() -> None:
     assert load_server_settings(None, {"GPUYARD_STORAGE__RETIRED_DIR": "/srv/x"}).retired_dir == Path("/srv/x")
 
 
-def test_a_file_of_003_is_understood(tmp_path: Path) -> None:
+def test_a_legacy_cluster_file_is_understood(tmp_path: Path) -> None:
     settings = load(tmp_path, FILE_OF_003.replace("server: {", "server: {plain: true, ") + LOGIN)
     assert settings.http_address.host == "0.0.0.0"
     assert settings.grpc_address.port == 19090
     assert settings.snapshot_dir == Path("state")
 
 
-def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
+def test_a_legacy_single_machine_file_is_understood(tmp_path: Path) -> None:
     settings = load(tmp_path, FILE_OF_002 + "auth: {enabled: true}\nserver: {plain: true}")
     assert settings.http_address == "0.0.0.0:8080"
     assert settings.schedule_seconds == 0.5
@@ -129,7 +129,7 @@ def test_a_file_of_002_is_understood(tmp_path: Path) -> None:
     assert settings.users[1].tenant_id == "default"
 
 
-def test_every_algorithm_is_a_policy_and_a_score_that_exist() -> None:
+def test_every_algorithm_is_an_existing_policy_and_score() -> None:
     assert set(POLICIES) < set(ALGORITHMS)
     for settings in ALGORITHMS.values():
         assert settings.policy in POLICIES
@@ -149,7 +149,7 @@ tenants:
     assert settings.tenant_entry("other") == TenantEntry()
 
 
-def test_one_part_of_the_split_says_the_other(tmp_path: Path) -> None:
+def test_one_share_of_the_split_implies_the_other(tmp_path: Path) -> None:
     assert split_of(load(tmp_path, "quota: {online_percent: 0.6}")) == Split(0.6, 0.4)
     assert split_of(load(tmp_path, "quota: {batch_percent: 0.1, mode: borrow}")) == Split(0.9, 0.1, QuotaMode.BORROW)
     assert split_of(ServerSettings(), default_mode=QuotaMode.BORROW).mode is QuotaMode.BORROW
@@ -210,7 +210,7 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("storage: {retenton: 5}", 'did you mean "retention"?'),
     ],
 )
-def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
+def test_invalid_settings_are_reported_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
     with pytest.raises(WrongSettings) as wrong:
         load(tmp_path, text)
     assert str(wrong.value).startswith(str(tmp_path / "scheduler.yaml"))
@@ -240,7 +240,7 @@ def test_tasks_are_not_mapped_to_the_user_who_runs_the_scheduler(
         asyncio.run(serve(not_yet))
 
 
-def test_a_variable_is_named_when_what_it_says_is_not_supported() -> None:
+def test_a_variable_with_an_unsupported_value_is_named() -> None:
     with pytest.raises(WrongSettings, match=r"^Environment variable GPUYARD_REPLICATION__ENABLED: "):
         load_server_settings(None, {"GPUYARD_REPLICATION__ENABLED": "true"})
 
@@ -253,12 +253,12 @@ def test_the_queue_and_the_open_tasks_of_a_tenant_have_limits(tmp_path: Path) ->
     assert engine_settings_of(settings).max_open_tasks == 100_000
 
 
-def test_a_heartbeat_timeout_that_no_heartbeat_could_keep_is_refused(tmp_path: Path) -> None:
+def test_a_heartbeat_timeout_that_no_heartbeat_could_meet_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings, match=r"agent\.heartbeat_timeout is 1 s; it must be at least 3 s"):
         load(tmp_path, "agent: {heartbeat_timeout: 1s}")
 
 
-def test_users_without_an_admin_are_left_to_the_start_where_users_are_kept_already(tmp_path: Path) -> None:
+def test_users_without_an_admin_are_checked_at_the_start_if_users_are_stored_already(tmp_path: Path) -> None:
     members = (
         f"storage: {{data_dir: {tmp_path}}}\nauth: {{enabled: true}}\nusers: [{{username: bob, password: secret-1}}]"
     )
@@ -266,7 +266,7 @@ def test_users_without_an_admin_are_left_to_the_start_where_users_are_kept_alrea
     assert [user.role for user in load(tmp_path, members).users] == ["member"]
 
 
-def test_users_without_an_admin_are_right_where_a_local_user_is_one(tmp_path: Path) -> None:
+def test_users_without_an_admin_are_valid_if_a_local_user_is_one(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
         "storage: {data_dir: /none/such}\nauth: {enabled: true, local_admin: true}\n"
@@ -275,7 +275,7 @@ def test_users_without_an_admin_are_right_where_a_local_user_is_one(tmp_path: Pa
     assert settings.auth.local_admin
 
 
-def test_every_duration_has_a_least_value() -> None:
+def test_every_duration_has_a_minimum() -> None:
     assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run", "pool.pressure"}
 
 

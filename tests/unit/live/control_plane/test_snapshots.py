@@ -1,4 +1,4 @@
-"""Snapshots: of a large yard another process makes them, and they are what the loop itself would have written."""
+"""Snapshots of a large state are written by another process, and equal those of the loop."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import open_journal, recover, snapshot_content
 from gpuyard.live.control_plane.stores.snapshotter import write_in_process
-from tests.unit.live.control_plane.yards import ADMIN, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_yard, run, spec, submit
 
 
 async def lives(yard: Scheduler, count: int) -> None:
@@ -40,7 +40,7 @@ def still_open(state: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> None:
+def test_a_process_writes_the_same_snapshot_as_the_loop(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
             for _ in range(3):  # the second and third from a snapshot on
@@ -58,7 +58,7 @@ def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> No
     run(story)
 
 
-def test_a_yard_comes_back_from_such_a_snapshot(tmp_path: Path) -> None:
+def test_a_scheduler_restarts_from_such_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
             await lives(yard, 10)
@@ -90,7 +90,7 @@ def test_the_loop_answers_while_the_process_works(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_process_that_fails_says_why_and_leaves_the_snapshots_as_they_were(tmp_path: Path) -> None:
+def test_a_failing_process_says_why_and_leaves_earlier_snapshots(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, snapshot_seconds=9999.0) as (yard, _):
             await lives(yard, 2)
@@ -106,7 +106,7 @@ def test_a_process_that_fails_says_why_and_leaves_the_snapshots_as_they_were(tmp
     run(story)
 
 
-def test_what_a_killed_process_left_does_not_matter(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_process_do_not_matter(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
             await lives(yard, 2)
@@ -121,7 +121,7 @@ def test_what_a_killed_process_left_does_not_matter(tmp_path: Path) -> None:
     run(story)
 
 
-def test_a_damaged_archive_knows_no_request_and_refuses_none(tmp_path: Path) -> None:
+def test_a_damaged_archive_finds_no_request_and_refuses_none(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             await submit(yard, spec(), key="one", body=b"one")

@@ -8,7 +8,7 @@ from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal.records import Record
 from gpuyard.live.control_plane.stream import MOST_WAITING, EventStream
-from tests.unit.live.control_plane.yards import run
+from tests.unit.live.control_plane.clusters import run
 
 
 def events(first: int, count: int) -> list[Record]:

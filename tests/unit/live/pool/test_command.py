@@ -21,7 +21,7 @@ def becomes(provider: CommandProvider, state: PoolNodeState) -> None:
     until(lambda: [it.state for it in provider.nodes()] == [state], what=str(state))
 
 
-def test_commands_hear_the_node_and_its_kind_and_what_they_say_is_kept(tmp_path: Path) -> None:
+def test_commands_receive_the_node_and_its_kind_and_their_output_is_kept(tmp_path: Path) -> None:
     provider = pool(tmp_path, "echo boots {node} of {kind}; echo badly >&2", "echo releases {node}")
     provider.boot([NODE])
     becomes(provider, PoolNodeState.READY)
@@ -31,7 +31,7 @@ def test_commands_hear_the_node_and_its_kind_and_what_they_say_is_kept(tmp_path:
     assert said.splitlines() == ["boots a100-0001 of a100", "badly", "releases a100-0001"]
 
 
-def test_a_scheduler_that_starts_again_goes_on_with_what_was_asked_for(tmp_path: Path) -> None:
+def test_a_restarted_scheduler_continues_with_what_was_requested(tmp_path: Path) -> None:
     provider = pool(tmp_path)
     provider.boot([NODE])
     becomes(provider, PoolNodeState.READY)
@@ -42,14 +42,14 @@ def test_a_scheduler_that_starts_again_goes_on_with_what_was_asked_for(tmp_path:
     assert list(pool(tmp_path).nodes()) == []
 
 
-def test_what_became_of_a_node_is_known_after_a_restart(tmp_path: Path) -> None:
+def test_the_result_of_a_boot_survives_a_restart(tmp_path: Path) -> None:
     provider = pool(tmp_path, boot="false")
     provider.boot([NODE])
     becomes(provider, PoolNodeState.FAILED)
     assert [it.state for it in pool(tmp_path).nodes()] == [PoolNodeState.FAILED]
 
 
-def test_a_boot_whose_end_nobody_saw_counts_as_done(tmp_path: Path) -> None:
+def test_a_boot_whose_end_was_not_seen_counts_as_done(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     provider = pool(tmp_path, f"read line < {gate}")
@@ -61,7 +61,7 @@ def test_a_boot_whose_end_nobody_saw_counts_as_done(tmp_path: Path) -> None:
     becomes(provider, PoolNodeState.READY)
 
 
-def test_a_release_whose_end_nobody_saw_is_run_again(tmp_path: Path) -> None:
+def test_a_release_whose_end_was_not_seen_is_run_again(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     provider = pool(tmp_path, release=f"read line < {gate}")
@@ -84,7 +84,7 @@ def test_a_release_is_run_until_it_works(tmp_path: Path) -> None:
     becomes(provider, PoolNodeState.GONE)
 
 
-def test_a_boot_that_still_runs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_running_boot_is_ended_with_all_its_processes(tmp_path: Path) -> None:
     provider = pool(tmp_path, f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     provider.boot([NODE])
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
@@ -94,7 +94,7 @@ def test_a_boot_that_still_runs_is_ended_with_all_it_started(tmp_path: Path) -> 
     until(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3])
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool" / "nodes.json").write_text("{")
     with pytest.raises(PoolDamaged, match=r"nodes\.json can not be read .* move the file away\."):

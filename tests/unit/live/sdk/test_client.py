@@ -1,4 +1,4 @@
-"""What a program says becomes the API's request; what the API answers becomes values."""
+"""The Python client: calls become API requests, answers become values."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
 from gpuyard.live.sdk.values import Task, TaskRef
 from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
 from gpuyard.live.wire.tasks import TaskRequest
-from tests.unit.live.sdk.partner import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
 
 SUCCESS = TaskStatus.SUCCESS
 
@@ -38,13 +38,13 @@ def api_names(fields: Any) -> set[str]:
     return {"class" if name == "task_class" else name for name in fields.__annotations__}
 
 
-def test_everything_the_api_takes_can_be_said() -> None:
+def test_every_field_of_the_api_can_be_set() -> None:
     assert api_names(NewTaskFields) == encoded_names(TaskRequest)
     assert api_names(LeaseFields) | {"gpu_count", "timeout"} == encoded_names(LeaseRequest)
     assert api_names(TenantLimits) == encoded_names(TenantRequest)
 
 
-def test_what_python_says_becomes_what_the_api_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_values_become_api_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with partner(lambda line: line.say(task(), 201)) as server:
         yard = gpuyard.connect(server.url)
@@ -67,7 +67,7 @@ def test_an_array_is_all_its_tasks() -> None:
     assert server.asked[0].body["array"] == {"count": 2}
 
 
-def test_many_tasks_go_in_parts_and_come_back_in_order() -> None:
+def test_many_tasks_are_sent_in_parts_and_returned_in_order() -> None:
     given = [0]
 
     def accepts(line: Answering) -> None:
@@ -90,7 +90,7 @@ def test_many_tasks_go_in_parts_and_come_back_in_order() -> None:
     assert len(made) == 5004
 
 
-def test_tasks_that_go_in_parts_can_wait_for_each_other_and_be_sent_again() -> None:
+def test_tasks_sent_in_parts_can_depend_on_each_other_and_be_repeated() -> None:
     given = [0]
 
     def accepts(line: Answering) -> None:
@@ -125,7 +125,7 @@ def test_a_list_is_read_page_by_page() -> None:
     assert server.asked[0].path == "/api/v1/tasks?status=pending%2Crunning&tenant=a%26b&limit=1000"
 
 
-def test_odd_names_can_not_leave_their_place_in_the_path() -> None:
+def test_odd_names_cannot_escape_their_place_in_the_path() -> None:
     with partner(lambda line: line.say({})) as server:
         connect(server.url).remove_node("../tasks/7?x#y")
 
@@ -133,7 +133,7 @@ def test_odd_names_can_not_leave_their_place_in_the_path() -> None:
 
 
 class Story:
-    """A scheduler in which task 7 runs until somebody asked for it so often, with or without events."""
+    """A scheduler in which task 7 runs until it was queried so often, with or without events."""
 
     def __init__(self, *, asked_before_end: int, events: bool, status: TaskStatus = SUCCESS) -> None:
         self.left = asked_before_end
@@ -162,7 +162,7 @@ def test_waiting_ends_when_the_task_does(events: bool) -> None:
         assert connect(server.url).wait("task-7", timeout=20).status is SUCCESS
 
 
-def test_a_task_that_failed_is_an_error_only_for_those_who_check() -> None:
+def test_a_failed_task_raises_only_when_checked() -> None:
     with partner(Story(asked_before_end=0, events=True, status=TaskStatus.FAILED)) as server:
         yard = connect(server.url)
         assert not yard.wait(7).succeeded
@@ -171,13 +171,13 @@ def test_a_task_that_failed_is_an_error_only_for_those_who_check() -> None:
         assert caught.value.task.number == 7
 
 
-def test_waiting_is_over_when_its_time_is() -> None:
+def test_waiting_ends_at_its_timeout() -> None:
     too_long = pytest.raises(TookTooLong, match=r"task-7 has not ended within 0\.3 s")
     with partner(Story(asked_before_end=10**6, events=False)) as server, too_long:
         connect(server.url).wait(7, timeout=0.3)
 
 
-def test_a_scheduler_that_breaks_off_while_one_waits_is_forgiven() -> None:
+def test_a_disconnect_while_waiting_is_tolerated() -> None:
     story = Story(asked_before_end=3, events=True)
 
     def moody(line: Answering) -> None:
@@ -190,7 +190,7 @@ def test_a_scheduler_that_breaks_off_while_one_waits_is_forgiven() -> None:
         assert connect(server.url).wait(7, timeout=30).status is SUCCESS
 
 
-def test_many_tasks_are_looked_at_in_the_list() -> None:
+def test_many_tasks_are_polled_in_the_list() -> None:
     tasks = [task(number, SUCCESS) for number in range(300, 0, -1)]
 
     def lists(line: Answering) -> None:
@@ -220,7 +220,7 @@ def replaced_after_the_first_look(line: Answering) -> None:
         lambda yard, one: yard.granted(one),
     ],
 )
-def test_whoever_waits_is_told_when_the_number_belongs_to_another_task(
+def test_a_waiting_client_is_told_when_the_number_belongs_to_another_task(
     wait: Callable[[Client, TaskRef], object], given: Any
 ) -> None:
     ref = given if isinstance(given, str) else msgspec.convert(msgspec.to_builtins(given), Task)
@@ -232,7 +232,7 @@ def test_whoever_waits_is_told_when_the_number_belongs_to_another_task(
 @pytest.mark.parametrize(
     "listed", [[task(number, SUCCESS, created_at="2026-01-01T00:00:00Z") for number in range(200, 0, -1)], []]
 )
-def test_many_tasks_that_the_list_has_as_others_or_not_at_all_are_not_waited_for(listed: list[Any]) -> None:
+def test_tasks_replaced_or_missing_in_the_list_are_not_waited_for(listed: list[Any]) -> None:
     def lists(line: Answering) -> None:
         if line.asked.path.startswith("/api/v1/tasks?"):
             line.say({"tasks": listed, "total": len(listed), "next_cursor": None})
@@ -248,14 +248,14 @@ def test_many_tasks_that_the_list_has_as_others_or_not_at_all_are_not_waited_for
     "act",
     [Client.cancel, Client.explain, Client.suspend, Client.release_lease, lambda yard, one: b"".join(yard.logs(one))],
 )
-def test_what_is_asked_of_a_task_is_asked_of_that_very_task(act: Callable[[Client, Task], object]) -> None:
+def test_requests_for_a_replaced_task_are_not_found(act: Callable[[Client, Task], object]) -> None:
     one = msgspec.convert(msgspec.to_builtins(task(7)), Task)
     with partner(another_yard) as server, pytest.raises(NotFound) as caught:
         act(connect(server.url), one)
     assert caught.value.code == "AnotherTask"
 
 
-def test_a_token_is_kept_for_its_server_only_and_for_its_owner_only() -> None:
+def test_a_token_is_stored_per_server_in_a_private_file() -> None:
     path = store_token("http://yard-1:8080/", "gy_one")
     store_token("http://yard-2:8080", "gy_two")
 
@@ -268,7 +268,7 @@ def test_a_token_is_kept_for_its_server_only_and_for_its_owner_only() -> None:
     assert stored_token("http://yard-2:8080") is None
 
 
-def test_the_client_is_not_loaded_before_it_is_used() -> None:
+def test_the_client_is_imported_lazily() -> None:
     look = "import sys, gpuyard; print(*sys.modules); gpuyard.connect; gpuyard.Task; print(*sys.modules)"
     before, after = subprocess.run(
         [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60

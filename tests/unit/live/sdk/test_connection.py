@@ -1,4 +1,4 @@
-"""The way to the scheduler: kept open, taken up again where that is safe, and one sentence for whatever goes wrong."""
+"""The connection to the scheduler: kept open, retried where that is safe, with one sentence for each error."""
 
 import socket
 import ssl
@@ -14,7 +14,7 @@ from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotAYard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
-from tests.unit.live.sdk.partner import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_every_thread_has_a_connection_of_its_own() -> None:
         assert {asked.connection for asked in server.asked} == {1, 2, 3, 4}
 
 
-def test_a_connection_the_server_closed_is_opened_anew() -> None:
+def test_a_connection_the_server_closed_is_reopened() -> None:
     def answers_once(line: Answering) -> None:
         line.say(task())
         line.close_connection = True
@@ -94,7 +94,7 @@ def test_two_submissions_have_two_keys() -> None:
         assert server.asked[0].headers["Idempotency-Key"] != server.asked[1].headers["Idempotency-Key"]
 
 
-def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
+def test_requests_that_are_not_idempotent_are_not_repeated() -> None:
     with partner(lambda line: line.hang_up()) as server:
         with pytest.raises(Unreachable, match="may have obeyed") as caught:
             connect(server.url).create_token("ci")
@@ -103,7 +103,7 @@ def test_what_must_not_be_done_twice_is_not_sent_twice() -> None:
         assert len(server.asked) == 1
 
 
-def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
+def test_a_truncated_answer_is_requested_again() -> None:
     def half(line: Answering) -> None:
         if line.number == 1:
             line.send_response(200)
@@ -118,7 +118,7 @@ def test_an_answer_that_is_cut_off_is_asked_for_again() -> None:
         assert connect(server.url).task(7).id == "task-7"
 
 
-def test_a_scheduler_that_restarts_meanwhile_is_waited_for() -> None:
+def test_a_restarting_scheduler_is_waited_for() -> None:
     """The first server takes the request and dies with it; another one listens on the same port a moment later."""
     port = free_port()
     got_it = threading.Event()
@@ -141,7 +141,7 @@ def test_a_scheduler_that_restarts_meanwhile_is_waited_for() -> None:
     assert made == ["task-7"]
 
 
-def test_a_submission_that_was_sent_may_have_arrived_whatever_answers_later() -> None:
+def test_a_sent_submission_may_have_arrived_whatever_answers_later() -> None:
     def breaks_off_then_is_another(line: Answering) -> None:
         if len(server.asked) == 1:
             line.hang_up()
@@ -154,7 +154,7 @@ def test_a_submission_that_was_sent_may_have_arrived_whatever_answers_later() ->
     assert [asked.headers["Idempotency-Key"] for asked in server.asked] == ["mine", "mine"]
 
 
-def test_where_nobody_listens_the_sentence_says_how_to_start_a_yard() -> None:
+def test_without_a_listener_the_message_says_how_to_start_a_cluster() -> None:
     address = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unreachable) as caught:
         connect(address).task(7)
@@ -176,7 +176,7 @@ def test_a_client_that_waits_for_a_scheduler_sends_its_request_once_when_one_lis
         assert [asked.method for asked in server.asked] == ["POST"]
 
 
-def test_whoever_deals_with_outages_itself_is_not_told_of_waiting() -> None:
+def test_a_caller_that_handles_outages_itself_is_not_told_of_waiting() -> None:
     told = threading.Event()
     starting, began = refusal("NotReady", "The scheduler is starting."), time.monotonic()
 
@@ -192,7 +192,7 @@ def test_whoever_deals_with_outages_itself_is_not_told_of_waiting() -> None:
     assert not told.is_set()
 
 
-def test_a_server_that_says_nothing_is_given_up() -> None:
+def test_a_silent_server_is_given_up() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
@@ -204,7 +204,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [(400, Refused), (401, NotAllowed), (403, NotAllowed), (404, NotFound), (409, Refused)]
 )
-def test_a_refusal_is_the_yards_own_sentence(status: int, kind: type[Refused]) -> None:
+def test_a_refusal_carries_the_message_of_the_scheduler(status: int, kind: type[Refused]) -> None:
     said = refusal("WrongType", "gpu_count must be a number.", "gpu_count")
     with partner(lambda line: line.say(said, status)) as server:
         with pytest.raises(kind) as caught:
@@ -221,12 +221,12 @@ def test_a_refusal_is_the_yards_own_sentence(status: int, kind: type[Refused]) -
 
 
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b'{"id": 7}'])
-def test_somebody_else_at_the_address_is_told_from_a_yard(answer: bytes) -> None:
+def test_another_program_at_the_address_is_distinguished_from_a_scheduler(answer: bytes) -> None:
     with partner(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
         connect(server.url).task(7)
 
 
-def test_a_port_that_speaks_no_http_is_told_from_a_yard_at_once() -> None:
+def test_a_port_without_http_is_distinguished_from_a_scheduler_at_once() -> None:
     def greet(line: Answering) -> None:
         line.wfile.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00\x00\x04\x00@\r\n")
         line.hang_up()
@@ -240,7 +240,7 @@ def test_a_port_that_speaks_no_http_is_told_from_a_yard_at_once() -> None:
         assert time.monotonic() - began < 5
 
 
-def test_an_empty_id_names_nothing_and_is_not_sent() -> None:
+def test_an_empty_id_is_not_sent() -> None:
     with partner(lambda line: line.say({})) as server:
         yard = connect(server.url)
         for ask in (yard.cancel, yard.task, yard.release_lease, yard.drain, yard.remove_user, yard.revoke_token):
@@ -249,13 +249,13 @@ def test_an_empty_id_names_nothing_and_is_not_sent() -> None:
     assert server.asked == []
 
 
-def test_a_page_for_an_error_is_no_refusal() -> None:
+def test_an_html_error_page_is_no_refusal() -> None:
     with partner(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
         connect(server.url).task(7)
 
 
 @pytest.mark.parametrize("address", ["ftp://yard", "http://", "http://yard:port", "http://yard:99999", "http://y?a=b"])
-def test_an_address_that_is_none_is_refused_before_anything_is_sent(address: str) -> None:
+def test_an_invalid_address_is_refused_before_anything_is_sent(address: str) -> None:
     with pytest.raises(WrongAddress, match=r"http://127\.0\.0\.1:8080"):
         connect(address)
 
@@ -283,19 +283,19 @@ def test_a_token_with_a_line_break_is_never_sent() -> None:
         connect("http://127.0.0.1:1", token="gy_a\r\nX-Evil: 1")
 
 
-def test_a_file_of_certificates_that_is_none_is_a_sentence(tmp_path: Path) -> None:
+def test_an_invalid_certificate_file_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("no certificate")
     for ca in ("ca.pem", "missing.pem"):
         with pytest.raises(WrongAddress, match="GPUYARD_CA"):
             connect("https://127.0.0.1:1", ca=str(tmp_path / ca))
 
 
-def test_http_where_tls_is_spoken_is_a_sentence() -> None:
+def test_http_at_a_tls_port_is_reported_in_one_sentence() -> None:
     with partner(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
         connect(server.url.replace("http:", "https:")).task(7)
 
 
-def test_a_scheduler_that_just_starts_is_waited_for() -> None:
+def test_a_starting_scheduler_is_waited_for() -> None:
     starting = refusal("NotReady", "The scheduler is starting.")
 
     def starts(line: Answering) -> None:
@@ -308,7 +308,7 @@ def test_a_scheduler_that_just_starts_is_waited_for() -> None:
         assert connect(server.url).submit("true").id == "task-7"
 
 
-def test_a_full_disk_is_said_at_once() -> None:
+def test_a_full_disk_is_reported_at_once() -> None:
     full = refusal("StorageFull", "There is no space left.")
     with partner(lambda line: line.say(full, 503)) as server:
         with pytest.raises(NotNow, match="no space left"):
@@ -325,7 +325,7 @@ def test_a_full_disk_is_said_at_once() -> None:
         ("20400101000000Z", "20400102000000Z", "is not valid yet. Check the clocks"),
     ],
 )
-def test_a_certificate_that_is_not_valid_now_is_not_blamed_on_its_authority(
+def test_a_certificate_outside_its_validity_is_not_blamed_on_its_authority(
     tmp_path: Path, first: str, last: str, words: str
 ) -> None:
     pair = dated_certificate(tmp_path, "server", first, last)
@@ -347,7 +347,7 @@ def test_a_certificate_that_is_not_valid_now_is_not_blamed_on_its_authority(
     assert "GPUYARD_CA" not in str(caught.value)
 
 
-def test_every_call_has_an_id_of_its_own_and_an_attempt_to_repeat_it_keeps_it() -> None:
+def test_every_call_has_its_own_id_that_a_retry_keeps() -> None:
     def breaks_off_once(line: Answering) -> None:
         if len(line.partner.asked) == 2:
             line.hang_up()
@@ -364,7 +364,7 @@ def test_every_call_has_an_id_of_its_own_and_an_attempt_to_repeat_it_keeps_it() 
 
 
 @pytest.mark.parametrize(("status", "shown"), [(500, True), (409, False), (503, False)])
-def test_the_id_stands_in_the_message_where_the_server_failed(status: int, shown: bool) -> None:
+def test_an_internal_error_message_contains_the_id(status: int, shown: bool) -> None:
     def fails(line: Answering) -> None:
         body = msgspec.json.encode(refusal("Wrong", "It went wrong."))
         line.send_response(status)

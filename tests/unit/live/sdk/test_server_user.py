@@ -1,4 +1,4 @@
-"""On loopback any user can listen where the scheduler is not: nothing is said before it is known who does."""
+"""On loopback any user can listen on the scheduler's port: nothing is sent before the listener's user is known."""
 
 import os
 import socket
@@ -15,7 +15,7 @@ from gpuyard import cli
 from gpuyard.live.sdk import Unreachable, UntrustedServer, connect
 from gpuyard.live.sdk.errors import WrongAddress
 from gpuyard.live.sdk.tokens import store_server_user, stored_server_user
-from tests.unit.live.sdk.partner import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, partner, task
 
 NOBODY = 65534
 ROGUE = """
@@ -78,7 +78,7 @@ def rogue() -> Iterator[Rogue]:
         yield listening
 
 
-def test_another_user_who_listens_at_the_schedulers_port_gets_no_token_no_password_and_no_secret(rogue: Rogue) -> None:
+def test_another_user_at_the_schedulers_port_gets_no_token_no_password_and_no_secret(rogue: Rogue) -> None:
     yard = connect(rogue.url, token="gy_secret")
     for ask in (
         yard.quota,
@@ -93,7 +93,7 @@ def test_another_user_who_listens_at_the_schedulers_port_gets_no_token_no_passwo
         assert rogue.got() == "b''"
 
 
-def test_a_user_who_was_accepted_is_spoken_to(rogue: Rogue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepted_user_is_contacted(rogue: Rogue, monkeypatch: pytest.MonkeyPatch) -> None:
     def is_asked(server_user: str | None = None) -> bool:
         with pytest.raises(Exception, match=r".") as raised:
             connect(rogue.url, token="gy_secret", server_user=server_user).quota()
@@ -113,7 +113,7 @@ def test_a_user_who_was_accepted_is_spoken_to(rogue: Rogue, monkeypatch: pytest.
     assert is_asked()
 
 
-def test_login_keeps_who_may_run_the_scheduler_and_forgets_it(
+def test_login_stores_who_may_run_the_scheduler_and_logout_forgets_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = "http://127.0.0.1:1"
@@ -133,7 +133,7 @@ def test_a_user_who_does_not_exist_is_named() -> None:
         connect(server.url, server_user="no-such-user").task(7)
 
 
-def test_a_listener_that_accepts_nobody_is_not_waited_for_for_ever() -> None:
+def test_a_listener_that_does_not_accept_connections_is_not_waited_for_forever() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         with pytest.raises(Unreachable, match=r"did not answer within 0\.3 seconds"):

@@ -1,4 +1,4 @@
-"""Files of TLS that can not be used are refused with the setting, the file and what to give instead."""
+"""Unusable TLS files are refused with the setting, the file and what to provide instead."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ def told(cert: object, key: object) -> str:
     return "\n".join(sentence for _, sentence in wrong_pair("tls.cert", str(cert), "tls.key", str(key)))
 
 
-def test_a_certificate_with_its_own_key_is_right(tmp_path: Path) -> None:
+def test_a_certificate_with_its_own_key_is_valid(tmp_path: Path) -> None:
     one = certificate(tmp_path, "one")
     assert told(one.cert, one.key) == ""
     assert list(wrong_authority("tls.ca", str(one.cert))) == []
     assert told("", "") == ""
 
 
-def test_each_wrong_file_is_named_with_its_setting(tmp_path: Path) -> None:
+def test_each_invalid_file_is_named_with_its_setting(tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
     (tmp_path / "text.pem").write_text("no certificate at all\n")
 
@@ -46,19 +46,19 @@ def test_each_wrong_file_is_named_with_its_setting(tmp_path: Path) -> None:
     assert told("a\0b", one.key).startswith("tls.cert: ")
 
 
-def test_a_key_with_a_passphrase_is_refused_and_never_asked_for(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_is_refused_and_never_prompted_for(tmp_path: Path) -> None:
     one = certificate(tmp_path, "one", "-passout", "pass:secret-1")
     assert told(one.cert, one.key).startswith(f"tls.key ({one.key}) has a passphrase. Give a key without one")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_can_not_be_read_is_said_to_be_so(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported_as_such(tmp_path: Path) -> None:
     one = certificate(tmp_path, "one")
     one.key.chmod(0)
     assert "can not be read: Permission denied" in told(one.cert, one.key)
 
 
-def test_the_settings_of_a_scheduler_name_the_line_of_a_wrong_file(tmp_path: Path) -> None:
+def test_the_settings_of_a_scheduler_name_the_line_of_an_invalid_file(tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
     file = tmp_path / "scheduler.yaml"
     file.write_text(f"server:\n  tls:\n    cert: {one.cert}\n    key: {other.key}\n    client_ca: {one.key}\n")
@@ -69,7 +69,7 @@ def test_the_settings_of_a_scheduler_name_the_line_of_a_wrong_file(tmp_path: Pat
     assert lines[1].startswith(f"{file}, line 5: server.tls.client_ca: {one.key} is not usable")
 
 
-def test_a_scheduler_with_wrong_files_opens_no_port(tmp_path: Path) -> None:
+def test_a_scheduler_with_invalid_files_opens_no_port(tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
     tls = ServerTlsSection(cert=str(one.cert), key=str(other.key))
     settings = ServerSettings(server=ServerSection(tls=tls), storage=StorageSection(data_dir=str(tmp_path / "data")))

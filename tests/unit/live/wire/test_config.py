@@ -1,4 +1,4 @@
-"""A file of settings, or a variable, that can not be used is named with its line and in one sentence."""
+"""Errors in a settings file or a variable are one sentence with the line."""
 
 import os
 from pathlib import Path
@@ -126,11 +126,11 @@ def test_without_file_and_variables_everything_has_its_default() -> None:
         ),
     ],
 )
-def test_what_can_not_be_used_gets_one_sentence(tmp_path: Path, text: str | bytes, sentence: str) -> None:
+def test_unusable_settings_are_one_sentence(tmp_path: Path, text: str | bytes, sentence: str) -> None:
     assert complaint(tmp_path, text).startswith(sentence)
 
 
-def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = "server:\n  tokn: a\n  timeout: soon\nnames: [a, 2, b, 3]\nlimits: {a: 1, b: many}\nnames: [c]\n"
     path = tmp_path / "yard.yaml"
     path.write_text(text)
@@ -158,7 +158,7 @@ def test_an_ipv6_address_in_a_variable_is_not_read_as_yaml() -> None:
 
 
 @pytest.mark.slow
-def test_references_that_stand_for_billions_are_not_followed(tmp_path: Path) -> None:
+def test_references_that_expand_to_billions_are_not_followed(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     assert "far too much" in complaint(tmp_path, "\n".join(lines))
@@ -166,7 +166,7 @@ def test_references_that_stand_for_billions_are_not_followed(tmp_path: Path) -> 
     assert "too deep" in complaint(tmp_path, "names: " + "[" * 5000)
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WrongSettings, match="There is no file"):
         load(Settings, tmp_path / "none.yaml", {})
     with pytest.raises(WrongSettings, match="is a folder"):
@@ -199,11 +199,11 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
         ({"GPUYARD_NAMES__A": "5"}, "Environment variable GPUYARD_NAMES__A: "),
     ],
 )
-def test_a_wrong_variable_is_named(tmp_path: Path, env: dict[str, str], sentence: str) -> None:
+def test_an_invalid_variable_is_named(tmp_path: Path, env: dict[str, str], sentence: str) -> None:
     assert complaint(tmp_path, "names: [x]\n", env).startswith(sentence)
 
 
-def test_variables_of_another_part_are_left_to_it() -> None:
+def test_variables_of_another_program_are_ignored() -> None:
     env = {"GPUYARD_GPU__VIRTUAL": "4", "GPUYARD_EXECUTOR__USERS__A": "b"}
     assert load(Settings, None, env, not_ours={"GPUYARD_GPU__VIRTUAL", "GPUYARD_EXECUTOR__USERS"}) == Settings()
     with pytest.raises(WrongSettings, match="GPUYARD_GPU__VIRTUAL"):
@@ -218,7 +218,7 @@ def test_every_key_has_a_variable() -> None:
     }  # fmt: skip
 
 
-def test_what_several_settings_get_wrong_is_placed_too(tmp_path: Path) -> None:
+def test_errors_between_several_settings_have_a_place_too(tmp_path: Path) -> None:
     path = tmp_path / "yard.yaml"
     path.write_text("names: []\nserver:\n  token: a\n")
     with pytest.raises(WrongSettings, match=r"line 3: no\.$"):
@@ -230,18 +230,18 @@ def test_what_several_settings_get_wrong_is_placed_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "seconds"), [(5, 5), (0.5, 0.5), ("5s", 5), ("500ms", 0.5), ("2m", 120), ("1h30m", 5400), ("7d", 604800)]
 )
-def test_durations(raw: object, seconds: float) -> None:
+def test_durations_are_parsed(raw: object, seconds: float) -> None:
     assert Seconds.read(raw) == seconds
 
 
-def test_some_durations_are_counted_in_other_units_when_they_name_none() -> None:
+def test_some_durations_without_a_unit_are_in_other_units() -> None:
     assert SecondsGivenInMilliseconds.read(500) == SecondsGivenInMilliseconds.read("500ms") == 0.5
     assert float(SecondsGivenInHours.read(24)) == float(SecondsGivenInHours.read("1d")) == 86400.0
     assert float(SecondsOrNone.read(0)) == 0.0
 
 
 @pytest.mark.parametrize("raw", [0, -1, "", "5 apples", "s", "5ss", True, None, float("nan"), float("inf"), 1e300, [5]])
-def test_what_is_no_duration(raw: object) -> None:
+def test_invalid_durations_are_refused(raw: object) -> None:
     assert not reads(Seconds, raw)
 
 
@@ -257,7 +257,7 @@ def test_what_is_no_duration(raw: object) -> None:
         ("gpu-1.lab:9090", "gpu-1.lab", 9090, False),
     ],
 )
-def test_addresses(raw: str, host: str, port: int, *, loopback: bool) -> None:
+def test_addresses_are_parsed(raw: str, host: str, port: int, *, loopback: bool) -> None:
     address = Address.read(raw)
     assert (address.host, address.port, address.is_loopback) == (host, port, loopback)
 
@@ -265,11 +265,11 @@ def test_addresses(raw: str, host: str, port: int, *, loopback: bool) -> None:
 @pytest.mark.parametrize(
     "raw", ["", "8080", "host", "host:", "host:x", "host:65536", "http://host:80", "::1:80", "[zz]:80", "a b:80", 8080]
 )
-def test_what_is_no_address(raw: object) -> None:
+def test_invalid_addresses_are_refused(raw: object) -> None:
     assert not reads(Address, raw)
 
 
-def test_another_ones_address_needs_a_host_or_is_empty() -> None:
+def test_a_peer_address_needs_a_host_or_is_empty() -> None:
     assert PeerAddress.read("") == ""
     assert PeerAddress.read("a:1").host == "a"
     for raw in (":80", "a:0"):

@@ -14,7 +14,7 @@ from gpuyard.testing import ClusterStory, gang, node, task
 PRIVATE = {"spec", "placement", "cause", "because", "slices", "tenant_key", "digest", "key", "fact"}
 
 
-def test_a_task_is_told_as_the_api_tells_it() -> None:
+def test_a_task_is_described_as_in_the_api() -> None:
     spec = TaskSpec(TenantId("lab"), Resources(gpus=1, models=("H100",)), name="train", command=("python", "a.py"))
     told = event_answer(events.TaskSubmitted(TaskId(7), spec, "key", "digest"), 0.0, "alice")
     assert (told["task_id"], told["status"]) == ("task-7", "pending")
@@ -22,7 +22,7 @@ def test_a_task_is_told_as_the_api_tells_it() -> None:
     assert (answer["id"], answer["tenant_id"], answer["gpu_model"]) == ("task-7", "lab", "H100")
 
 
-def test_places_causes_and_instants_have_their_public_names() -> None:
+def test_placements_causes_and_instants_have_their_public_names() -> None:
     placed = events.TaskPlaced(TaskId(7), 1, Placement((Slice(NodeId("box"), (0, 1)),)))
     assert event_answer(placed, 0.0, "") == {
         "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
@@ -55,7 +55,7 @@ def test_every_event_of_a_life_can_be_told_and_none_with_words_of_the_inside() -
 
 
 @pytest.mark.parametrize("kind", [kind for kind in events.Event.__subclasses__() if "task" in kind.__struct_fields__])
-def test_no_field_of_a_task_is_forgotten(kind: type[events.Event]) -> None:
+def test_no_field_of_a_task_is_missing(kind: type[events.Event]) -> None:
     """A new field of an event gets a public name here, or stays as it is because it has one."""
     public = {
         "attempt", "round", "message", "exit_code", "signal", "outcome", "priority", "status", "claim", "borrowed", "spec",

@@ -17,7 +17,7 @@ from gpuyard.testing.fake_node import node_of
 
 
 class Echo:
-    """A scheduler that welcomes everyone and says how far it has read."""
+    """A scheduler that accepts every agent and acknowledges reports."""
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
         return pb.ChallengeAnswer(nonce=request.nonce)
@@ -41,7 +41,7 @@ class Echo:
         return pb.LogReceipt()
 
 
-def test_an_agent_registers_talks_and_sends_output_over_a_real_socket() -> None:
+def test_an_agent_registers_communicates_and_sends_output_over_a_real_socket() -> None:
     async def talk() -> None:
         server, echo = grpc.aio.server(), Echo()
         server.add_generic_rpc_handlers((agents_handler(echo),))
@@ -68,13 +68,13 @@ def test_an_agent_registers_talks_and_sends_output_over_a_real_socket() -> None:
     asyncio.run(asyncio.wait_for(talk(), 20))
 
 
-def test_a_node_keeps_everything_on_its_way_through_the_wire() -> None:
+def test_a_node_survives_a_round_trip_through_the_protocol() -> None:
     cards = (Gpu("A100", 40_960, "GPU-1", 1, 0, virtual=True), Gpu("T4", 16_384))
     spec = NodeSpec(NodeId("n-1"), cards, 16, 65_536, (("rack", "a"), ("zone", "b")))
     assert node_spec_of(pb.Node.FromString(node_of(spec).SerializeToString())) == spec
 
 
-def test_every_end_and_every_health_has_a_meaning_and_unknown_ones_a_safe_one() -> None:
+def test_every_end_and_health_has_a_meaning_and_unknown_ones_a_safe_default() -> None:
     assert set(OUTCOMES) == set(pb.Ended.Outcome.values())
     assert set(HEALTHS) == set(pb.GpuUse.Health.values())
     assert outcome_of(pb.Ended.FENCED) is Outcome.LOST
@@ -93,7 +93,7 @@ def test_every_end_and_every_health_has_a_meaning_and_unknown_ones_a_safe_one() 
         (pb.Node(id="n", gpus=[pb.Gpu(model="T4", memory_mib=1)] * 1025), "node.gpus"),
     ],
 )
-def test_a_node_that_can_not_be_gets_a_sentence(node: pb.Node, field: str) -> None:
+def test_an_invalid_node_is_reported_in_one_sentence(node: pb.Node, field: str) -> None:
     with pytest.raises(WrongRequest) as wrong:
         node_spec_of(node)
     assert wrong.value.field == field

@@ -1,4 +1,4 @@
-"""What a task request means, what it can not mean, and how a task is told."""
+"""Task requests: their meaning, invalid ones, and the answer for a task."""
 
 import json
 
@@ -47,7 +47,7 @@ def complaint(**fields: object) -> WrongRequest:
     return wrong.value
 
 
-def test_the_request_of_003_is_an_online_task_with_two_gpus() -> None:
+def test_the_legacy_request_is_an_online_task_with_two_gpus() -> None:
     body = b'{"priority": "high", "gpu_count": 2, "command": "python train.py --epochs 100"}'
     [task] = specs_of(read_task(body), default_tenant="default", user="alice")
     assert task == TaskSpec(
@@ -94,7 +94,7 @@ def test_an_array_is_as_many_tasks_as_it_counts() -> None:
     assert [task.array_index for task in tasks] == [0, 1, 2]
 
 
-def test_high_and_low_say_the_class_and_a_number_keeps_the_tenants() -> None:
+def test_high_and_low_set_the_class_and_a_number_keeps_the_tenants() -> None:
     assert (spec(priority="low").task_class, spec(priority="low").priority) == (TaskClass.BATCH, 20)
     request = read_task(b'{"priority": 60}')
     [task] = specs_of(request, default_tenant="team", default_class=TaskClass.ONLINE)
@@ -105,13 +105,13 @@ def test_high_and_low_say_the_class_and_a_number_keeps_the_tenants() -> None:
     assert spec(priority="high", **{"class": "online"}).priority == 80
 
 
-def test_priority_is_told_as_it_was_sent() -> None:
+def test_priority_is_returned_as_it_was_sent() -> None:
     for sent in ("high", "low", 0, 20, 50, 80, 100):
         task = spec(priority=sent)
         assert format_priority(task.task_class, task.priority, task.priority_in_words) == sent
 
 
-def test_what_a_request_asks_for() -> None:
+def test_a_request_is_converted_to_resources() -> None:
     assert resources() == Resources(gpus=1)
     assert resources(gpu_count=0, cpu_count=2) == Resources(cpus=2)
     assert resources(cpu_count=2) == Resources(cpus=2)
@@ -163,27 +163,27 @@ def test_what_a_request_asks_for() -> None:
         ({"preemption": "sometimes"}, "preemption"),
     ],
 )
-def test_what_can_not_be_is_refused_with_its_field(fields: dict[str, object], field: str) -> None:
+def test_invalid_values_are_refused_with_their_field(fields: dict[str, object], field: str) -> None:
     assert complaint(**fields).field == field
 
 
 @pytest.mark.parametrize(
     "name", ["CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPUYARD_TASK_ID", "GPUYARD_X", "RANK", "MASTER_ADDR"]
 )
-def test_variables_that_are_ours_can_not_be_set(name: str) -> None:
+def test_reserved_variables_cannot_be_set(name: str) -> None:
     for where in ("env", "secrets"):
         wrong = complaint(**{where: {name: "x"}})
         assert (wrong.code, wrong.field) == ("ReservedName", f"{where}.{name}")
 
 
-def test_a_tenant_can_not_ask_for_more_gpu_memory_than_it_may() -> None:
+def test_a_tenant_cannot_request_more_gpu_memory_than_its_limit() -> None:
     request = read_task(b'{"gpu_memory_mb": 9000}')
     with pytest.raises(WrongRequest, match="8000 at most") as wrong:
         specs_of(request, default_tenant="team", max_gpu_memory_mib=8000)
     assert (wrong.value.code, wrong.value.status) == ("QuotaForbids", 409)
 
 
-def test_a_batch_names_the_task_that_is_wrong() -> None:
+def test_a_batch_names_the_invalid_task() -> None:
     with pytest.raises(WrongRequest) as wrong:
         read_batch(b'{"tasks": [{"gpu_count": 1}, {"gpu_count": "2"}]}')
     assert wrong.value.field == "tasks[1].gpu_count"
@@ -200,7 +200,7 @@ def test_a_task_has_one_id_and_two_ways_to_write_it() -> None:
         assert "\n" not in str(wrong.value)
 
 
-def test_an_answer_has_both_spellings_and_the_gpus_stay_listed() -> None:
+def test_an_answer_has_both_spellings_and_keeps_the_list_of_gpus() -> None:
     placement = Placement((Slice(NodeId("a"), (0, 2)), Slice(NodeId("b"), (1,))))
     told = answer(
         spec(gpu_model="A100", depends_on=[3]), status=TaskStatus.SUCCESS, started_at=1_700_000_001.0,
@@ -216,7 +216,7 @@ def test_an_answer_has_both_spellings_and_the_gpus_stay_listed() -> None:
 
 
 def test_an_answer_can_be_sent_again_as_a_request() -> None:
-    """Whoever copies a task from an answer gets the same task."""
+    """A task copied from an answer is the same task."""
     first = spec(
         priority=3, gpu_fraction=0.5, gpu_memory_mb=10, command=["a", "b"], env={"A": "1"}, labels={"x": "y"},
         timeout=5, retries=1, work_dir="/w", estimated_seconds=4, model="m", on_lost="wait", gpu_model=["A", "B"],

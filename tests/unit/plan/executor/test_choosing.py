@@ -26,11 +26,11 @@ def test_an_empty_queue_has_nothing_to_do() -> None:
     assert own(execution_of([(0, 5, [])]), 0) is None
 
 
-def test_the_first_of_the_queue_is_taken_up_although_its_model_is_not_loaded() -> None:
+def test_the_first_call_of_the_queue_is_taken_although_its_model_is_not_loaded() -> None:
     assert own(execution_of([(0, 5, []), (1, 5, [])], (0, 0), (1, 0), holds={0: 1}), 0) == 0
 
 
-def test_a_gap_is_filled_only_with_what_is_loaded() -> None:
+def test_a_gap_is_filled_only_with_calls_of_loaded_models() -> None:
     calls: list[CallSpec] = [(0, 100, []), (0, 5, [0]), (1, 5, []), (0, 5, [])]
     places = ((0, 1), (1, 0), (2, 0), (3, 0))
     assert own(execution_of(calls, *places, gpus=2), 0) == 1, "nothing is loaded: the first waits"
@@ -39,9 +39,7 @@ def test_a_gap_is_filled_only_with_what_is_loaded() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "taken"), [(100.0, 2), (133.0, 2), (134.0, 1)])
-def test_what_fills_a_gap_may_make_the_first_one_wait_for_a_quarter_of_its_own_length(
-    seconds: float, taken: int
-) -> None:
+def test_a_call_that_fills_a_gap_may_delay_the_first_one_by_a_quarter_of_its_length(seconds: float, taken: int) -> None:
     execution = execution_of(
         [(0, 100, []), (0, 5, [0]), (0, seconds, [])], (0, 1), (1, 0), (2, 0), gpus=2, holds={0: 0}
     )
@@ -49,14 +47,14 @@ def test_what_fills_a_gap_may_make_the_first_one_wait_for_a_quarter_of_its_own_l
     assert own(execution, 0) == taken
 
 
-def test_a_thief_takes_the_call_that_gains_most() -> None:
+def test_a_steal_takes_the_call_that_gains_most() -> None:
     execution = execution_of(
         [(0, 30, []), (0, 30, []), (0, 60, [])], (0, 1), (1, 1), (2, 1), gpus=2, holds={0: 0, 1: 0}
     )
     assert steal(execution, 0, at_any_price=False) == (2, 0)
 
 
-def test_a_thief_loads_only_where_the_call_ends_earlier_all_the_same() -> None:
+def test_a_steal_loads_a_model_only_if_the_call_still_ends_earlier() -> None:
     assert steal(execution_of([(0, 10, [])], (0, 1), gpus=2, holds={1: 0}), 0, at_any_price=False) is None
     behind = [(0, 10.0, list[int]())] * 4
     assert steal(
@@ -67,7 +65,7 @@ def test_a_thief_loads_only_where_the_call_ends_earlier_all_the_same() -> None:
     )
 
 
-def test_nothing_is_stolen_that_is_not_ready() -> None:
+def test_only_ready_calls_are_stolen() -> None:
     calls: list[CallSpec] = [(0, 50, []), (0, 50, [0]), (0, 50, [1])]
     execution = execution_of(calls, (1, 1), (2, 1), (0, 1), gpus=2, holds={0: 0, 1: 0})
     assert steal(execution, 0, at_any_price=False) == (0, 0)
@@ -75,7 +73,7 @@ def test_nothing_is_stolen_that_is_not_ready() -> None:
     assert steal(execution, 0, at_any_price=False) is None
 
 
-def test_a_thief_is_back_with_its_own_model_before_its_own_next_call() -> None:
+def test_after_a_steal_a_gpu_reloads_its_model_before_its_own_next_call() -> None:
     """GPU 1 is to run call 1 at 100 s with model 1, which it holds; a steal costs 10 + 1 + 10 s beside the call itself."""
     for seconds, steals in ((70.0, True), (85.0, False)):
         calls: list[CallSpec] = [(0, 90, []), (1, 5, [0]), (0, seconds, [])]
@@ -84,18 +82,18 @@ def test_a_thief_is_back_with_its_own_model_before_its_own_next_call() -> None:
         assert (executor.tally.stolen == 1) is steals, seconds
 
 
-def test_an_unassigned_call_is_taken_by_the_gpu_that_is_idle() -> None:
+def test_an_unassigned_call_is_taken_by_an_idle_gpu() -> None:
     execution = execution_of([(0, 5, []), (0, 5, [])], (1, 1), gpus=2)
     assert steal(execution, 0, at_any_price=False) == (0, 0)
 
 
-def test_an_unassigned_call_that_would_delay_the_own_queue_waits_unless_nothing_is_under_way() -> None:
+def test_an_unassigned_call_that_would_delay_the_own_queue_waits_unless_nothing_is_running() -> None:
     execution = execution_of([(0, 500, []), (1, 5, [])], (1, 0), holds={0: 1})
     assert steal(execution, 0, at_any_price=False) is None
     assert steal(execution, 0, at_any_price=True) == (0, 0)
 
 
-def test_a_wide_model_is_stolen_by_a_group_of_which_all_gpus_are_idle() -> None:
+def test_a_wide_call_is_stolen_by_a_group_of_idle_gpus() -> None:
     calls: list[CallSpec] = [(1, 50, []), (1, 50, []), (1, 50, [])]
     executor = Executor(work(calls, gpus=4, width=(1, 2)), plan((0, 0), (1, 0), (2, 0)), KEEPS_THE_PLAN)
     rehearse(executor)
@@ -103,7 +101,7 @@ def test_a_wide_model_is_stolen_by_a_group_of_which_all_gpus_are_idle() -> None:
     assert sorted(where(executor).values()) == [0, 0, 2]
 
 
-def test_of_two_groups_a_thief_takes_the_one_that_holds_the_model() -> None:
+def test_of_two_groups_the_one_that_holds_the_model_steals() -> None:
     calls: list[CallSpec] = [(1, 50, []), (1, 50, []), (1, 50, [])]
     small = work(calls, gpus=5, width=(1, 2))
     execution = ExecutionState(small)
@@ -124,7 +122,7 @@ def test_a_faster_gpu_steals_and_a_slower_one_does_not() -> None:
         assert executor.tally.stolen == stolen, speed
 
 
-def test_who_may_not_steal_leaves_everything_where_the_plan_has_it() -> None:
+def test_without_stealing_every_call_stays_where_the_plan_has_it() -> None:
     executor = Executor(work([(0, 30, [])] * 4, gpus=3), plan(*((call, 0) for call in range(4))), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 4 * 30
     assert set(where(executor).values()) == {0}
@@ -142,7 +140,7 @@ def test_gpus_that_hold_several_models_fill_gaps_of_either() -> None:
     assert executor.tally.switches == 1, "the second model came onto a GPU that held another one"
 
 
-def test_a_thief_that_found_nothing_does_not_look_again_at_once() -> None:
+def test_after_a_failed_steal_a_gpu_does_not_search_again_at_once() -> None:
     """Looking is not free: with calls of 40 s it looks every 10 s at most, whatever happens meanwhile."""
     calls: list[CallSpec] = [(0, 40, []), (0, 40, [0])]
     executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 0)), Rules(plans_again=False))

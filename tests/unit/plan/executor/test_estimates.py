@@ -10,12 +10,12 @@ from tests.unit.plan.executor.small_work import work
 SECONDS = st.floats(0.0, 1e5, allow_nan=False)
 
 
-def test_before_anything_has_ended_calls_take_what_was_planned() -> None:
+def test_before_any_end_calls_take_the_planned_time() -> None:
     estimates = Estimates(work([(0, 5, []), (1, 7, [])]))
     assert [estimates.seconds(call) for call in (0, 1)] == [5, 7]
 
 
-def test_one_end_moves_its_kind_most_its_model_less_and_others_not_at_all() -> None:
+def test_one_end_changes_its_kind_most_its_model_less_and_others_not_at_all() -> None:
     calls = work([(0, 10, []), (0, 10, []), (0, 10, []), (1, 10, [])], kind=[0, 0, 1, 2])
     estimates = Estimates(calls)
     estimates.ended(0, 20.0)
@@ -24,13 +24,13 @@ def test_one_end_moves_its_kind_most_its_model_less_and_others_not_at_all() -> N
     assert other == 10
 
 
-def test_the_first_end_counts_as_one_call_against_those_leaned_on() -> None:
+def test_the_first_end_is_weighted_against_the_prior_calls() -> None:
     estimates = Estimates(work([(0, 10, []), (0, 10, [])], kind=[0, 1]))
     estimates.ended(0, 20.0)
     assert estimates.seconds(1) == pytest.approx(10 * (LEAN * 10 + 20) / (LEAN * 10 + 10))
 
 
-def test_many_ends_of_a_kind_outweigh_what_was_planned() -> None:
+def test_many_ends_of_a_kind_outweigh_the_planned_time() -> None:
     count = 400
     estimates = Estimates(work([(0, 10, [])] * count, kind=[0] * count))
     for call in range(count - 1):
@@ -38,7 +38,7 @@ def test_many_ends_of_a_kind_outweigh_what_was_planned() -> None:
     assert estimates.seconds(count - 1) == pytest.approx(30, rel=0.01)
 
 
-def test_calls_that_were_to_take_no_time_at_all_keep_to_that() -> None:
+def test_calls_planned_with_no_duration_keep_it() -> None:
     estimates = Estimates(work([(0, 0.0, []), (0, 0.0, [])]))
     estimates.ended(0, 5.0)
     assert estimates.seconds(1) == 0.0
@@ -46,7 +46,7 @@ def test_calls_that_were_to_take_no_time_at_all_keep_to_that() -> None:
 
 @given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=20))
 @settings(deadline=None)
-def test_estimates_lie_between_the_smallest_and_the_largest_ratio_that_was_seen(
+def test_estimates_lie_between_the_smallest_and_largest_observed_ratio(
     seen: list[tuple[float, float]],
 ) -> None:
     calls = [(0, max(planned, 0.001), list[int]()) for planned, _ in seen] + [(0, 1.0, list[int]())]

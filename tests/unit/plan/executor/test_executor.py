@@ -1,4 +1,4 @@
-"""What the executor does when things go as planned, and when they do not. Every GPU loads in 10 s and unloads in 1 s."""
+"""The executor with and without deviations from the plan. Every GPU loads in 10 s and unloads in 1 s."""
 
 from math import inf
 
@@ -38,18 +38,18 @@ def test_a_gpu_loads_calls_and_switches_in_the_order_of_the_plan() -> None:
     assert executor.tally.switch_time_s == 21
 
 
-def test_the_next_model_is_loaded_while_its_call_still_waits() -> None:
+def test_the_next_model_is_loaded_while_its_call_waits_for_input() -> None:
     executor = Executor(work([(0, 50, []), (1, 4, [0])], gpus=2), plan((0, 0), (1, 1)), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 50 + 4
 
 
-def test_a_group_begins_together_and_its_gpus_free_their_memory_before() -> None:
+def test_a_group_starts_together_after_its_gpus_freed_their_memory() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 5, []), (2, 3, [])]
     executor = Executor(work(calls, gpus=2, width=(1, 1, 2)), plan((0, 1), (1, 0)), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 5 + 1 + 10 + 3
 
 
-def test_a_request_that_comes_later_begins_when_it_has_come() -> None:
+def test_a_later_request_begins_when_it_has_arrived() -> None:
     executor = Executor(work([(0, 5, [])], earliest=[60.0]), plan((0, 0)), FOLLOWS_ONLY)
     assert rehearse(executor) == 65
 
@@ -61,21 +61,21 @@ def test_a_call_of_the_same_model_fills_the_time_until_the_first_one_can_begin()
     assert starts(executor)[2] == 10
 
 
-def test_an_idle_gpu_steals_from_the_one_that_is_furthest_behind_when_that_pays() -> None:
+def test_an_idle_gpu_steals_from_the_one_furthest_behind_if_that_pays() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 30, []), (0, 30, []), (0, 30, [])]
     executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 0), (2, 0)), Rules(plans_again=False))
     assert rehearse(executor) == 10 + 30 + 30
     assert executor.tally.stolen == 1
 
 
-def test_nothing_is_stolen_that_would_end_later_with_the_thief() -> None:
+def test_no_call_is_stolen_that_would_end_later() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 3, []), (0, 3, [0]), (0, 3, [0])]
     executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 0), (2, 0)), Rules(plans_again=False))
     assert rehearse(executor) == 19
     assert executor.tally.stolen == 0
 
 
-def test_a_failed_call_is_run_again_and_given_up_after_its_retries_with_all_that_wait_for_it() -> None:
+def test_a_failed_call_is_retried_and_then_given_up_with_its_dependents() -> None:
     executor = Executor(
         work([(0, 5, []), (0, 5, [0]), (0, 5, [])]), plan((0, 0), (1, 0), (2, 0)), Rules(retries=1, plans_again=False)
     )
@@ -95,7 +95,7 @@ def test_a_failed_call_is_run_again_and_given_up_after_its_retries_with_all_that
     assert executor.tally.retries == 1
 
 
-def test_what_a_lost_worker_did_begins_anew_elsewhere_and_its_late_answer_is_ignored() -> None:
+def test_calls_of_a_lost_worker_restart_elsewhere_and_its_late_answer_is_ignored() -> None:
     executor = Executor(work([(0, 5, [])], gpus=2), plan((0, 0)), Rules(plans_again=False))
     (load,) = executor.begin(0.0)
     assert isinstance(load, Load)
@@ -113,7 +113,7 @@ def test_what_a_lost_worker_did_begins_anew_elsewhere_and_its_late_answer_is_ign
     assert executor.done == 1
 
 
-def test_a_call_that_ends_before_the_deadline_is_finished_before_its_gpu_is_given_back() -> None:
+def test_a_call_that_ends_before_the_deadline_is_finished_before_its_gpu_is_returned() -> None:
     executor = Executor(work([(0, 5, []), (0, 5, [])], gpus=1), plan((0, 0), (1, 0)), Rules(plans_again=False))
     (load,) = executor.begin(0.0)
     assert isinstance(load, Load)
@@ -149,7 +149,7 @@ def test_a_call_that_overruns_the_deadline_is_stopped_then() -> None:
     assert executor.handle(Tick(), 20.0) == [GiveBack(0)]
 
 
-def test_a_group_dies_with_each_of_its_gpus_and_the_worker_that_held_it_begins_anew() -> None:
+def test_a_group_fails_with_each_of_its_gpus_and_the_worker_that_held_it_restarts() -> None:
     executor = Executor(work([(2, 5, [])], gpus=3, width=(1, 1, 2)), plan((0, 0)), Rules(plans_again=False))
     (load,) = executor.begin(0.0)
     assert isinstance(load, Load)
@@ -170,7 +170,7 @@ def test_no_group_spans_two_machines() -> None:
     assert list(load.gpus) == [1, 2]
 
 
-def test_what_is_left_is_planned_again_when_a_gpu_is_lost_and_the_answer_is_followed() -> None:
+def test_the_remaining_work_is_replanned_when_a_gpu_is_lost() -> None:
     executor = Executor(work([(0, 5, []), (1, 5, [])], gpus=3), plan((0, 0), (1, 1)), Rules(steals=False))
     executor.begin(0.0)
     (again,) = only(executor.handle(Lost(1), 4.0), PlanAgain)
@@ -187,7 +187,7 @@ def test_what_is_left_is_planned_again_when_a_gpu_is_lost_and_the_answer_is_foll
     assert executor.tally.planned_again == 1
 
 
-def test_what_is_left_is_planned_again_with_better_estimates_when_calls_take_other_times() -> None:
+def test_the_remaining_work_is_replanned_with_better_estimates_when_calls_drift() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 10, []) for _ in range(10)]
     executor = Executor(work(calls), plan(*((call, 0) for call in range(10)), every_s=10), Rules())
     asked: list[list[float]] = []
@@ -201,14 +201,14 @@ def test_what_is_left_is_planned_again_with_better_estimates_when_calls_take_oth
     assert asked[-1][-1] > asked[0][-1]
 
 
-def test_a_plan_that_is_kept_to_is_not_made_again() -> None:
+def test_a_plan_that_is_met_is_not_remade() -> None:
     calls: list[tuple[int, float, list[int]]] = [(0, 10, []) for _ in range(10)]
     executor = Executor(work(calls), plan(*((call, 0) for call in range(10)), every_s=10), Rules())
     rehearse(executor, plan=lambda _left: 1 / 0)  # type: ignore[arg-type, return-value]
     assert executor.tally.planned_again == 0
 
 
-def test_a_group_that_can_not_load_a_model_is_not_asked_for_it_any_more() -> None:
+def test_a_group_that_cannot_load_a_model_is_not_used_for_it_again() -> None:
     executor = Executor(work([(0, 5, [])], gpus=2), plan((0, 0)), Rules(plans_again=False))
     tried: list[int] = []
 
@@ -224,7 +224,7 @@ def test_a_group_that_can_not_load_a_model_is_not_asked_for_it_any_more() -> Non
     assert executor.done == 1
 
 
-def test_a_call_whose_worker_dies_under_it_again_and_again_is_given_up() -> None:
+def test_a_call_that_repeatedly_kills_its_worker_is_given_up() -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules(losses=2, plans_again=False))
     commands = executor.begin(0.0)
     now = 0.0
@@ -239,7 +239,7 @@ def test_a_call_whose_worker_dies_under_it_again_and_again_is_given_up() -> None
     assert executor.given_up == {0: "its worker was lost 3 times while it ran"}
 
 
-def test_without_any_gpu_that_could_run_what_is_left_it_is_stuck_and_says_so() -> None:
+def test_if_no_gpu_could_run_the_remaining_work_it_is_stuck_and_says_so() -> None:
     executor = Executor(work([(0, 5, [])]), plan((0, 0)), Rules())
     executor.begin(0.0)
     assert executor.handle(Lost(0), 1.0) == []
@@ -248,7 +248,7 @@ def test_without_any_gpu_that_could_run_what_is_left_it_is_stuck_and_says_so() -
     assert [type(command) for command in executor.handle(Back(0), 2.0)] == [Load, PlanAgain]
 
 
-def test_unloading_that_fails_stops_the_worker() -> None:
+def test_a_failed_unload_stops_the_worker() -> None:
     executor = Executor(work([(0, 5, []), (1, 5, [])]), plan((0, 0), (1, 0)), Rules(plans_again=False))
 
     def fails(_now: float, command: ExecutorCommand) -> ExecutorEvent | None:

@@ -1,4 +1,4 @@
-"""What has to be done: which groups could hold a model, what comes before what, how fast a group is."""
+"""The work: which groups could hold a model, the order of calls, and the speed of a group."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.plan.executor.small_work import CallSpec, work
 
 
-def test_a_group_has_neighbouring_gpus_of_one_machine() -> None:
+def test_a_group_has_neighboring_gpus_of_one_machine() -> None:
     small = work([(0, 1, [])], gpus=5, width=(2,), host=[0, 0, 1, 1, 1])
     assert small.firsts == [{0, 2, 3}]
     assert list(small.group(0, 3)) == [3, 4]
@@ -19,7 +19,7 @@ def test_a_group_has_room_on_each_of_its_gpus() -> None:
 
 
 @pytest.mark.parametrize(("width", "firsts"), [(1, {0, 1}), (2, {0}), (3, set()), (100, set())])
-def test_a_model_that_is_wider_than_the_gpus_there_are_fits_nowhere(width: int, firsts: set[int]) -> None:
+def test_a_model_wider_than_the_machine_fits_nowhere(width: int, firsts: set[int]) -> None:
     assert work([(0, 1, [])], gpus=2, width=(width,)).firsts == [firsts]
 
 
@@ -29,7 +29,7 @@ def test_a_group_is_as_fast_as_its_slowest_gpu() -> None:
     assert [small.pace(1, gpu) for gpu in range(2)] == [0.5, 0.5]
 
 
-def test_there_may_be_nothing_to_do() -> None:
+def test_empty_work_is_valid() -> None:
     nothing = work([])
     assert (len(nothing), nothing.rank) == (0, [])
 
@@ -48,7 +48,7 @@ def graphs(draw: st.DrawFn) -> list[CallSpec]:
 @pytest.mark.slow
 @given(graphs())
 @settings(deadline=None)
-def test_the_rank_of_a_call_is_above_those_of_all_it_waits_for(calls: list[CallSpec]) -> None:
+def test_the_rank_of_a_call_is_above_those_of_its_dependencies(calls: list[CallSpec]) -> None:
     rank = work(calls).rank
     assert sorted(rank) == list(range(len(calls)))
     assert all(rank[earlier] < rank[call] for call, (_, _, before) in enumerate(calls) for earlier in before)

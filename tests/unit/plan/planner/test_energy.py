@@ -1,4 +1,4 @@
-"""What plans draw, and power levels as a choice."""
+"""The energy of plans, and the choice of power levels."""
 
 from dataclasses import replace
 from itertools import product
@@ -16,7 +16,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
-from tests.unit.plan.planner.small import instance, plan
+from tests.unit.plan.planner.small_problems import instance, plan
 
 LEVELS = (WrittenLevel(1.0, 500.0), WrittenLevel(0.8, 300.0), WrittenLevel(0.5, 150.0))
 KWH = 3.6e6
@@ -34,7 +34,7 @@ def known(asked: Problem) -> Power:
     return power
 
 
-def test_all_gpus_draw_until_the_end_and_calls_draw_more() -> None:
+def test_all_gpus_draw_power_until_the_end_and_calls_draw_more() -> None:
     asked = with_levels(instance(("a", "A", 10.0, ""), ("b", "B2", 5.0, "a"), gpus=3))
     two_calls = plan((0, 3, 13), (1, 13, 18))
     assert energy_kwh(asked, two_calls, known(asked)) == pytest.approx((3 * 18 * 100 + 10 * 400 + 2 * 5 * 400) / KWH)
@@ -42,7 +42,7 @@ def test_all_gpus_draw_until_the_end_and_calls_draw_more() -> None:
     assert energy_kwh(asked, slow, known(asked)) == pytest.approx((3 * 23 * 100 + 10 * 400 + 2 * 10 * 50) / KWH)
 
 
-def test_cards_are_known_by_their_type_and_nothing_is_said_where_one_is_not() -> None:
+def test_gpus_are_known_by_their_type_and_energy_is_omitted_if_one_is_not() -> None:
     said = instance(("a", "A", 10.0, ""), gpus=2)
     said.gpus[0].type = "NVIDIA H100 80GB HBM3"
     assert power_of(problem_of(said)) is None
@@ -53,7 +53,7 @@ def test_cards_are_known_by_their_type_and_nothing_is_said_where_one_is_not() ->
     assert known(with_levels(said)).source is Source.FILE
 
 
-def test_a_call_that_nobody_waits_for_takes_its_time() -> None:
+def test_a_call_with_slack_runs_at_the_lowest_power_level() -> None:
     """b ends 6 s before a and c: it has time for the lowest level, and a and c have none."""
     asked = with_levels(instance(("a", "A", 10.0, ""), ("b", "B", 4.0, ""), ("c", "C", 2.0, "a")))
     first = plan((0, 3, 13), (1, 3, 7), (0, 17, 19))
@@ -74,7 +74,7 @@ def test_slack_is_shared_because_the_first_step_down_saves_most() -> None:
 
 @pytest.mark.parametrize("slower", [0.0, 0.05])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_levels_save_energy_keep_every_rule_and_the_time_that_was_given(family: str, slower: float) -> None:
+def test_levels_save_energy_and_keep_every_rule_and_the_given_time(family: str, slower: float) -> None:
     asked = with_levels(generate(family, 150, 4, seed=4, mixed=True))
     first = dynamic(asked, SearchBudget())
     slow = with_power_levels(asked, first, known(asked), slower)
@@ -86,14 +86,14 @@ def test_levels_save_energy_keep_every_rule_and_the_time_that_was_given(family: 
         assert energy_kwh(asked, slow, known(asked)) <= energy_kwh(asked, none_slower, known(asked))
 
 
-def test_more_time_is_not_taken_where_idling_would_cost_more_than_is_saved() -> None:
+def test_more_time_is_not_used_if_idling_would_cost_more_than_is_saved() -> None:
     asked = with_levels(instance(("a", "A", 10.0, ""), gpus=2), idle_watts=149.0)
     asked = replace(asked, gpus=(asked.gpus[0], *(replace(asked.gpus[1], id=i) for i in range(1, 9))))
     first = plan((0, 3, 13))
     assert with_power_levels(asked, first, known(asked), 1.0) is first
 
 
-def test_levels_are_near_the_best_choice_there_is() -> None:
+def test_levels_are_near_the_optimum() -> None:
     """Every choice of levels for six calls, in the same order on the same GPUs."""
     asked = with_levels(instance(("a", "A", 7.0, ""), ("b", "B", 9.0, "a"), ("c", "A", 4.0, "a"), requests=2))
     first = dynamic(asked, SearchBudget())

@@ -1,4 +1,4 @@
-"""`exact` finds what trying everything finds, and proves it."""
+"""`exact` finds the same as brute force, and proves it."""
 
 from dataclasses import replace
 from itertools import permutations, product
@@ -17,7 +17,7 @@ from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 ENOUGH = SearchBudget(rounds=500)
 
@@ -45,14 +45,14 @@ def best_of_all(asked: Problem) -> float:
         problem(("a", "A", 1, ""), ("b", "B", 2, "a"), ("c", "B", 3, "a"), ("d", "B", 1.5, "a"), ("e", "A", 1, "b c d")),
     ],
 )  # fmt: skip
-def test_exact_is_as_good_as_trying_everything_and_proves_it(asked: Problem) -> None:
+def test_exact_matches_brute_force_and_proves_it(asked: Problem) -> None:
     plan = exact(asked, ENOUGH)
     assert check(asked, plan) == []
     assert plan.makespan_s == pytest.approx(best_of_all(asked), rel=1e-6)
     assert plan.proven_s == pytest.approx(plan.makespan_s, rel=1e-6)
 
 
-def test_exact_knows_slow_gpus_arrivals_and_what_gpus_hold_at_first() -> None:
+def test_exact_handles_slow_gpus_arrivals_and_initially_loaded_models() -> None:
     said = instance(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), gpus=2, requests=2)
     said.requests[1].arrival_s = 4.0
     said.gpus[1].speed = 0.5
@@ -63,7 +63,7 @@ def test_exact_knows_slow_gpus_arrivals_and_what_gpus_hold_at_first() -> None:
     assert plan.proven_s == pytest.approx(plan.makespan_s)
 
 
-def test_exact_does_not_wait_for_a_gpu_that_is_busy_and_not_needed() -> None:
+def test_exact_does_not_wait_for_a_busy_gpu_it_does_not_need() -> None:
     asked = replace(problem(("a", "A", 0.5, ""), ("b", "B", 0.5, "")), busy_until_s=np.array([0.0, 100.0]))
     plan = exact(asked, ENOUGH)
     assert plan.makespan_s == pytest.approx(best_of_all(asked))
@@ -71,7 +71,7 @@ def test_exact_does_not_wait_for_a_gpu_that_is_busy_and_not_needed() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_exact_is_never_longer_than_what_it_begins_with_nor_shorter_than_what_it_proves(family: str) -> None:
+def test_exact_is_never_longer_than_its_start_nor_shorter_than_its_bound(family: str) -> None:
     asked = drawn(family, 12, 4, seed=3)
     first = dynamic(asked, SearchBudget())
     plan = improved(asked, first, SearchBudget(rounds=5))
@@ -95,7 +95,7 @@ def test_the_same_rounds_give_the_same_plan() -> None:
     assert plans[0].proven_s == plans[1].proven_s
 
 
-def test_exact_tells_of_each_better_plan_and_stops_when_it_is_told_to() -> None:
+def test_exact_reports_each_better_plan_and_stops_on_request() -> None:
     told: list[Plan] = []
     asked = drawn("agentic", 15, 3, seed=5)
     began = perf_counter()
@@ -107,10 +107,10 @@ def test_exact_tells_of_each_better_plan_and_stops_when_it_is_told_to() -> None:
     assert told[-1].makespan_s == plan.makespan_s
 
 
-def test_what_is_too_large_for_exact_is_refused_in_a_sentence() -> None:
+def test_problems_too_large_for_exact_are_refused_in_one_sentence() -> None:
     with pytest.raises(WrongInput, match=f"exact plans at most {MOST_CALLS['exact']} calls, and this problem has 1,"):
         exact(drawn("chain", 1000, 4), SearchBudget())
 
 
-def test_no_calls_are_planned_at_once() -> None:
+def test_an_empty_problem_is_planned_at_once() -> None:
     assert exact(problem(("a", "A", 1.0, ""), requests=0), SearchBudget()).makespan_s == 0.0

@@ -1,4 +1,4 @@
-"""What is kept of a compiled function is what its sources say now."""
+"""The cache of compiled functions follows their sources."""
 
 import os
 import subprocess
@@ -33,7 +33,7 @@ def said_in(folder: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_function_is_compiled_anew_when_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
+def test_a_function_is_recompiled_when_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
     (tmp_path / "caller.py").write_text(CALLER)
     for number in (2, 33):
         (tmp_path / "callee.py").write_text(CALLEE.format(number=number))
@@ -55,7 +55,7 @@ def one():
 """
 
 
-def test_what_another_version_kept_with_types_that_are_gone_is_compiled_anew(tmp_path: Path) -> None:
+def test_cache_entries_of_another_version_with_removed_types_are_recompiled(tmp_path: Path) -> None:
     for module in ("shapes", "forms"):
         (tmp_path / f"{module}.py").write_text(
             "from typing import NamedTuple\nclass Shape(NamedTuple):\n    width: int\n"

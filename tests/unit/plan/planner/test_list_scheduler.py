@@ -1,4 +1,4 @@
-"""The list scheduler: who goes on, who changes, who waits for whom. Loading takes 3 s here, unloading 1 s."""
+"""The list scheduler: which GPU keeps its model, switches or waits. Loading takes 3 s here, unloading 1 s."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.heft_affinity import PORTFOLIO
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 
 def planned(asked: Problem, settings: ListSettings = PORTFOLIO[0]) -> Plan:
@@ -22,7 +22,7 @@ def planned(asked: Problem, settings: ListSettings = PORTFOLIO[0]) -> Plan:
     return plan
 
 
-def test_a_gpu_goes_on_with_its_model_while_somebody_waits_for_it() -> None:
+def test_a_gpu_keeps_its_model_while_calls_wait_for_it() -> None:
     asked = problem(("a", "A", 2.0, ""), ("b", "B", 2.0, "a"), gpus=1, requests=5)
     assert measure(asked, planned(asked)).switches == 1
 
@@ -35,26 +35,26 @@ def test_a_model_is_loaded_while_its_call_waits_for_another() -> None:
     assert plan.start.tolist() == [3.0, 8.0]
 
 
-def test_the_call_with_the_longest_way_to_go_is_first() -> None:
+def test_the_call_with_the_longest_remaining_path_is_first() -> None:
     asked = problem(("short", "A", 1.0, ""), ("long", "A", 1.0, ""), ("rest", "A", 9.0, "long"), gpus=1)
     start = planned(asked).start
     assert start[1] < start[0]
 
 
-def test_a_request_with_a_deadline_is_before_others_and_one_with_priority_too() -> None:
+def test_requests_with_a_deadline_or_priority_go_before_others() -> None:
     said = instance(("a", "A", 10.0, ""), gpus=1, requests=4)
     said.requests[2].deadline_s = 14.0
     said.requests[3].priority = 90
     assert np.argsort(planned(problem_of(said)).start).tolist() == [2, 3, 0, 1]
 
 
-def test_nobody_joins_a_group_that_will_be_done_before_the_load_is() -> None:
+def test_no_gpu_joins_a_group_that_will_end_before_the_load_does() -> None:
     """Two calls of 1 s: the second GPU would be loaded when both are over."""
     asked = problem(("a", "A", 1.0, ""), gpus=2, requests=2)
     assert len(set(planned(asked, ListSettings(least=1.0)).gpu.tolist())) == 1
 
 
-def test_members_of_a_wide_group_wait_for_each_other_and_nobody_else_gets_them() -> None:
+def test_members_of_a_wide_group_wait_for_each_other_and_take_no_other_call() -> None:
     """Both GPUs hold A when the wide call comes; the one that is free first loads, and takes no more calls of A."""
     asked = problem(("a", "A", 6.0, ""), ("b", "A", 4.0, ""), ("w", "B2", 5.0, "b"), ("c", "A", 1.0, "w"), gpus=2)
     plan = planned(asked)
@@ -91,7 +91,7 @@ def test_heft_affinity_is_near_the_bound() -> None:
     assert np.exp(np.log(gaps).mean()) < 1.06
 
 
-def test_heft_affinity_tries_as_many_settings_as_rounds_and_tells_of_better_plans() -> None:
+def test_heft_affinity_tries_one_setting_per_round_and_reports_better_plans() -> None:
     asked = drawn("agentic", 400, 4, seed=5)
     told: list[float] = []
     one = strategy("heft_affinity")(asked, SearchBudget(rounds=1)).makespan_s
@@ -100,6 +100,6 @@ def test_heft_affinity_tries_as_many_settings_as_rounds_and_tells_of_better_plan
     assert all_of_them.makespan_s <= min(told) < one + 1e-9
 
 
-def test_heft_affinity_makes_a_plan_when_there_is_no_time() -> None:
+def test_heft_affinity_makes_a_plan_even_without_time() -> None:
     asked = drawn("chain", 50, 2)
     assert check(asked, strategy("heft_affinity")(asked, SearchBudget(keep_going=lambda: False))) == []

@@ -1,4 +1,4 @@
-"""The front: what is on it, who is chosen, and how it is bred."""
+"""The Pareto front: its members, the choice, and the evolutionary search."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import MOST_CALLS, STRATEGIES, SearchBudget, strategy
 from gpuyard.plan.planner.strategies.pareto import PARENTS, pareto, pareto_front
-from tests.unit.plan.planner.small import drawn, plan, problem
+from tests.unit.plan.planner.small_problems import drawn, plan, problem
 
 FEW = SearchBudget(seed=3, rounds=4)
 
@@ -29,13 +29,13 @@ def objectives(found: Front) -> list[tuple[float, ...]]:
     return [one.objectives for one in found.points]
 
 
-def test_who_is_beaten_in_everything_is_not_on_the_front() -> None:
+def test_dominated_plans_are_not_on_the_front() -> None:
     asked = problem(("a", "A", 1.0, ""))
     found = front(asked, [worth(10, 0.1, 9), worth(11, 0.1, 9), worth(12, 0.2, 3), worth(10, 0.1, 9)])
     assert objectives(found) == [(10, 0.1, 9), (12, 0.2, 3)]
 
 
-def test_of_very_many_those_that_lie_apart_are_kept_and_the_best_of_each() -> None:
+def test_a_large_front_is_thinned_to_distant_plans_and_the_best_of_each_objective() -> None:
     many = [worth(100 + i, 0.5 - i / 1000, 500 - i) for i in range(200)]
     found = front(problem(("a", "A", 1.0, "")), many)
     assert len(found.points) == MOST_POINTS
@@ -51,14 +51,14 @@ def test_weights_follow_the_idle_rate() -> None:
     assert unknown.makespan + unknown.switches + unknown.balance == 1.0
 
 
-def test_where_gpus_are_idle_the_shortest_is_chosen_and_where_none_is_the_sparing_one() -> None:
+def test_with_idle_gpus_the_shortest_plan_is_chosen_and_without_the_most_economical() -> None:
     asked = problem(("a", "A", 1.0, ""), gpus=2)
     points = [worth(100, 0.1, 20), worth(104, 0.1, 2)]
     assert front(asked, list(points), idle_rate=1.0).chosen == 0
     assert front(asked, list(points), idle_rate=0.0).chosen == 1
 
 
-def test_the_idle_rate_is_what_the_shortest_plan_leaves() -> None:
+def test_the_idle_rate_is_that_of_the_shortest_plan() -> None:
     """Two GPUs for 10 s: 5 s of calls and 3 s of loading of 20 s."""
     asked = problem(("a", "A", 5.0, ""), gpus=2)
     found = front(asked, [point(asked, plan((0, 5, 10)), None)])
@@ -66,7 +66,7 @@ def test_the_idle_rate_is_what_the_shortest_plan_leaves() -> None:
 
 
 @pytest.mark.parametrize("family", ["agentic", "multi_gpu", "switch_heavy"])
-def test_every_plan_of_a_front_keeps_every_rule_and_no_strategy_it_began_with_is_shorter(family: str) -> None:
+def test_every_plan_of_a_front_is_valid_and_no_initial_strategy_is_shorter(family: str) -> None:
     asked = drawn(family, 120, 8, seed=2, mixed=True)
     found = pareto_front(asked, FEW)
     assert all(check(asked, one.plan) == [] for one in found.points)
@@ -95,13 +95,13 @@ def test_the_same_seed_and_rounds_give_the_same_front() -> None:
 
 
 @pytest.mark.slow
-def test_breeding_finds_plans_that_nobody_began_with() -> None:
+def test_evolution_finds_plans_that_no_strategy_began_with() -> None:
     asked = drawn("switch_heavy", 80, 4, seed=9)
     little, more = (pareto_front(asked, SearchBudget(rounds=rounds)) for rounds in (1, 40))
     assert more.points[0].measures.makespan_s < little.points[0].measures.makespan_s
 
 
-def test_pareto_is_a_strategy_that_tells_of_better_plans_and_returns_the_chosen_one() -> None:
+def test_pareto_is_a_strategy_that_reports_better_plans_and_returns_the_chosen_one() -> None:
     asked = drawn("chain", 60, 3, seed=4)
     told: list[Plan] = []
     chosen = pareto(asked, replace(FEW, better=told.append))
@@ -110,12 +110,12 @@ def test_pareto_is_a_strategy_that_tells_of_better_plans_and_returns_the_chosen_
     assert [one.makespan_s for one in told] == sorted((one.makespan_s for one in told), reverse=True)
 
 
-def test_when_the_time_is_up_at_once_there_is_a_front_all_the_same() -> None:
+def test_even_without_time_there_is_a_front() -> None:
     asked = drawn("chain", 60, 3, seed=4)
     assert pareto_front(asked, SearchBudget(keep_going=lambda: False, used=lambda: 1.0)).points
 
 
-def test_no_calls_are_one_empty_plan() -> None:
+def test_an_empty_problem_has_one_empty_plan() -> None:
     none: Problem = problem(("a", "A", 1.0, ""), requests=0)
     assert pareto(none, FEW).makespan_s == 0.0
 
@@ -132,6 +132,6 @@ def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None
 
 
 @pytest.mark.slow
-def test_what_is_too_large_to_be_bred_is_refused_in_a_sentence() -> None:
+def test_problems_too_large_for_the_pareto_search_are_refused_in_one_sentence() -> None:
     with pytest.raises(WrongInput, match="pareto plans at most 100,000 calls"):
         pareto(drawn("chain", MOST_CALLS["pareto"] + 1, 8), FEW)

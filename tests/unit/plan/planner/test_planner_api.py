@@ -13,7 +13,7 @@ from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.plan.planner.small import problem
+from tests.unit.plan.planner.small_problems import problem
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_solution_says_what_the_plan_is_worth(file: Path) -> None:
+def test_a_solution_states_the_quality_of_the_plan(file: Path) -> None:
     found = planner.solve(file, strategy="batch")
     assert found.valid
     assert found.plan.makespan_s == found.makespan_s == found.measures.makespan_s
@@ -46,19 +46,19 @@ def test_a_written_plan_is_read_back_and_keeps_every_rule(file: Path, tmp_path: 
         assert valid_plan(tmp_path / name, found.problem).makespan_s == found.makespan_s
 
 
-def test_a_plan_that_breaks_a_rule_is_told_in_sentences(file: Path) -> None:
+def test_a_plan_that_breaks_a_rule_is_reported_in_sentences(file: Path) -> None:
     found = planner.solve(file, strategy="dynamic")
     late = Plan(found.plan.gpu, found.plan.start, found.plan.end + 1.0)
     assert "takes" in planner.check(late, file, at_most=1)[0]
 
 
-def test_strategies_are_compared_against_the_best_bound_that_any_of_them_proved() -> None:
+def test_strategies_are_compared_with_the_best_bound_proved_by_any() -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), ("c", "A", 1.0, "b"), gpus=1)
     both = planner.compare(asked, ["batch", "exact"], rounds=20)
     assert {one.lower_bound_s for one in both.values()} == {both["exact"].makespan_s}
 
 
-def test_strategies_that_do_not_plan_so_many_calls_are_left_out_unless_they_are_named() -> None:
+def test_strategies_with_too_low_a_call_limit_are_left_out_unless_named() -> None:
     asked, left = problem_of(generate("chain", 100, 2)), []
     found = planner.compare(asked, rounds=1, left_out=lambda name, why: left.append((name, str(why))))
     assert "exact" not in found
@@ -67,7 +67,7 @@ def test_strategies_that_do_not_plan_so_many_calls_are_left_out_unless_they_are_
         planner.compare(asked, ["batch", "exact"])
 
 
-def test_a_caller_hears_of_better_plans_and_can_end_the_search() -> None:
+def test_a_caller_receives_better_plans_and_can_end_the_search() -> None:
     told: list[float] = []
 
     @contextmanager
@@ -79,7 +79,7 @@ def test_a_caller_hears_of_better_plans_and_can_end_the_search() -> None:
     assert told[0] >= found.makespan_s
 
 
-def test_power_levels_are_for_gpus_that_have_several() -> None:
+def test_power_levels_need_gpus_that_have_several() -> None:
     levels = problem_of(generate("chain", 30, 2, levels=True))
     fast, slow = (planner.solve(levels, strategy="batch", max_slowdown=part) for part in (None, 0.2))
     assert slow.energy_kwh is not None
@@ -89,7 +89,7 @@ def test_power_levels_are_for_gpus_that_have_several() -> None:
         planner.solve(problem_of(generate("chain", 30, 2)), strategy="batch", max_slowdown=0.2)
 
 
-def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path) -> None:
+def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("models: {a: {memory_gb: 1}}\nmodels: {}\n")
     with pytest.raises(WrongInput, match=r"broken\.yaml: line 2: models is given twice"):

@@ -1,4 +1,4 @@
-"""Each bound on a problem where it is the whole truth."""
+"""Each bound on a problem where it is tight."""
 
 from dataclasses import replace
 
@@ -10,32 +10,32 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 
-def test_the_path_has_the_first_load_and_every_call_on_it() -> None:
+def test_the_path_bound_contains_the_first_load_and_every_call_on_it() -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), ("c", "B", 1.0, "a"), gpus=3)
     assert bounds(asked)["path"] == 3 + 5 + 2
 
 
-def test_between_calls_that_can_not_but_share_a_gpu_the_model_is_changed() -> None:
+def test_between_calls_that_must_share_a_gpu_the_model_is_switched() -> None:
     asked = problem(("a", "A2", 5.0, ""), ("b", "B2", 2.0, "a"), gpus=3)
     assert bounds(asked)["path"] == 3 + 5 + 4 + 2
 
 
-def test_the_path_begins_when_its_request_comes() -> None:
+def test_the_path_begins_when_its_request_arrives() -> None:
     said = instance(("a", "A", 5.0, ""), gpus=3)
     said.requests[0].arrival_s = 10.0
     assert bounds(problem_of(said))["path"] == 15.0
 
 
-def test_the_area_has_a_load_for_every_gpu_that_is_needed() -> None:
+def test_the_area_bound_contains_a_load_for_every_needed_gpu() -> None:
     """40 s of work on two GPUs: one load each makes 23 s."""
     asked = problem(("a", "A", 5.0, ""), requests=8)
     assert bounds(asked)["area"] == pytest.approx(23.0)
 
 
-def test_the_area_has_an_unload_for_every_load_but_the_last_of_a_gpu() -> None:
+def test_the_area_bound_contains_an_unload_for_every_load_but_the_last_of_a_gpu() -> None:
     """Three models on one GPU: three loads, and two unloads between them."""
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 5.0, ""), ("c", "C", 5.0, ""), gpus=1)
     assert bounds(asked)["area"] == pytest.approx(15 + 3 * 3 + 2 * 1)
@@ -46,7 +46,7 @@ def test_calls_wider_than_half_of_the_gpus_run_one_after_another() -> None:
     assert bounds(asked)["one_gpu"] == 20 + 2 * 3 + 1
 
 
-def test_groups_that_leave_gpus_over_can_not_use_them() -> None:
+def test_gpus_left_over_by_groups_cannot_be_used() -> None:
     """Five GPUs hold two groups of two; the fifth is of no use."""
     asked = problem(("a", "A2", 10.0, ""), requests=4, gpus=5)
     assert bounds(asked)["wide"] == 3 + 40 / 2
@@ -66,17 +66,17 @@ def test_work_that_can_only_begin_late_has_less_room() -> None:
     assert bounds(problem_of(said))["window"] == 120.0
 
 
-def test_fast_gpus_do_more() -> None:
+def test_fast_gpus_do_more_work() -> None:
     said = instance(("a", "A", 10.0, ""), requests=4, gpus=1)
     said.gpus[0].speed = 2.0
     assert lower_bound(problem_of(said)).seconds == pytest.approx(23.0)
 
 
-def test_nothing_to_do_takes_no_time() -> None:
+def test_an_empty_problem_takes_no_time() -> None:
     assert lower_bound(problem(("a", "A", 1.0, ""), requests=0)).seconds == 0.0
 
 
-def test_a_gpu_that_is_busy_for_longer_than_the_plan_owes_no_load() -> None:
+def test_a_gpu_busy_for_longer_than_the_plan_needs_no_load() -> None:
     """The call is done on the other GPU before the busy one is free: one load and the call."""
     asked = replace(problem(("a", "A", 0.5, "")), busy_until_s=np.array([0.0, 100.0]))
     assert bounds(asked)["area"] <= 3.5 + 1e-9

@@ -1,4 +1,4 @@
-"""Problems drawn by chance."""
+"""Randomly generated problems."""
 
 import msgspec
 import numpy as np
@@ -9,11 +9,11 @@ from gpuyard.plan.planner.chance import Chance, words
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from tests.unit.plan.planner.small import drawn
+from tests.unit.plan.planner.small_problems import drawn
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_has_the_calls_and_gpus_that_were_asked_for(family: str) -> None:
+def test_every_family_has_the_requested_calls_and_gpus(family: str) -> None:
     problem = drawn(family, 200, 8, seed=3)
     longest = max(len(workflow.nodes) for workflow in problem.workflows)
     assert 200 <= len(problem.calls) < 200 + longest
@@ -22,7 +22,7 @@ def test_every_family_has_the_calls_and_gpus_that_were_asked_for(family: str) ->
     assert set(problem.calls.model.tolist()) <= set(range(len(problem.models)))
 
 
-def test_what_is_written_is_read_again_as_the_same_problem() -> None:
+def test_a_written_problem_is_read_back_unchanged() -> None:
     instance = generate("agentic", 100, 4, seed=1)
     again = read_problem(write_instance(instance))
     assert again.models == problem_of(instance).models
@@ -42,14 +42,14 @@ def test_a_seed_means_the_same_on_every_machine() -> None:
 SEVEN = [0.73, 1.91, 9.24, 1.15]
 
 
-def test_words_are_those_of_splitmix64() -> None:
+def test_random_words_are_those_of_splitmix64() -> None:
     """The figures are those of the reference implementation for the seed 1234567."""
     assert words(1234567, 3).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
     chance = Chance(1234567)
     assert [int(chance.words(1)[0]) for _ in range(3)] == words(1234567, 3).tolist()
 
 
-def test_bells_have_mean_zero_and_deviation_one() -> None:
+def test_normal_values_have_mean_zero_and_deviation_one() -> None:
     bells = Chance(1).bells(100_000)
     assert abs(bells.mean()) < 0.02
     assert abs(bells.std() - 1) < 0.02
@@ -62,13 +62,13 @@ def test_models_wider_than_the_gpus_and_larger_than_their_memory_are_left_out() 
     assert one.may_begin.any(axis=1).all()
 
 
-def test_slow_loading_makes_models_load_longer() -> None:
+def test_slow_pcie_makes_models_load_longer() -> None:
     slow, fast = drawn("chain", 20, 2, pcie_gb_s=1.0), drawn("chain", 20, 2)
     assert slow.load[0] - 2 == pytest.approx(25 * (fast.load[0] - 2))
     assert slow.name == "chain-n20-g2-s0-pcie1"
 
 
-def test_a_family_that_does_not_exist_is_refused_with_those_there_are() -> None:
+def test_an_unknown_family_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(WrongInput, match="no family 'chains'; there are chain, fanout"):
         generate("chains", 10, 2)
 

@@ -17,5 +17,5 @@ def test_every_strategy_and_family_has_a_row(name: str) -> None:
 
 
 @pytest.mark.parametrize("type_", [Instance, WrittenModel, WrittenGpu, WrittenNode, WrittenRequest])
-def test_every_key_of_a_file_is_there(type_: type[Instance]) -> None:
+def test_every_key_of_a_file_is_documented(type_: type[Instance]) -> None:
     assert [key for key in type_.__struct_fields__ if f'"{key}"' not in PAGE] == []

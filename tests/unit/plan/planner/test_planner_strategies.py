@@ -12,7 +12,7 @@ from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 SEED = ("batch", "dynamic", "heft_affinity")
 
@@ -25,7 +25,7 @@ def test_plans_of_every_family_keep_every_rule(name: str, family: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEED)
-def test_arrivals_and_speeds_are_kept(name: str) -> None:
+def test_arrivals_and_speeds_are_respected(name: str) -> None:
     said = instance(("a", "A", 5.0, ""), ("b", "B2", 2.0, "a"), gpus=3, requests=3)
     said.requests[1].arrival_s = 20.0
     said.gpus[2].speed = 0.5
@@ -33,7 +33,7 @@ def test_arrivals_and_speeds_are_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SEED)
-def test_gpus_that_keep_several_models_are_planned_by_that_rule(name: str) -> None:
+def test_gpus_with_several_models_are_planned_by_that_rule(name: str) -> None:
     asked = replace(drawn("agentic", 100, 3), many_residents=True)
     plan = strategy(name)(asked, SearchBudget())
     assert check(asked, plan) == []
@@ -47,14 +47,14 @@ def test_gpus_may_hold_models_and_be_busy_at_first(name: str) -> None:
     assert check(later, strategy(name)(later, SearchBudget())) == []
 
 
-def test_dynamic_takes_the_group_where_the_call_is_done_soonest() -> None:
+def test_dynamic_takes_the_group_where_the_call_ends_soonest() -> None:
     """The second call of A waits 2 s for GPU 0 instead of 3 s for loading A on GPU 1."""
     asked = problem(("a", "A", 2.0, ""), ("b", "A", 2.0, "a"))
     plan = strategy("dynamic")(asked, SearchBudget())
     assert (plan.gpu.tolist(), plan.start.tolist()) == ([0, 0], [3.0, 5.0])
 
 
-def test_dynamic_puts_a_tenth_of_what_a_gpu_did_on_its_score() -> None:
+def test_dynamic_adds_a_tenth_of_the_past_work_of_a_gpu_to_its_score() -> None:
     """After 40 s of work, GPU 0 has 4.3 s on its score: more than loading A on the empty GPU 1 takes."""
     asked = problem(("a", "A", 40.0, ""), ("b", "A", 1.0, "a"))
     plan = strategy("dynamic")(asked, SearchBudget())
@@ -76,7 +76,7 @@ def test_batch_runs_a_model_of_a_level_on_one_group_and_preloads() -> None:
     assert measure(asked, plan).switches == 0
 
 
-def test_batch_begins_a_level_with_the_batch_that_has_most_work() -> None:
+def test_batch_begins_a_level_with_the_largest_batch() -> None:
     asked = problem(("a", "A", 1.0, ""), ("b", "B", 9.0, ""), gpus=1)
     assert strategy("batch")(asked, SearchBudget()).start.tolist() == [16.0, 3.0]
 
@@ -87,7 +87,7 @@ def test_no_requests_are_no_calls(name: str) -> None:
     assert strategy(name)(none, SearchBudget()).makespan_s == 0.0
 
 
-def test_a_strategy_that_does_not_exist_is_refused_with_those_there_are() -> None:
+def test_an_unknown_strategy_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(WrongInput, match="no strategy 'magic'; there are batch"):
         strategy("magic")
     assert all(callable(strategy(name)) for name in STRATEGIES)

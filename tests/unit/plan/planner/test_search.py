@@ -19,7 +19,7 @@ from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
-from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 NO_TIME = SearchBudget(keep_going=lambda: False)
 
@@ -44,7 +44,7 @@ def demanding() -> Problem:
 @pytest.mark.parametrize(
     "asked", [drawn("multi_gpu", 120, 9, seed=3), drawn("tiny", 200, 3), drawn("switch_heavy", 60, 9), demanding()]
 )
-def test_what_is_timed_on_the_way_is_what_timing_everything_gives(asked: Problem) -> None:
+def test_incremental_timing_equals_full_timing(asked: Problem) -> None:
     plan = dynamic(asked, SearchBudget())
     buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(7))
     moves.begin(buffer)
@@ -121,7 +121,7 @@ def test_plans_of_every_family_keep_every_rule_and_are_shorter_than_dynamic(fami
 
 
 @pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), many_residents=True)])
-def test_all_rules_are_kept_where_there_are_more_of_them(asked: Problem) -> None:
+def test_all_rules_are_kept_for_more_demanding_problems(asked: Problem) -> None:
     plan = search(asked, SearchBudget(rounds=60))
     assert check(asked, plan) == []
     assert plan.makespan_s < dynamic(asked, SearchBudget()).makespan_s
@@ -135,13 +135,13 @@ def test_the_same_seed_and_rounds_give_the_same_plan() -> None:
     assert not np.array_equal(plans[0].start, plans[2].start)
 
 
-def test_more_rounds_are_worth_something() -> None:
+def test_more_rounds_improve_the_plan() -> None:
     asked = drawn("tiny", 300, 4)
     short, long = (search(asked, SearchBudget(rounds=rounds)).makespan_s for rounds in (5, 400))
     assert long < short
 
 
-def test_requests_with_deadlines_come_first_and_the_makespan_after_them() -> None:
+def test_deadlines_come_first_and_the_makespan_after_them() -> None:
     said = instance(("a", "A", 10.0, ""), ("b", "A", 5.0, "a"), gpus=1, requests=4)
     said.requests[3].deadline_s = 20.0
     asked = problem_of(said)
@@ -151,7 +151,7 @@ def test_requests_with_deadlines_come_first_and_the_makespan_after_them() -> Non
     assert plan.makespan_s == 3.0 + 4 * 15.0
 
 
-def test_of_two_deadlines_that_exclude_each_other_the_higher_priority_is_kept() -> None:
+def test_of_two_conflicting_deadlines_the_one_with_higher_priority_is_met() -> None:
     said = instance(("a", "A", 10.0, ""), gpus=1, requests=2)
     for request in said.requests:
         request.deadline_s = 15.0
@@ -162,14 +162,14 @@ def test_of_two_deadlines_that_exclude_each_other_the_higher_priority_is_kept() 
     assert worth(asked, plan).late == 1.5
 
 
-def test_every_better_plan_is_told() -> None:
+def test_every_better_plan_is_reported() -> None:
     told: list[float] = []
     plan = search(drawn("agentic", 200, 4), SearchBudget(rounds=100, better=lambda plan: told.append(plan.makespan_s)))
     assert told == sorted(set(told), reverse=True)
     assert told[-1] == plan.makespan_s
 
 
-def test_without_time_there_is_a_plan_all_the_same() -> None:
+def test_even_without_time_there_is_a_plan() -> None:
     asked = drawn("chain", 60, 2)
     for name in ("search", "auto"):
         assert check(asked, strategy(name)(asked, NO_TIME)) == []
@@ -185,7 +185,7 @@ def test_a_problem_without_calls_has_an_empty_plan() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_auto_is_never_longer_than_what_it_could_have_run(family: str) -> None:
+def test_auto_is_never_longer_than_the_strategies_it_chooses_from(family: str) -> None:
     asked = drawn(family, 80, 3, seed=4)
     for budget in (NO_TIME, SearchBudget(rounds=20)):
         others = [strategy(name)(asked, budget).makespan_s for name in ("batch", "dynamic", "heft_affinity")]
@@ -210,7 +210,7 @@ def test_known_plans_are_not_lost() -> None:
 # --- chance ----------------------------------------------------------------------------------------------------------
 
 
-def test_chance_is_the_same_on_every_machine() -> None:
+def test_random_numbers_are_the_same_on_every_machine() -> None:
     source = source_of(42)
     assert [int(draw(source)) for _ in range(2)] == [9897871255849866841, 9498230492756268597]
     assert [below(source, 10) for _ in range(5)] == [4, 6, 6, 7, 8]

@@ -4,14 +4,14 @@ import pytest
 
 from gpuyard.plan.planner.sessions import Session, sessions_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from tests.unit.plan.planner.small import drawn, plan, problem
+from tests.unit.plan.planner.small_problems import drawn, plan, problem
 
 
 def names(found: list[Session]) -> list[tuple[list[int], set[int]]]:
     return [(session.calls, session.after) for session in found]
 
 
-def test_calls_of_one_model_that_follow_each_other_on_a_gpu_are_one_session() -> None:
+def test_consecutive_calls_of_one_model_on_a_gpu_are_one_session() -> None:
     asked = problem(("a", "A", 5, ""), ("b", "B", 5, "a"), gpus=1, requests=2)
     found = sessions_of(asked, plan((0, 3, 8), (0, 17, 22), (0, 8, 13), (0, 22, 27)))
     assert names(found) == [([0, 2], set()), ([1, 3], {0})]
@@ -24,7 +24,7 @@ def test_other_gpus_and_models_in_between_end_a_session() -> None:
     assert [session.calls for session in found] == [[0], [3], [1], [2]]
 
 
-def test_a_session_never_waits_for_a_younger_one() -> None:
+def test_a_session_never_waits_for_a_later_one() -> None:
     asked = problem(("a", "A", 5, ""), ("b", "B", 5, "a"), ("c", "A", 5, "b"), gpus=2)
     found = sessions_of(asked, plan((0, 3, 8), (1, 8, 13), (0, 13, 18)))
     assert names(found) == [([0], set()), ([1], {0}), ([2], {1})]
@@ -37,7 +37,7 @@ def test_a_session_is_closed_when_its_load_is_a_small_part_of_it() -> None:
     assert [session.calls for session in sessions_of(asked, one_by_one, loads=0)] == [[0], [1], [2], [3]]
 
 
-def test_a_model_on_several_gpus_goes_on_only_where_nothing_ran_on_any_of_them() -> None:
+def test_a_model_on_several_gpus_continues_only_if_nothing_ran_on_any_of_them() -> None:
     asked = problem(("a", "A2", 5, ""), ("b", "B", 5, ""), ("c", "A2", 5, ""), gpus=2)
     found = sessions_of(asked, plan((0, 3, 8), (1, 12, 17), (0, 21, 26)))
     assert [session.calls for session in found] == [[0], [1], [2]]
@@ -45,7 +45,7 @@ def test_a_model_on_several_gpus_goes_on_only_where_nothing_ran_on_any_of_them()
 
 @pytest.mark.parametrize("family", ["chain", "diamond", "agentic", "multi_gpu"])
 @pytest.mark.parametrize("loads", [0.0, 10.0, 1e9])
-def test_every_call_is_in_one_session_after_all_that_it_waits_for(family: str, loads: float) -> None:
+def test_every_call_is_in_one_session_after_its_dependencies(family: str, loads: float) -> None:
     asked = drawn(family, 300, 8)
     found = sessions_of(asked, strategy("dynamic")(asked, SearchBudget()), loads=loads)
     place = {call: at for at, session in enumerate(found) for call in session.calls}
@@ -59,6 +59,6 @@ def test_every_call_is_in_one_session_after_all_that_it_waits_for(family: str, l
     assert len({asked.calls.model[call] for session in found[:1] for call in session.calls}) == 1
 
 
-def test_calls_that_take_no_time_stand_before_those_that_wait_for_them() -> None:
+def test_calls_of_no_duration_come_before_their_dependents() -> None:
     asked = problem(("last", "A", 5, "first"), ("first", "A", 0, ""), gpus=1)
     assert names(sessions_of(asked, plan((0, 3, 8), (0, 3, 3)))) == [([1, 0], set())]

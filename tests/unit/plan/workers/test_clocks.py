@@ -1,4 +1,4 @@
-"""Clocks are locked where NVML allows it; NVML is played."""
+"""Clocks are locked where NVML allows it, with a fake NVML."""
 
 import pytest
 
@@ -14,7 +14,7 @@ class NVMLError_NoPermission(NVMLError):  # noqa: N801 as NVIDIA spells it
 
 
 class PlayedNvml:
-    """Two cards; the second one belongs to somebody stricter."""
+    """Two GPUs; the second one does not allow it."""
 
     NVMLError = NVMLError
     NVMLError_NoPermission = NVMLError_NoPermission
@@ -40,7 +40,7 @@ class PlayedNvml:
 
 
 @pytest.mark.parametrize("card", ["GPU-a", "0"])
-def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
+def test_a_clock_is_locked_and_released_at_the_end(card: str) -> None:
     nvml = PlayedNvml()
     clocks = Clocks(nvml)
     assert clocks.lock(card, 1200) is None
@@ -51,14 +51,14 @@ def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
     assert nvml.clocks == {}
 
 
-def test_who_may_not_lock_a_clock_is_told_what_would_help() -> None:
+def test_without_permission_to_lock_a_clock_the_error_says_what_would_help() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
         "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
         "NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
     )
 
 
-def test_a_card_that_is_not_there_is_said_to_be_so() -> None:
+def test_a_missing_gpu_is_reported() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-c", 900) == (
         "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
     )

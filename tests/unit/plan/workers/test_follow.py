@@ -9,7 +9,7 @@ from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.follow import Followed, Following, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.settings import all_virtual
-from tests.unit.plan.planner.stories import problem
+from tests.unit.plan.planner.problem_stories import problem
 
 SIX = problem(
     [(f"n{number}", "m", 10.0, []) for number in range(6)], {"m": {"memory_gb": 1, "load_time_s": 5.0}}, gpus=2
@@ -20,7 +20,7 @@ def dynamic(it: Problem) -> Plan:
     return strategy("dynamic")(it, SearchBudget())
 
 
-def test_a_plan_that_can_not_be_made_again_does_not_cost_the_work() -> None:
+def test_a_failed_replanning_does_not_lose_the_work() -> None:
     pool = LocalPool(["0", "1"])
     killed: list[int] = []
 
@@ -44,7 +44,7 @@ def test_a_plan_that_can_not_be_made_again_does_not_cost_the_work() -> None:
     assert "the worker of GPU 1 ended with signal 9" in followed.losses
 
 
-def test_a_plan_is_left_where_somebody_ends_it() -> None:
+def test_an_interrupted_plan_stops_where_it_is() -> None:
     pool = LocalPool(["0", "1"])
     seen: list[int] = []
     following = Following(

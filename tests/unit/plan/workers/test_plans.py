@@ -1,4 +1,4 @@
-"""What is left of a plan is a problem again, and the better of a new plan and the old one is followed."""
+"""The rest of a plan is a problem again, and the better of a new plan and the old one is followed."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
 from gpuyard.testing.rehearsal import rehearse
-from tests.unit.plan.planner.stories import ints, problem
+from tests.unit.plan.planner.problem_stories import ints, problem
 
 FAMILIES = ("agentic", "multi_gpu", "switch_heavy")
 
@@ -28,7 +28,7 @@ def planned(it: Problem) -> Plan:
     return strategy("heft_affinity")(it, SearchBudget(rounds=4))
 
 
-def test_what_is_left_begins_with_busy_gpus_that_hold_models_and_without_those_that_are_gone() -> None:
+def test_the_remaining_work_begins_with_busy_gpus_that_hold_models_and_without_lost_ones() -> None:
     p = problem(
         [("a", "m", 3, []), ("b", "m", 4, ["a"]), ("c", "n", 5, ["a", "b"])],
         {"m": {"memory_gb": 1}, "n": {"memory_gb": 2}},
@@ -55,7 +55,7 @@ def test_what_is_left_begins_with_busy_gpus_that_hold_models_and_without_those_t
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_plan_that_is_kept_to_takes_what_was_planned(family: str) -> None:
+def test_a_plan_that_is_met_takes_the_planned_time(family: str) -> None:
     it = drawn(family)
     plan = planned(it)
     executor = Executor(work_of(it), assignment_of(it, plan), Rules(steals=False, plans_again=False))
@@ -63,7 +63,7 @@ def test_a_plan_that_is_kept_to_takes_what_was_planned(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_plan_of_what_is_left_keeps_the_rules(family: str) -> None:
+def test_every_plan_of_the_remaining_work_keeps_the_rules(family: str) -> None:
     it = drawn(family)
     seen: list[list[str]] = []
 
@@ -81,7 +81,7 @@ def test_every_plan_of_what_is_left_keeps_the_rules(family: str) -> None:
     assert all(not faults for faults in seen)
 
 
-def test_a_new_plan_that_is_no_shorter_is_not_followed() -> None:
+def test_a_new_plan_that_is_not_shorter_is_not_followed() -> None:
     it = drawn("agentic")
     plan = planned(it)
     executor = Executor(work_of(it), assignment_of(it, plan))

@@ -1,4 +1,4 @@
-"""Cards run at the level that the plan chose for the call that begins; NVML is played."""
+"""GPUs run at the power level that the plan chose for each call, with a fake NVML."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from gpuyard.plan.planner.compiled.timing import timed
 from gpuyard.plan.workers.clocks import Clocks
 from gpuyard.plan.workers.plans import at_levels
 from gpuyard.plan.workers.power import PlannedLevels
-from tests.unit.plan.planner.stories import ints, problem
+from tests.unit.plan.planner.problem_stories import ints, problem
 from tests.unit.plan.workers.test_clocks import PlayedNvml
 
 LEVELS = [{"speed": 1.0, "watts": 300, "mhz": 1500}, {"speed": 0.8, "watts": 200, "mhz": 1100}]
@@ -20,7 +20,7 @@ TWO = problem(
 )
 
 
-def test_a_card_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_end() -> None:
+def test_a_gpu_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_end() -> None:
     nvml = PlayedNvml()
     plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
     levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(nvml))
@@ -32,7 +32,7 @@ def test_a_card_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the
     assert nvml.clocks == {}
 
 
-def test_who_may_not_is_told_once_and_cards_without_levels_are_left_alone() -> None:
+def test_missing_permission_is_reported_once_and_gpus_without_levels_are_left_alone() -> None:
     plan = replace(timed(TWO, ints(1, 1, 2), ints(0, 1, 2)), level=ints(1, 1, 0))
     levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(PlayedNvml()))
     levels.begins(0, range(1, 2))
@@ -42,12 +42,12 @@ def test_who_may_not_is_told_once_and_cards_without_levels_are_left_alone() -> N
     assert levels.troubles[0].startswith("GPU GPU-b stays at full speed")
 
 
-def test_a_gpu_that_is_given_back_has_its_own_clock_and_gets_ours_again_when_it_returns() -> None:
+def test_a_returned_gpu_has_its_own_clock_and_ours_again_when_it_comes_back() -> None:
     nvml = PlayedNvml()
     plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
     devices = ["0", "1", "2"]
     levels = PlannedLevels(TWO, plan, devices, Clocks(nvml))
-    devices[0] = "GPU-a"  # a yard says so when it lends the GPU
+    devices[0] = "GPU-a"  # as a cluster announces when it lends the GPU
     levels.begins(0, range(1))
     levels.leaves(0)
     assert nvml.clocks == {}
@@ -55,7 +55,7 @@ def test_a_gpu_that_is_given_back_has_its_own_clock_and_gets_ours_again_when_it_
     assert nvml.clocks == {"GPU-a": (1100, 1100)}
 
 
-def test_calls_are_expected_to_take_as_long_as_their_levels_let_them() -> None:
+def test_calls_are_expected_to_take_the_time_of_their_power_level() -> None:
     plan = timed(TWO, ints(0, 0, 1), ints(0, 1, 2), np.array([1.25, 1.0, 1.25]))
     assert at_levels(TWO, replace(plan, level=ints(1, 0, 1))).calls.seconds.tolist() == pytest.approx([1.25, 1.0, 1.25])
     assert at_levels(TWO, plan) is TWO

@@ -10,12 +10,12 @@ from gpuyard.plan.planner import solve
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers import On, RunWatch, run_plan
-from tests.unit.plan.planner.small import problem
+from tests.unit.plan.planner.small_problems import problem
 
 SMALL = problem(("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), requests=2, gpus=2)
 
 
-def test_every_call_is_done_and_what_happened_is_a_file_like_a_plan() -> None:
+def test_every_call_is_done_and_the_record_is_a_file_like_a_plan() -> None:
     told: list[str] = []
 
     def planned(_: Problem, plan: Plan) -> None:
@@ -40,7 +40,7 @@ def test_a_caller_can_end_a_run() -> None:
     assert done.figures()["ended_by_hand"] is True
 
 
-def test_what_can_not_be_is_said_before_anything_is_planned(tmp_path: Path) -> None:
+def test_impossible_runs_are_reported_before_anything_is_planned(tmp_path: Path) -> None:
     how = tmp_path / "how.yaml"
     how.write_text("models: {'*': {command: [cat]}}")
     with pytest.raises(WrongInput, match="virtual runtimes"):

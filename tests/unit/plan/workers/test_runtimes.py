@@ -1,4 +1,4 @@
-"""Each runtime loads, answers and lets go."""
+"""Each runtime loads, answers and unloads."""
 
 import json
 import sys
@@ -52,7 +52,7 @@ def test_python_loads_with_options_and_calls_with_input_and_results() -> None:
     assert unloaded.why is None
 
 
-def test_what_a_python_model_raises_is_an_answer_and_the_worker_goes_on() -> None:
+def test_an_exception_of_a_python_model_is_an_answer_and_the_worker_continues() -> None:
     runtime = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Echo"})
     _, failed, left, answer, _ = called(runtime, asked("fail"), asked("exit"), asked("you"))
     assert failed.why == "ValueError: as asked for"
@@ -74,7 +74,7 @@ def test_a_command_answers_a_line_with_a_line_and_ends_when_it_is_unloaded() -> 
     assert unloaded.why is None
 
 
-def test_a_command_that_ends_says_with_which_code() -> None:
+def test_a_command_that_ends_reports_its_exit_code() -> None:
     runtime = Runtime("command", {"command": [sys.executable, "-c", LINES]})
     _, answer, _ = called(runtime, asked("die"))
     assert answer.why is not None
@@ -122,7 +122,7 @@ def test_openai_puts_input_and_results_into_its_prompt_and_returns_the_text(serv
     assert answer.result == "tiny:5:a + b"
 
 
-def test_openai_without_a_prompt_joins_what_there_is_or_sends_the_messages_of_the_request(server: str) -> None:
+def test_openai_without_a_prompt_joins_the_input_or_sends_the_messages_of_the_request(server: str) -> None:
     settings = {"openai": server, "model": "tiny"}
     messages = {"messages": [{"role": "user", "content": "as is"}]}
     _, joined, sent, _ = called(Runtime("openai", settings), asked("a", {"n0": "b"}), asked(messages))
@@ -130,7 +130,7 @@ def test_openai_without_a_prompt_joins_what_there_is_or_sends_the_messages_of_th
     assert sent.result == "tiny:None:as is"
 
 
-def test_openai_says_what_the_server_said(server: str) -> None:
+def test_openai_reports_the_error_of_the_server(server: str) -> None:
     _, answer, _ = called(Runtime("openai", {"openai": server, "model": "tiny"}), asked("refuse"))
     assert answer.why is not None
     assert answer.why.endswith('/v1/chat/completions answered 429: {"error": "later"}')
@@ -138,7 +138,7 @@ def test_openai_says_what_the_server_said(server: str) -> None:
     assert loaded.why == f"ServerRefused: {server} has no model 'big'; it has tiny"
 
 
-def test_virtual_sleeps_as_planned_and_is_off_and_fails_by_its_seed() -> None:
+def test_virtual_sleeps_as_planned_and_deviates_and_fails_by_its_seed() -> None:
     settings = {"speed_up": 100.0, "drift": 0.5, "seed": 3}
     first = called(Runtime("virtual", settings), asked(attempt=1), asked(attempt=2), seconds=2.0)
     assert all(0.01 <= reply.seconds < 0.06 for reply in first[1:3])
@@ -147,7 +147,7 @@ def test_virtual_sleeps_as_planned_and_is_off_and_fails_by_its_seed() -> None:
     assert failed.why == "PretendedFailure: attempt 1 was to fail"
 
 
-def test_where_a_model_failed_is_told_once_for_each_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_reason_for_a_failed_model_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     host = ModelHost()
     broken = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Broken"})
     missing = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Nothing"})

@@ -1,4 +1,4 @@
-"""The file of runtimes is read strictly: what is wrong gets a sentence with its place."""
+"""The runtimes file is read strictly: errors are one sentence with the place."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ import pytest
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.workers.settings import read_runtimes
-from tests.unit.plan.planner.stories import problem
+from tests.unit.plan.planner.problem_stories import problem
 
 TWO = problem(
     [("a", "small", 1, []), ("b", "large", 1, ["a"])], {"small": {"memory_gb": 1}, "large": {"memory_gb": 2}}, gpus=1
 )
 
 
-def test_each_model_gets_its_runtime_and_a_star_stands_for_all_others() -> None:
+def test_each_model_gets_its_runtime_and_a_star_matches_all_others() -> None:
     said = {"models": {"small": {"python": "m:F", "options": {"n": 1}}, "*": "virtual"}, "inputs": {"r": [1, 2]}}
     runtimes = read_runtimes(said, TWO, ["/here"])
     assert [runtime.name for runtime in runtimes.of_model] == ["python", "virtual"]
@@ -44,7 +44,7 @@ def test_each_model_gets_its_runtime_and_a_star_stands_for_all_others() -> None:
         ({"models": {"*": "virtual"}, "inputs": [1]}, "inputs is not a table of requests and what each puts in."),
     ],
 )  # fmt: skip
-def test_what_is_wrong_gets_a_sentence(said: Any, sentence: str) -> None:
+def test_invalid_settings_are_reported_in_one_sentence(said: Any, sentence: str) -> None:
     with pytest.raises(WrongInput) as error:
         read_runtimes(said, TWO, [])
     assert str(error.value) == sentence

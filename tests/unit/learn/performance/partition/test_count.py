@@ -1,4 +1,4 @@
-"""Models counted on the meta device: what is counted is what the arithmetic says, and what goes wrong gets a sentence."""
+"""Models counted on the meta device: the counts match the arithmetic, and errors are one sentence."""
 
 import sys
 from pathlib import Path
@@ -121,7 +121,7 @@ def flops(made: Counts, kind: str = "matmul") -> list[float]:
 
 
 @pytest.mark.slow
-def test_arithmetic_of_both_ways_parameters_and_what_crosses_a_cut_are_counted(count: Count) -> None:
+def test_arithmetic_of_both_passes_parameters_and_traffic_across_a_cut_are_counted(count: Count) -> None:
     made = count("Chain", "10x8")
     assert [unit.block for unit in made.units] == ["first", "middle.0", "middle.1", "Chain", "last"]
     forward = [2 * 10 * 8 * 16, 2 * 10 * 16 * 16, 0, 0, 2 * 10 * 16 * 4]
@@ -135,7 +135,7 @@ def test_arithmetic_of_both_ways_parameters_and_what_crosses_a_cut_are_counted(c
     assert sum(unit.activation_bytes for unit in count("Chain", "10x8", training=False).units) == 0
 
 
-def test_units_together_are_what_the_predictor_counts_for_the_whole_model(count: Count) -> None:
+def test_units_add_up_to_what_the_predictor_counts_for_the_whole_model(count: Count) -> None:
     made = count("Chain", "10x8")
     whole = predictor_count(sys.modules["models"].Chain, lambda: (torch.zeros(10, 8),), training=True)
     assert sorted(one for unit in made.units for one in unit.operations) == sorted(whole.operations)
@@ -147,7 +147,7 @@ def test_attention_is_one_operation_whose_scores_never_reach_memory(count: Count
     assert unit.operations == (("attention", 1, 4 * 2 * 4 * 128 * 128 * 16, 4 * 4 * 2 * 4 * 128 * 16),)
 
 
-def test_a_recurrent_layer_is_one_operation_also_when_it_goes_both_ways(count: Count) -> None:
+def test_a_recurrent_layer_is_one_operation_even_if_bidirectional(count: Count) -> None:
     work = 2 * 3 * 7 * (4 * 16 * 8 + 4 * 16 * 16)
     assert flops(count("Recurrent", "3x7x8", training=False)) == [work]
     both = count("BothWays", "3x7x8", training=False)
@@ -161,7 +161,7 @@ def test_layers_of_a_list_are_the_blocks_and_shared_parameters_count_once(count:
     assert sum(unit.parameter_bytes for unit in made.units) == 4 * (100 * 16 + 3 * (16 * 16 + 16))
 
 
-def test_an_embedding_moves_the_rows_that_were_asked_for_and_not_its_table(count: Count) -> None:
+def test_an_embedding_moves_the_requested_rows_and_not_its_table(count: Count) -> None:
     words = count("Tied", "2x5:int64", training=False).units[0]
     assert words.operations == (("light", 1, 0.0, 2 * 4 * 2 * 5 * 16),)
 
@@ -179,7 +179,7 @@ def test_an_embedding_moves_the_rows_that_were_asked_for_and_not_its_table(count
         ("Chain", ("2x8",), "nowhere", "nowhere can not be imported: there is no module 'nowhere'"),
     ],
 )
-def test_a_model_that_can_not_be_counted_gets_a_sentence(
+def test_a_model_that_cannot_be_counted_is_reported_in_one_sentence(
     count: Count, name: str, inputs: tuple[str, ...], module: str, sentence: str
 ) -> None:
     with pytest.raises(counting.CanNotCount) as refused:
@@ -187,13 +187,13 @@ def test_a_model_that_can_not_be_counted_gets_a_sentence(
     assert sentence in str(refused.value)
 
 
-def test_a_model_that_does_nothing_is_refused(count: Count) -> None:
+def test_an_empty_model_is_refused(count: Count) -> None:
     with pytest.raises(counting.CanNotCount, match=r"Idle does nothing with its inputs\."):
         count("Idle", "2x9", training=False)
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_counts_and_may_print(models: Path) -> None:
+def test_counting_runs_in_its_own_process_and_may_print(models: Path) -> None:
     made = counted(models, "models:Chain", ["10x8"], training=True, python=sys.executable, limit_seconds=120)
     assert (made.name, made.batch) == ("Chain", 10)
     each = sum(float(part.profile.groups[:, 2].sum()) for part in made.parts)
@@ -201,7 +201,7 @@ def test_a_process_of_its_own_counts_and_may_print(models: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_takes_too_long_or_dies_is_given_up(tmp_path: Path) -> None:
+def test_a_model_that_takes_too_long_or_crashes_is_given_up(tmp_path: Path) -> None:
     path = tmp_path / "slow.py"
     path.write_text("import os\nif os.environ.get('DIE'): os._exit(3)\nimport time\ntime.sleep(60)\n")
     with pytest.raises(WrongInput, match=r"Slow was not counted within 1 s; allow more with --limit\."):
@@ -212,6 +212,6 @@ def test_a_model_that_takes_too_long_or_dies_is_given_up(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["", "3x", "axb", "0x3", "3x3:complex", "3 x 3"])
-def test_an_input_that_can_not_be_meant_is_refused(text: str) -> None:
+def test_an_invalid_input_is_refused(text: str) -> None:
     with pytest.raises(WrongInput, match="is not a"):
         read_input(text)

@@ -1,4 +1,4 @@
-"""Stages and replicas: cuts are the best there are, and times are what the head of the file says."""
+"""Stages and replicas: the cuts are optimal, and the times follow the formulas of the module."""
 
 from collections.abc import Sequence
 from itertools import combinations, pairwise
@@ -64,7 +64,7 @@ def test_no_other_cuts_have_a_faster_slowest_stage(drawn: list[tuple[float, floa
 
 
 @pytest.mark.parametrize(("micro", "speedup"), [(1, 1.0), (2, 1.6), (4, 16 / 7), (8, 32 / 11)])
-def test_a_line_of_equal_stages_loses_what_it_takes_to_fill_it(micro: int, speedup: float) -> None:
+def test_a_pipeline_of_equal_stages_loses_the_time_to_fill_it(micro: int, speedup: float) -> None:
     plan = by_stages(chain([100.0] * 8), 4, 4, micro_batches=micro)
     assert [(stage.first, stage.last) for stage in plan.stages] == [
         ("b0", "b1"),
@@ -91,14 +91,14 @@ def test_replicas_divide_the_batch_and_wait_for_gradients_that_are_large() -> No
     assert large.speedup < 1
 
 
-def test_what_crosses_a_cut_is_sent_there_and_back() -> None:
+def test_traffic_across_a_cut_is_sent_in_both_directions() -> None:
     thin, wide = chain([100.0] * 4), chain([100.0] * 4, crossing=80e18)
     for counts, extra in ((thin, 0.0), (wide, 2 * 100.0)):
         plan = by_stages(counts, 2, 2, micro_batches=1)
         assert plan.seconds - 400 == pytest.approx(extra, abs=0.01)
 
 
-def test_a_model_that_fits_on_no_gpu_alone_is_divided_into_stages_first() -> None:
+def test_a_model_that_fits_on_no_single_gpu_is_split_into_stages_first() -> None:
     found = plans(chain([100.0] * 4, owned=10e9), BATCH, exactly, Setting(GPU, 4))
     assert [(len(plan.stages), plan.fits) for plan in found] == [(2, True), (4, True), (1, False)]
 
@@ -116,15 +116,15 @@ def test_the_optimizer_runs_once_however_many_micro_batches_there_are() -> None:
     assert by_stages(chain([100.0] * 4), 1, 1, micro_batches=8).seconds == pytest.approx(400.0)
 
 
-def test_what_a_step_costs_whatever_its_size_makes_many_micro_batches_dear() -> None:
+def test_the_fixed_cost_of_a_step_makes_many_micro_batches_expensive() -> None:
     few, many = (by_stages(chain([100.0] * 8), 2, 2, with_a_start, micro_batches=number) for number in (2, 8))
     assert few.seconds == pytest.approx(3 * (200 + 10), rel=1e-4)
     assert many.seconds == pytest.approx(9 * (50 + 10), rel=1e-4)
 
 
-def test_stages_are_balanced_by_what_is_predicted_for_them_and_not_by_what_their_units_would_take_alone() -> None:
+def test_stages_are_balanced_by_their_own_prediction_and_not_by_the_sum_of_their_units() -> None:
     def mixed(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
-        """Whoever has a block of 100 takes three times as long as its blocks do alone."""
+        """A stage with a block of 100 takes three times as long as its blocks do alone."""
         small = [bool((made.groups[:, 2] == 100 / BATCH).any()) and len(made.groups) > 1 for made, _ in steps]
         return [seconds * (3 if slow else 1) for slow, seconds in zip(small, exactly(steps), strict=True)]
 
@@ -132,12 +132,12 @@ def test_stages_are_balanced_by_what_is_predicted_for_them_and_not_by_what_their
     assert [(stage.first, stage.last) for stage in plan.stages] == [("b0", "b1"), ("b2", "b5")]
 
 
-def test_a_batch_that_can_not_be_divided_has_no_plan() -> None:
+def test_a_batch_that_cannot_be_divided_has_no_plan() -> None:
     assert plans(chain([1.0]), 3, exactly, Setting(GPU, 2)) == []
     assert plans(chain([1.0, 1.0]), 8, exactly, Setting(GPU, 2, micro_batches=3)) == []
 
 
-def test_half_of_the_bytes_cross_in_sixteen_bits_and_weights_shrink_without_autocast() -> None:
+def test_sixteen_bit_traffic_halves_and_weights_shrink_without_autocast() -> None:
     model = chain([1.0, 1.0], crossing=64.0, owned=8e9)
 
     def told(precision: str) -> tuple[float, float]:
@@ -151,7 +151,7 @@ def test_half_of_the_bytes_cross_in_sixteen_bits_and_weights_shrink_without_auto
     assert (told("fp32"), told("amp"), told("bf16")) == ((64.0, 8e9), (32.0, 8e9), (32.0, 4e9))
 
 
-def test_what_grows_with_the_batch_is_told_from_what_stays() -> None:
+def test_memory_that_grows_with_the_batch_is_distinguished_from_the_rest() -> None:
     def counts(batch: int) -> Counts:
         return Counts(
             (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 0, 50, 3.0 * batch + 7),)

@@ -14,14 +14,14 @@ def test_every_call_is_a_bar_and_its_model_is_loaded_as_soon_as_the_gpu_is_free(
     ]  # fmt: skip
 
 
-def test_a_wide_call_is_seen_on_each_of_its_gpus() -> None:
+def test_a_wide_call_is_shown_on_each_of_its_gpus() -> None:
     problem = two_step_problem(1, gpus=3, wide=True)
     seen = bars(problem, plan((0, 1, 5), (1, 5, 11)))
     assert sorted(seen.gpu[~seen.switch].tolist()) == [0, 1, 2]
     assert sorted(seen.gpu[seen.switch].tolist()) == [0, 1, 2]
 
 
-def test_many_calls_are_drawn_as_sessions_that_hold_all_of_them_and_last_as_long() -> None:
+def test_many_calls_are_drawn_as_sessions_of_the_same_total_length() -> None:
     problem = two_step_problem(500, gpus=2)
     sorted_by_model = plan(
         *(call for i in range(500) for call in ((0, 1 + 4 * i, 5 + 4 * i), (1, 5 + 6 * i, 11 + 6 * i)))
@@ -32,7 +32,7 @@ def test_many_calls_are_drawn_as_sessions_that_hold_all_of_them_and_last_as_long
     assert (few.end - few.begin).sum() == (every.end - every.begin).sum()
 
 
-def test_where_even_sessions_are_too_many_those_of_one_tick_are_one_bar() -> None:
+def test_if_even_sessions_are_too_many_those_of_one_interval_are_one_bar() -> None:
     problem = two_step_problem(2000, gpus=2)
     few = bars(problem, back_to_back(problem), most=300)
     assert len(few) <= 300
@@ -40,7 +40,7 @@ def test_where_even_sessions_are_too_many_those_of_one_tick_are_one_bar() -> Non
     assert (few.gpu[1:] >= few.gpu[:-1]).all()
 
 
-def test_the_critical_path_goes_from_the_beginning_to_the_last_end_without_a_hole() -> None:
+def test_the_critical_path_runs_from_the_beginning_to_the_last_end_without_gaps() -> None:
     problem = two_step_problem(6)
     whole = back_to_back(problem)
     steps = path(problem, whole)
@@ -48,18 +48,18 @@ def test_the_critical_path_goes_from_the_beginning_to_the_last_end_without_a_hol
     assert all(earlier.end == later.begin for earlier, later in pairwise(steps))
 
 
-def test_the_critical_path_changes_to_the_gpu_somebody_waited_for() -> None:
+def test_the_critical_path_changes_to_the_gpu_that_was_waited_for() -> None:
     problem = two_step_problem(1)
     assert path(problem, plan((0, 1, 5), (1, 5, 11))) == (Step(0, 0.0, 5.0), Step(1, 5.0, 11.0))
 
 
-def test_the_critical_path_begins_where_a_request_came_if_that_is_what_was_waited_for() -> None:
+def test_the_critical_path_begins_with_the_arrival_of_a_request_if_that_was_waited_for() -> None:
     problem = two_step_problem(1)
     problem.calls.earliest_s[:] = 30.0
     assert path(problem, plan((0, 30, 34), (1, 34, 40))) == (Step(0, 30.0, 34.0), Step(1, 34.0, 40.0))
 
 
-def test_a_title_says_what_the_plan_is_worth() -> None:
+def test_a_title_states_the_quality_of_the_plan() -> None:
     problem = two_step_problem(1)
     seen = picture(problem, [("by hand", plan((0, 1, 5), (0, 8, 14)))], lower_bound_s=10.0)
     assert seen.title(seen.panels[0]) == (
@@ -67,7 +67,7 @@ def test_a_title_says_what_the_plan_is_worth() -> None:
     )
 
 
-def test_power_levels_are_kept_apart() -> None:
+def test_power_levels_are_distinguished() -> None:
     problem = two_step_problem(2)
     slow = plan((0, 1, 5), (1, 9, 15), (0, 5, 9), (1, 15, 21))
     with_levels = type(slow)(slow.gpu, slow.start, slow.end, np.array([0, 0, 1, 0], dtype=np.int32))
@@ -75,7 +75,7 @@ def test_power_levels_are_kept_apart() -> None:
     assert seen.level[~seen.switch].tolist() == [0, 1, 0]
 
 
-def test_the_critical_path_waits_on_the_gpu_of_the_call_where_a_model_was_loaded_late() -> None:
+def test_the_critical_path_waits_on_the_gpu_of_the_call_if_a_model_was_loaded_late() -> None:
     """Who only loads when the call could begin: write could begin at 5 s and begins at 7 s."""
     problem = two_step_problem(1)
     assert path(problem, plan((0, 1, 5), (1, 7, 13))) == (Step(0, 0.0, 5.0), Step(1, 5.0, 13.0))

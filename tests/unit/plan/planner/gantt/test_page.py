@@ -10,7 +10,7 @@ from gpuyard.plan.planner.gantt.page import page
 from tests.unit.plan.planner.gantt.plans import back_to_back, plan, two_step_problem
 
 
-def test_a_page_holds_everything_it_needs_and_asks_nobody() -> None:
+def test_a_page_is_self_contained() -> None:
     problem = two_step_problem(2)
     text = page(picture(problem, [("by hand", back_to_back(problem))], 10.0))
     assert "http:" not in text
@@ -18,7 +18,7 @@ def test_a_page_holds_everything_it_needs_and_asks_nobody() -> None:
     assert "src=" not in text
 
 
-def test_a_name_can_not_end_the_script_it_stands_in() -> None:
+def test_a_name_cannot_end_its_script_element() -> None:
     problem = two_step_problem(1)
     text = page(picture(problem, [("</script><b>", plan((0, 1, 5), (0, 8, 14)))]))
     assert "</script><b>" not in text
@@ -31,7 +31,7 @@ def test_a_large_plan_stays_a_small_page() -> None:
 
 
 @pytest.mark.skipif(which("node") is None, reason="the script of the page runs in node")
-def test_the_page_draws_its_plans_and_tells_what_a_bar_is() -> None:
+def test_the_page_draws_its_plans_and_describes_each_bar() -> None:
     problem = two_step_problem(2)
     seen = picture(problem, [("mine", back_to_back(problem)), ("yours", back_to_back(problem))], 10.0)
     script = Path(__file__).with_name("page_in_node.js")

@@ -1,0 +1,128 @@
+"""A real scheduler on a real folder, with a real gRPC port, for tests."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from gpuyard.core.domain.commands import SetSplit
+from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.task import Resources, TaskSpec
+from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
+from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane.access.principal import Principal, Role, Via
+from gpuyard.live.control_plane.scheduler import Scheduler, Submission
+from gpuyard.live.control_plane.stores.archive import Archive
+from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
+from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.wire.rpc import agents_handler
+
+ADMIN = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
+TOKEN = "let-me-in"
+
+
+@asynccontextmanager
+async def open_yard(
+    folder: Path, store: type[SqliteJournal] | None = None, **more: Any
+) -> AsyncIterator[tuple[Scheduler, str]]:
+    """The scheduler and its address for agents. `store`: another kind of journal."""
+    journal = open_journal(folder / "journal") if store is None else store.open(folder / "journal")
+    engine, views = recover(journal)
+    found_cluster(engine, journal, views, time.time())
+    archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
+    yard = Scheduler(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
+    running = asyncio.create_task(yard.run("test"))
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((agents_handler(yard.agents),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    await until(lambda: yard.ready)
+    await yard.loop.tell(SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
+    try:
+        yield yard, f"127.0.0.1:{port}"
+    finally:
+        if not running.done():
+            await yard.stop(0.0)
+        await server.stop(0)
+        try:
+            await running
+        finally:
+            journal.close()
+            archive.close()
+            secrets.close()
+
+
+async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+    """Wait for something to become so."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+async def settled(yard: Scheduler) -> None:
+    """All that was asked before is decided and durable: what has not happened by now does not happen by itself."""
+    for _ in range(2):
+        await yard.look(lambda _state, now: now)
+
+
+async def silent_for(yard: Scheduler, seconds: float) -> None:
+    """Let time pass without heartbeats, and wait until the scheduler has checked for lost nodes twice."""
+    agents = yard.agents
+    for instants in (agents._last_heard, agents._away_until):
+        for node in instants:
+            instants[node] -= seconds
+    agents._patient_until -= seconds
+    await _looked(yard)
+    await _looked(yard)  # by now the loop has been told what was found the first time
+    await settled(yard)
+
+
+async def _looked(yard: Scheduler) -> None:
+    before = yard.agents._checked_at
+    await until(lambda: yard.agents._checked_at != before)
+
+
+def spec(**more: Any) -> TaskSpec:
+    """A task for one GPU."""
+    resources = more.pop("resources", Resources(gpus=1))
+    return TaskSpec(TenantId(more.pop("tenant", "lab")), resources, **{"command": "true", **more})
+
+
+async def submit(yard: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]:
+    """Submit tasks that must be accepted."""
+    answer = await yard.submit([Submission([each], {}) for each in specs], ADMIN, **more)
+    assert not isinstance(answer, Refusal), answer.sentence()
+    return [view.id for view in answer]
+
+
+async def status(yard: Scheduler, task: TaskId) -> str:
+    """The answer of the API for a task."""
+    import msgspec
+
+    answer = await yard.answer(task)
+    assert answer is not None
+    return str(msgspec.json.decode(answer[1])["status"])
+
+
+async def ended(yard: Scheduler, task: TaskId, how: TaskStatus = TaskStatus.SUCCESS) -> None:
+    """Wait for a task to end in this way."""
+    deadline = time.monotonic() + 20
+    while (now := await status(yard, task)) != how:
+        assert time.monotonic() < deadline, f"task {task} is {now}"
+        await asyncio.sleep(0.01)
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run an asynchronous test, bounded in time."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(60):
+            await test()
+
+    asyncio.run(bounded())
