@@ -188,8 +188,11 @@ class State:
             self.enqueue(task, at)
             if task.id in self.reservations:
                 self.queue.reservation_ended(Cause(Why.QUEUE_CHANGED, task=task.id))
-        elif isinstance(task.phase, Running) and self.may_preempt():
-            self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
+        elif isinstance(task.phase, Running):
+            if self.policy.changes_at is not None:
+                self.watch_rank(task, at)
+            if self.may_preempt():
+                self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
 
     # attempts
 

@@ -177,7 +177,7 @@ def resumed(state: State, event: fact.AttemptResumed) -> None:
 def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
     """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
-    if phase.since < at and queue.lines and state.is_preemptible(task) and state.may_preempt():
+    if queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
         for part in phase.placement.slices:
             for device_group in state.index.hosts[part.node].device_groups:
