@@ -271,6 +271,7 @@ class ClusterStory:
     def _hear(self, at: float, facts: Sequence[fact.Event]) -> None:
         for event in facts:
             self.facts.append((at, event))
+            invariants.check_before(self._twin, event)
             apply(self._twin, event, at)
 
     def _check(self) -> None:

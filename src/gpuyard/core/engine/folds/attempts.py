@@ -72,7 +72,7 @@ def started(state: State, event: fact.AttemptStarted) -> None:
     task.ready = task.avoid = None
     task.phase = Running(event.attempt, phase.placement, at)
     state.watch(task, at)
-    _begins(state, task, phase, at)
+    _begins(state, task, phase.placement)
 
 
 def recovered(state: State, event: fact.AttemptRecovered) -> None:
@@ -100,6 +100,7 @@ def recovered(state: State, event: fact.AttemptRecovered) -> None:
     if task.preemption is not Preemption.NEVER:
         state.count_preemptible(placement, 1)
     state.watch(task, phase.since)
+    _begins(state, task, placement)
 
 
 def suspending(state: State, event: fact.AttemptSuspending) -> None:
@@ -171,15 +172,15 @@ def resumed(state: State, event: fact.AttemptResumed) -> None:
     task.ready = None
     task.phase = Running(event.attempt, phase.placement, at)
     state.watch(task, at)
-    _begins(state, task, phase, at)
+    _begins(state, task, phase.placement)
 
 
-def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
+def _begins(state: State, task: Task, placement: Placement) -> None:
     """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
     if queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
-        for part in phase.placement.slices:
+        for part in placement.slices:
             for device_group in state.index.hosts[part.node].device_groups:
                 queue.preemptible_started(device_group.number, cause)
         state.quotas_freed(task, cause)
