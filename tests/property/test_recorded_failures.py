@@ -19,6 +19,14 @@ ONCE_FAILED = {
     103751: "a reserved start was moved to a later instant, and a task short enough to fit before it was not tried",
     301122: "a guarantee lets a task stop others, and a task of the other class had blocked their line before it was tried",
     303947: "the same, where nobody knew the new start",
+    502521: "a guarantee covers a task, and one that it may stop was placed and started in the same instant",
+    1000193: "classes no longer borrowed, and a task that could stop one of the other class now was not tried",
+    1000300: "a task rose to a higher rank, and one that waits for its class's quota and may stop it was not tried",
+    1000770: "nodes were cleared for a task, and another that could stop the rest there was not tried afterwards",
+    1001358: "a class used less than its part, and its tasks that may reclaim the rest were not tried",
+    1001755: "a class used more and more of the other's part, enough at last for a large task of the other to reclaim",
+    1001843: "without backfill, a budget was spent, and tasks behind one that could no longer pay were not tried",
+    1002646: "a task on a closed node was taken for one that could be stopped to make room",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }
 
@@ -27,6 +35,8 @@ ROUGH_ONES = {
     406: "a share that its tenant's limit on a model allows on large cards only was parked as if it were allowed on none",
     200046: "a task on reserved nodes was being stopped, and one that would fit beside the reservation was not tried",
     202642: "the same, for a group that its tenant's limit on a GPU model kept to these nodes",
+    403510: "the rank of a running task rose with time, and a task that may stop it from then on was not tried",
+    803124: "a guarantee covers a task, and one that it may stop was placed and started in the same instant",
     203894: "a preemptible task began to run where a task with a guarantee lacked CPUs, and that one was not tried",
     801593: "a gang of whole nodes was blocked by a quota for its largest node, and explain gave no reason",
     1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",

@@ -273,6 +273,7 @@ class ClusterStory:
     def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         for event in new_events:
             self.events.append((at, event))
+            invariants.check_before(self._twin, event)
             apply_recorded(self._twin, event, at)
 
     def _check(self) -> None:

@@ -6,11 +6,13 @@ publishes them. Time is monotone: an instant earlier than the last event counts 
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import TaskId, TaskStatus
 from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.attempts import end_or_stop
@@ -81,6 +83,11 @@ class Engine:
             for usage in state.tenants.values():
                 if usage.tenant.budget is not None:
                     state.queue.tenant_quota_freed(usage.id, TIME_CAME)
+                    if usage.checked_at <= state.now:
+                        usage.checked_at = inf
+                        state.watch_budget(usage, state.now)
+            if state.settings.backfill is Backfill.NONE:
+                state.queue.wake_for_reservation(TIME_CAME)  # a task whose budget is spent keeps no other from room
         elif timer.about is About.LINE:
             if line := state.queue.by_number.get(timer.number):
                 state.queue.retry((line,), TIME_CAME)
@@ -127,8 +134,7 @@ class Engine:
             if shape.version != version:
                 shape.refresh(state.index)
             if shape.eligible & device_groups:
-                state.queue.wake(line, TIME_CAME)
-        state.queue.quotas_changed(TIME_CAME)
+                state.queue.retry((line,), TIME_CAME)
 
     def _promise_again(self, task: Task) -> None:
         """Compute a new start for a reservation whose start has passed while its nodes are still in use.

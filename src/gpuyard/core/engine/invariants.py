@@ -1,17 +1,18 @@
 """Checks of all invariants. They recompute usage and index from the tasks, from scratch.
 
 Safety: no GPU is held twice, no shares exceed a GPU, nothing is placed on a closed node, usage equals what is held,
-gangs are complete. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
+gangs are complete, stored ranks are current. Progress (after a pass): no task is stranded, that is, no waiting task could be placed now, unless a
 reservation or a task before it at a quota, which can be named, holds it back; no place is reserved without need. No
-wake-up is missed: entries that the queue keeps as blocked are still blocked when tried again. The checks are slow on
-purpose: they visit every task and every GPU.
+wake-up is missed: entries that the queue keeps as blocked are still blocked when tried again, and none may preempt
+others to start. The checks are slow on purpose: they visit every task and every GPU.
 """
 
 from collections import Counter
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain.events import Event
+from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
@@ -26,7 +27,7 @@ from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.try_place import best_of, try_place
-from gpuyard.core.engine.wakeups import Blocked
+from gpuyard.core.engine.wakeups import Blocked, RoomOn
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.model_cache_affinity import ModelKey
@@ -41,6 +42,18 @@ def check(state: State) -> None:
     _check_remains(state)
     _check_reservations(state)
     _check_models(state)
+
+
+def check_before(state: State, event: Event) -> None:
+    """Assert, before an event is applied, that it places nothing on a closed node or on a GPU that may not be used."""
+    if isinstance(event, TaskPlaced | AttemptResuming):
+        for part in event.placement.slices:
+            host = state.index.hosts[part.node]
+            assert host.open, f"task {event.task} is placed on {part.node}, which is closed"
+            for gpu in part.gpus:
+                assert host.device_group_of[gpu].usable >> gpu & 1, (
+                    f"task {event.task} is given GPU {gpu}, unfit for use"
+                )
 
 
 def check_quota_in_force(state: State) -> None:
@@ -260,16 +273,26 @@ def check_nothing_stranded(state: State) -> None:
             )
             raise AssertionError(f"task {task.id} of tenant {task.spec.tenant} waits although {reason} ({kept})")
     check_guarantees(state)
+    _check_ranks(state)
+
+
+def _check_ranks(state: State) -> None:
+    """Assert that running tasks have the rank of now, where ranks are stored."""
+    policy = state.policy
+    if policy.rank is None or policy.changes_at is None:
+        return
+    for task in state.tasks.values():
+        if isinstance(task.phase, Running):
+            rank = policy.rank(task, state.now, state.settings)
+            assert task.rank == rank, f"task {task.id} has rank {rank}, and {task.rank} is stored"
 
 
 def check_no_wakeup_missed(state: State) -> None:
     """Assert that after a pass every blocked entry is still blocked when its best task is tried again.
 
-    The best task of a line represents the line, as in the pass. Budgets are spent by time alone, and without backfill a
-    task with a spent budget does not block those behind it; no wake-up is published for that.
+    The best task of a line represents the line, as in the pass. It must not be able to preempt others either, unless it
+    waits for its turn at a quota, or ranks change all the time (`Policy.drifts`).
     """
-    if state.settings.backfill is Backfill.NONE and any(usage.tenant.budget for usage in state.tenants.values()):
-        return
     context = Context(state, _emit_nothing)
     for line in list(state.queue.lines.values()):
         if line.blocked is not None and line.blocked.refusal is HeldBack:
@@ -281,6 +304,12 @@ def check_no_wakeup_missed(state: State) -> None:
             found = try_place(context, task, line, task.group)
             kept = f"line {line.blocked}, class {line.class_blocked[task.class_index]}, group {task.group.blocked}"
             assert isinstance(found, Blocked), f"task {task.id} could be placed on {found.nodes}, and waits ({kept})"
+            waits_its_turn = found.ahead is not None and not isinstance(found.wakeups[0], RoomOn)
+            if found.preemption_helps and not waits_its_turn and state.may_preempt() and not state.policy.drifts:
+                plan, _ = find_preemption(state, task, line.shape, state.now)
+                assert plan is None, (
+                    f"task {task.id} waits and may stop {[victim.id for victim in plan.victims]} ({kept})"
+                )
 
 
 def _first_of_line(context: Context, line: Line) -> list[Task]:
@@ -311,6 +340,8 @@ def check_guarantees(state: State) -> None:
             if task is None or not task.tenant_usage.claims(line.shape.need_milli) or not _may_claim(state, task):
                 continue
             plan, _ = find_preemption(state, task, line.shape, state.now)
+            if state.policy.drifts and plan is not None and plan.why is Why.PREEMPTED:
+                continue
             assert plan is None, (
                 f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "
                 f"and {[victim.id for victim in plan.victims]} may be stopped"
@@ -419,11 +450,22 @@ def _both_want_limited_model(tenant: TenantUsage, other: Task, task: Task) -> bo
 
 
 def _somebody_first(state: State, task: Task, shape: Shape, mine: tuple[int, float, float, TaskId]) -> bool:
-    """Without backfill: whether a waiting task that goes before wants one of the same nodes."""
-    for other in state.tasks.values():
-        if other.group is not None and other is not task and sort_key(state, other, state.now) < mine:
-            theirs = Shape(other.group.line.shape.resources, other.group.line.shape.pin)
-            theirs.refresh(state.index)
-            if theirs.eligible & shape.eligible:
-                return True
-    return False
+    """Without backfill: whether a task that goes before waits for room or open nodes, and wants one of the same nodes."""
+    return any(
+        _waits_for_nodes(state, other) and other.group.line.shape.eligible & shape.eligible
+        for other in state.tasks.values()
+        if other.group is not None and other is not task and sort_key(state, other, state.now) < mine
+    )
+
+
+def _waits_for_nodes(state: State, task: Task) -> bool:
+    """Whether no quota stops a waiting task, and it is not held back on advice."""
+    assert task.group is not None
+    line = task.group.line
+    line.shape.refresh(state.index)
+    if line.blocked is not None and line.blocked.refusal is HeldBack:
+        return False
+    need, usage, tenant = line.shape.need_milli, state.classes[task.class_index], task.tenant_usage
+    return not need or (
+        usage.used + need <= usage.limit and tenant.used + need <= tenant.limit and tenant.budget_left(state.now) > 0
+    )

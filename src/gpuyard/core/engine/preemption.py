@@ -257,7 +257,7 @@ def _candidates(
     for reservation in state.reservations.values():
         if reservation.claim:
             closed |= reservation.device_groups
-    wanted = without(shape.eligible, closed)
+    wanted = without(shape.eligible & state.index.open, closed)
     if rights.by_rank is not None:
         return _down_the_list(state, shape, wanted, rights.by_rank)
     return (

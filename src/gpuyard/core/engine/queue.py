@@ -276,9 +276,13 @@ class Queue:
         """Publish TenantQuota for all limits of a tenant."""
         self.published.tenant_quota[tenant] = cause
 
-    def guarantee_crossed(self) -> None:
-        """Publish that usage crossed a tenant's guarantee."""
+    def guarantee_crossed(self, *, all_lines: bool) -> None:
+        """Publish that a tenant or class uses less than it is guaranteed, or more, which others may reclaim.
+
+        `all_lines`: usage crossed the guarantee, so that it protects tasks no longer, or the class borrows no longer.
+        """
         self.published.guarantees = True
+        self.published.protection |= all_lines
 
     def order_changed(self, cause: Cause) -> None:
         """Publish that another task may be the next one to get a reservation."""

@@ -13,6 +13,7 @@ parts always add up to all GPUs, so every GPU belongs to a class, at any size of
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gpuyard.core.domain import refusals as no
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from gpuyard.core.engine.task import Task
 
 UNLIMITED = 1 << 62
+ROUNDING = 1e-3
+"""Seconds: a budget checked at the instant at which it is spent is spent despite rounding errors."""
 
 CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
 ONLINE, BATCH = 0, 1
@@ -52,6 +55,7 @@ class TenantUsage:
     """Current and past usage, limits and guarantee of one tenant; GPUs in thousandths."""
 
     __slots__ = (
+        "checked_at",
         "decayed_gpu_seconds",
         "given",
         "guarantee",
@@ -79,6 +83,8 @@ class TenantUsage:
         """GPU-seconds used in the current budget period, up to `since`."""
         self.period_began = at
         self.since = at
+        self.checked_at = inf
+        """Instant of the timer that checks whether the budget is spent; infinity: none is set."""
         self.set(tenant)
 
     @property
@@ -146,6 +152,16 @@ class TenantUsage:
             into_the_period = (at - self.period_began) % budget.period_seconds
             return budget.gpu_hours * 3600 - self.used / MILLI * into_the_period
         return budget.gpu_hours * 3600 - self.spent_gpu_seconds - self.used / MILLI * max(0.0, at - self.since)
+
+    def spent_at(self, at: float) -> float | None:
+        """Return when the present usage will have spent the budget of this period or the next; None: it will not."""
+        budget, rate = self.tenant.budget, self.used / MILLI
+        if budget is None or rate <= 0:
+            return None
+        renews_at, left, whole = self.renews_at(at), self.budget_left(at), budget.gpu_hours * 3600
+        if left > 0 and at + left / rate < renews_at:
+            return at + left / rate + ROUNDING
+        return renews_at + whole / rate + ROUNDING if whole / rate < budget.period_seconds else None
 
     def renews_at(self, at: float) -> float:
         """Return when the next budget period begins."""

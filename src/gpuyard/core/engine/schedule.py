@@ -8,6 +8,7 @@ refusal names. The cost of a pass therefore depends on what changed, not on the 
     published wake-ups ──► lines to try ──► ready heap ──► try_place ──► place │ preempt │ block (and reserve)
 """
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -16,6 +17,7 @@ from gpuyard.core.domain.events import Event, TaskPlaced
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.refusals import ClassQuotaFull, HeldBack
 from gpuyard.core.domain.settings import Backfill
+from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine import actions
 from gpuyard.core.engine.actions import CLASS_INDEXES, Context, Emit
@@ -76,6 +78,8 @@ class Pass:
         self._settle()
         while self._is_unsettled():
             context.placed = 0
+            if published.preemptible:
+                self._wake_for_preemptible()
             self._wake_for_ranks_and_quotas()
             self._settle()
 
@@ -98,6 +102,7 @@ class Pass:
         return (
             dropped
             or bool(self.state.queue.dirty)
+            or bool(published.preemptible)
             or published.reservations is not None
             or bool(published.tenant_quota)
             or (context.placed > 0 and not context.keys_suffice)
@@ -170,7 +175,7 @@ class Pass:
                 self._wake_preemptors(device_group, cause)
 
     def _wake_for_preemptible(self) -> None:
-        """Wake the lines that could preempt a task that has just started to run."""
+        """Wake the lines that could preempt a task that has just started to run, or may be preempted again."""
         state, queue = self.state, self.state.queue
         preemptible, queue.published.preemptible = queue.published.preemptible, {}
         for number, cause in preemptible.items():
@@ -179,28 +184,43 @@ class Pass:
                 self._wake_preemptors(device_group, cause)
 
     def _wake_preemptors(self, device_group: DeviceGroup, cause: Cause) -> None:
-        """Wake lines for which the free GPUs of a device group plus the preemptible ones there may suffice."""
+        """Wake lines for which the free GPUs of a device group plus the preemptible ones there may suffice.
+
+        Tasks that wait for a quota may preempt tasks that count against the same quota. Where ranks change with usage,
+        they are tried in every pass.
+        """
         state = self.state
         queue, node = state.queue, device_group.host.spec.id
         if node not in state.preemptible:
             return
+        quotas = self.context.keys_suffice and bool(
+            queue.for_tenant or queue.for_class[ONLINE] or queue.for_class[BATCH]
+        )
         bit, free, usable = device_group.bit, device_group.free, device_group.usable.bit_count()
         for gpus, lines in queue.by_gpus.items():
             if gpus <= usable:
                 for line in lines.values():
                     if (
-                        line.blocked is not None
+                        (line.blocked is not None or quotas)
                         and line.shape.eligible & bit
                         and any(
-                            (head := line.head(class_index)) is not None
-                            and (
-                                gpus <= free  # it lacks CPUs, memory or a share of a GPU
-                                or gpus - free <= preemptible_gpus(state, state.tasks[head[1]], node, self.context.at)
-                            )
-                            for class_index in CLASS_INDEXES
+                            gpus <= free  # it lacks CPUs, memory, a share of a GPU or quota
+                            or gpus - free <= preemptible_gpus(state, task, node, self.context.at)
+                            for task in self._first_tasks(line, every_group=quotas)
                         )
                     ):
-                        queue.wake(line, cause)
+                        if quotas:
+                            queue.retry((line,), cause)
+                        else:
+                            queue.wake(line, cause)
+
+    def _first_tasks(self, line: Line, *, every_group: bool) -> Iterator[Task]:
+        """Yield the best task of each class of a line, or of each group, blocked or not."""
+        if every_group:
+            yield from (top[2] for group in line.groups.values() if (top := group.top()) is not None)
+        else:
+            tasks = self.state.tasks
+            yield from (tasks[head[1]] for index in CLASS_INDEXES if (head := line.head(index)) is not None)
 
     def _wake_for_ranks(self) -> None:
         """Where ranks change with usage, the order may have changed: wake all lines that wait for their turn."""
@@ -209,7 +229,9 @@ class Pass:
         guarantees = queue.published.guarantees and state.may_preempt()
         queue.published.guarantees = False
         for line in list(queue.lines.values()):
-            if line.number in queue.for_reservation or (guarantees and line.blocked is not None and has_claim(line)):
+            if line.number in queue.for_reservation or (
+                guarantees and line.blocked is not None and has_claim(state, line)
+            ):
                 queue.wake(line, RANKS_CHANGED)
         actions.renew_reservations(self.context)
 
@@ -457,7 +479,14 @@ class Pass:
             self._moment = None
 
 
-def has_claim(line: Line) -> bool:
-    """Whether a guarantee covers a task of a line."""
-    need = line.shape.need_milli
-    return any(group.size and group.tenant.claims(need) for group in line.groups.values())
+def has_claim(state: State, line: Line) -> bool:
+    """Whether the guarantee of its tenant or the part of its class covers a task of a line."""
+    need, borrows = line.shape.need_milli, state.split.mode is QuotaMode.BORROW
+    return any(
+        group.size
+        and (
+            group.tenant.claims(need)
+            or (borrows and state.classes[group.class_index].used + need <= state.classes[group.class_index].guarantee)
+        )
+        for group in line.groups.values()
+    )

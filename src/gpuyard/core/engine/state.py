@@ -35,7 +35,7 @@ from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassUsage, Tenant
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import Timers
 from gpuyard.core.placement.demand import Demand
-from gpuyard.core.placement.device_group_mask import DeviceGroupMask
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import SCORES, NodeOrder
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
@@ -188,8 +188,11 @@ class State:
             self.enqueue(task, at)
             if task.id in self.reservations:
                 self.queue.reservation_ended(Cause(Why.QUEUE_CHANGED, task=task.id))
-        elif isinstance(task.phase, Running) and self.may_preempt():
-            self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
+        elif isinstance(task.phase, Running):
+            if self.policy.changes_at is not None:
+                self.watch_rank(task, at)
+            if self.may_preempt():
+                self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
 
     # attempts
 
@@ -271,21 +274,30 @@ class State:
 
     def charge(self, task: Task, placement: Placement, charge: int, at: float) -> None:
         """Charge a placement to its class and tenant; a negative charge is a refund."""
-        self.classes[task.class_index].used += charge
-        usage = task.tenant_usage
+        in_class, usage = self.classes[task.class_index], task.tenant_usage
+        in_class.used += charge
         if usage.since != at:
             usage.settle(at, self.settings.fair_share_half_life_seconds)
         usage.used += charge
-        if self.guarantees and (
-            usage.used <= usage.guarantee if charge < 0 else usage.used - charge <= usage.guarantee
-        ):
-            self.queue.guarantee_crossed()
+        if usage.tenant.budget is not None:
+            self.watch_budget(usage, at)
+        if self.reclaims:
+            for used, guarantee in ((usage.used, usage.guarantee), (in_class.used, in_class.guarantee)):
+                if used <= guarantee if charge < 0 else used > guarantee:
+                    self.queue.guarantee_crossed(all_lines=(used <= guarantee) != (used - charge <= guarantee))
         if usage.model_limits:
             sign = 1 if charge > 0 else -1
             for part in placement.slices:
                 if part.gpus:
                     model = self.index.hosts[part.node].device_group_of[part.gpus[0]].model
                     usage.used_by_model[model] = usage.used_by_model.get(model, 0) + sign * len(part.gpus) * part.milli
+
+    def watch_budget(self, usage: TenantUsage, at: float) -> None:
+        """Set a timer for the instant at which a tenant has spent its budget, unless one is set for an earlier instant."""
+        spent_at = usage.spent_at(at)
+        if spent_at is not None and spent_at < usage.checked_at:
+            usage.checked_at = spent_at
+            self.timers.add_budgets(spent_at)
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         """Free the resources of an attempt and refund its charge."""
@@ -365,10 +377,21 @@ class State:
         resources, pin = self._asks(task)
         line = self.queue.push(task, resources, pin, task.left_seconds(at))
         cause = Cause(Why.QUEUED, task=task.id)
-        if line.blocked is None:
+        if self._joins_at_quota(line, task):
+            self.queue.retry((line,), cause)
+        elif line.blocked is None:
             self.queue.mark(line, cause)
         else:
             self._consider(line, task, cause)
+
+    def _joins_at_quota(self, line: Line, task: Task) -> bool:
+        """Whether a task is the best of a group that waits for a quota, and may be able to preempt others for it."""
+        group = task.group
+        assert group is not None
+        if group.blocked is None and line.class_blocked[task.class_index] is None:
+            return False
+        top = group.top()
+        return top is not None and top[1] == task.id and self.may_preempt()
 
     def _consider(self, line: Line, task: Task, cause: Cause) -> None:
         """Handle a task that joins a blocked line: it may preempt others, or precede the tasks the line waits for."""
@@ -475,9 +498,14 @@ class State:
 
     def end_reservation(self, task: TaskId) -> None:
         """Remove the reservation of a task, if it has one."""
-        if self.reservations.pop(task, None) is not None:
+        ended = self.reservations.pop(task, None)
+        if ended is not None:
+            cause = Cause(Why.RESERVATION_ENDED, task=task)
             self._unite_reservations()
-            self.queue.reservation_ended(Cause(Why.RESERVATION_ENDED, task=task))
+            self.queue.reservation_ended(cause)
+            if ended.claim and self.may_preempt():  # while it lasted, no other task could preempt on its nodes
+                for number in members(ended.device_groups):
+                    self.queue.preemptible_started(number, cause)
 
     def place_reservations(self) -> None:
         """Recompute the device groups of all reservations after nodes changed."""

@@ -17,7 +17,7 @@ class About(IntEnum):
     LINE = 0
     """Try a line of the queue again: a victim is old enough, or a task has waited long enough for better GPUs."""
     BUDGETS = 1
-    """A budget period of a tenant begins."""
+    """A budget period of a tenant begins, or a budget is spent."""
     TASK = 2
     """A deadline, a timeout, the end of a back-off, a reserved start, a change of rank, a check for faster GPUs."""
 

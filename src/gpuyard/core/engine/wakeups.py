@@ -14,8 +14,8 @@ wake-ups; they decide nothing.
     budget spent, victim too young, advice    At                     the instant is reached
 
 Two more wake-ups are published and not named by a refusal, because every entry that is blocked for room or quota waits
-for them while preemption is possible: a preemptible task began to run (`preemptible`), and usage crossed a tenant's
-guarantee (`guarantees`).
+for them while preemption is possible: a preemptible task began to run, or may be preempted by others again
+(`preemptible`), and usage changed with respect to the guarantee of a tenant or class (`guarantees`, `protection`).
 """
 
 from typing import NamedTuple
@@ -92,7 +92,7 @@ CLASS_LIMIT = (ClassLimit(0), ClassLimit(1))
 class Published:
     """Wake-ups published since the last scheduling pass, each with its cause."""
 
-    __slots__ = ("class_quota", "guarantees", "preemptible", "reservations", "room", "tenant_quota")
+    __slots__ = ("class_quota", "guarantees", "preemptible", "protection", "reservations", "room", "tenant_quota")
 
     def __init__(self) -> None:
         self.room: dict[int, Cause] = {}
@@ -106,4 +106,6 @@ class Published:
         self.reservations: Cause | None = None
         """A reservation ended: the next task in order may get one."""
         self.guarantees = False
-        """Usage crossed a guarantee: a task covered by a guarantee may be able to preempt others now."""
+        """A task covered by the guarantee of its tenant or class may be able to preempt others now."""
+        self.protection = False
+        """Usage crossed a guarantee: others may be able to preempt tasks that it has protected."""

@@ -72,7 +72,7 @@ def apply_attempt_started(state: State, event: events.AttemptStarted) -> None:
     task.ready = task.avoid = None
     task.phase = Running(event.attempt, phase.placement, at)
     state.watch(task, at)
-    _begins(state, task, phase, at)
+    _begins(state, task, phase.placement)
 
 
 def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> None:
@@ -100,6 +100,7 @@ def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> Non
     if task.preemption is not Preemption.NEVER:
         state.count_preemptible(placement, 1)
     state.watch(task, phase.since)
+    _begins(state, task, placement)
 
 
 def apply_attempt_suspending(state: State, event: events.AttemptSuspending) -> None:
@@ -171,15 +172,15 @@ def apply_attempt_resumed(state: State, event: events.AttemptResumed) -> None:
     task.ready = None
     task.phase = Running(event.attempt, phase.placement, at)
     state.watch(task, at)
-    _begins(state, task, phase, at)
+    _begins(state, task, phase.placement)
 
 
-def _begins(state: State, task: Task, phase: Placed | Resuming, at: float) -> None:
+def _begins(state: State, task: Task, placement: Placement) -> None:
     """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
-    if phase.since < at and queue.lines and state.is_preemptible(task) and state.may_preempt():
+    if queue.lines and state.is_preemptible(task) and state.may_preempt():
         cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
-        for part in phase.placement.slices:
+        for part in placement.slices:
             for device_group in state.index.hosts[part.node].device_groups:
                 queue.preemptible_started(device_group.number, cause)
         state.quotas_freed(task, cause)

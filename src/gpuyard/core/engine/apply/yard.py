@@ -100,6 +100,7 @@ def _limit(state: State, usage: TenantUsage, tenant: Tenant, at: float) -> None:
     ):
         usage.period_began, usage.spent_gpu_seconds = at, 0.0
     usage.set(tenant)
+    state.watch_budget(usage, at)
     usage.used_by_model = {}
     state.queue.tenant_quota_freed(usage.id, LIMITS_CHANGED)
 
@@ -124,6 +125,7 @@ def apply_split_set(state: State, event: events.SplitSet) -> None:
     state.queue.reservation_ended(LIMITS_CHANGED)
     state.note_guarantees()
     state.divide()
+    state.doubt_claims()  # a class that borrows may not preempt the other; without borrowing it may
 
 
 def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:

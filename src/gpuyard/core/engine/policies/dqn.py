@@ -18,10 +18,14 @@ Architectures for Deep Reinforcement Learning", 2016.
 from math import floor, inf, log2
 
 from gpuyard.core.domain.settings import Settings
+from gpuyard.core.domain.values import MILLI
+from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.task import Task
 
 STEP = 16.0
+ROUNDING = 1e-3
+"""GPU-seconds: a task checked at the instant it reaches a step has reached it despite rounding errors."""
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
@@ -36,7 +40,15 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
 def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     """The step it stands on; of whom nobody has an idea, by what it has had."""
     thought = task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else 0.0
-    return float(floor(log2(max(task.gpu_seconds_at(now), thought, 1.0)) / log2(STEP)))
+    return float(floor(log2(max(task.gpu_seconds_at(now) + ROUNDING, thought, 1.0)) / log2(STEP)))
 
 
-POLICY: Policy = Policy("dqn", starts_all=False, key=_key, rank=_rank, advised=True)
+def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
+    """When it reaches the next step by what it has had."""
+    if not isinstance(running.phase, Running):
+        return None
+    gpus, next_step = running.phase.placement.charge_milli / MILLI, STEP ** (_rank(running, now, settings) + 1)
+    return now + (next_step - running.gpu_seconds_at(now)) / gpus if gpus else None
+
+
+POLICY: Policy = Policy("dqn", starts_all=False, key=_key, rank=_rank, changes_at=_changes_at, advised=True)

@@ -20,5 +20,7 @@ class Policy:
     rank: Callable[[Task, float, Settings], float] | None = None
     margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
+    drifts: bool = False
+    """Ranks of running tasks change all the time and may rise: no wake-up says when a task has the right to stop another."""
     advised: bool = False
     """Whether the engine's advisor, if it has one, is asked where there is a choice (gpuyard.core.engine.advice)."""

@@ -27,4 +27,4 @@ def _rank(task: Task, now: float, settings: Settings) -> float:
     return log2(max(left, LEAST_SECONDS)) if left < inf else inf
 
 
-POLICY: Policy = Policy("srtf", starts_all=False, key=_key, rank=_rank, margin=log2(MARGIN))
+POLICY: Policy = Policy("srtf", starts_all=False, key=_key, rank=_rank, margin=log2(MARGIN), drifts=True)
