@@ -40,6 +40,7 @@ class Why(StrEnum):
     RESERVATION_MOVED = "reservation_moved"
     QUEUE_CHANGED = "queue_changed"
     LIMITS_CHANGED = "limits_changed"
+    USAGE_CHANGED = "usage_changed"
     TIME_CAME = "time_came"
 
 
@@ -76,6 +77,7 @@ _SENTENCES = {
     Why.RESERVATION_MOVED: "The reservation of task {task} was made again, with another start.",
     Why.QUEUE_CHANGED: "Task {task} left the queue or moved in it.",
     Why.LIMITS_CHANGED: "A limit of a tenant or class changed.",
+    Why.USAGE_CHANGED: "The usage of tenants or classes changed, and with it the order of the queue.",
     Why.TIME_CAME: "The instant that it waited for was reached.",
 }
 

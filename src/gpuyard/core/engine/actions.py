@@ -35,6 +35,7 @@ from gpuyard.core.placement.shape import Shape
 Emit = Callable[[Event], None]
 
 CLASS_INDEXES = (ONLINE, BATCH)
+USAGE_CHANGED = Cause(Why.USAGE_CHANGED)
 LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
 """A sort key behind that of every task."""
 
@@ -140,7 +141,7 @@ def _cleared_placement(context: Context, reservation: Reservation) -> Placement 
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
-def reserve(context: Context, task: Task, shape: Shape) -> None:
+def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> None:
     """Reserve nodes for a task that found no room, if it is among the first that wait for them."""
     state, depth = context.state, context.depth
     if not depth or task.id in state.reservations or not needs_reservation(shape):
@@ -162,7 +163,6 @@ def reserve(context: Context, task: Task, shape: Shape) -> None:
     found = promise(state, task, shape, context.at, before, closed=shape.above_quota(left))
     if found is None:
         return
-    cause = task.group.line.cause if task.group is not None else None
     context.emit(
         ReservationMade(
             task.id, found.nodes, found.starts_at, borrowed=bool(mine[0]), tenant_key=mine[1], because=cause
@@ -182,7 +182,7 @@ def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:
     return [reservation for _, reservation in sorted(behind, key=lambda pair: pair[0])]
 
 
-def reserve_for_next(context: Context) -> None:
+def reserve_for_next(context: Context, cause: Cause) -> None:
     """Make a reservation for the first task of every blocked line that qualifies for one."""
     state = context.state
     state.queue.published.reservations = None
@@ -197,7 +197,7 @@ def reserve_for_next(context: Context) -> None:
                 if task is not None and task.id not in state.reservations:
                     firsts.append((sort_key(state, task, context.at), task, line.shape))
     for _, task, shape in sorted(firsts, key=lambda first: first[0]):
-        reserve(context, task, shape)
+        reserve(context, task, shape, cause)
     # dropping overtaken reservations has published it again, but all candidates were considered above
     state.queue.published.reservations = None
 
@@ -256,6 +256,7 @@ def renew_reservations(context: Context) -> None:
                     reservation.claim,
                     bool(borrowed),
                     tenant_key,
+                    USAGE_CHANGED,
                 )
             )
 

@@ -28,7 +28,7 @@ from gpuyard.core.engine.advice import PATIENCE
 from gpuyard.core.engine.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.queue import Group
-from gpuyard.core.engine.quota import UNLIMITED, closed_by_model, left_for, refusal
+from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, left_for, refusal
 from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
@@ -177,12 +177,24 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
     line = group.line
     line.shape.refresh(state.index)
     blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
-    if blocked is None:
+    if blocked is None or not _still_holds(state, task, group, blocked, at):
         tried = try_place(Context(state, _emit_nothing), task, line, group)
         if not isinstance(tried, Blocked):
             return _turn_reason(state, task, group, at)
         blocked = tried
     return _in_words(state, task, group, blocked, at)
+
+
+def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> bool:
+    """Whether a stored refusal still names the obstacle: entries behind the first one at a quota are not tried again."""
+    if blocked.refusal is no.ReservedFor:
+        ahead = state.tasks.get(blocked.ahead) if blocked.ahead is not None else None
+        return ahead is not None and isinstance(ahead.phase, Waiting | Suspended)
+    if blocked.refusal in {no.ClassQuotaFull, no.ClassQuotaTooSmall, no.BudgetSpent, no.TenantQuotaTooSmall} or (
+        blocked.refusal is no.TenantQuotaFull and not blocked.reservation_helps
+    ):
+        return check_quota(task, group.line.shape.need_milli, state.classes, at) is blocked.refusal
+    return True
 
 
 def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:

@@ -100,7 +100,7 @@ class Line:
     """Waiting tasks of one shape and similar run time, all of them preemptible or none."""
 
     __slots__ = (
-        "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "shape",
+        "again_at", "blocked", "cause", "class_blocked", "groups", "heads", "length", "number", "shape", "sweep_at",
     )  # fmt: skip
 
     def __init__(self, number: int, shape: Shape, length: int) -> None:
@@ -117,10 +117,25 @@ class Line:
         self.again_at = float("-inf")
         """Instant for which a timer is set to try the line again; in the past: no timer is set."""
         self.groups: dict[tuple[str, int], Group] = {}
+        self.sweep_at = SLACK
+        """Number of groups at which the empty ones are removed."""
         self.heads: tuple[list[Head], list[Head]] = ([], [])
 
     def __lt__(self, other: "Line") -> bool:
         return False
+
+    def group_for(self, tenant: TenantUsage, class_index: int) -> Group:
+        """Return the group of a tenant and class, which is made if there is none."""
+        key = (tenant.id, class_index)
+        group = self.groups.get(key)
+        if group is None:
+            if len(self.groups) >= self.sweep_at:  # most tenants of the past may never return
+                self.groups = {key: group for key, group in self.groups.items() if group.size}
+                self.sweep_at = max(SLACK, 2 * len(self.groups))
+            group = self.groups[key] = Group(self, tenant, class_index)
+        elif group.tenant is not tenant:  # the tenant was removed and has returned
+            group.tenant, group.blocked, group.listed = tenant, None, None
+        return group
 
     def head(self, class_index: int) -> Head | None:
         """Return the best task of a class whose group is not blocked by a tenant limit."""
@@ -197,13 +212,7 @@ class Queue:
             line = self.lines[line_key] = Line(self._count, Shape(resources, pin), length)
             self.by_number[line.number] = line
             self.by_gpus.setdefault(line.shape.gpus, {})[line.number] = line
-        class_index = task.class_index
-        group_key = (task.spec.tenant, class_index)
-        group = line.groups.get(group_key)
-        if group is None:
-            group = line.groups[group_key] = Group(line, task.tenant_usage, class_index)
-        elif group.tenant is not task.tenant_usage:  # the tenant was removed and has returned
-            group.tenant, group.blocked, group.listed = task.tenant_usage, None, None
+        group = line.group_for(task.tenant_usage, task.class_index)
         task.group = group
         group.size += 1
         entry = (task.key, task.id, task)
@@ -224,6 +233,8 @@ class Queue:
         if group.blocked is not None:
             waiting = self.for_tenant[group.tenant.id][group.limit]
             heappush(waiting, (top[0], top[1], group))
+            if len(waiting) > SLACK + 4 * len(self.lines):
+                self._tidy_for_tenant(waiting, group.limit)
             if waiting[0][1] == top[1]:
                 self.published.tenant_quota[group.tenant.id] = Cause(Why.QUEUED, task=top[1])
             return
@@ -231,8 +242,36 @@ class Queue:
         if line.class_blocked[class_index] is not None and line.number not in self.for_class_limit[class_index]:
             lines = self.for_class[class_index]
             heappush(lines, (top[0], top[1], line))
+            if len(lines) > SLACK + 2 * len(self.lines):
+                self._tidy_for_class(class_index)
             if lines[0][1] == top[1]:
                 self.published.class_quota[class_index] = Cause(Why.QUEUED, task=top[1])
+
+    def _tidy_for_tenant(self, waiting: list[Head], limit: str) -> None:
+        """Remove the stale entries of a heap of groups; groups without tasks wait for nothing."""
+        groups = dict.fromkeys(group for _, _, group in waiting if group.blocked is not None and group.limit == limit)
+        waiting.clear()
+        for group in groups:
+            top = group.top()
+            if top is None:
+                group.blocked = None
+            else:
+                waiting.append((top[0], top[1], group))
+        waiting.sort()
+
+    def _tidy_for_class(self, class_index: int) -> None:
+        """Remove the stale entries of a heap of lines; lines without tasks of the class wait for nothing."""
+        waiting, elsewhere = self.for_class[class_index], self.for_class_limit[class_index]
+        lines = dict.fromkeys(line for _, _, line in waiting if line.class_blocked[class_index] is not None)
+        waiting.clear()
+        for line in lines:
+            if line.number not in elsewhere:
+                head = line.head(class_index)
+                if head is None:
+                    line.class_blocked[class_index] = None
+                else:
+                    waiting.append((head[0], head[1], line))
+        waiting.sort()
 
     def remove(self, task: Task) -> None:
         """Remove a task; its heap entries are cleaned when they reach the top."""

@@ -20,7 +20,7 @@ from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine import actions
-from gpuyard.core.engine.actions import CLASS_INDEXES, Context, Emit
+from gpuyard.core.engine.actions import CLASS_INDEXES, USAGE_CHANGED, Context, Emit
 from gpuyard.core.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, speed_at
 from gpuyard.core.engine.advisor_features import Moment, rows_of
 from gpuyard.core.engine.backfill import reservations_before
@@ -42,8 +42,6 @@ from gpuyard.core.engine.try_place import (
 )
 from gpuyard.core.engine.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
-
-RANKS_CHANGED = Cause(Why.QUEUE_CHANGED)
 
 
 class Pass:
@@ -225,14 +223,14 @@ class Pass:
     def _wake_for_ranks(self) -> None:
         """Where ranks change with usage, the order may have changed: wake all lines that wait for their turn."""
         state, queue = self.state, self.state.queue
-        queue.quotas_changed(RANKS_CHANGED)
+        queue.quotas_changed(USAGE_CHANGED)
         guarantees = queue.published.guarantees and state.may_preempt()
         queue.published.guarantees = False
         for line in list(queue.lines.values()):
             if line.number in queue.for_reservation or (
                 guarantees and line.blocked is not None and has_claim(state, line)
             ):
-                queue.wake(line, RANKS_CHANGED)
+                queue.wake(line, USAGE_CHANGED)
         actions.renew_reservations(self.context)
 
     def _unblock_tenants(self) -> None:
@@ -268,7 +266,7 @@ class Pass:
         if state.settings.backfill is Backfill.NONE:
             queue.wake_for_reservation(cause)
         else:
-            actions.reserve_for_next(self.context)
+            actions.reserve_for_next(self.context, cause)
         self._push_dirty()
 
     def _push_dirty(self) -> None:
@@ -289,6 +287,8 @@ class Pass:
         for reservation in self.state.reservations.values():
             group = reservation.task.group
             if group is not None and not reservation.claim and group.blocked is None and group.line.blocked is None:
+                if group.line.number not in self.state.queue.dirty:
+                    group.line.cause = USAGE_CHANGED
                 heappush(self.ready, (reservation.sort_key[:3], reservation.task.id, group.line, group))
 
     def _has_reservation(self, task: TaskId, rank: Any) -> bool:
@@ -429,7 +429,7 @@ class Pass:
             queue.published.class_quota[group.class_index] = None  # no task of the class goes before this one
         if blocked.reservation_helps:
             if context.depth:
-                actions.reserve(context, task, line.shape)
+                actions.reserve(context, task, line.shape, line.cause)
         elif self.state.reservations:
             actions.drop_reservation(context, task)
         if not context.backfills and not isinstance(where, RoomOn):
