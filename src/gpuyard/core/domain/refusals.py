@@ -695,6 +695,13 @@ class ReservedFor(NotNow, frozen=True):
     task: TaskId
 
 
+class QuotaReservedFor(NotNow, frozen=True):
+    """The quota has too little left for a task with precedence, which the task must not delay."""
+
+    text = "The quota that the task needs is reserved for task {task}, which is ahead of it and needs more."
+    task: TaskId
+
+
 class WaitingForTasks(NotNow, frozen=True):
     """Its dependencies are not over."""
 

@@ -187,7 +187,7 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
 
 def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> bool:
     """Whether a stored refusal still names the obstacle: entries behind the first one at a quota are not tried again."""
-    if blocked.refusal is no.ReservedFor:
+    if blocked.refusal in {no.ReservedFor, no.QuotaReservedFor}:
         ahead = state.tasks.get(blocked.ahead) if blocked.ahead is not None else None
         return ahead is not None and isinstance(ahead.phase, Waiting | Suspended)
     if blocked.refusal in {no.ClassQuotaFull, no.ClassQuotaTooSmall, no.BudgetSpent, no.TenantQuotaTooSmall} or (
@@ -200,8 +200,8 @@ def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: f
 def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> Refusal | None:
     """Build a stored refusal with current figures."""
     kind, shape = blocked.refusal, group.line.shape
-    if kind is no.ReservedFor:
-        return no.ReservedFor(blocked.ahead) if blocked.ahead is not None else None
+    if kind is no.ReservedFor or kind is no.QuotaReservedFor:
+        return kind(blocked.ahead) if blocked.ahead is not None else None
     if kind is no.HeldBack:
         return no.HeldBack(PATIENCE / 60.0)
     if kind is no.TenantModelQuotaFull:
@@ -252,7 +252,7 @@ def _room_reason(state: State, task: Task, group: Group, at: float) -> Refusal |
 
 def _names(reason: Refusal | None, task: Task) -> bool:
     """Whether a refusal says that a task waits for itself: it was stored when another task was first in its group."""
-    return isinstance(reason, no.ReservedFor) and reason.task == task.id
+    return isinstance(reason, no.ReservedFor | no.QuotaReservedFor) and reason.task == task.id
 
 
 def _turn_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:

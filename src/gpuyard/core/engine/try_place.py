@@ -120,11 +120,11 @@ def _blocked_by_quota(
         if refusal is no.TenantQuotaTooSmall:
             return Blocked(refusal, (TenantQuota(tenant.id, SOME),))
     if queue.for_class[class_index] and (first := _first_at_class(context, task, class_index)):
-        return Blocked(no.ReservedFor, (CLASS_QUOTA[class_index],), True, ahead=first)
+        return Blocked(no.QuotaReservedFor, (CLASS_QUOTA[class_index],), True, ahead=first)
     if refusal is no.BudgetSpent:
         return Blocked(refusal, (TenantQuota(tenant.id, TOTAL), At(tenant.renews_at(context.at))))
     if queue.for_tenant and (first := _first_at_tenant(context, task, TOTAL)):
-        return Blocked(no.ReservedFor, (TenantQuota(tenant.id, TOTAL),), True, ahead=first)
+        return Blocked(no.QuotaReservedFor, (TenantQuota(tenant.id, TOTAL),), True, ahead=first)
     if refusal is not None:
         return Blocked(refusal, (TenantQuota(tenant.id, TOTAL),), True)
     if tenant.model_limits and (blocked := _blocked_by_model(context, task, group, shape)):
@@ -142,7 +142,7 @@ def _blocked_by_model(context: Context, task: Task, group: Group, shape: Shape) 
     if closed & shape.eligible:
         return Blocked(no.TenantModelQuotaFull, (wakeup,))
     first = _first_at_tenant(context, task, limit)
-    return Blocked(no.ReservedFor, (wakeup,), ahead=first) if first else None
+    return Blocked(no.QuotaReservedFor, (wakeup,), ahead=first) if first else None
 
 
 def _blocked_by_reserved_quota(
@@ -152,12 +152,12 @@ def _blocked_by_reserved_quota(
     left = left_for(task, context.state.classes, before)
     if need > left.in_class:
         first = next(reservation.task.id for reservation in before if reservation.task.class_index == task.class_index)
-        return Blocked(no.ReservedFor, (CLASS_QUOTA[group.class_index],), ahead=first)
+        return Blocked(no.QuotaReservedFor, (CLASS_QUOTA[group.class_index],), ahead=first)
     if need > left.in_tenant:
         first = next(
             reservation.task.id for reservation in before if reservation.task.tenant_usage is task.tenant_usage
         )
-        return Blocked(no.ReservedFor, (TenantQuota(group.tenant.id, TOTAL),), ahead=first)
+        return Blocked(no.QuotaReservedFor, (TenantQuota(group.tenant.id, TOTAL),), ahead=first)
     return None
 
 

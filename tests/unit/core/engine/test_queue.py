@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuyard.core.domain.commands import CancelTask
 from gpuyard.testing import ClusterStory, task
 
 
@@ -62,3 +63,32 @@ def test_a_task_first_at_its_class_and_above_its_tenants_limit_blocks_no_other(
     cluster.has_tenant("lab", max_gpus=2)
     cluster.submits(task("small", tenant="other", priority=0))
     assert cluster.running() == ["busy", "small"]
+
+
+def entries(cluster: ClusterStory) -> int:
+    """Number of entries in the index of the queue, valid or not."""
+    queue = cluster.state.queue
+    groups = [group for line in queue.lines.values() for group in line.groups.values()]
+    return (
+        len(groups)
+        + sum(len(group.heap) for group in groups)
+        + sum(len(heads) for line in queue.lines.values() for heads in line.heads)
+        + sum(len(waiting) for waiting in queue.for_class)
+        + sum(len(waiting) for limits in queue.for_tenant.values() for waiting in limits.values())
+    )
+
+
+@pytest.mark.parametrize("of", ["class", "tenant", "many tenants"])
+def test_tasks_that_came_and_went_leave_a_bounded_number_of_entries(cluster: ClusterStory, of: str) -> None:
+    if of == "tenant":
+        cluster.is_split(online=0.0)
+        cluster.has_tenant("team", max_gpus=4)
+    cluster.submits(task("busy", gpus=3, tenant="team"))
+    cluster.submits(task("first", gpus=4, priority=100, tenant="team"))
+    for number in range(500):
+        tenant = f"tenant-{number}" if of == "many tenants" else "team"
+        cluster.submits(task(f"t{number}", gpus=2, priority=number % 99, tenant=tenant))
+        cluster.tells(CancelTask(cluster.numbers[f"t{number}"]))
+    assert entries(cluster) < 300
+    cluster.finishes("busy")
+    assert cluster.running() == ["first"]

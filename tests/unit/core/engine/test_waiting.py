@@ -5,9 +5,9 @@ import pytest
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.events import AttemptResuming, ReservationMade, TaskPlaced
-from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.refusals import ClassQuotaFull, QuotaReservedFor, Refusal, TenantQuotaFull
 from gpuyard.core.domain.tenant import Budget, QuotaMode
-from gpuyard.core.domain.values import Preemption
+from gpuyard.core.domain.values import Preemption, TaskClass, TenantId
 from gpuyard.core.engine.wakeups import (
     At,
     Blocked,
@@ -108,8 +108,58 @@ def test_a_task_behind_another_at_the_same_quota_names_it(cluster: ClusterStory)
     cluster.submits(task("busy", gpus=2, tenant="lab"))
     cluster.submits(task("first", gpus=2, tenant="lab"))
     cluster.submits(task("waits", tenant="lab"))
-    assert told(cluster, "waits") == "The room it would fit in is reserved for task 2, which goes before it."
+    assert (
+        told(cluster, "waits")
+        == "The quota that the task needs is reserved for task 2, which is ahead of it and needs more."
+    )
     assert blocked(cluster, "waits").ahead == cluster.numbers["first"]
+
+
+@pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
+@pytest.mark.parametrize("of", ["class", "tenant"])
+def test_a_task_behind_another_at_a_quota_that_has_room_for_it_again_names_the_other(of: str, backfill: str) -> None:
+    cluster = ClusterStory(policy="fifo", backfill=backfill)
+    cluster.has_nodes(1, gpus_each=4)
+    if of == "class":
+        cluster.is_split(online=0.5)
+    else:
+        cluster.is_split(online=0.0)
+        cluster.has_tenant("team", max_gpus=2)
+    cluster.submits(task("one", tenant="team"), task("other", tenant="team"))
+    cluster.submits(task("large", gpus=2, tenant="team"), task("small", tenant="team"))
+    cluster.finishes("one")
+    assert cluster.running() == ["other"]
+    assert cluster.why("small") == QuotaReservedFor(cluster.numbers["large"])
+    cluster.finishes("other")
+    assert cluster.running() == ["large"]
+    full = (
+        ClassQuotaFull(TaskClass.BATCH, 2, 2.0, 1.0)
+        if of == "class"
+        else TenantQuotaFull(TenantId("team"), 2, 2.0, 1.0)
+    )
+    assert cluster.why("small") == full
+
+
+def test_a_reservation_is_caused_by_what_made_its_task_the_next_one(cluster: ClusterStory) -> None:
+    cluster.submits(task("a", gpus=4, runs_for=100), task("b", gpus=4, runs_for=200))
+    cluster.submits(gang("first", members=2, gpus_each=4, estimate=50.0))
+    cluster.passes(50)
+    cluster.submits(gang("second", members=2, gpus_each=4, estimate=50.0))
+    cluster.tells(command.CancelTask(cluster.numbers["first"]))
+    made = [event for _, event in cluster.events if isinstance(event, ReservationMade)]
+    assert [event.task for event in made] == [cluster.numbers["first"], cluster.numbers["second"]]
+    assert made[1].because == Cause(Why.RESERVATION_ENDED, task=cluster.numbers["first"])
+
+
+def test_where_usage_sets_the_order_it_is_the_cause_of_a_placement() -> None:
+    cluster = ClusterStory(policy="fair_share")
+    cluster.has_nodes(1, gpus_each=1)
+    cluster.submits(task("a", tenant="red"))
+    cluster.submits(task("b", tenant="red"), task("c", tenant="blue"))
+    cluster.finishes("a")
+    causes = [event.because for _, event in cluster.events if isinstance(event, TaskPlaced)]
+    assert all(cause is not None and "None" not in cause.sentence() for cause in causes)
+    assert causes[-1] in (Cause(Why.USAGE_CHANGED), Cause(Why.GPUS_FREED, task=cluster.numbers["a"]))
 
 
 def test_a_task_whose_tenant_has_spent_its_budget_waits_for_the_next_period(cluster: ClusterStory) -> None:
