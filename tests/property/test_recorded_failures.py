@@ -38,6 +38,7 @@ ROUGH_ONES = {
     403510: "the rank of a running task rose with time, and a task that may stop it from then on was not tried",
     803124: "a guarantee covers a task, and one that it may stop was placed and started in the same instant",
     203894: "a preemptible task began to run where a task with a guarantee lacked CPUs, and that one was not tried",
+    1003133: "a task left the rest of its class's quota to one that stopped others, and could then stop others itself",
     801593: "a gang of whole nodes was blocked by a quota for its largest node, and explain gave no reason",
     1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",
 }

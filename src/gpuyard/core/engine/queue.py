@@ -371,6 +371,20 @@ class Queue:
                     line.list(group, top)
             self.wake(line, cause)
 
+    def retry_at_quota_behind(self, task: TaskId, cause: Cause) -> None:
+        """Retry the lines of tasks that left the rest of a quota to this task: they may preempt others now."""
+        lines: dict[int, Line] = {}
+        for class_index, waiting in enumerate(self.for_class):
+            for _, _, line in waiting:
+                if (blocked := line.class_blocked[class_index]) is not None and blocked.ahead == task:
+                    lines[line.number] = line
+        for by_limit in self.for_tenant.values():
+            for heads in by_limit.values():
+                for _, _, group in heads:
+                    if group.blocked is not None and group.blocked.ahead == task:
+                        lines[group.line.number] = group.line
+        self.retry(lines.values(), cause)
+
     # --- blocking and waking -----------------------------------------------------------------------------------------
 
     def mark(self, line: Line, cause: Cause) -> None:

@@ -503,9 +503,11 @@ class State:
             cause = Cause(Why.RESERVATION_ENDED, task=task)
             self._unite_reservations()
             self.queue.reservation_ended(cause)
-            if ended.claim and self.may_preempt():  # while it lasted, no other task could preempt on its nodes
-                for number in members(ended.device_groups):
-                    self.queue.preemptible_started(number, cause)
+            if self.may_preempt():
+                self.queue.retry_at_quota_behind(task, cause)
+                if ended.claim:  # while it lasted, no other task could preempt on its nodes
+                    for number in members(ended.device_groups):
+                        self.queue.preemptible_started(number, cause)
 
     def place_reservations(self) -> None:
         """Recompute the device groups of all reservations after nodes changed."""

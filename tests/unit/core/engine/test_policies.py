@@ -241,6 +241,27 @@ def test_under_dqn_a_task_moves_back_by_its_past_run_time_even_without_an_estima
         assert outranks("dqn", ours, long, 129.0)
 
 
+@given(st.floats(0, 1e9), st.floats(0, 1e7), st.sampled_from([None, 5.0, 300.0, 1e6]))
+def test_dqn_says_exactly_when_a_running_task_reaches_the_next_step(
+    since: float, gpu_seconds: float, estimate: float | None
+) -> None:
+    policy = POLICIES["dqn"]
+    one = running(since, gpu_seconds=gpu_seconds, estimate=about(estimate) if estimate else None)
+    assert policy.rank is not None
+    assert policy.changes_at is not None
+    before, changes_at = policy.rank(one, since, SETTINGS), policy.changes_at(one, since, SETTINGS)
+    assert changes_at is not None
+    assert policy.rank(one, changes_at, SETTINGS) == before + 1
+    if changes_at - 0.1 > since:
+        assert policy.rank(one, changes_at - 0.1, SETTINGS) == before
+
+
+def test_dqn_gives_no_instant_for_a_task_that_does_not_run() -> None:
+    policy = POLICIES["dqn"]
+    assert policy.changes_at is not None
+    assert policy.changes_at(waiting(0.0), 0.0, SETTINGS) is None
+
+
 def test_under_dqn_a_task_beyond_its_estimate_remains_as_long_as_it_has_run() -> None:
     late = running(0.0, estimate=about(100.0))
     assert key("dqn", late, 99.0) == 1.0
