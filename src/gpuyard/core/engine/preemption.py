@@ -33,7 +33,7 @@ from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.backfill import Amount, need_of
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
-from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, left_for
+from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -58,7 +58,7 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
     if not rights.any:
         return None, None
     here: list[tuple[float, float, int, DeviceGroup, list[Task]]] = []
-    closed = shape.above_quota(rights.left_milli)
+    closed = shape.above_quota(rights.left_milli) | closed_by_model(task.tenant_usage, shape, state.index)
     for at_best, device_group in islice(
         _candidates(state, shape, closed, rights), max(state.settings.search_depth, 2 * shape.nodes)
     ):

@@ -4,7 +4,7 @@ import pytest
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.causes import Cause, Why
-from gpuyard.core.domain.events import AttemptResuming, ReservationMade, TaskPlaced
+from gpuyard.core.domain.events import AttemptResuming, AttemptStopping, ReservationMade, TaskPlaced
 from gpuyard.core.domain.refusals import ClassQuotaFull, QuotaReservedFor, Refusal, TenantQuotaFull
 from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import Preemption, TaskClass, TenantId
@@ -18,7 +18,7 @@ from gpuyard.core.engine.wakeups import (
     TenantQuota,
     Wakeup,
 )
-from gpuyard.testing import ClusterStory, gang, task
+from gpuyard.testing import ClusterStory, gang, node, task
 
 
 @pytest.fixture
@@ -274,3 +274,17 @@ def test_a_task_that_is_not_tried_yet_shows_the_reason_it_would_get(cluster: Clu
     cluster.submits(task("left", gpus=4), task("right", gpus=4), task("waits", gpus=4))
     cluster.world.handle(command.ChangePriority(cluster.numbers["waits"], 90))
     assert told(cluster, "waits") == "It needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."
+
+
+def test_a_tenant_at_its_limit_on_a_model_stops_nobody_on_it() -> None:
+    cluster = ClusterStory(policy="priority", backfill="greedy", preemption_min_run_seconds=0.0)
+    cluster.is_split(online=0.0, mode=QuotaMode.NONE)
+    cluster.has_node(node("a", gpus=2, model="A100"))
+    cluster.has_node(node("h", gpus=1, model="H100"))
+    cluster.has_tenant("red", max_gpus_by_model=(("A100", 1),))
+    cluster.submits(task("mine", tenant="red", models=("A100",), priority=100))
+    cluster.submits(task("weak", tenant="blue", models=("A100",), preemption=Preemption.REQUEUE, priority=0))
+    cluster.submits(task("other", tenant="blue", models=("H100",), priority=100))
+    cluster.passes(1000)
+    cluster.submits(task("waits", tenant="red", models=("A100", "H100"), priority=90))
+    assert not [event for _, event in cluster.events if isinstance(event, AttemptStopping)]
