@@ -224,11 +224,12 @@ class Pass:
         """Where ranks change with usage, the order may have changed: wake all lines that wait for their turn."""
         state, queue = self.state, self.state.queue
         queue.quotas_changed(USAGE_CHANGED)
-        guarantees = queue.published.guarantees and state.may_preempt()
-        queue.published.guarantees = False
+        published, may_preempt = queue.published, state.may_preempt()
+        guarantees, all_lines = published.guarantees and may_preempt, published.protection and may_preempt
+        published.guarantees = published.protection = False
         for line in list(queue.lines.values()):
             if line.number in queue.for_reservation or (
-                guarantees and line.blocked is not None and has_claim(state, line)
+                guarantees and line.blocked is not None and (all_lines or has_claim(state, line))
             ):
                 queue.wake(line, USAGE_CHANGED)
         actions.renew_reservations(self.context)
