@@ -49,23 +49,23 @@ def main() -> int:
         if outcome.wrongs:
             failed.append({"seed": outcome.seed, "digest": outcome.digest, "wrongs": outcome.wrongs})
     report = {
-        "lives": len(lives),
+        "scenarios": len(lives),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(faults.most_common()),
         "tasks": tasks,
         "processes": runs,
         "virtual_hours": round(seconds / 3600, 1),
         "seconds": round(time.perf_counter() - began, 1),
-        "failed_lives": len(failed),
+        "failed_scenarios": len(failed),
         "wrong": dict(wrongs.most_common()),
         "failed": failed,
     }
     if asked.json:
         Path(asked.json).write_text(json.dumps(report, indent=2) + "\n")
     print(
-        f"{report['lives']} lives, {report['faults']} faults, {tasks} tasks, {runs} processes, "
+        f"{report['scenarios']} scenarios, {report['faults']} faults, {tasks} tasks, {runs} processes, "
         f"{report['virtual_hours']} virtual hours in {report['seconds']} s: "
-        f"{len(failed)} lives failed{', ' + str(report['wrong']) if failed else ''}"
+        f"{len(failed)} scenarios failed{', ' + str(report['wrong']) if failed else ''}"
     )
     return 1 if failed else 0
 
@@ -75,7 +75,7 @@ def progress(asked: argparse.Namespace, outcomes: Any, count: int) -> Any:
     for done, outcome in enumerate(outcomes, start=1):
         yield summary(asked, outcome)
         if sys.stderr.isatty():
-            print(f"\r{done} of {count} lives", end="", file=sys.stderr, flush=True)
+            print(f"\r{done} of {count} scenarios", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
 

@@ -60,7 +60,7 @@ def yard(folder: Path, gpus: str = f"{SLOTS}") -> Iterator[tuple[Client, int, su
         return False
 
     try:
-        until(has_gpus, 60, "the yard is up")
+        until(has_gpus, 60, "the cluster is up")
         yield client, http, process
     finally:
         process.send_signal(signal.SIGTERM)

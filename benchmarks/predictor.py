@@ -102,9 +102,9 @@ def learning(names: list[str], traces: Path, picture: Path) -> None:
                 range(len(kinds)), list(kinds.values()), line, marker="o", color=colour, label=f"{name}, {label}"
             )
             print(f"| {name} | runs of its kind, {label} | " + " | ".join(f"{it:.2f}" for it in kinds.values()) + " |")
-        print(f"| {name} | tasks of the yard: " + ", ".join(f"{key:,}: {it:.2f}" for key, it in yard.items()) + " |")
+        print(f"| {name} | tasks of the cluster: " + ", ".join(f"{key:,}: {it:.2f}" for key, it in yard.items()) + " |")
     by_yard.set_xscale("log")
-    by_yard.set_xlabel("tasks that had ended in the yard")
+    by_yard.set_xlabel("tasks that had ended in the cluster")
     by_yard.set_ylabel("typical factor")
     by_yard.set_ylim(bottom=1.0)
     by_kind.set_xticks(range(len(RUNS)), [str(runs) for runs in RUNS])

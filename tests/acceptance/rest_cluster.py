@@ -87,7 +87,7 @@ class RestYard:
         self._limits = limits
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, name="rest-yard")
+        self._thread = threading.Thread(target=self._serve, name="rest-cluster")
         self.port = 0
         self.yard: Scheduler
         self.access: AccessStore

@@ -153,7 +153,7 @@ class SoakYard(Cluster):
             asked = ["mount", "-o", f"remount,size={size}", str(self.data)]
             if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
                 return  # otherwise something was written meanwhile
-        raise AssertionError(f"{self.data} can not be remounted")
+        raise AssertionError(f"{self.data} cannot be remounted")
 
     # --- repair ------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from tests.acceptance.waiting import until
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with a_yard(tmp_path_factory.mktemp("yard")) as made:
+    with a_yard(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 

@@ -39,7 +39,7 @@ def test_tasks_survive_a_killed_agent_and_are_adopted_by_the_next_one(tmp_path: 
         until(lambda: all(client.task(task.id).status == "running" for task in (long, short)))
         yard.kill(yard.agents["node-1"])
         go.touch()
-        until(over.exists, what="the end of the short one, while nobody is there to hear of it")
+        until(over.exists, what="the end of the short one, while no agent is there to report it")
         yard.start_agent("node-1", 2)
         assert client.wait(short, timeout=30).exit_code == 5
         (tmp_path / "end").touch()
@@ -91,7 +91,7 @@ def test_a_supervisor_killed_with_its_keeper_loses_no_task(tmp_path: Path) -> No
         yard.kill(supervisor)
         ended = client.wait(task, timeout=60)
         assert ended.status == "success"
-        assert ended.attempts == 2, "nobody knows how the first one ended, so it was tried again"
+        assert ended.attempts == 2, "the end of the first one is unknown, so it was retried"
 
 
 def test_a_gang_starts_together_with_one_rendezvous_and_one_failing_part_ends_all(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ WORDS = "echo began {calls} >> log; sleep %s; echo ended {calls} >> log"
 @pytest.fixture(scope="module")
 def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """Four virtual GPUs; preemption is immediate."""
-    found = Yard(tmp_path_factory.mktemp("yard"))
+    found = Yard(tmp_path_factory.mktemp("cluster"))
     found.env["GPUYARD_SCHEDULER__PREEMPTION_MIN_RUN"] = "0"
     try:
         found.up()

@@ -151,7 +151,7 @@ def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yar
         assert events.next()["seq"] == retired + 1
 
 
-def test_who_has_seen_more_than_there_is_gets_what_comes_after_being_told(yard: RestYard) -> None:
+def test_a_client_ahead_of_the_journal_is_told_so_and_gets_later_events(yard: RestYard) -> None:
     """An old copy of the data was restored: numbers are given out again."""
     last = yard.yard.loop.committed
     with listening(yard, Last_Event_ID="1000") as events:

@@ -239,7 +239,7 @@ class Life(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(sorted(self.story.state.tasks)))
             explanation = self.story.explains(self.story.names[number])
             waits = self.story.state.tasks[number].group is not None
-            assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits and nobody knows why"
+            assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits without a reason"
 
     def teardown(self) -> None:
         ids = [event.task for _, event in self.story.facts if isinstance(event, TaskSubmitted)]

@@ -316,7 +316,7 @@ class RoughLife:
         for number in list(self.story.state.tasks)[:5]:
             waits = self.story.state.tasks[number].group is not None
             reason = self.story.explains(self.story.names[number]).reason
-            assert not waits or isinstance(reason, Refusal), f"task {number} waits and nobody knows why"
+            assert not waits or isinstance(reason, Refusal), f"task {number} waits without a reason"
 
     # --- how it is told -------------------------------------------------------------------------------------------
 
@@ -395,4 +395,4 @@ if __name__ == "__main__":
         except Exception as error:
             broken += 1
             print(f"{number}: {error!r}"[:240], flush=True)
-    print(f"{broken} of {int(sys.argv[2]) - int(sys.argv[1])} lives broke a promise.")
+    print(f"{broken} of {int(sys.argv[2]) - int(sys.argv[1])} scenarios broke an invariant.")

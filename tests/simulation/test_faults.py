@@ -72,7 +72,7 @@ RECORDED = (
     ),
     Recorded(
         "twin_after_a_restart", 5, 3, ("twin_comes", "scheduler_killed"), "overlap",
-        "Which agent has a name is forgotten at a restart: a twin that was refused is let in if it comes first.",
+        "The owner of a name is forgotten at a restart: a duplicate agent that was refused is accepted if it comes first.",
     ),
     Recorded(
         "removed_node_returns", 0, 2, ("node_removed",), "gpu_twice",

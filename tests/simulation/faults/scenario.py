@@ -70,7 +70,7 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
     try:
         with one_seed(seed) as chance, clocks_watched() as asked:
             outcome = loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
-        outcome.wrongs += [Wrong("real_clock", "", f"{it}: such a life can not be repeated") for it in sorted(asked)]
+        outcome.wrongs += [Wrong("real_clock", "", f"{it}: such a scenario cannot be repeated") for it in sorted(asked)]
         return outcome
     finally:
         loop.bury()

@@ -296,7 +296,7 @@ def yard(tmp_path: Path) -> Path:
     story.submits(task("six", gpus=6, runs_for=100), task("eight", gpus=8, runs_for=10), task("one", runs_for=10))
     story.passes(200)
     story.submits(task("endless"))
-    return written(story, tmp_path / "yard")
+    return written(story, tmp_path / "cluster")
 
 
 def written(story: ClusterStory, folder: Path) -> Path:

@@ -22,20 +22,20 @@ def yard() -> Index:
 
 NEVER: dict[str, tuple[Resources, no.Never]] = {
     "model": (Resources(gpus=1, models=("H100", "H200")), no.UnknownGpuModel(("H100", "H200"), ("A100", "T4"))),
-    "card memory": (Resources(gpus=1, gpu_memory_mib=90_000), no.GpuMemoryTooSmall(90_000, 80_000)),
-    "card memory of a model": (
+    "GPU memory": (Resources(gpus=1, gpu_memory_mib=90_000), no.GpuMemoryTooSmall(90_000, 80_000)),
+    "GPU memory of a model": (
         Resources(gpus=1, models=("T4",), gpu_memory_mib=20_000),
         no.GpuMemoryTooSmall(20_000, 16_000),
     ),
-    "a share of a larger card": (Resources(share=Share(0, 90_000)), no.GpuMemoryTooSmall(90_000, 80_000)),
+    "a share of a larger GPU": (Resources(share=Share(0, 90_000)), no.GpuMemoryTooSmall(90_000, 80_000)),
     "count": (Resources(gpus=9), no.NodeTooSmall(9, 8)),
     "count of a model": (Resources(gpus=3, models=("T4",)), no.NodeTooSmall(3, 2)),
-    "a label nobody has": (Resources(gpus=1, labels=(("rack", "r9"),)), no.NoNodeWithLabels(("rack=r9",))),
+    "a label that no node has": (Resources(gpus=1, labels=(("rack", "r9"),)), no.NoNodeWithLabels(("rack=r9",))),
     "labels never together": (
         Resources(cpus=1, labels=(("rack", "r1"), ("zone", "z"))),
         no.NoNodeWithLabels(("rack=r1", "zone=z")),
     ),
-    "a label on nodes without such cards": (
+    "a label on nodes without such GPUs": (
         Resources(gpus=4, labels=(("rack", "r1"),)),
         no.NoNodeWithLabels(("rack=r1",)),
     ),

@@ -145,7 +145,7 @@ def test_an_unwritable_report_is_refused_alone_and_dropped_in_the_end(tmp_path: 
             await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
             await last.says(task, started=pb.Started())
             await last.is_told_it_was_received(1)
-            assert await submit(yard, spec()) == [TaskId(2)], "everybody else goes on"
+            assert await submit(yard, spec()) == [TaskId(2)], "everything else continues"
 
     run(story)
 
@@ -252,11 +252,11 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
     """Finding 6: the copy knows the node and no task; a task is submitted before the node is back."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "cluster", origin=11, yard_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             await yard._save_snapshot()
-            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+            shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
             (old,) = await submit(yard, spec(tenant="a"))
             assert (await hand.is_told("launch")).origin == 11
             await hand.says(old, 11, started=pb.Started())
@@ -264,7 +264,7 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
             await hand.leaves()
         async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
             (new,) = await submit(yard, spec(tenant="b"))
-            assert new == old, "the copy can not know that the number was given out"
+            assert new == old, "the copy cannot know that the number was assigned"
             hand = Hand(address)
             has = pb.Attempt(task=old, attempt=1, origin=11, state=pb.Attempt.RUNNING, gpus=[0])
             await hand.joins(attempts=[has], highest_task=old)
@@ -318,12 +318,12 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
     """Finding 8: no scheduler raises its epoch without proof, and a proof cannot be invented."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_yard(tmp_path / "cluster", origin=1, yard_key=KEY):
             pass
-        shutil.copytree(tmp_path / "yard", tmp_path / "copy")
-        async with open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (yard, address):
+        shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
+        async with open_yard(tmp_path / "cluster", origin=2, yard_key=KEY) as (yard, address):
             pass
-        async with open_yard(tmp_path / "yard", origin=3, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "cluster", origin=3, yard_key=KEY) as (yard, address):
             hand = Hand(address)
             welcome = await hand.joins()
             seen: dict[str, Any] = {
@@ -337,7 +337,7 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
             async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY) as (yard, address):
                 invented = {**seen, "epoch_proof": b"x" * 32}
                 assert "no proof" in await refused(address, "FAILED_PRECONDITION", **invented)
-                assert yard.ready, "what somebody merely says changes nothing"
+                assert yard.ready, "an unproven claim changes nothing"
                 await refused(address, "ABORTED", **seen)
                 await until(lambda: yard.stopping)
         async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY, take_over=True) as (yard, address):
@@ -351,12 +351,12 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
 
 def test_two_schedulers_of_one_epoch_do_not_both_continue(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_yard(tmp_path / "cluster", origin=1, yard_key=KEY):
             pass
-        shutil.copytree(tmp_path / "yard", tmp_path / "twin")
+        shutil.copytree(tmp_path / "cluster", tmp_path / "twin")
         with pytest.raises(Deposed):  # noqa: PT012 - it fails when it is left
             async with (
-                open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (one, address),
+                open_yard(tmp_path / "cluster", origin=2, yard_key=KEY) as (one, address),
                 open_yard(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),
             ):
                 hand = Hand(address)
@@ -478,13 +478,13 @@ def test_a_task_cancelled_before_its_node_connects_ends_when_the_node_reports_no
 
 def test_an_attempt_that_ran_since_an_old_copy_is_not_started_under_the_same_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "cluster", origin=11, yard_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             (task,) = await submit(yard, spec())
             assert (await hand.is_told("launch")).attempt == 1
             await yard._save_snapshot()
-            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+            shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
             await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await hand.is_told_it_was_received(1)
             await hand.leaves()

@@ -24,7 +24,8 @@ ONE = NodeId("pool-0001")
 
 
 def pooled(yard: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPool:
-    return ElasticPool(yard.loop, provider, PoolSettings(**{"idle_seconds": 0.0, **settings}), KIND, every_seconds=0.01)  # type: ignore[arg-type]
+    limits = PoolSettings(**{"idle_seconds": 0.0, **settings})  # type: ignore[arg-type]
+    return ElasticPool(yard.loop, provider, limits, KIND, every_seconds=0.01)
 
 
 def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:

@@ -345,7 +345,7 @@ def test_without_space_writes_are_refused_reads_work_and_it_recovers(tmp_path: P
             with pytest.raises(StorageFull):
                 await submit(yard, spec())
             assert yard.views.tasks[kept].status is TaskStatus.PENDING
-            assert len(yard.views.tasks) == 1, "nobody sees what is not durable"
+            assert len(yard.views.tasks) == 1, "what is not durable is not visible"
             journal.full = False
             assert await waiting == [TaskId(2)]
             assert await submit(yard, spec())
@@ -429,7 +429,7 @@ def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_
                 await yard._save_snapshot()
             (tmp_path / "retired").write_text("in the way")
             yard._tidy()
-            assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
+            assert next(yard.journal.read()).seq == 1, "what cannot be packed stays"
             (tmp_path / "retired").unlink()
             yard._tidy()
             with pytest.raises(FactsRetired):

@@ -63,7 +63,7 @@ class Rogue:
 def another_user_listens(port: int = 0) -> Iterator[Rogue]:
     """At this port; 0: at a free one."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can be another user")
     words = [sys.executable, "-c", ROGUE, str(port)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
