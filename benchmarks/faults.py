@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.simulation.faults.scenario import FAULTS, Outcome, live  # noqa: E402
+from tests.simulation.faults.scenario import FAULTS, Outcome, run_scenario  # noqa: E402
 
 SHOWN = 3
 """Violations of a scenario that are printed; the rest is counted."""
@@ -36,20 +36,20 @@ def main() -> int:
     failed: list[dict[str, Any]] = []
     tasks = runs = 0
     seconds = 0.0
-    run = partial(live, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
+    run = partial(run_scenario, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
     if asked.workers > 1:
         with ProcessPoolExecutor(asked.workers) as pool:
-            lives = list(progress(asked, pool.map(run, seeds), len(seeds)))
+            scenarios = list(progress(asked, pool.map(run, seeds), len(seeds)))
     else:
-        lives = list(progress(asked, map(run, seeds), len(seeds)))
-    for outcome in lives:
+        scenarios = list(progress(asked, map(run, seeds), len(seeds)))
+    for outcome in scenarios:
         faults += outcome.faults
         wrongs += Counter(wrong.kind for wrong in outcome.wrongs)
         tasks, runs, seconds = tasks + outcome.tasks, runs + outcome.runs, seconds + outcome.seconds
         if outcome.wrongs:
             failed.append({"seed": outcome.seed, "digest": outcome.digest, "wrongs": outcome.wrongs})
     report = {
-        "scenarios": len(lives),
+        "scenarios": len(scenarios),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(faults.most_common()),
         "tasks": tasks,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.replay.faulty_scenario import RoughLife
-from tests.replay.random_scenario import RandomLife
+from tests.replay.faulty_scenario import FaultyScenario
+from tests.replay.random_scenario import RandomScenario
 
 ONCE_FAILED = {
     170: "a task that overtook all who wait for their class's quota was not asked, though it wanted less",
@@ -35,21 +35,21 @@ ROUGH_ONES = {
 
 @pytest.mark.parametrize("seed", sorted(ROUGH_ONES))
 def test_a_recorded_failure_of_a_faulty_scenario_stays_fixed(seed: int) -> None:
-    RoughLife(seed).lives(60)
+    FaultyScenario(seed).takes_steps(60)
 
 
 @pytest.mark.parametrize("fifty", range(4))
 def test_fifty_faulty_scenarios_share_no_gpu_and_strand_nothing(fifty: int) -> None:
     for seed in range(fifty * 50, fifty * 50 + 50):
-        RoughLife(seed).lives(60)
+        FaultyScenario(seed).takes_steps(60)
 
 
 @pytest.mark.parametrize("seed", sorted(ONCE_FAILED))
 def test_a_recorded_failure_stays_fixed(seed: int) -> None:
-    RandomLife(seed).lives(50)
+    RandomScenario(seed).takes_steps(50)
 
 
 @pytest.mark.parametrize("hundred", range(20, 24))
 def test_a_hundred_scenarios_strand_nothing(hundred: int) -> None:
     for seed in range(hundred * 100, hundred * 100 + 100):
-        RandomLife(seed).lives(50)
+        RandomScenario(seed).takes_steps(50)
