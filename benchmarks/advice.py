@@ -68,7 +68,7 @@ def measured(gpus: int) -> dict[str, Any]:
     workload = kind.workload(JUDGED_ON, {})
     advisor = AdvantageAdvisor(load(DEFAULT, FEATURES))
     found: dict[str, Any] = {"gpus": workload.gpus, "jobs": workload.tasks}
-    for name, asked in (("default", None), ("nobody asked", None), ("dqn", advisor)):
+    for name, asked in (("default", None), ("no advisor", None), ("dqn", advisor)):
         counted, timed = Counted(advisor), []
 
         def watch(world: World, counted: Counted = counted, timed: list[Timed] = timed) -> None:
@@ -82,7 +82,7 @@ def measured(gpus: int) -> dict[str, Any]:
         if asked:
             advised = timed[0].advised
             found["advised"] = {"questions": counted.questions, "mean": fmean(advised), **_percentiles(advised)}
-    for name in ("nobody asked", "dqn"):
+    for name in ("no advisor", "dqn"):
         found[name]["over default"] = found[name]["mean"] / found["default"]["mean"]
     return found
 
@@ -95,13 +95,13 @@ def _percentiles(values: Sequence[float]) -> dict[str, float]:
 def written(rows: Sequence[dict[str, Any]]) -> str:
     """A table in Markdown."""
     lines = [
-        "| GPUs | `default` | `dqn`, nobody asked | `dqn` | `dqn` ÷ `default` | questions of decisions | an advised decision, mean / p50 / p99 |",
+        "| GPUs | `default` | `dqn`, no advisor | `dqn` | `dqn` ÷ `default` | questions of decisions | an advised decision, mean / p50 / p99 |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         dqn, advised = row["dqn"], row["advised"]
         lines.append(
-            f"| {row['gpus']:,} | {row['default']['mean']:,.0f} | {row['nobody asked']['mean']:,.0f} | {dqn['mean']:,.0f} | "
+            f"| {row['gpus']:,} | {row['default']['mean']:,.0f} | {row['no advisor']['mean']:,.0f} | {dqn['mean']:,.0f} | "
             f"{dqn['over default']:.2f} | {advised['questions']:,} of {dqn['decisions']:,} | "
             f"{advised['mean']:,.0f} / {advised['p50']:,.0f} / {advised['p99']:,.0f} |"
         )

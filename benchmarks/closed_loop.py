@@ -98,7 +98,7 @@ def draw(path: Path, table: dict[str, dict[str, tuple[float, float]]]) -> None:
         range(1, len(COUNTS) + 1), factors, marker="s", linestyle="--", color="grey", label="run time, one factor"
     )
     axes.set_xticks(range(len(COUNTS) + 1), ["0", *map(str, COUNTS)])
-    axes.set_xlabel("ended tasks of this yard that were learnt from")
+    axes.set_xlabel("ended tasks of this cluster used for training")
     axes.set_ylabel("mean error, %")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
@@ -128,7 +128,7 @@ def main() -> int:
         }
         for name in found[0]
     }
-    print("| ended tasks learnt from | run time: mean error | in the band | memory: mean error | in the band |")
+    print("| ended tasks used for training | run time: mean error | in the range | memory: mean error | in the range |")
     print("|---|---|---|---|---|")
     for name, by_kind in table.items():
         cells = [f"{100 * value:.1f} %" for kind in MEASURES for value in by_kind.get(kind, (np.nan, np.nan))]

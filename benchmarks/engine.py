@@ -48,7 +48,7 @@ NAIVE_SECONDS = 3.0
 Progress = Callable[[str], None]
 
 
-class Yard:
+class Cluster:
     """A cluster of a given size with its load and its clock."""
 
     def __init__(self, gpus: int, *, seed: int = 1, share_of_batch: float = 0.3, **settings: Any) -> None:
@@ -171,25 +171,25 @@ def run(gpus: Sequence[int] = SIZES, events: int = 20_000, progress: Progress | 
 
 
 def _decisions(size: int, events: int) -> dict[str, float]:
-    yard = Yard(size)
-    yard.fill()
+    cluster = Cluster(size)
+    cluster.fill()
     refill: list[float] = []
     fresh: list[float] = []
     nothing: list[float] = []
     for _ in range(events):
-        yard.now += 0.01
-        yard.end(yard.take(yard.on_crowded))
-        took, placed = yard.decide()
-        yard.on_crowded += placed
+        cluster.now += 0.01
+        cluster.end(cluster.take(cluster.on_crowded))
+        took, placed = cluster.decide()
+        cluster.on_crowded += placed
         (refill if placed else nothing).append(took / max(len(placed), 1))
-        yard.top_up()
-        yard.submit(yard.new_task(ROOMY))
-        took, placed = yard.decide()
-        yard.on_roomy += placed
+        cluster.top_up()
+        cluster.submit(cluster.new_task(ROOMY))
+        took, placed = cluster.decide()
+        cluster.on_roomy += placed
         (fresh if placed else nothing).append(took)
-        if yard.on_roomy:
-            yard.end(yard.take(yard.on_roomy))
-            yard.decide()
+        if cluster.on_roomy:
+            cluster.end(cluster.take(cluster.on_roomy))
+            cluster.decide()
     gc.unfreeze()
     figures = _percentiles("decision_us", refill + fresh)
     figures |= _percentiles("refill_us", refill) | _percentiles("new_us", fresh)
@@ -198,33 +198,33 @@ def _decisions(size: int, events: int) -> dict[str, float]:
 
 def _lifecycles(size: int, events: int) -> int:
     """Tasks that were submitted, placed, started and ended, a second, with the backlog waiting."""
-    yard = Yard(size)
-    yard.fill()
-    specs = [yard.new_task(CROWDED) for _ in range(events)]
-    engine, events = yard.engine, 0
+    cluster = Cluster(size)
+    cluster.fill()
+    specs = [cluster.new_task(CROWDED) for _ in range(events)]
+    engine, events = cluster.engine, 0
     began = perf_counter()
     for new in specs:
-        yard.now += 0.01
-        events += len(yard.tell(command.SubmitTasks((new,))))
-        ended = yard.take(yard.on_crowded)
+        cluster.now += 0.01
+        events += len(cluster.tell(command.SubmitTasks((new,))))
+        ended = cluster.take(cluster.on_crowded)
         attempt = engine.state.tasks[ended].attempts
-        events += len(yard.tell(command.ReportEnded(ended, attempt, Outcome.SUCCEEDED, 0)))
-        for event in engine.decide(yard.now):
+        events += len(cluster.tell(command.ReportEnded(ended, attempt, Outcome.SUCCEEDED, 0)))
+        for event in engine.decide(cluster.now):
             events += 1
             if isinstance(event, TaskPlaced):
-                events += len(yard.tell(command.ReportStarted(event.task, event.attempt)))
-                yard.on_crowded.append(event.task)
+                events += len(cluster.tell(command.ReportStarted(event.task, event.attempt)))
+                cluster.on_crowded.append(event.task)
     took = perf_counter() - began
     gc.unfreeze()
     return round(events / 5 / took)  # five events make one life
 
 
 def _bytes_per_task(size: int) -> int:
-    yard = Yard(size)
+    cluster = Cluster(size)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(BACKLOG):
-        yard.submit(yard.new_task(CROWDED, after_any=()))
+        cluster.submit(cluster.new_task(CROWDED, after_any=()))
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     return round(used / BACKLOG)
@@ -232,32 +232,32 @@ def _bytes_per_task(size: int) -> int:
 
 def _naive(size: int) -> float:
     """The same load on the engine that scans, for as many decisions as a few seconds allow."""
-    yard = Yard(size)
+    cluster = Cluster(size)
     online = round(size * 0.7)
-    naive = NaiveEngine(online, size - online, yard.tenant_gpus, yard.engine.state.settings.ageing_seconds)
-    for node in yard.nodes:
+    naive = NaiveEngine(online, size - online, cluster.tenant_gpus, cluster.engine.state.settings.ageing_seconds)
+    for node in cluster.nodes:
         naive.join(node)
     for node, busy in naive.nodes:  # crowd one half by hand: filling it by scanning would take an hour
         if node.gpus[0].model in CROWDED:
             for gpu in range(8):
-                new = yard.new_task(CROWDED, resources={"gpus": 1})
+                new = cluster.new_task(CROWDED, resources={"gpus": 1})
                 busy[gpu] = True
                 naive.running[new.id] = (new, busy, [gpu])
                 naive.used[new.spec.task_class] += 1
                 naive.by_tenant[new.spec.tenant] = naive.by_tenant.get(new.spec.tenant, 0) + 1
     for _ in range(BACKLOG):
-        naive.submit(yard.new_task(CROWDED), 0.0)
+        naive.submit(cluster.new_task(CROWDED), 0.0)
     times: list[float] = []
     running = list(naive.running)
     stop = perf_counter() + NAIVE_SECONDS
     while (perf_counter() < stop or not times) and len(times) < 2_000 and running:
-        naive.end(running.pop(yard.random.randrange(len(running))))
+        naive.end(running.pop(cluster.random.randrange(len(running))))
         began = perf_counter()
         placed = naive.decide()
         times.append((perf_counter() - began) * 1e6)
         if placed is not None:
             running.append(placed)
-            naive.submit(yard.new_task(CROWDED), 0.0)
+            naive.submit(cluster.new_task(CROWDED), 0.0)
     return round(sorted(times)[len(times) // 2], 1)
 
 
@@ -267,72 +267,72 @@ def _naive(size: int) -> float:
 def _apart(size: int, events: int, tell: Progress) -> list[dict[str, Any]]:
     """The searches that are bounded in depth, each in its own cluster."""
     estimate = Estimate(3600.0, 1800.0, 7200.0)
-    cases: list[tuple[str, dict[str, Any], Callable[[Yard], NewTask]]] = [
-        ("backfill easy", {"backfill": Backfill.EASY}, lambda yard: yard.new_task(CROWDED, estimate=estimate)),
+    cases: list[tuple[str, dict[str, Any], Callable[[Cluster], NewTask]]] = [
+        ("backfill easy", {"backfill": Backfill.EASY}, lambda cluster: cluster.new_task(CROWDED, estimate=estimate)),
         (
             "backfill conservative",
             {"backfill": Backfill.CONSERVATIVE},
-            lambda yard: yard.new_task(CROWDED, estimate=estimate),
+            lambda cluster: cluster.new_task(CROWDED, estimate=estimate),
         ),
         (
             "gangs of 2 to 4 nodes",
             {},
-            lambda yard: yard.new_task(CROWDED, resources={"nodes": yard.random.choice((2, 3, 4))}),
+            lambda cluster: cluster.new_task(CROWDED, resources={"nodes": cluster.random.choice((2, 3, 4))}),
         ),
-        ("shares", {}, lambda yard: yard.new_task(CROWDED, resources={"gpus": 0, "share": Share(250)})),
-        ("class quota full", {"share_of_batch": 0.6}, lambda yard: yard.new_task(CROWDED)),
-        ("fair share", {"policy": "fair_share"}, lambda yard: yard.new_task(CROWDED)),
+        ("shares", {}, lambda cluster: cluster.new_task(CROWDED, resources={"gpus": 0, "share": Share(250)})),
+        ("class quota full", {"share_of_batch": 0.6}, lambda cluster: cluster.new_task(CROWDED)),
+        ("fair share", {"policy": "fair_share"}, lambda cluster: cluster.new_task(CROWDED)),
     ]
     rows = []
     for name, settings, make in cases:
         tell(f"apart, {size} GPUs: {name}")
-        rows.append({"what": name, "gpus": size, **_one_apart(Yard(size, **settings), make, events)})
+        rows.append({"what": name, "gpus": size, **_one_apart(Cluster(size, **settings), make, events)})
     tell(f"apart, {size} GPUs: preemption")
     rows.append({"what": "preemption", "gpus": size, **_preemption(size, events)})
     return rows
 
 
-def _one_apart(yard: Yard, make: Callable[[Yard], NewTask], events: int) -> dict[str, float]:
+def _one_apart(cluster: Cluster, make: Callable[[Cluster], NewTask], events: int) -> dict[str, float]:
     running: list[TaskId] = []
-    state = yard.engine.state
+    state = cluster.engine.state
     while state.queue.waiting < BACKLOG // 10:
-        yard.submit(make(yard))
-        running += yard.decide()[1]
+        cluster.submit(make(cluster))
+        running += cluster.decide()[1]
     gc.collect()
     gc.freeze()
     times = []
     for _ in range(events):
-        yard.now += 1.0
-        yard.end(yard.take(running))
-        took, placed = yard.decide()
+        cluster.now += 1.0
+        cluster.end(cluster.take(running))
+        took, placed = cluster.decide()
         times.append(took)
         running += placed
         while state.queue.waiting < BACKLOG // 10:
-            yard.submit(make(yard))
-            running += yard.decide()[1]
+            cluster.submit(make(cluster))
+            running += cluster.decide()[1]
     gc.unfreeze()
     return _percentiles("decision_us", times)
 
 
 def _preemption(size: int, events: int) -> dict[str, float]:
     """Urgent tasks arrive at a cluster full of batch tasks that may be suspended; victims are chosen."""
-    yard = Yard(size, share_of_batch=1.0)
-    yard.tell(command.SetSplit(Split(1.0, 0.0)))
-    yard.share_of_batch = 0.0
+    cluster = Cluster(size, share_of_batch=1.0)
+    cluster.tell(command.SetSplit(Split(1.0, 0.0)))
+    cluster.share_of_batch = 0.0
     while True:
-        new = yard.new_task(CROWDED, preemption=Preemption.SUSPEND, resources={"gpus": 1})
+        new = cluster.new_task(CROWDED, preemption=Preemption.SUSPEND, resources={"gpus": 1})
         spec = {field: getattr(new.spec, field) for field in new.spec.__struct_fields__} | {"priority": 0}
-        yard.submit(NewTask(new.id, TaskSpec(**spec)))
-        if not yard.decide()[1]:
+        cluster.submit(NewTask(new.id, TaskSpec(**spec)))
+        if not cluster.decide()[1]:
             break
-    yard.now += 3600.0
+    cluster.now += 3600.0
     times = []
     for _ in range(min(events, size // 8)):
-        new = yard.new_task(CROWDED, resources={"gpus": 2})
+        new = cluster.new_task(CROWDED, resources={"gpus": 2})
         spec = {field: getattr(new.spec, field) for field in new.spec.__struct_fields__} | {"priority": 100}
-        yard.submit(NewTask(new.id, TaskSpec(**spec)))
+        cluster.submit(NewTask(new.id, TaskSpec(**spec)))
         began = perf_counter()
-        events = yard.engine.decide(yard.now)
+        events = cluster.engine.decide(cluster.now)
         if any(isinstance(event, AttemptSuspending | AttemptStopping) for event in events):
             times.append((perf_counter() - began) * 1e6)
     return _percentiles("decision_us", times)

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.simulation.faults.scenario import FAULTS, Outcome, live  # noqa: E402
+from tests.simulation.faults.scenario import FAULTS, Outcome, run_scenario  # noqa: E402
 
 SHOWN = 3
 """Violations of a scenario that are printed; the rest is counted."""
@@ -36,36 +36,36 @@ def main() -> int:
     failed: list[dict[str, Any]] = []
     tasks = runs = 0
     seconds = 0.0
-    run = partial(live, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
+    run = partial(run_scenario, faults=asked.faults, only=tuple(asked.only), keeps_exit_codes=asked.keeps_exit_codes)
     if asked.workers > 1:
         with ProcessPoolExecutor(asked.workers) as pool:
-            lives = list(progress(asked, pool.map(run, seeds), len(seeds)))
+            scenarios = list(progress(asked, pool.map(run, seeds), len(seeds)))
     else:
-        lives = list(progress(asked, map(run, seeds), len(seeds)))
-    for outcome in lives:
+        scenarios = list(progress(asked, map(run, seeds), len(seeds)))
+    for outcome in scenarios:
         faults += outcome.faults
         wrongs += Counter(wrong.kind for wrong in outcome.wrongs)
         tasks, runs, seconds = tasks + outcome.tasks, runs + outcome.runs, seconds + outcome.seconds
         if outcome.wrongs:
             failed.append({"seed": outcome.seed, "digest": outcome.digest, "wrongs": outcome.wrongs})
     report = {
-        "lives": len(lives),
+        "scenarios": len(scenarios),
         "faults": sum(faults.values()),
         "faults_by_kind": dict(faults.most_common()),
         "tasks": tasks,
         "processes": runs,
         "virtual_hours": round(seconds / 3600, 1),
         "seconds": round(time.perf_counter() - began, 1),
-        "failed_lives": len(failed),
+        "failed_scenarios": len(failed),
         "wrong": dict(wrongs.most_common()),
         "failed": failed,
     }
     if asked.json:
         Path(asked.json).write_text(json.dumps(report, indent=2) + "\n")
     print(
-        f"{report['lives']} lives, {report['faults']} faults, {tasks} tasks, {runs} processes, "
+        f"{report['scenarios']} scenarios, {report['faults']} faults, {tasks} tasks, {runs} processes, "
         f"{report['virtual_hours']} virtual hours in {report['seconds']} s: "
-        f"{len(failed)} lives failed{', ' + str(report['wrong']) if failed else ''}"
+        f"{len(failed)} scenarios failed{', ' + str(report['wrong']) if failed else ''}"
     )
     return 1 if failed else 0
 
@@ -75,7 +75,7 @@ def progress(asked: argparse.Namespace, outcomes: Any, count: int) -> Any:
     for done, outcome in enumerate(outcomes, start=1):
         yield summary(asked, outcome)
         if sys.stderr.isatty():
-            print(f"\r{done} of {count} lives", end="", file=sys.stderr, flush=True)
+            print(f"\r{done} of {count} scenarios", end="", file=sys.stderr, flush=True)
     if sys.stderr.isatty():
         print(file=sys.stderr)
 

@@ -44,7 +44,7 @@ def fresh_folder() -> Iterator[str]:
 
 
 @contextmanager
-def yard(folder: Path, gpus: str = f"{SLOTS}") -> Iterator[tuple[Client, int, subprocess.Popen[bytes]]]:
+def running_cluster(folder: Path, gpus: str = f"{SLOTS}") -> Iterator[tuple[Client, int, subprocess.Popen[bytes]]]:
     """`gpuyard up` on free ports; its client, its HTTP port and its process."""
     http, grpc = free_port(), free_port()
     command = [
@@ -60,7 +60,7 @@ def yard(folder: Path, gpus: str = f"{SLOTS}") -> Iterator[tuple[Client, int, su
         return False
 
     try:
-        until(has_gpus, 60, "the yard is up")
+        until(has_gpus, 60, "the cluster is up")
         yield client, http, process
     finally:
         process.send_signal(signal.SIGTERM)
@@ -88,7 +88,7 @@ def wait_for_all(http: int) -> None:
 
 def gpuyard_trivial(tasks: int) -> Row:
     """Submitted in one call, run as real processes, ends durable."""
-    with fresh_folder() as folder, yard(Path(folder)) as (client, http, _):
+    with fresh_folder() as folder, running_cluster(Path(folder)) as (client, http, _):
         client.wait(client.submit_many([{"command": ["true"], "gpu_count": 1}] * 100))
         began = time.perf_counter()
         client.submit_many([{"command": ["true"], "gpu_count": 1}] * tasks)
@@ -240,7 +240,7 @@ asyncio.run(all_of_them())
 
 def _submit(connections: int, each: int, batch: int) -> Row:
     """The best of three; the client is a process beside it, every answer is durable and read."""
-    with fresh_folder() as folder, yard(Path(folder)) as (_client, http, _process):
+    with fresh_folder() as folder, running_cluster(Path(folder)) as (_client, http, _process):
         rates = []
         for _ in range(3):
             words = [sys.executable, "-c", SUBMITTER, str(http), str(connections), str(each), str(batch)]
@@ -260,7 +260,7 @@ def batched_submits(_: int) -> Row:
 
 def submit_to_start(_: int) -> Row:
     """From before the request to the first thing the process does, one task at a time."""
-    with fresh_folder() as folder, yard(Path(folder)) as (client, _http, _process):
+    with fresh_folder() as folder, running_cluster(Path(folder)) as (client, _http, _process):
         delays = []
         for _ in range(120):
             began = time.time()
@@ -359,7 +359,7 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
 
     with fresh_folder() as folder:
         path = Path(folder)
-        with yard(path) as (client, _http, _process):
+        with running_cluster(path) as (client, _http, _process):
             for _ in range(open_tasks // 1000):
                 client.submit_many([{"command": "true", "gpu_count": 1, "gpu_model": "none-such"}] * 1000)
         archive = Archive.open(path / "archive.sqlite")
@@ -393,7 +393,7 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
             )  # fmt: skip
         archive.close()
         began = time.perf_counter()
-        with yard(path) as (client, http, _process):
+        with running_cluster(path) as (client, http, _process):
             ready = time.perf_counter() - began
             return {
                 "ready_s": ready,
@@ -405,7 +405,7 @@ def restart(_: int, open_tasks: int = 10_000, ended: int = 1_000_000) -> Row:
 
 def idle(_: int, seconds: int = 20) -> Row:
     """Scheduler, agent and supervisor together while nothing happens."""
-    with fresh_folder() as folder, yard(Path(folder)) as (client, _http, process):
+    with fresh_folder() as folder, running_cluster(Path(folder)) as (client, _http, process):
         client.wait(client.submit(["true"], gpu_count=1))
         time.sleep(5)
         pids = [process.pid, *_below(process.pid), *_supervisors(folder)]

@@ -83,15 +83,15 @@ class Watched(HistoryPredictor):
 def learning(names: list[str], traces: Path, picture: Path) -> None:
     """By how much predictions are wrong, by what was known when they were made."""
     figure = Figure(figsize=(9.6, 3.6), dpi=130, layout="constrained")
-    by_yard, by_kind = figure.subplots(1, 2, sharey=True)
+    by_cluster, by_kind = figure.subplots(1, 2, sharey=True)
     print("| trace | known | " + " | ".join(str(runs) for runs in RUNS) + " or more |")
     print("|---|---|" + "---|" * len(RUNS))
     for colour, name in zip(("tab:blue", "tab:orange"), names, strict=False):
         watched = Watched()
         blind = replace(policy_variant("fifo+backfill"), estimate_source=EstimateSource.HISTORY)
         simulate_policy(workload(name, traces), blind, predictor=lambda: watched)  # noqa: B023 - played at once
-        yard = _factors([(known, wrong) for _, _, known, wrong in watched.judged], FIRSTS)
-        by_yard.plot(list(yard), list(yard.values()), marker="o", color=colour, label=name)
+        cluster = _factors([(known, wrong) for _, _, known, wrong in watched.judged], FIRSTS)
+        by_cluster.plot(list(cluster), list(cluster.values()), marker="o", color=colour, label=name)
         long_lived = [it for it in watched.judged if watched.runs(it[0]) >= LONG_LIVED]
         for label, judged, line in (
             ("all kinds", watched.judged, "-"),
@@ -102,14 +102,16 @@ def learning(names: list[str], traces: Path, picture: Path) -> None:
                 range(len(kinds)), list(kinds.values()), line, marker="o", color=colour, label=f"{name}, {label}"
             )
             print(f"| {name} | runs of its kind, {label} | " + " | ".join(f"{it:.2f}" for it in kinds.values()) + " |")
-        print(f"| {name} | tasks of the yard: " + ", ".join(f"{key:,}: {it:.2f}" for key, it in yard.items()) + " |")
-    by_yard.set_xscale("log")
-    by_yard.set_xlabel("tasks that had ended in the yard")
-    by_yard.set_ylabel("typical factor")
-    by_yard.set_ylim(bottom=1.0)
+        print(
+            f"| {name} | tasks of the cluster: " + ", ".join(f"{key:,}: {it:.2f}" for key, it in cluster.items()) + " |"
+        )
+    by_cluster.set_xscale("log")
+    by_cluster.set_xlabel("tasks that had ended in the cluster")
+    by_cluster.set_ylabel("typical factor")
+    by_cluster.set_ylim(bottom=1.0)
     by_kind.set_xticks(range(len(RUNS)), [str(runs) for runs in RUNS])
     by_kind.set_xlabel("runs of its kind that had ended, or up to twice as many")
-    for axes in (by_yard, by_kind):
+    for axes in (by_cluster, by_kind):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     figure.savefig(picture)

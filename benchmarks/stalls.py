@@ -66,8 +66,8 @@ print(json.dumps({"status": answer.status, "bytes": size}))
 class Stalls:
     """The longest stall and the longest wait for the engine since `begin`."""
 
-    def __init__(self, yard: Scheduler) -> None:
-        self._yard = yard
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._yard = scheduler
         self.loop = self.wall = self.engine = 0.0
 
     def begin(self) -> None:
@@ -96,9 +96,9 @@ class Stalls:
 class Bench:
     """A scheduler, its port, and what is measured."""
 
-    def __init__(self, yard: Scheduler, port: int, folder: Path) -> None:
-        self.yard, self.port, self.folder = yard, port, folder
-        self.stalls = Stalls(yard)
+    def __init__(self, scheduler: Scheduler, port: int, folder: Path) -> None:
+        self.scheduler, self.port, self.folder = scheduler, port, folder
+        self.stalls = Stalls(scheduler)
         self.rows: list[dict[str, Any]] = []
 
     async def ask(
@@ -147,28 +147,30 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
     found_cluster(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
     access = AccessStore.open(folder / "access.sqlite")
-    yard = Scheduler(
+    scheduler = Scheduler(
         journal, engine, views, archive, secrets, join_token="join", offline_after_seconds=3600.0, snapshot_seconds=1e6
     )
-    running = asyncio.create_task(yard.run("bench"))
-    while not yard.ready:
+    running = asyncio.create_task(scheduler.run("bench"))
+    while not scheduler.ready:
         await asyncio.sleep(0.01)
-    await yard.loop.tell(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
-    await yard.loop.tell(command.JoinNode(NodeSpec(NodeId("n1"), (Gpu("v", 24576),) * gpus, 64, 65536)))
-    app = make_app(yard, access, Authenticator(access, trusted_uids()), AllowedHosts("127.0.0.1"), ServerSettings())
+    await scheduler.loop.tell(command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
+    await scheduler.loop.tell(command.JoinNode(NodeSpec(NodeId("n1"), (Gpu("v", 24576),) * gpus, 64, 65536)))
+    app = make_app(
+        scheduler, access, Authenticator(access, trusted_uids()), AllowedHosts("127.0.0.1"), ServerSettings()
+    )
     listening = socket.create_server(("127.0.0.1", 0))
     server = http_server(app)
     serving = asyncio.create_task(server.serve([listening]))
     while not server.started:
         await asyncio.sleep(0.01)
     freeze_recovered()
-    bench = Bench(yard, listening.getsockname()[1], folder)
+    bench = Bench(scheduler, listening.getsockname()[1], folder)
     watching = asyncio.create_task(bench.stalls.watch())
     try:
         yield bench
     finally:
         watching.cancel()
-        yard.loop.stop()
+        scheduler.loop.stop()
         server.should_exit = True
         await asyncio.gather(serving, running, watching, return_exceptions=True)
         listening.close()
@@ -187,7 +189,7 @@ async def two_arrays(bench: Bench, count: int) -> None:
 
 async def failure(bench: Bench, count: int) -> None:
     body = {"tasks": [array(20), array(count, depends_on=["tasks[0]"])]}
-    first = int(bench.yard.loop.engine.state.last_task) + 1
+    first = int(bench.scheduler.loop.engine.state.last_task) + 1
     await bench.ask("POST", BATCH, body)
     path = f"{TASKS}/task-{first + 19}"
     await bench.measure(f"a cancelled task that {count:,} others wait for", lambda: bench.ask("DELETE", path))
@@ -222,10 +224,10 @@ async def fill(bench: Bench, waiting: int) -> None:
 
 async def with_many_waiting(bench: Bench, waiting: int) -> None:
     await fill(bench, waiting)
-    yard, said = bench.yard, f"with {waiting:,} waiting"
-    await bench.measure(f"snapshot {said}", yard._save_snapshot)
+    scheduler, said = bench.scheduler, f"with {waiting:,} waiting"
+    await bench.measure(f"snapshot {said}", scheduler._save_snapshot)
     await bench.ask("POST", TASKS, {"command": "true", "tenant_id": "t1"})
-    await bench.measure(f"second snapshot {said}", yard._save_snapshot)
+    await bench.measure(f"second snapshot {said}", scheduler._save_snapshot)
     for place in (150, waiting // 2, waiting):
         path = f"{TASKS}/task-{place}"
         await bench.measure(f"explain task {place:,} {said}", partial(bench.ask, "GET", f"{path}/explain", count=20))
@@ -236,14 +238,14 @@ async def with_many_waiting(bench: Bench, waiting: int) -> None:
 
 async def with_many_nodes(bench: Bench, nodes: int) -> None:
     joins = [command.JoinNode(NodeSpec(NodeId(f"m{k}"), (Gpu("v", 24576),) * 8, 64, 65536)) for k in range(nodes)]
-    await asyncio.gather(*(bench.yard.loop.tell(join) for join in joins))
+    await asyncio.gather(*(bench.scheduler.loop.tell(join) for join in joins))
     for path in ("/api/v1/nodes", "/api/v1/gpus", "/api/monitor/metrics", "/api/monitor/history"):
         await bench.measure(f"GET {path} with {nodes:,} nodes of 8 GPUs", partial(bench.ask, "GET", path, count=3))
 
 
 async def lifecycles(bench: Bench, seconds: float) -> float:
     """Tasks that are submitted, placed, started and ended in a second, 64 at a time, inside the process."""
-    yard = bench.yard
+    scheduler = bench.scheduler
     ended, until = 0, time.perf_counter() + seconds
     from gpuyard.core.domain.task import Resources, TaskSpec
     from gpuyard.core.domain.values import TenantId
@@ -256,13 +258,13 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     async def one() -> None:
         nonlocal ended
         while time.perf_counter() < until:
-            views = await yard.submit([Submission([spec], {})], who)
+            views = await scheduler.submit([Submission([spec], {})], who)
             assert isinstance(views, list)
             task = TaskId(views[0].id)
-            while yard.views.tasks[task].placement is None:
+            while scheduler.views.tasks[task].placement is None:
                 await asyncio.sleep(0.001)
-            await yard.loop.tell(command.ReportStarted(task, 1))
-            await yard.loop.tell(command.ReportEnded(task, 1, Outcome.SUCCEEDED, 0))
+            await scheduler.loop.tell(command.ReportStarted(task, 1))
+            await scheduler.loop.tell(command.ReportEnded(task, 1, Outcome.SUCCEEDED, 0))
             ended += 1
 
     await asyncio.gather(*(one() for _ in range(32)))

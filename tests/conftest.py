@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.property.scenario_count import LIVES
+from tests.property.scenario_count import SCENARIOS
 
 
 @pytest.hookimpl(trylast=True)
@@ -12,16 +12,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Pass the count of a worker to the controller."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["lives"] = LIVES["count"]
+        output["scenarios"] = SCENARIOS["count"]
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Sum up."""
-    LIVES["count"] += getattr(node, "workeroutput", {}).get("lives", 0)
+    SCENARIOS["count"] += getattr(node, "workeroutput", {}).get("scenarios", 0)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say it."""
-    if LIVES["count"]:
-        terminalreporter.write_line(f"random cluster lives run by the property tests: {LIVES['count']}")
+    if SCENARIOS["count"]:
+        terminalreporter.write_line(f"random scenarios run by the property tests: {SCENARIOS['count']}")

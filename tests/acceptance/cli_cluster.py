@@ -15,7 +15,7 @@ from tests.acceptance.waiting import PATIENCE_SECONDS, until
 GPUYARD = str(Path(sys.executable).with_name("gpuyard"))
 
 
-class Yard:
+class CliCluster:
     """One data folder and the processes that use it."""
 
     def __init__(self, folder: Path) -> None:
@@ -111,11 +111,11 @@ class Yard:
 
 
 @contextmanager
-def a_yard(folder: Path) -> Iterator[Yard]:
+def running_cluster(folder: Path) -> Iterator[CliCluster]:
     """Yield a running cluster."""
-    yard = Yard(folder)
+    cluster = CliCluster(folder)
     try:
-        yard.up()
-        yield yard
+        cluster.up()
+        yield cluster
     finally:
-        yard.end()
+        cluster.end()

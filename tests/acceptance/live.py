@@ -211,7 +211,7 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path, nodes: int = 1, gpus: int = 4, **scheduler: Any) -> Iterator[Cluster]:
+def running_cluster(folder: Path, nodes: int = 1, gpus: int = 4, **scheduler: Any) -> Iterator[Cluster]:
     """Yield a running cluster; stop it at the end of the test."""
     made = Cluster(folder, scheduler=scheduler)
     try:

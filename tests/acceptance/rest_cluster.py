@@ -65,7 +65,7 @@ class Reply:
         return error
 
 
-class RestYard:
+class RestCluster:
     """The server, from the outside and from the inside."""
 
     def __init__(
@@ -87,9 +87,9 @@ class RestYard:
         self._limits = limits
         self._ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, name="rest-yard")
+        self._thread = threading.Thread(target=self._serve, name="rest-cluster")
         self.port = 0
-        self.yard: Scheduler
+        self.scheduler: Scheduler
         self.access: AccessStore
         self._loop: asyncio.AbstractEventLoop
         self._stop: asyncio.Event
@@ -128,16 +128,20 @@ class RestYard:
         archive = Archive.open(self._folder / "archive.sqlite")
         secrets = SecretStore.open(self._folder / "secrets.sqlite")
         self.access = AccessStore.open(self._folder / "access.sqlite", hasher=QUICK)
-        self.yard = Scheduler(
+        self.scheduler = Scheduler(
             journal, engine, views, archive, secrets, join_token="join", origin=0, offline_after_seconds=3600.0
         )
-        running = asyncio.create_task(self.yard.run("test"))
-        while not self.yard.ready and not running.done():
+        running = asyncio.create_task(self.scheduler.run("test"))
+        while not self.scheduler.ready and not running.done():
             await asyncio.sleep(0.005)
-        if self._gpus and not self.yard.views.nodes:
-            await self.yard.loop.tell(JoinNode(self.node("n1", self._gpus)))
+        if self._gpus and not self.scheduler.views.nodes:
+            await self.scheduler.loop.tell(JoinNode(self.node("n1", self._gpus)))
         app = make_app(
-            self.yard, self.access, Authenticator(self.access, self._uids), AllowedHosts("127.0.0.1"), self._settings
+            self.scheduler,
+            self.access,
+            Authenticator(self.access, self._uids),
+            AllowedHosts("127.0.0.1"),
+            self._settings,
         )
         listening = socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
@@ -147,7 +151,7 @@ class RestYard:
             await asyncio.sleep(0.005)
         self._ready.set()
         await self._stop.wait()
-        await self.yard.stop(0.0)
+        await self.scheduler.stop(0.0)
         self._server.should_exit = True
         await serving
         await running
@@ -177,7 +181,7 @@ class RestYard:
 
     def tell(self, command: Command) -> None:
         """Have the engine handle a command."""
-        answer = self.inside(lambda: self.yard.loop.tell(command, "test"))
+        answer = self.inside(lambda: self.scheduler.loop.tell(command, "test"))
         assert not isinstance(answer, Refusal), answer.sentence()
 
     def token_of(self, username: str, role: Role, tenant: str | None = None) -> str:

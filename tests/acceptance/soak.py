@@ -72,7 +72,7 @@ Tell = Callable[[str], None]
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class SoakYard(Cluster):
+class SoakCluster(Cluster):
     """A cluster whose connections, disk and clocks can fail too."""
 
     def __init__(self, folder: Path, tell: Tell) -> None:
@@ -153,7 +153,7 @@ class SoakYard(Cluster):
             asked = ["mount", "-o", f"remount,size={size}", str(self.data)]
             if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
                 return  # otherwise something was written meanwhile
-        raise AssertionError(f"{self.data} can not be remounted")
+        raise AssertionError(f"{self.data} cannot be remounted")
 
     # --- repair ------------------------------------------------------------------------------------------------------
 
@@ -221,8 +221,8 @@ class SoakYard(Cluster):
 class Load:
     """Clients that submit and read outputs; what the scheduler answered with a number counts as accepted."""
 
-    def __init__(self, yard: SoakYard, draw: random.Random) -> None:
-        self._yard, self._draw = yard, draw
+    def __init__(self, cluster: SoakCluster, draw: random.Random) -> None:
+        self._cluster, self._draw = cluster, draw
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._submit_all), threading.Thread(target=self._read_all)]
         self._tokens = 0
@@ -238,22 +238,22 @@ class Load:
             thread.join(60)
 
     def _submit_all(self) -> None:
-        client = connect(f"http://127.0.0.1:{self._yard.http}", timeout_seconds=20)
+        client = connect(f"http://127.0.0.1:{self._cluster.http}", timeout_seconds=20)
         while not self._over.wait(self._draw.uniform(0.05, 0.5)):
             with suppress(ClusterError, OSError, HTTPException):
-                if self._yard.count("pending") < MOST_WAITING:
-                    with self._yard.submitting:
+                if self._cluster.count("pending") < MOST_WAITING:
+                    with self._cluster.submitting:
                         self._submit(client)
 
     def _read_all(self) -> None:
         """Apart: a node that stands still answers late."""
-        client, draw = connect(f"http://127.0.0.1:{self._yard.http}", timeout_seconds=20), random.Random(0)
+        client, draw = connect(f"http://127.0.0.1:{self._cluster.http}", timeout_seconds=20), random.Random(0)
         while not self._over.wait(0.2):
             token = draw.randrange(self._tokens + 1)
-            number, _ = self._yard.accepted.get(token, (0, 0.0))
+            number, _ = self._cluster.accepted.get(token, (0, 0.0))
             if number:
                 with suppress(OSError, HTTPException):
-                    read_output(client, self._yard.verdict, token, number)
+                    read_output(client, self._cluster.verdict, token, number)
 
     def _submit(self, client: Client) -> None:
         draw = self._draw
@@ -267,11 +267,11 @@ class Load:
         }
         steps = draw.choice((0, 0, 0, 1, 2, 5, 10, 60))
         for _ in range(draw.choice((1, 3, 8)) if steps < 60 else 1):
-            asked.append({**shape, "command": ledger.command(self._yard.diary, self._tokens, steps)})
+            asked.append({**shape, "command": ledger.command(self._cluster.diary, self._tokens, steps)})
             self._tokens += 1
         tasks = client.submit_many(asked)
         for place, task in enumerate(tasks):
-            self._yard.accepted[first + place] = (int(task.id.removeprefix("task-")), boot_clock())
+            self._cluster.accepted[first + place] = (int(task.id.removeprefix("task-")), boot_clock())
 
 
 def read_output(client: Client, verdict: Verdict, token: int, number: int, *, must: bool = False) -> None:
@@ -297,146 +297,146 @@ class Fault:
 
     touches: str
     """`scheduler`, `node`, or `all`."""
-    begin: Callable[[SoakYard, str, random.Random], Steps]
+    begin: Callable[[SoakCluster, str, random.Random], Steps]
     cuts_off: bool = False
     """Whether its node is out of reach meanwhile."""
     often: int = OFTEN
-    lacks: Callable[[SoakYard], str] = lambda _: ""
+    lacks: Callable[[SoakCluster], str] = lambda _: ""
 
 
 def _pause(draw: random.Random) -> float:
     return draw.uniform(*(LONG if draw.random() < 0.2 else SHORT))
 
 
-def _frozen(yard: SoakYard, pids: list[int | None], seconds: float) -> Steps:
+def _frozen(cluster: SoakCluster, pids: list[int | None], seconds: float) -> Steps:
     for pid in pids:
-        yard.kill(pid, signal.SIGSTOP)
+        cluster.kill(pid, signal.SIGSTOP)
     yield seconds
     for pid in pids:
-        yard.kill(pid, signal.SIGCONT)
+        cluster.kill(pid, signal.SIGCONT)
 
 
-def scheduler_killed(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def scheduler_killed(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """kill -9, and a successor."""
-    yard.kill(yard.server)
+    cluster.kill(cluster.server)
     yield _pause(draw)
-    yard.start_server()
+    cluster.start_server()
 
 
-def scheduler_frozen(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def scheduler_frozen(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """Stop it with SIGSTOP."""
-    assert yard.server is not None
-    yield from _frozen(yard, [yard.server.pid], _pause(draw))
+    assert cluster.server is not None
+    yield from _frozen(cluster, [cluster.server.pid], _pause(draw))
 
 
-def scheduler_stopped(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def scheduler_stopped(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """On purpose, as an upgrade does."""
-    yard.stop_server()
+    cluster.stop_server()
     yield _pause(draw)
-    yard.start_server()
+    cluster.start_server()
 
 
-def agent_killed(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def agent_killed(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """kill -9, and a successor."""
-    yard.kill(yard.agents[node])
+    cluster.kill(cluster.agents[node])
     yield _pause(draw)
-    yard.start_agent(node, GPUS)
+    cluster.start_agent(node, GPUS)
 
 
-def agent_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def agent_frozen(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Stop it with SIGSTOP."""
-    yield from _frozen(yard, [yard.agents[node].pid], _pause(draw))
+    yield from _frozen(cluster, [cluster.agents[node].pid], _pause(draw))
 
 
-def agent_stopped(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def agent_stopped(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """On purpose; at times for longer than it said."""
-    yard.kill(yard.agents[node], signal.SIGTERM)
+    cluster.kill(cluster.agents[node], signal.SIGTERM)
     try:
-        yard.agents[node].wait(20)
+        cluster.agents[node].wait(20)
     except subprocess.TimeoutExpired:
-        yard.verdict.breaks("died", [f"the agent of {node} does not stop when it is told to"])
-        yard.kill(yard.agents[node])
+        cluster.verdict.breaks("died", [f"the agent of {node} does not stop when it is told to"])
+        cluster.kill(cluster.agents[node])
     yield _pause(draw)
-    yard.start_agent(node, GPUS)
+    cluster.start_agent(node, GPUS)
 
 
-def supervisor_killed(yard: SoakYard, node: str, _: random.Random) -> Steps:
+def supervisor_killed(cluster: SoakCluster, node: str, _: random.Random) -> Steps:
     """kill -9; its agent starts another one."""
-    yard.kill(yard.supervisor(node))
+    cluster.kill(cluster.supervisor(node))
     yield 0.5
 
 
-def supervisor_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def supervisor_frozen(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Stop it with SIGSTOP."""
-    yield from _frozen(yard, [yard.supervisor(node)], _pause(draw))
+    yield from _frozen(cluster, [cluster.supervisor(node)], _pause(draw))
 
 
-def node_frozen(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def node_frozen(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Agent and supervisor are stopped with SIGSTOP; tasks and the fence watcher continue."""
-    yield from _frozen(yard, [yard.agents[node].pid, yard.supervisor(node)], _pause(draw))
+    yield from _frozen(cluster, [cluster.agents[node].pid, cluster.supervisor(node)], _pause(draw))
 
 
-def node_killed(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def node_killed(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Everything on it at once."""
-    yard.kill_node(node)
+    cluster.kill_node(node)
     yield _pause(draw)
-    yard.start_agent(node, GPUS)
+    cluster.start_agent(node, GPUS)
 
 
-def line_held(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def line_held(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Nothing comes through, in both directions or in one."""
-    yard.proxies[node].hold(draw.choice(("both", "up", "down")))
+    cluster.proxies[node].hold(draw.choice(("both", "up", "down")))
     yield _pause(draw)
-    yard.proxies[node].restore()
+    cluster.proxies[node].restore()
 
 
-def line_cut(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def line_cut(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Connections are reset, and refused for a while."""
-    yard.proxies[node].cut()
+    cluster.proxies[node].cut()
     yield _pause(draw)
-    yard.proxies[node].restore()
+    cluster.proxies[node].restore()
 
 
-def line_reset(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def line_reset(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """Connections are reset; it can connect again at once."""
     for _ in range(draw.choice((1, 3))):
-        yard.proxies[node].reset()
+        cluster.proxies[node].reset()
         yield draw.uniform(0.1, 1.0)
 
 
-def line_doubled(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def line_doubled(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """The agent connects again, and its old connection is still open at the scheduler."""
-    yard.proxies[node].double()
+    cluster.proxies[node].double()
     yield draw.uniform(*SHORT)
-    yard.proxies[node].restore()
+    cluster.proxies[node].restore()
 
 
-def clock_jumped(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def clock_jumped(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """The wall clock of a process is set, and set right again."""
     name = draw.choice(("scheduler", node))
-    yard.jump(name, draw.choice(JUMPS_SECONDS))
+    cluster.jump(name, draw.choice(JUMPS_SECONDS))
     yield _pause(draw)
-    yard.jump(name, 0)
+    cluster.jump(name, 0)
 
 
-def disk_full(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def disk_full(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """There is no space left for the journal."""
-    yard.limit_disk(full=True)
+    cluster.limit_disk(full=True)
     yield _pause(draw)
-    yard.limit_disk(full=False)
+    cluster.limit_disk(full=False)
 
 
-def node_twin(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def node_twin(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """A second agent with a copy of the node's work folder, as on another machine; sometimes while the first is stopped."""
-    original, copy = yard.folder / node, yard.folder / "twin"
+    original, copy = cluster.folder / node, cluster.folder / "twin"
     is_frozen = draw.random() < 0.5
     if is_frozen:
-        yard.kill(yard.agents[node], signal.SIGSTOP)
+        cluster.kill(cluster.agents[node], signal.SIGSTOP)
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*.sock", "*.new", "logs"))
-    settings = yard.agent_settings(node, f"{GPUS}:RTX4090:24", {})
+    settings = cluster.agent_settings(node, f"{GPUS}:RTX4090:24", {})
     settings["executor"]["work_dir"] = str(copy)
-    settings["logging"]["output"] = str(yard.folder / "twin.log")
+    settings["logging"]["output"] = str(cluster.folder / "twin.log")
     apart = (
         "unshare",
         "--pid",
@@ -449,88 +449,88 @@ def node_twin(yard: SoakYard, node: str, draw: random.Random) -> Steps:
         f'hostname {TWIN}; exec "$@"',
         "sh",
     )
-    twin = yard._popen("agent", yard._write("twin.yaml", settings), within=apart)
+    twin = cluster._popen("agent", cluster._write("twin.yaml", settings), within=apart)
     yield draw.uniform(*LONG) + 2.0
-    yard.kill(twin)
+    cluster.kill(twin)
     if is_frozen:
-        yard.kill(yard.agents[node], signal.SIGCONT)
+        cluster.kill(cluster.agents[node], signal.SIGCONT)
 
 
-def backup_taken(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def backup_taken(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """The data folder is copied while the scheduler is away."""
-    yard.stop_server() if draw.random() < 0.2 else yard.kill(yard.server)
-    with yard.submitting:
-        _copy(yard.data, yard.folder / "backup")
-        yard.backup_at = boot_clock()
+    cluster.stop_server() if draw.random() < 0.2 else cluster.kill(cluster.server)
+    with cluster.submitting:
+        _copy(cluster.data, cluster.folder / "backup")
+        cluster.backup_at = boot_clock()
     yield draw.uniform(*SHORT)
-    yard.start_server()
+    cluster.start_server()
 
 
-def backup_restored(yard: SoakYard, node: str, draw: random.Random) -> Steps:
+def backup_restored(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
     """The copy is put back, and the scheduler told that it is the one to go on with."""
-    if not yard.backup_at:
-        yield from backup_taken(yard, node, draw)
+    if not cluster.backup_at:
+        yield from backup_taken(cluster, node, draw)
         return
-    yard.stop_server() if draw.random() < 0.2 else yard.kill(yard.server)
-    with yard.submitting:  # what was accepted is known as such
-        _copy(yard.folder / "backup", yard.data)
-        undone = [token for token, (_, at) in yard.accepted.items() if at > yard.backup_at]
+    cluster.stop_server() if draw.random() < 0.2 else cluster.kill(cluster.server)
+    with cluster.submitting:  # what was accepted is known as such
+        _copy(cluster.folder / "backup", cluster.data)
+        undone = [token for token, (_, at) in cluster.accepted.items() if at > cluster.backup_at]
         for token in undone:
-            del yard.accepted[token]
-        yard.done["(accepted, and undone by a restored backup)"] += len(undone)
+            del cluster.accepted[token]
+        cluster.done["(accepted, and undone by a restored backup)"] += len(undone)
     yield draw.uniform(*SHORT)
-    since = yard.log_size()
-    yard.start_server("--take-over")
-    _until_registered(yard, list(yard.agents), since)
+    since = cluster.log_size()
+    cluster.start_server("--take-over")
+    _until_registered(cluster, list(cluster.agents), since)
 
 
-def second_scheduler(yard: SoakYard, _: str, draw: random.Random) -> Steps:
+def second_scheduler(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
     """Another one on a copy of the data folder, where agents look when they do not reach the first."""
-    assert yard.server is not None
-    yard.kill(yard.server, signal.SIGSTOP)
-    copy = yard.folder / "second"
+    assert cluster.server is not None
+    cluster.kill(cluster.server, signal.SIGSTOP)
+    copy = cluster.folder / "second"
     copy.mkdir(mode=0o700, exist_ok=True)
-    _copy(yard.data, copy)
-    yard.kill(yard.server, signal.SIGCONT)
-    settings = yard.server_settings() | {
+    _copy(cluster.data, copy)
+    cluster.kill(cluster.server, signal.SIGCONT)
+    settings = cluster.server_settings() | {
         "server": {
-            "http_address": f"127.0.0.1:{yard.standby_http}",
-            "grpc_address": f"127.0.0.1:{yard.standby_grpc}",
+            "http_address": f"127.0.0.1:{cluster.standby_http}",
+            "grpc_address": f"127.0.0.1:{cluster.standby_grpc}",
         },
         "storage": {"data_dir": str(copy)},
-        "logging": {"format": "text", "output": str(yard.folder / "second.log")},
+        "logging": {"format": "text", "output": str(cluster.folder / "second.log")},
     }
-    yard.second = yard._popen("server", yard._write("second.yaml", settings))
+    cluster.second = cluster._popen("server", cluster._write("second.yaml", settings))
     yield 2.0
-    cut = [node for node in yard.proxies if draw.random() < 0.7]
+    cut = [node for node in cluster.proxies if draw.random() < 0.7]
     gone_over = [CutOff(node, boot_clock(), to_second=True) for node in cut]
-    yard.cut_off += gone_over
+    cluster.cut_off += gone_over
     for node in cut:
-        yard.proxies[node].cut()
+        cluster.proxies[node].cut()
     yield draw.uniform(2.0, 6.0)
-    yard.kill(yard.second)
-    since = yard.log_size()
+    cluster.kill(cluster.second)
+    since = cluster.log_size()
     for node in cut:
-        yard.proxies[node].restore()
-    _until_registered(yard, cut, since)
+        cluster.proxies[node].restore()
+    _until_registered(cluster, cut, since)
     for each in gone_over:
         each.until = boot_clock()
 
 
-def _until_registered(yard: SoakYard, nodes: list[str], since: int) -> None:
+def _until_registered(cluster: SoakCluster, nodes: list[str], since: int) -> None:
     """The nodes come back, or the operator does what the logs tell: start the scheduler once with --take-over."""
     for _ in range(3):
-        if yard.registered(nodes, since, 3 * TIMEOUT_SECONDS):
+        if cluster.registered(nodes, since, 3 * TIMEOUT_SECONDS):
             return
-        since = yard.log_size()
-        if yard.server is not None and yard.server.poll() is not None:
-            yard.check_alive()
+        since = cluster.log_size()
+        if cluster.server is not None and cluster.server.poll() is not None:
+            cluster.check_alive()
             continue
-        yard.done["(not obeyed, taken over)"] += 1
-        yard.tell("the nodes do not come back; the scheduler is started again with --take-over")
-        yard.stop_server()
-        yard.start_server("--take-over")
-    yard.verdict.breaks("nodes away", [f"{nodes} do not come back although the scheduler was told to take over"])
+        cluster.done["(not obeyed, taken over)"] += 1
+        cluster.tell("the nodes do not come back; the scheduler is started again with --take-over")
+        cluster.stop_server()
+        cluster.start_server("--take-over")
+    cluster.verdict.breaks("nodes away", [f"{nodes} do not come back although the scheduler was told to take over"])
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -541,11 +541,11 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copytree(source, target, dirs_exist_ok=True)
 
 
-def _no_disk(yard: SoakYard) -> str:
-    return "" if yard.has_disk else "only root can mount a small disk"
+def _no_disk(cluster: SoakCluster) -> str:
+    return "" if cluster.has_disk else "only root can mount a small disk"
 
 
-def _no_twin(_: SoakYard) -> str:
+def _no_twin(_: SoakCluster) -> str:
     asked = ["unshare", "--pid", "--uts", "--fork", "--mount-proc", "hostname", "twin"]
     able = os.geteuid() == 0 and subprocess.run(asked, capture_output=True, check=False).returncode == 0
     return "" if able else "only root can run an agent as on another machine"
@@ -609,8 +609,8 @@ def drawn(seed: int, names: list[str], count: int) -> list[Drawn]:
 class Hurting:
     """Faults on their way."""
 
-    def __init__(self, yard: SoakYard) -> None:
-        self._yard = yard
+    def __init__(self, cluster: SoakCluster) -> None:
+        self._cluster = cluster
         self._running: list[tuple[float, Drawn, Steps, CutOff | None]] = []
         """When each goes on."""
 
@@ -619,12 +619,12 @@ class Hurting:
         self.rest(fault.gap_seconds)
         while any(fault.touches & it.touches for _, it, _, _ in self._running):
             self.rest(0.05)
-        self._yard.check_alive(frozenset().union(*(it.touches for _, it, _, _ in self._running)))
+        self._cluster.check_alive(frozenset().union(*(it.touches for _, it, _, _ in self._running)))
         about = FAULTS[fault.name]
         cut = CutOff(fault.node, boot_clock()) if about.cuts_off else None
         if cut is not None:
-            self._yard.cut_off.append(cut)
-        steps = about.begin(self._yard, fault.node, random.Random(fault.seed))
+            self._cluster.cut_off.append(cut)
+        steps = about.begin(self._cluster, fault.node, random.Random(fault.seed))
         self._go_on(fault, steps, cut)
 
     def rest(self, seconds: float) -> None:
@@ -650,7 +650,7 @@ class Hurting:
         try:
             seconds = next(steps)
         except StopIteration:
-            self._yard.done[fault.name] += 1
+            self._cluster.done[fault.name] += 1
             if cut is not None:
                 cut.until = boot_clock() + RETURN_SECONDS
             return
@@ -685,14 +685,14 @@ class Report:
 
 
 @contextmanager
-def soak_yard(folder: Path, tell: Tell) -> Iterator[SoakYard]:
+def soak_cluster(folder: Path, tell: Tell) -> Iterator[SoakCluster]:
     """Yield a running cluster; stop it at the end."""
-    yard = SoakYard(folder, tell)
+    cluster = SoakCluster(folder, tell)
     try:
-        yard.start()
-        yield yard
+        cluster.start()
+        yield cluster
     finally:
-        yard.end()
+        cluster.end()
 
 
 def soak(
@@ -700,15 +700,15 @@ def soak(
 ) -> Report:
     """So many faults, or as many as fit into so many seconds."""
     report = Report(seed)
-    with soak_yard(folder, tell) as yard:
-        report.faults, report.verdict = yard.done, yard.verdict
+    with soak_cluster(folder, tell) as cluster:
+        report.faults, report.verdict = cluster.done, cluster.verdict
         names = sorted(only or FAULTS)
-        report.left_out = {name: why for name in names if (why := FAULTS[name].lacks(yard))}
+        report.left_out = {name: why for name in names if (why := FAULTS[name].lacks(cluster))}
         for name, why in report.left_out.items():
             tell(f"left out: {name}: {why}")
         began = time.monotonic()
-        hurting = Hurting(yard)
-        with Load(yard, random.Random(seed + 1)):
+        hurting = Hurting(cluster)
+        with Load(cluster, random.Random(seed + 1)):
             for number, fault in enumerate(drawn(seed, [it for it in names if it not in report.left_out], faults)):
                 if time.monotonic() - began > seconds:
                     break
@@ -716,37 +716,37 @@ def soak(
                 tell(
                     f"{time.monotonic() - began:7.1f} s  {number + 1:5d}  {fault.name}"
                     f"{f' ({fault.node})' if FAULTS[fault.name].touches == 'node' else ''}"
-                    f"  accepted {len(yard.accepted)}, broken {len(yard.verdict.broken)}"
+                    f"  accepted {len(cluster.accepted)}, broken {len(cluster.verdict.broken)}"
                 )
             hurting.finish()
         report.seconds = time.monotonic() - began
-        _settle(yard)
-        yard.stop_server()
-        compare(yard)
+        _settle(cluster)
+        cluster.stop_server()
+        compare(cluster)
     return report
 
 
-def _settle(yard: SoakYard) -> None:
+def _settle(cluster: SoakCluster) -> None:
     """After all repairs, all tasks end and their outputs can be read."""
     time.sleep(TIMEOUT_SECONDS)
-    yard.check_alive()
-    yard.ready(NODES, 60)
+    cluster.check_alive()
+    cluster.ready(NODES, 60)
     deadline = time.monotonic() + 180
-    while (left := yard.count("pending,running,suspended")) and time.monotonic() < deadline:
+    while (left := cluster.count("pending,running,suspended")) and time.monotonic() < deadline:
         time.sleep(0.2)
-    yard.verdict.breaks("never ended", [f"{left} tasks do not end"] if left else [])
-    client = yard.client()
-    elsewhere = {life.token for life in ledger.read(yard.diary) if life.host == TWIN}  # with its output
-    for token in random.Random(0).sample(sorted(yard.accepted), min(MOST_OUTPUTS, len(yard.accepted))):
-        read_output(client, yard.verdict, token, yard.accepted[token][0], must=token not in elsewhere)
+    cluster.verdict.breaks("never ended", [f"{left} tasks do not end"] if left else [])
+    client = cluster.client()
+    elsewhere = {life.token for life in ledger.read(cluster.diary) if life.host == TWIN}  # with its output
+    for token in random.Random(0).sample(sorted(cluster.accepted), min(MOST_OUTPUTS, len(cluster.accepted))):
+        read_output(client, cluster.verdict, token, cluster.accepted[token][0], must=token not in elsewhere)
 
 
-def compare(yard: SoakYard) -> None:
+def compare(cluster: SoakCluster) -> None:
     """Add to the verdict what ledger and journal say."""
     for what in ("foreign output", "output missing", "died", "nodes away"):
-        yard.verdict.breaks(what, [])
-    accepted = {token: number for token, (number, _) in yard.accepted.items()}
-    ledger.compare(yard.data, ledger.read(yard.diary), accepted, yard.cut_off, yard.verdict)
+        cluster.verdict.breaks(what, [])
+    accepted = {token: number for token, (number, _) in cluster.accepted.items()}
+    ledger.compare(cluster.data, ledger.read(cluster.diary), accepted, cluster.cut_off, cluster.verdict)
 
 
 # --- outages with the default settings ---------------------------------------------------------------------------------
@@ -763,7 +763,7 @@ class Outage:
     processes_stopped: int = 0
 
 
-class DefaultYard(Cluster):
+class DefaultCluster(Cluster):
     """A cluster whose agents are told nothing about time: every time-out is the default."""
 
     def agent_settings(self, name: str, gpus: str, executor: dict[str, Any]) -> dict[str, Any]:
@@ -784,13 +784,13 @@ def outages(
     """Outages of the scheduler, killed and planned, and a planned stop of an agent: running tasks continue."""
     diary = folder / "diary"
     diary.mkdir()
-    yard = DefaultYard(folder)
+    cluster = DefaultCluster(folder)
     names = [f"node-{place + 1}" for place in range(OUTAGE_NODES)]
     try:
-        yard.start_server()
+        cluster.start_server()
         for name in names:
-            yard.start_agent(name, GPUS)
-        client = yard.ready(OUTAGE_NODES)
+            cluster.start_agent(name, GPUS)
+        client = cluster.ready(OUTAGE_NODES)
         asked: list[NewTaskFields] = [
             {"command": ledger.command(diary, token, 100_000, 1.0), "gpu_count": 2, "on_lost": "rerun"}
             for token in range(2 * OUTAGE_NODES)
@@ -800,36 +800,36 @@ def outages(
         found = []
         for seconds in lengths:
             for what, stop in (
-                ("scheduler killed", yard.kill_server),
-                ("scheduler stopped on purpose", yard.stop_server),
+                ("scheduler killed", cluster.kill_server),
+                ("scheduler stopped on purpose", cluster.stop_server),
             ):
-                found.append(_outage(yard, diary, Outage(what, seconds), stop, yard.start_server, tell))
+                found.append(_outage(cluster, diary, Outage(what, seconds), stop, cluster.start_server, tell))
         if agent_seconds:
             name = names[0]
             found.append(
                 _outage(
-                    yard,
+                    cluster,
                     diary,
                     Outage("agent stopped on purpose", agent_seconds),
-                    lambda: yard.stop_agent(name),
-                    lambda: yard.start_agent(name, GPUS),
+                    lambda: cluster.stop_agent(name),
+                    lambda: cluster.start_agent(name, GPUS),
                     tell,
                 )
             )
         return found
     finally:
-        yard.end()
+        cluster.end()
 
 
 def _outage(
-    yard: Cluster, diary: Path, it: Outage, stop: Callable[[], None], start: Callable[[], None], tell: Tell
+    cluster: Cluster, diary: Path, it: Outage, stop: Callable[[], None], start: Callable[[], None], tell: Tell
 ) -> Outage:
-    log = yard.folder / "server.log"
+    log = cluster.folder / "server.log"
     before, said = ledger.read(diary), log.read_text().count("agent_offline")
     stop()
     time.sleep(it.seconds)
     start()
-    yard.ready(OUTAGE_NODES, 120)
+    cluster.ready(OUTAGE_NODES, 120)
     time.sleep(WATCH_SECONDS)
     checked = boot_clock()
     time.sleep(3)  # every running process has written again

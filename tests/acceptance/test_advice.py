@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.acceptance.live import cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.waiting import until
 
 SPEEDS = {"H100": 1.0, "T4": 0.1}
@@ -10,10 +10,10 @@ SPEEDS = {"H100": 1.0, "T4": 0.1}
 
 def test_a_task_held_back_for_the_fast_gpu_is_explained_and_then_runs_there(tmp_path: Path) -> None:
     goes_on = tmp_path / "goes on"
-    with cluster(tmp_path, nodes=0, scheduler={"algorithm": "dqn", "backfill": "greedy"}) as yard:
-        yard.start_agent("fast", 1, kind="H100:80")
-        yard.start_agent("slow", 1, kind="T4:16")
-        client = yard.ready(2)
+    with running_cluster(tmp_path, nodes=0, scheduler={"algorithm": "dqn", "backfill": "greedy"}) as cluster:
+        cluster.start_agent("fast", 1, kind="H100:80")
+        cluster.start_agent("slow", 1, kind="T4:16")
+        client = cluster.ready(2)
         waits = f"until [ -e '{goes_on}' ]; do sleep 0.05; done"
         before = client.submit(waits, gpu_speeds=SPEEDS, estimated_seconds=60)
         until(lambda: client.task(before.id).status == "running", what="the first runs")

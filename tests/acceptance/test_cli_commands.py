@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.sdk import Task
-from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, CliCluster, running_cluster
 from tests.acceptance.waiting import until
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with a_yard(tmp_path_factory.mktemp("yard")) as made:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 
-def raw(yard: Yard, path: str) -> str:
-    with urllib.request.urlopen(yard.url + path, timeout=60) as answer:
+def raw(cluster: CliCluster, path: str) -> str:
+    with urllib.request.urlopen(cluster.url + path, timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -33,8 +33,8 @@ def raw(yard: Yard, path: str) -> str:
 # --- run --------------------------------------------------------------------------------------------------------------
 
 
-def test_run_shows_the_output_and_the_allocated_gpus(yard: Yard) -> None:
-    out = yard.does("run", "-g", "2", "-e", "COLOUR=blue", "--", "env")
+def test_run_shows_the_output_and_the_allocated_gpus(cluster: CliCluster) -> None:
+    out = cluster.does("run", "-g", "2", "-e", "COLOUR=blue", "--", "env")
 
     lines = dict(line.split("=", 1) for line in out.splitlines())
     assert lines["COLOUR"] == "blue"
@@ -44,46 +44,51 @@ def test_run_shows_the_output_and_the_allocated_gpus(yard: Yard) -> None:
 @pytest.mark.parametrize(
     ("line", "code"), [("exit 0", 0), ("exit 1", 1), ("exit 77", 77), ("kill -9 $$", 137), ("kill -15 $$", 143)]
 )
-def test_run_returns_the_exit_code_of_the_task(yard: Yard, line: str, code: int) -> None:
-    done = yard.call("run", "--shell", f"echo before; {line}")
+def test_run_returns_the_exit_code_of_the_task(cluster: CliCluster, line: str, code: int) -> None:
+    done = cluster.call("run", "--shell", f"echo before; {line}")
 
     assert (done.returncode, done.stdout, done.stderr) == (code, "before\n", "")
 
 
-def test_run_keeps_bytes_unchanged_and_both_outputs_in_order(yard: Yard) -> None:
+def test_run_keeps_bytes_unchanged_and_both_outputs_in_order(cluster: CliCluster) -> None:
     line = r"printf 'one\n'; printf 'two\n' >&2; printf '\377\000\n'; printf 'last'"
     done = subprocess.run(
-        [GPUYARD, "run", "--shell", line], env=yard.env, capture_output=True, timeout=120, check=False, cwd=yard.folder
+        [GPUYARD, "run", "--shell", line],
+        env=cluster.env,
+        capture_output=True,
+        timeout=120,
+        check=False,
+        cwd=cluster.folder,
     )
 
     assert done.stdout == b"one\ntwo\n\xff\x00\nlast"
     assert done.returncode == 0
 
 
-def test_a_run_that_times_out_exits_with_124(yard: Yard) -> None:
-    done = yard.call("run", "--timeout", "0.3", "--", "sleep", "60")
+def test_a_run_that_times_out_exits_with_124(cluster: CliCluster) -> None:
+    done = cluster.call("run", "--timeout", "0.3", "--", "sleep", "60")
 
     assert done.returncode == 124
     assert "ended as timeout" in done.stderr
 
 
-def test_a_missing_command_is_reported_in_one_sentence(yard: Yard) -> None:
-    done = yard.call("run", "--", "no-such-command")
+def test_a_missing_command_is_reported_in_one_sentence(cluster: CliCluster) -> None:
+    done = cluster.call("run", "--", "no-such-command")
 
     assert done.returncode == 1
     assert "no-such-command" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
-def test_run_follows_a_task_that_is_retried(yard: Yard, tmp_path: Path) -> None:
+def test_run_follows_a_task_that_is_retried(cluster: CliCluster, tmp_path: Path) -> None:
     line = f"echo try; test -e {tmp_path}/second && exit 0; touch {tmp_path}/second; exit 5"
 
-    assert yard.does("run", "--retries", "1", "--shell", line) == "try\ntry\n"
+    assert cluster.does("run", "--retries", "1", "--shell", line) == "try\ntry\n"
 
 
-def test_ctrl_c_cancels_the_task(yard: Yard, tmp_path: Path) -> None:
+def test_ctrl_c_cancels_the_task(cluster: CliCluster, tmp_path: Path) -> None:
     words = [GPUYARD, "run", "-n", "interrupted", "--shell", f"touch {tmp_path}/runs; exec sleep 100"]
-    with subprocess.Popen(words, env=yard.env, stderr=subprocess.PIPE, text=True, cwd=yard.folder) as running:
+    with subprocess.Popen(words, env=cluster.env, stderr=subprocess.PIPE, text=True, cwd=cluster.folder) as running:
         until((tmp_path / "runs").exists, what="the task runs")
         running.send_signal(signal.SIGINT)
         _, said = running.communicate(timeout=60)
@@ -91,12 +96,12 @@ def test_ctrl_c_cancels_the_task(yard: Yard, tmp_path: Path) -> None:
     assert running.returncode in {130, 143}
     assert "is being cancelled" in said
     assert "Traceback" not in said
-    [task] = yard.client().tasks(name="interrupted")
+    [task] = cluster.client().tasks(name="interrupted")
     assert task.status == "cancelled"
 
 
-def test_run_as_json_prints_the_whole_task(yard: Yard) -> None:
-    done = yard.call("run", "--json", "--shell", "echo quiet; exit 4")
+def test_run_as_json_prints_the_whole_task(cluster: CliCluster) -> None:
+    done = cluster.call("run", "--json", "--shell", "echo quiet; exit 4")
 
     told = json.loads(done.stdout)
     assert done.returncode == 4
@@ -109,11 +114,11 @@ def test_run_as_json_prints_the_whole_task(yard: Yard) -> None:
 class Background:
     """A command without a terminal."""
 
-    def __init__(self, yard: Yard, errors: Path, *words: str) -> None:
+    def __init__(self, cluster: CliCluster, errors: Path, *words: str) -> None:
         self._errors = errors
         with errors.open("w") as file:
             self.process = subprocess.Popen(
-                [GPUYARD, *words], env=yard.env, stdout=subprocess.PIPE, stderr=file, text=True, cwd=yard.folder
+                [GPUYARD, *words], env=cluster.env, stdout=subprocess.PIPE, stderr=file, text=True, cwd=cluster.folder
             )
 
     @property
@@ -129,10 +134,10 @@ class Background:
 
 
 @contextmanager
-def made_to_wait(yard: Yard, folder: Path, *words: str) -> Iterator[Background]:
+def made_to_wait(cluster: CliCluster, folder: Path, *words: str) -> Iterator[Background]:
     """A command that is started while all GPUs are in use; at the end of the block they are free."""
-    with yard.client().lease(gpus=4, wait_seconds=60):
-        called = Background(yard, folder / "errors", *words)
+    with cluster.client().lease(gpus=4, wait_seconds=60):
+        called = Background(cluster, folder / "errors", *words)
         try:
             yield called
         except BaseException:
@@ -141,152 +146,152 @@ def made_to_wait(yard: Yard, folder: Path, *words: str) -> Iterator[Background]:
             raise
 
 
-def waiting(yard: Yard, name: str) -> Task:
+def waiting(cluster: CliCluster, name: str) -> Task:
     """The task of this name, once it waits with a reason."""
     return until(
-        lambda: next((task for task in yard.client().tasks(name=name, status="pending") if task.reason), None),
+        lambda: next((task for task in cluster.client().tasks(name=name, status="pending") if task.reason), None),
         what=f"{name} waits",
     )
 
 
-def test_a_task_that_waits_for_a_retry_shows_what_happened_and_why_it_waits(yard: Yard) -> None:
-    task = yard.client().submit("exit 5", retries=9, name="flaky")
-    until(lambda: yard.client().task(task).attempts == 2, what="the second try")
-    assert waiting(yard, "flaky").reason == "It ended with exit code 5. It waits a little before the next attempt."
-    yard.client().cancel(task)
+def test_a_task_that_waits_for_a_retry_shows_what_happened_and_why_it_waits(cluster: CliCluster) -> None:
+    task = cluster.client().submit("exit 5", retries=9, name="flaky")
+    until(lambda: cluster.client().task(task).attempts == 2, what="the second try")
+    assert waiting(cluster, "flaky").reason == "It ended with exit code 5. It waits a little before the next attempt."
+    cluster.client().cancel(task)
 
 
-def test_run_shows_why_it_waits_and_where_it_started(yard: Yard, tmp_path: Path) -> None:
-    with made_to_wait(yard, tmp_path, "run", "-n", "later", "-g", "4", "--", "echo", "mine") as run:
-        task = waiting(yard, "later")
+def test_run_shows_why_it_waits_and_where_it_started(cluster: CliCluster, tmp_path: Path) -> None:
+    with made_to_wait(cluster, tmp_path, "run", "-n", "later", "-g", "4", "--", "echo", "mine") as run:
+        task = waiting(cluster, "later")
         until(lambda: run.said, 10, "it says that it waits")
         assert run.said == f"gpuyard: {task.id} waits. {task.reason}\n"
     assert run.printed() == "mine\n"
-    [node] = yard.client().nodes().nodes
+    [node] = cluster.client().nodes().nodes
     assert run.said.splitlines()[1:] == [f"gpuyard: {task.id} started on {node.id}."]
 
 
-def test_lease_shows_why_it_waits_and_that_it_is_granted(yard: Yard, tmp_path: Path) -> None:
-    with made_to_wait(yard, tmp_path, "lease", "-n", "soon", "-g", "4") as lease:
-        task = waiting(yard, "soon")
+def test_lease_shows_why_it_waits_and_that_it_is_granted(cluster: CliCluster, tmp_path: Path) -> None:
+    with made_to_wait(cluster, tmp_path, "lease", "-n", "soon", "-g", "4") as lease:
+        task = waiting(cluster, "soon")
         until(lambda: lease.said, 10, "it says that it waits")
         assert lease.said == f"gpuyard: {task.id} waits. {task.reason}\n"
     assert lease.printed().splitlines() == [task.id, "CUDA_VISIBLE_DEVICES=0,1,2,3"]
     assert lease.said.splitlines()[1:] == [f"gpuyard: {task.id} has its GPUs."]
-    yard.does("lease", "release", task.id)
+    cluster.does("lease", "release", task.id)
 
 
-def test_a_lease_is_released_when_its_process_is_terminated(yard: Yard, tmp_path: Path) -> None:
-    with made_to_wait(yard, tmp_path, "lease", "-n", "forgotten", "-g", "4") as lease:
-        task = waiting(yard, "forgotten")
+def test_a_lease_is_released_when_its_process_is_terminated(cluster: CliCluster, tmp_path: Path) -> None:
+    with made_to_wait(cluster, tmp_path, "lease", "-n", "forgotten", "-g", "4") as lease:
+        task = waiting(cluster, "forgotten")
         lease.process.terminate()
         lease.process.communicate(timeout=60)
         assert lease.process.returncode == 130
-        assert yard.client().task(task).status == "cancelled"
+        assert cluster.client().task(task).status == "cancelled"
 
 
 @pytest.mark.parametrize("silently", ["--quiet", "--json"])
 @pytest.mark.parametrize("words", [("run", "-g", "4", "true"), ("lease", "-g", "4")])
-def test_waiting_can_be_silent(yard: Yard, tmp_path: Path, words: tuple[str, ...], silently: str) -> None:
+def test_waiting_can_be_silent(cluster: CliCluster, tmp_path: Path, words: tuple[str, ...], silently: str) -> None:
     verb, *more = words
-    with made_to_wait(yard, tmp_path, verb, silently, "-n", f"{verb} {silently}", *more) as called:
-        task = waiting(yard, f"{verb} {silently}")
+    with made_to_wait(cluster, tmp_path, verb, silently, "-n", f"{verb} {silently}", *more) as called:
+        task = waiting(cluster, f"{verb} {silently}")
     called.printed()
-    yard.client().cancel(task)
+    cluster.client().cancel(task)
     assert called.said == ""
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-def test_submit_prints_an_id_that_all_commands_accept(yard: Yard) -> None:
-    task = yard.does("submit", "-n", "hello", "--", "echo", "hello world").strip()
+def test_submit_prints_an_id_that_all_commands_accept(cluster: CliCluster) -> None:
+    task = cluster.does("submit", "-n", "hello", "--", "echo", "hello world").strip()
 
-    assert yard.client().wait(task, timeout=60).status == "success"
-    assert yard.does("logs", task) == "hello world\n"
-    row = next(line for line in yard.does("ps", "-a", "--name", "hello").splitlines() if line.startswith(task))
+    assert cluster.client().wait(task, timeout=60).status == "success"
+    assert cluster.does("logs", task) == "hello world\n"
+    row = next(line for line in cluster.does("ps", "-a", "--name", "hello").splitlines() if line.startswith(task))
     assert row.split()[1:5] == ["hello", "success", "default", "1"]
-    shown = yard.does("show", task)
+    shown = cluster.does("show", task)
     assert "hello world" in shown
     assert "success" in shown
-    assert task not in yard.does("ps").split()
+    assert task not in cluster.does("ps").split()
 
 
-def test_json_output_equals_the_api_answer(yard: Yard) -> None:
-    task = json.loads(yard.does("submit", "--json", "--", "true"))["task_id"]
-    yard.client().wait(task, timeout=60)
+def test_json_output_equals_the_api_answer(cluster: CliCluster) -> None:
+    task = json.loads(cluster.does("submit", "--json", "--", "true"))["task_id"]
+    cluster.client().wait(task, timeout=60)
 
-    assert yard.does("show", task, "--json").strip() == raw(yard, f"/api/v1/tasks/{task}")
-    assert yard.does("explain", task, "--json").strip() == raw(yard, f"/api/v1/tasks/{task}/explain")
-    assert yard.does("ps", "-a", "-n", "2", "--json").strip() == raw(yard, "/api/v1/tasks?limit=2")
-    assert yard.does("quota", "--json").strip() == raw(yard, "/api/v1/quota")
-    assert json.loads(yard.does("gpus", "--json"))["total"] == 4
-    assert [node["status"] for node in json.loads(yard.does("nodes", "--json"))["nodes"]] == ["online"]
+    assert cluster.does("show", task, "--json").strip() == raw(cluster, f"/api/v1/tasks/{task}")
+    assert cluster.does("explain", task, "--json").strip() == raw(cluster, f"/api/v1/tasks/{task}/explain")
+    assert cluster.does("ps", "-a", "-n", "2", "--json").strip() == raw(cluster, "/api/v1/tasks?limit=2")
+    assert cluster.does("quota", "--json").strip() == raw(cluster, "/api/v1/quota")
+    assert json.loads(cluster.does("gpus", "--json"))["total"] == 4
+    assert [node["status"] for node in json.loads(cluster.does("nodes", "--json"))["nodes"]] == ["online"]
 
 
-def test_an_array_prints_all_its_ids(yard: Yard) -> None:
-    ids = yard.does("submit", "--array", "3", "--shell", "echo $GPUYARD_ARRAY_INDEX").split()
+def test_an_array_prints_all_its_ids(cluster: CliCluster) -> None:
+    ids = cluster.does("submit", "--array", "3", "--shell", "echo $GPUYARD_ARRAY_INDEX").split()
 
     assert len(ids) == 3
-    yard.client().wait(ids, timeout=60)
-    assert [yard.does("logs", task) for task in ids] == ["0\n", "1\n", "2\n"]
+    cluster.client().wait(ids, timeout=60)
+    assert [cluster.does("logs", task) for task in ids] == ["0\n", "1\n", "2\n"]
 
 
-def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(yard: Yard) -> None:
-    task = yard.does("submit", "-g", "64", "--", "true").strip()
+def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(cluster: CliCluster) -> None:
+    task = cluster.does("submit", "-g", "64", "--", "true").strip()
 
-    told = yard.does("explain", task)
+    told = cluster.does("explain", task)
     assert f"{task} is pending." in told
     assert "64" in told
-    assert task in yard.does("ps")
-    assert task in yard.does("cancel", task)
-    assert yard.client().task(task).status == "cancelled"
-    assert "had ended before" in yard.does("cancel", task)
+    assert task in cluster.does("ps")
+    assert task in cluster.does("cancel", task)
+    assert cluster.client().task(task).status == "cancelled"
+    assert "had ended before" in cluster.does("cancel", task)
 
 
-def test_one_unknown_id_does_not_prevent_cancelling_the_others(yard: Yard) -> None:
-    task = yard.does("submit", "-g", "64", "--", "true").strip()
+def test_one_unknown_id_does_not_prevent_cancelling_the_others(cluster: CliCluster) -> None:
+    task = cluster.does("submit", "-g", "64", "--", "true").strip()
 
-    done = yard.call("cancel", "task-999999", task)
+    done = cluster.call("cancel", "task-999999", task)
     assert done.returncode == 1
     assert "task-999999" in done.stderr
-    assert yard.client().task(task).status == "cancelled"
+    assert cluster.client().task(task).status == "cancelled"
 
 
-def test_logs_show_the_tail_and_follow_to_the_end(yard: Yard, tmp_path: Path) -> None:
+def test_logs_show_the_tail_and_follow_to_the_end(cluster: CliCluster, tmp_path: Path) -> None:
     line = f"seq 5000; touch {tmp_path}/half; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; echo last"
-    task = yard.does("submit", "--shell", line).strip()
+    task = cluster.does("submit", "--shell", line).strip()
     until((tmp_path / "half").exists, what="half of the output")
 
-    assert yard.does("logs", task, "--tail", "2") == "4999\n5000\n"
-    assert yard.does("logs", task, "--tail", "0") == ""
+    assert cluster.does("logs", task, "--tail", "2") == "4999\n5000\n"
+    assert cluster.does("logs", task, "--tail", "0") == ""
     words = [GPUYARD, "logs", "-f", "--tail", "1", task]
-    with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True) as following:
+    with subprocess.Popen(words, env=cluster.env, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
         assert following.stdout.readline() == "5000\n"
         (tmp_path / "go").touch()
         assert following.stdout.read() == "last\n"
         assert following.wait(60) == 0
-    as_json = yard.does("logs", task, "--tail", "2", "--json").splitlines()
+    as_json = cluster.does("logs", task, "--tail", "2", "--json").splitlines()
     assert [json.loads(one) for one in as_json] == [{"line": "5000"}, {"line": "last"}]
 
 
-def test_logs_of_a_task_that_has_not_started_show_why(yard: Yard) -> None:
-    waits = yard.client().submit("true", gpu_count=64)
-    reason = yard.client().task(waits).reason
+def test_logs_of_a_task_that_has_not_started_show_why(cluster: CliCluster) -> None:
+    waits = cluster.client().submit("true", gpu_count=64)
+    reason = cluster.client().task(waits).reason
 
-    done = yard.call("logs", waits.id)
+    done = cluster.call("logs", waits.id)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == f"gpuyard: {waits.id} has not started. {reason}\n"
-    assert yard.call("logs", waits.id, "--json").stderr == ""
-    yard.client().cancel(waits)
-    assert yard.call("logs", waits.id).stderr == f"gpuyard: {waits.id} never started. It was cancelled.\n"
+    assert cluster.call("logs", waits.id, "--json").stderr == ""
+    cluster.client().cancel(waits)
+    assert cluster.call("logs", waits.id).stderr == f"gpuyard: {waits.id} never started. It was cancelled.\n"
 
 
-def test_followed_logs_show_at_once_that_the_task_waits(yard: Yard, tmp_path: Path) -> None:
-    first = yard.client().submit(f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
-    task = yard.client().submit("echo now", depends_on=[first])
-    following = Background(yard, tmp_path / "errors", "logs", "-f", task.id)
+def test_followed_logs_show_at_once_that_the_task_waits(cluster: CliCluster, tmp_path: Path) -> None:
+    first = cluster.client().submit(f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done")
+    task = cluster.client().submit("echo now", depends_on=[first])
+    following = Background(cluster, tmp_path / "errors", "logs", "-f", task.id)
     until(lambda: following.said, what="it says that the task waits")
     (tmp_path / "go").touch()
 
@@ -294,31 +299,31 @@ def test_followed_logs_show_at_once_that_the_task_waits(yard: Yard, tmp_path: Pa
     assert following.said.startswith(f"gpuyard: {task.id} has not started. It waits for task {first.number} to end.")
 
 
-def test_logs_of_a_task_that_wrote_nothing_are_empty(yard: Yard) -> None:
-    task = yard.client().wait(yard.client().submit("true"), timeout=60)
+def test_logs_of_a_task_that_wrote_nothing_are_empty(cluster: CliCluster) -> None:
+    task = cluster.client().wait(cluster.client().submit("true"), timeout=60)
 
-    done = yard.call("logs", task.id)
+    done = cluster.call("logs", task.id)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_logs_of_a_wrong_node_name_the_right_one(yard: Yard) -> None:
-    task = yard.client().wait(yard.client().submit("true"), timeout=60)
+def test_logs_of_a_wrong_node_name_the_right_one(cluster: CliCluster) -> None:
+    task = cluster.client().wait(cluster.client().submit("true"), timeout=60)
 
-    done = yard.call("logs", task.id, "--node", "nowhere")
+    done = cluster.call("logs", task.id, "--node", "nowhere")
     assert done.returncode == 1
     assert done.stderr == f"gpuyard: {task.id} was not on node nowhere; it was on {task.node_id}.\n"
 
 
-def test_a_secret_reaches_only_the_task(yard: Yard) -> None:
-    done = yard.call("submit", "--secret", "API_KEY", "--shell", 'echo "${#API_KEY}"', env={"API_KEY": "hushhush"})
+def test_a_secret_reaches_only_the_task(cluster: CliCluster) -> None:
+    done = cluster.call("submit", "--secret", "API_KEY", "--shell", 'echo "${#API_KEY}"', env={"API_KEY": "hushhush"})
     task = done.stdout.strip()
-    yard.client().wait(task, timeout=60)
+    cluster.client().wait(task, timeout=60)
 
-    assert yard.does("logs", task) == "8\n"
-    assert "hushhush" not in yard.does("show", task, "--json")
+    assert cluster.does("logs", task) == "8\n"
+    assert "hushhush" not in cluster.does("show", task, "--json")
 
 
-def test_wrong_requests_show_the_message_of_the_scheduler(yard: Yard) -> None:
+def test_wrong_requests_show_the_message_of_the_scheduler(cluster: CliCluster) -> None:
     for words, part in (
         (("submit", "-p", "urgent", "true"), "priority"),
         (("submit", "--preemption", "maybe", "true"), "preemption"),
@@ -331,7 +336,7 @@ def test_wrong_requests_show_the_message_of_the_scheduler(yard: Yard) -> None:
         (("nodes", "cordon", "nowhere"), "nowhere"),
         (("ps", "--token", "gy_wrong"), "token"),
     ):
-        done = yard.call(*words)
+        done = cluster.call(*words)
         assert done.returncode == 1, words
         assert done.stdout == "", words
         assert part in done.stderr, words
@@ -339,122 +344,122 @@ def test_wrong_requests_show_the_message_of_the_scheduler(yard: Yard) -> None:
         assert done.stderr.count("\n") == 1, words
 
 
-def test_with_json_an_error_equals_the_api_answer(yard: Yard) -> None:
+def test_with_json_an_error_equals_the_api_answer(cluster: CliCluster) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
-        raw(yard, "/api/v1/tasks/task-999999")
+        raw(cluster, "/api/v1/tasks/task-999999")
     with refused.value as answer:
         said = answer.read().decode()
-    done = yard.call("show", "task-999999", "--json")
+    done = cluster.call("show", "task-999999", "--json")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said + "\n")
 
 
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:
-    lease, devices = yard.does("lease", "-g", "2", "--timeout", "10m").split()
+def test_a_lease_names_its_gpus_until_it_is_released(cluster: CliCluster) -> None:
+    lease, devices = cluster.does("lease", "-g", "2", "--timeout", "10m").split()
 
     assert devices.startswith("CUDA_VISIBLE_DEVICES=")
     assert len(devices.split(",")) == 2
-    assert lease in yard.does("lease", "list")
-    assert lease in yard.does("lease", "release", lease)
-    assert yard.client().wait(lease, timeout=60).ended
-    row = next(line for line in yard.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
+    assert lease in cluster.does("lease", "list")
+    assert lease in cluster.does("lease", "release", lease)
+    assert cluster.client().wait(lease, timeout=60).ended
+    row = next(line for line in cluster.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
     assert row.endswith("It was released.")
 
 
-def test_an_expired_lease_is_reported(yard: Yard) -> None:
-    lease, _ = yard.does("lease", "--timeout", "0.5").split()
+def test_an_expired_lease_is_reported(cluster: CliCluster) -> None:
+    lease, _ = cluster.does("lease", "--timeout", "0.5").split()
 
-    assert yard.client().wait(lease, timeout=60).reason == "Its time was over."
+    assert cluster.client().wait(lease, timeout=60).reason == "Its time was over."
 
 
-def test_a_lease_that_is_not_granted_in_time_is_given_up(yard: Yard) -> None:
-    done = yard.call("lease", "-g", "64", "--wait", "0.2", "-n", "impatient")
+def test_a_lease_that_is_not_granted_in_time_is_given_up(cluster: CliCluster) -> None:
+    done = cluster.call("lease", "-g", "64", "--wait", "0.2", "-n", "impatient")
 
     assert done.returncode == 1
     assert "did not get its GPUs" in done.stderr
-    [lease] = yard.client().tasks(name="impatient")
+    [lease] = cluster.client().tasks(name="impatient")
     assert lease.status == "cancelled"
 
 
-def test_a_cordoned_node_gets_nothing_new(yard: Yard) -> None:
-    [node] = yard.client().nodes().nodes
-    assert "cordoned" in yard.does("nodes", "cordon", node.id)
-    task = yard.does("submit", "--", "true").strip()
-    assert yard.client().task(task).status == "pending"
-    assert "cordoned" in yard.does("nodes")
-    yard.does("nodes", "uncordon", node.id)
-    assert yard.client().wait(task, timeout=60).succeeded
+def test_a_cordoned_node_gets_nothing_new(cluster: CliCluster) -> None:
+    [node] = cluster.client().nodes().nodes
+    assert "cordoned" in cluster.does("nodes", "cordon", node.id)
+    task = cluster.does("submit", "--", "true").strip()
+    assert cluster.client().task(task).status == "pending"
+    assert "cordoned" in cluster.does("nodes")
+    cluster.does("nodes", "uncordon", node.id)
+    assert cluster.client().wait(task, timeout=60).succeeded
 
 
-def test_quota_is_shown_and_changed(yard: Yard) -> None:
-    assert "borrow" in yard.does("quota")
+def test_quota_is_shown_and_changed(cluster: CliCluster) -> None:
+    assert "borrow" in cluster.does("quota")
     try:
-        assert "50%" in yard.does("quota", "--online", "0.5", "--mode", "strict")
-        assert "strict" in yard.does("quota", "--mode", "strict")
-        assert yard.client().quota().online_percent == 0.5
+        assert "50%" in cluster.does("quota", "--online", "0.5", "--mode", "strict")
+        assert "strict" in cluster.does("quota", "--mode", "strict")
+        assert cluster.client().quota().online_percent == 0.5
     finally:
-        yard.does("quota", "--online", "0.7", "--mode", "borrow")
+        cluster.does("quota", "--online", "0.7", "--mode", "borrow")
 
 
-def test_limits_of_a_tenant(yard: Yard) -> None:
-    assert "2 GPUs" in yard.does("tenants", "set", "vision", "--max-gpus", "2", "--max-by-model", "RTX4090=1")
-    told = yard.does("tenants", "set", "lab", "--gpu-hours", "2")
+def test_limits_of_a_tenant(cluster: CliCluster) -> None:
+    assert "2 GPUs" in cluster.does("tenants", "set", "vision", "--max-gpus", "2", "--max-by-model", "RTX4090=1")
+    told = cluster.does("tenants", "set", "lab", "--gpu-hours", "2")
     assert told.strip() == "lab may use as many GPUs as there are, 2 GPU-hours in 30d."
-    assert "vision" in yard.does("tenants")
-    done = yard.call("submit", "-t", "vision", "-g", "3", "--", "true")
+    assert "vision" in cluster.does("tenants")
+    done = cluster.call("submit", "-t", "vision", "-g", "3", "--", "true")
     assert done.returncode == 1
     assert "vision" in done.stderr
 
 
-def test_a_user_logs_in_works_and_is_disabled(yard: Yard) -> None:
-    assert "alice" in yard.does("users", "add", "alice", "--tenant", "sound", given="correct horse\n")
-    assert "alice" in yard.does("users")
+def test_a_user_logs_in_works_and_is_disabled(cluster: CliCluster) -> None:
+    assert "alice" in cluster.does("users", "add", "alice", "--tenant", "sound", given="correct horse\n")
+    assert "alice" in cluster.does("users")
     assert (
-        yard.does("users", "add", "root2", "--role", "admin", given="correct horse\n")
+        cluster.does("users", "add", "root2", "--role", "admin", given="correct horse\n")
         == "root2 is an admin of default.\n"
     )
-    yard.does("users", "remove", "root2")
-    wrong = yard.call("login", "alice", given="wrong\n")
+    cluster.does("users", "remove", "root2")
+    wrong = cluster.call("login", "alice", given="wrong\n")
     assert wrong.returncode == 1
-    said = yard.does("login", "alice", given="correct horse\n")
+    said = cluster.does("login", "alice", given="correct horse\n")
     assert "member of sound" in said
     assert "correct horse" not in said
-    [kept] = Path(yard.env["XDG_CONFIG_HOME"]).rglob("tokens")
+    [kept] = Path(cluster.env["XDG_CONFIG_HOME"]).rglob("tokens")
     assert kept.stat().st_mode & 0o777 == 0o600
     try:
-        task = json.loads(yard.does("submit", "--json", "-g", "64", "--", "true"))
+        task = json.loads(cluster.does("submit", "--json", "-g", "64", "--", "true"))
         assert (task["tenant_id"], task["user"]) == ("sound", "alice")
-        assert yard.call("users").returncode == 1
-        changed = yard.does("users", "passwd", "alice", given="a new horse\ncorrect horse\n")
+        assert cluster.call("users").returncode == 1
+        changed = cluster.does("users", "passwd", "alice", given="a new horse\ncorrect horse\n")
         assert changed.startswith("alice has a new password")
-        assert "member of sound" in yard.does("login", "alice", given="a new horse\n")
-        longer = yard.call("tokens", "create", "ci", "--lifetime", "30d")
+        assert "member of sound" in cluster.does("login", "alice", given="a new horse\n")
+        longer = cluster.call("tokens", "create", "ci", "--lifetime", "30d")
         assert longer.returncode == 1
         assert longer.stderr.startswith("gpuyard: --lifetime is longer than the login")
         assert "`gpuyard tokens create --password`" in longer.stderr
-        yard.does("tokens", "create", "ci", "--lifetime", "30d", "--password", given="a new horse\n")
-        yard.does("cancel", task["id"])
+        cluster.does("tokens", "create", "ci", "--lifetime", "30d", "--password", given="a new horse\n")
+        cluster.does("cancel", task["id"])
     finally:
-        yard.does("login", "--forget")
-    yard.does("users", "passwd", "alice", given="another horse\n")
-    token = json.loads(yard.does("tokens", "create", "ci", "-u", "alice", "--lifetime", "1h", "--json"))
-    assert yard.call("ps", "--token", token["token"]).returncode == 0
-    assert token["id"] in yard.does("tokens")
-    yard.does("tokens", "revoke", token["id"])
-    shut_out = yard.call("ps", "--token", token["token"])
+        cluster.does("login", "--forget")
+    cluster.does("users", "passwd", "alice", given="another horse\n")
+    token = json.loads(cluster.does("tokens", "create", "ci", "-u", "alice", "--lifetime", "1h", "--json"))
+    assert cluster.call("ps", "--token", token["token"]).returncode == 0
+    assert token["id"] in cluster.does("tokens")
+    cluster.does("tokens", "revoke", token["id"])
+    shut_out = cluster.call("ps", "--token", token["token"])
     assert shut_out.returncode == 1
     assert "revoked" in shut_out.stderr
-    assert "alice" in yard.does("users", "remove", "alice")
+    assert "alice" in cluster.does("users", "remove", "alice")
 
 
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def seconds_of(words: list[str], yard: Yard) -> float:
+def seconds_of(words: list[str], cluster: CliCluster) -> float:
     """Of a processor, the best of several: what it costs, not what the machine does beside it. Compiled files are kept, as usual."""
-    env = {name: value for name, value in yard.env.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    env = {name: value for name, value in cluster.env.items() if name != "PYTHONDONTWRITEBYTECODE"}
     times = []
     for _ in range(10):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -464,11 +469,11 @@ def seconds_of(words: list[str], yard: Yard) -> float:
     return min(times)
 
 
-def test_help_and_ps_answer_fast(yard: Yard) -> None:
-    nothing = seconds_of([sys.executable, "-c", "pass"], yard)
+def test_help_and_ps_answer_fast(cluster: CliCluster) -> None:
+    nothing = seconds_of([sys.executable, "-c", "pass"], cluster)
 
-    assert seconds_of([GPUYARD, "--help"], yard) - nothing < 0.3
-    assert seconds_of([GPUYARD, "ps"], yard) - nothing < 0.3
+    assert seconds_of([GPUYARD, "--help"], cluster) - nothing < 0.3
+    assert seconds_of([GPUYARD, "ps"], cluster) - nothing < 0.3
 
 
 def test_json_and_pipes_never_load_rich() -> None:

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.acceptance.cli_cluster import GPUYARD, Yard, a_yard
+from tests.acceptance.cli_cluster import GPUYARD, CliCluster, running_cluster
 from tests.acceptance.waiting import until
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
-    with a_yard(tmp_path_factory.mktemp("yard")) as made:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliCluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as made:
         yield made
 
 
@@ -55,16 +55,16 @@ class Terminal:
 
 
 @contextmanager
-def at_a_terminal(yard: Yard, *words: str) -> Iterator[Terminal]:
+def at_a_terminal(cluster: CliCluster, *words: str) -> Iterator[Terminal]:
     screen, inside = pty.openpty()
-    env = {**yard.env, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
+    env = {**cluster.env, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
     process = subprocess.Popen(
         ["setsid", "--ctty", "--wait", GPUYARD, *words],
         env=env,
         stdin=inside,
         stdout=inside,
         stderr=inside,
-        cwd=yard.folder,
+        cwd=cluster.folder,
     )
     os.close(inside)
     try:
@@ -75,11 +75,11 @@ def at_a_terminal(yard: Yard, *words: str) -> Iterator[Terminal]:
         os.close(screen)
 
 
-def test_a_table_is_colored_and_fits_the_terminal(yard: Yard) -> None:
-    task = yard.client().submit("true", gpu_count=64, name="n" * 150)
-    with at_a_terminal(yard, "ps") as terminal:
+def test_a_table_is_colored_and_fits_the_terminal(cluster: CliCluster) -> None:
+    task = cluster.client().submit("true", gpu_count=64, name="n" * 150)
+    with at_a_terminal(cluster, "ps") as terminal:
         assert terminal.ends() == 0
-    yard.client().cancel(task)
+    cluster.client().cancel(task)
 
     assert b"\x1b[" in terminal.shown
     plain = re.sub(rb"\x1b\[[0-9;]*m", b"", terminal.shown).decode()
@@ -87,21 +87,21 @@ def test_a_table_is_colored_and_fits_the_terminal(yard: Yard) -> None:
     assert task.id in plain
 
 
-def test_run_shows_why_it_waits_and_ctrl_c_cancels(yard: Yard) -> None:
-    with at_a_terminal(yard, "run", "-g", "64", "-n", "waiting", "--", "true") as terminal:
+def test_run_shows_why_it_waits_and_ctrl_c_cancels(cluster: CliCluster) -> None:
+    with at_a_terminal(cluster, "run", "-g", "64", "-n", "waiting", "--", "true") as terminal:
         terminal.shows(b"waits.")
         terminal.press_ctrl_c()
         assert terminal.ends() == 130
 
     assert b"is being cancelled" in terminal.shown
     assert b"Traceback" not in terminal.shown
-    [task] = yard.client().tasks(name="waiting")
+    [task] = cluster.client().tasks(name="waiting")
     assert task.status == "cancelled"
 
 
-def test_a_second_ctrl_c_exits_at_once(yard: Yard) -> None:
+def test_a_second_ctrl_c_exits_at_once(cluster: CliCluster) -> None:
     stubborn = "trap '' TERM; echo ready; while true; do sleep 0.1; done"
-    with at_a_terminal(yard, "run", "-n", "stubborn", "--shell", stubborn) as terminal:
+    with at_a_terminal(cluster, "run", "-n", "stubborn", "--shell", stubborn) as terminal:
         terminal.shows(b"ready")
         terminal.press_ctrl_c()
         terminal.shows(b"is being cancelled")
@@ -111,13 +111,13 @@ def test_a_second_ctrl_c_exits_at_once(yard: Yard) -> None:
         assert time.monotonic() - began < 8, "it did not wait for the end of the task, which takes 10 s"
 
     assert b"Traceback" not in terminal.shown
-    [task] = yard.client().tasks(name="stubborn")
-    until(lambda: yard.client().task(task).status == "cancelled", what="the task is cancelled all the same")
+    [task] = cluster.client().tasks(name="stubborn")
+    until(lambda: cluster.client().task(task).status == "cancelled", what="the task is cancelled all the same")
 
 
-def test_up_at_a_terminal_prints_a_summary_and_stops_with_ctrl_c(yard: Yard) -> None:
-    words = ("up", "--data-dir", str(yard.folder / "second"), "--http-address", "127.0.0.1:0")
-    with at_a_terminal(yard, *words, "--grpc-address", "127.0.0.1:0", "--virtual-gpus", "2:A100:80") as terminal:
+def test_up_at_a_terminal_prints_a_summary_and_stops_with_ctrl_c(cluster: CliCluster) -> None:
+    words = ("up", "--data-dir", str(cluster.folder / "second"), "--http-address", "127.0.0.1:0")
+    with at_a_terminal(cluster, *words, "--grpc-address", "127.0.0.1:0", "--virtual-gpus", "2:A100:80") as terminal:
         terminal.shows(b"2 \xc3\x97 A100, 80 GB (virtual")
         terminal.press_ctrl_c()
         assert terminal.ends() == 0

@@ -25,7 +25,7 @@ from gpuyard.live.control_plane.server import serve
 from gpuyard.live.control_plane.settings import ServerSettings, TenantEntry, UserEntry, load_server_settings
 from gpuyard.live.sdk import Client, Unreachable, connect
 from gpuyard.live.wire.config import WrongSettings, keys_of
-from tests.acceptance.live import Cluster, cluster, free_port
+from tests.acceptance.live import Cluster, free_port, running_cluster
 from tests.acceptance.waiting import until
 
 FOLDER, PORT, CERT, KEY, SCHEDULER = "(folder)", "(port)", "(certificate)", "(key)", "(scheduler)"
@@ -372,37 +372,37 @@ def _answers(url: str, settings: ServerSettings, folder: Path) -> Client | None:
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A scheduler without nodes."""
-    with cluster(tmp_path_factory.mktemp("agents"), nodes=0) as made:
+    with running_cluster(tmp_path_factory.mktemp("agents"), nodes=0) as made:
         yield made
 
 
 @pytest.mark.parametrize("key", [key for key in OF_AGENT if key not in BY_THE_COMMAND])
-def test_an_agent_with_this_key_set_runs_a_task(yard: Cluster, key: str) -> None:
+def test_an_agent_with_this_key_set_runs_a_task(cluster: Cluster, key: str) -> None:
     base = {
-        "agent.join_token": yard.join_token,
+        "agent.join_token": cluster.join_token,
         "agent.id": "node",
-        "scheduler.master_address": f"127.0.0.1:{yard.grpc}",
+        "scheduler.master_address": f"127.0.0.1:{cluster.grpc}",
         "gpu.virtual": "2",
-        "executor.work_dir": str(yard.folder / "node"),
+        "executor.work_dir": str(cluster.folder / "node"),
     }
     told = filled(
-        {**base, **NEEDS.get(key, {}), key: OF_AGENT[key]}, yard.folder, **{SCHEDULER: f"localhost:{yard.grpc}"}
+        {**base, **NEEDS.get(key, {}), key: OF_AGENT[key]}, cluster.folder, **{SCHEDULER: f"localhost:{cluster.grpc}"}
     )
-    path = yard.folder / "agent.yaml"
+    path = cluster.folder / "agent.yaml"
     path.write_text(yaml.safe_dump(nested(told)))
     settings = load_agent_settings(path, {})
 
     async def story() -> None:
         async with joined(settings):
-            client = yard.client()
+            client = cluster.client()
             task = await asyncio.to_thread(client.submit, "true", gpu_count=1)
             done = await asyncio.to_thread(lambda: client.wait(task, timeout=20))
             assert (done.status, done.node_id) == ("success", settings.node_id)
 
     asyncio.run(story())
-    yard.client().remove_node(settings.node_id)
+    cluster.client().remove_node(settings.node_id)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ import pytest
 
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.sdk.client import NewTaskFields
-from tests.acceptance.live import Cluster, cluster
+from tests.acceptance.live import Cluster, running_cluster
 from tests.acceptance.waiting import until
 
 
@@ -35,8 +35,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
-    with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
-        client = yard.client()
+    with running_cluster(tmp_path, storage={"data_dir": str(small_disk)}) as cluster:
+        client = cluster.client()
         running = client.submit("sleep 600", gpu_count=1)
         until(lambda: client.task(running.id).status == "running")
         waiting = client.submit("true", gpu_count=1, gpu_model="none-such")
@@ -44,16 +44,16 @@ def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tm
         client.add_user("ada", "correct horse", tenant_id="lab")
         ballast = small_disk / "ballast"
         _fill(ballast)
-        status = until(lambda: (code := _submit(yard)) != 201 and code, what="a refusal")
+        status = until(lambda: (code := _submit(cluster)) != 201 and code, what="a refusal")
         assert status == 503
-        assert until(lambda: _ready(yard) == 503, what="/readyz says no")
+        assert until(lambda: _ready(cluster) == 503, what="/readyz says no")
         assert client.task(running.id).status == "running"
         assert client.explain(waiting).reason_code == "UnknownGpuModel"
         for path in _every_get(task=waiting.id, lease=lease.id):
-            assert _get(yard, path) == (503 if path == "/readyz" else 200), path
+            assert _get(cluster, path) == (503 if path == "/readyz" else 200), path
         ballast.unlink()
-        assert until(lambda: _ready(yard) == 200, what="/readyz says yes")
-        assert until(lambda: _submit(yard) == 201, what="a task is accepted")
+        assert until(lambda: _ready(cluster) == 200, what="/readyz says yes")
+        assert until(lambda: _submit(cluster) == 201, what="a task is accepted")
         client.cancel(running)
         assert client.wait(running, timeout=30).status == "cancelled"
 
@@ -61,41 +61,41 @@ def test_a_full_disk_refuses_writes_with_503_and_recovers_when_there_is_space(tm
 def test_a_scheduler_on_a_full_disk_stops_on_request_and_reports_why_it_does_not_start(
     tmp_path: Path, small_disk: Path
 ) -> None:
-    with cluster(tmp_path, storage={"data_dir": str(small_disk)}) as yard:
-        client = yard.client()
+    with running_cluster(tmp_path, storage={"data_dir": str(small_disk)}) as cluster:
+        client = cluster.client()
         kept = client.submit("sleep 600", gpu_count=1)
         until(lambda: client.task(kept.id).status == "running")
         _fill(small_disk / "ballast")
-        until(lambda: _submit(yard) == 503, what="a refusal")
-        yard.stop_server()
-        assert _ended(yard) == 0
+        until(lambda: _submit(cluster) == 503, what="a refusal")
+        cluster.stop_server()
+        assert _ended(cluster) == 0
         _fill(small_disk / "ballast too")  # closing its files has made some room
-        yard.start_server()
-        assert _ended(yard) == 1
+        cluster.start_server()
+        assert _ended(cluster) == 1
         (sentence,) = (tmp_path / "scheduler.err").read_text().splitlines()
         assert sentence.startswith("gpuyard: There is no space left")
         for ballast in small_disk.glob("ballast*"):
             ballast.unlink()
-        yard.start_server()
-        yard.ready(1)
+        cluster.start_server()
+        cluster.ready(1)
         assert client.task(kept.id).status == "running"
 
 
-def _ended(yard: Cluster) -> int:
-    assert yard.server is not None
-    return yard.server.wait(30)
+def _ended(cluster: Cluster) -> int:
+    assert cluster.server is not None
+    return cluster.server.wait(30)
 
 
 def test_a_node_with_a_full_disk_stays_connected_and_obeys(tmp_path: Path, small_disk: Path) -> None:
-    with cluster(tmp_path, nodes=0) as yard:
-        yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
-        client = yard.ready(1)
+    with running_cluster(tmp_path, nodes=0) as cluster:
+        cluster.start_agent("node-1", work_dir=str(small_disk / "node-1"))
+        client = cluster.ready(1)
         stays, goes = (client.submit("sleep 600", gpu_count=1) for _ in range(2))
         until(lambda: all(client.task(task.id).status == "running" for task in (stays, goes)))
         ballast = small_disk / "ballast"
         _fill(ballast)
-        yard.kill(yard.agents["node-1"])
-        yard.start_agent("node-1", work_dir=str(small_disk / "node-1"))
+        cluster.kill(cluster.agents["node-1"])
+        cluster.start_agent("node-1", work_dir=str(small_disk / "node-1"))
         client.cancel(goes)
         assert client.wait(goes, timeout=10).status == "cancelled"
         assert (client.task(stays.id).status, client.task(stays.id).attempts) == ("running", 1)
@@ -104,39 +104,39 @@ def test_a_node_with_a_full_disk_stays_connected_and_obeys(tmp_path: Path, small
 
 
 def test_ten_thousand_open_tasks_survive_a_kill_and_the_cluster_is_ready_at_once(tmp_path: Path) -> None:
-    with cluster(tmp_path, nodes=1, gpus=1) as yard:
-        client = yard.client()
+    with running_cluster(tmp_path, nodes=1, gpus=1) as cluster:
+        client = cluster.client()
         request: NewTaskFields = {"command": "true", "gpu_count": 1, "gpu_model": "none-such"}
         tasks = client.submit_many([request] * 10_000)
         assert len({task.id for task in tasks}) == 10_000
-        yard.kill(yard.server)
-        yard.start_server()
-        yard.ready(1)
-        assert yard.count("pending") == 10_000
+        cluster.kill(cluster.server)
+        cluster.start_server()
+        cluster.ready(1)
+        assert cluster.count("pending") == 10_000
         assert client.wait(client.submit("exit 4", gpu_count=1), timeout=60).exit_code == 4
 
 
 def test_a_scheduler_on_an_old_copy_of_its_data_is_detected_and_kills_no_unknown_attempt(tmp_path: Path) -> None:
-    with cluster(tmp_path, nodes=1, gpus=2) as yard:
-        client = yard.client()
+    with running_cluster(tmp_path, nodes=1, gpus=2) as cluster:
+        client = cluster.client()
         client.wait(client.submit("true", gpu_count=1))
-        yard.stop_server()
+        cluster.stop_server()
         shutil.copytree(tmp_path / "data", tmp_path / "old")
-        yard.start_server()
-        yard.ready(1)
+        cluster.start_server()
+        cluster.ready(1)
         unknown = client.submit(f"echo $$ > {tmp_path}/pid; sleep 600", gpu_count=1)
         until(lambda: client.task(unknown.id).status == "running")
-        yard.stop_server()
+        cluster.stop_server()
         shutil.rmtree(tmp_path / "data")
         shutil.move(tmp_path / "old", tmp_path / "data")
-        yard.start_server()
-        assert yard.server is not None
-        assert yard.server.wait(40) == 1, "a node has obeyed a later one"
+        cluster.start_server()
+        assert cluster.server is not None
+        assert cluster.server.wait(40) == 1, "a node has obeyed a later one"
         assert "--take-over" in (tmp_path / "server.log").read_text()
-        yard.start_server()
-        assert yard.server.wait(40) == 1, "nor does another start let it in"
-        yard.start_server("--take-over")
-        yard.ready(1)
+        cluster.start_server()
+        assert cluster.server.wait(40) == 1, "nor does another start let it in"
+        cluster.start_server("--take-over")
+        cluster.ready(1)
         strays = until(lambda: client.nodes().nodes[0].strays, what="the stray is shown")
         assert [(stray.task_id, stray.attempt) for stray in strays] == [(unknown.id, 1)]
         assert "journal_is_behind" in (tmp_path / "server.log").read_text()
@@ -153,10 +153,10 @@ def _fill(path: Path) -> None:
         return
 
 
-def _submit(yard: Cluster) -> int:
+def _submit(cluster: Cluster) -> int:
     body = json.dumps({"command": "true", "gpu_count": 1, "gpu_model": "none-such", "name": "x" * 200}).encode()
     request = urllib.request.Request(
-        f"http://127.0.0.1:{yard.http}/api/v1/tasks", body, {"Content-Type": "application/json"}
+        f"http://127.0.0.1:{cluster.http}/api/v1/tasks", body, {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=3) as answer:
@@ -167,13 +167,13 @@ def _submit(yard: Cluster) -> int:
         return 0
 
 
-def _ready(yard: Cluster) -> int:
-    return _get(yard, "/readyz")
+def _ready(cluster: Cluster) -> int:
+    return _get(cluster, "/readyz")
 
 
-def _get(yard: Cluster, path: str) -> int:
+def _get(cluster: Cluster, path: str) -> int:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{yard.http}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.http}{path}", timeout=10) as answer:
             answer.readline()
             return int(answer.status)
     except urllib.error.HTTPError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.live import cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.waiting import until
 
 ROGUE = """
@@ -43,25 +43,25 @@ asyncio.run(main())
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can play another user")
 def test_another_user_on_the_schedulers_port_learns_nothing_and_runs_nothing(tmp_path: Path) -> None:
-    with cluster(tmp_path, nodes=1, gpus=1) as yard:
-        task = yard.client().submit("sleep 600", gpu_count=1)
-        until(lambda: yard.client().task(task.id).status == "running")
-        yard.stop_server()
+    with running_cluster(tmp_path, nodes=1, gpus=1) as cluster:
+        task = cluster.client().submit("sleep 600", gpu_count=1)
+        until(lambda: cluster.client().task(task.id).status == "running")
+        cluster.stop_server()
         heard = tmp_path / "heard"
         with heard.open("wb") as out:
             rogue = subprocess.Popen(
-                [sys.executable, "-c", ROGUE, str(yard.grpc), "whatever"], stdout=out, stderr=out, cwd="/"
+                [sys.executable, "-c", ROGUE, str(cluster.grpc), "whatever"], stdout=out, stderr=out, cwd="/"
             )
         try:
             until(lambda: "bound" in heard.read_text())
-            until(lambda: yard.logs().count("not_welcome") > 1, what="a second try of the agent")
+            until(lambda: cluster.logs().count("not_welcome") > 1, what="a second try of the agent")
         finally:
             rogue.kill()
             rogue.wait()
         said = heard.read_text()
         assert "REGISTERED" not in said
-        assert yard.join_token.encode() not in heard.read_bytes()
-        yard.start_server()
-        yard.ready(1)
-        until(lambda: yard.client().task(task.id).status == "running")
-        assert yard.client().task(task.id).attempts == 1
+        assert cluster.join_token.encode() not in heard.read_bytes()
+        cluster.start_server()
+        cluster.ready(1)
+        until(lambda: cluster.client().task(task.id).status == "running")
+        assert cluster.client().task(task.id).attempts == 1

@@ -21,8 +21,8 @@ from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.settings import MonitorSection, ServerSettings
 from gpuyard.live.wire.config import Seconds
-from tests.acceptance.live import cluster
-from tests.acceptance.rest_cluster import RestYard
+from tests.acceptance.live import running_cluster
+from tests.acceptance.rest_cluster import RestCluster
 
 ENDS = ("completed", "failed", "cancelled")
 
@@ -162,17 +162,17 @@ def request_of(number: int) -> dict[str, Any]:
     }
 
 
-def status_of(yard: RestYard, task: str) -> TaskResponse:
-    told: TaskResponse = decoded(yard.get(f"/api/tasks/{task}"), TaskResponse)
+def status_of(cluster: RestCluster, task: str) -> TaskResponse:
+    told: TaskResponse = decoded(cluster.get(f"/api/tasks/{task}"), TaskResponse)
     return told
 
 
 def test_the_client_submits_five_tasks_and_sees_each_of_them_end(tmp_path: Path) -> None:
-    with RestYard(tmp_path, gpus=4) as yard:
-        yard.tell(SetSplit(Split(mode=QuotaMode.NONE)))
+    with RestCluster(tmp_path, gpus=4) as cluster:
+        cluster.tell(SetSplit(Split(mode=QuotaMode.NONE)))
         tasks = []
         for number in range(5):
-            reply = yard.ask("POST", "/api/tasks", request_of(number))
+            reply = cluster.ask("POST", "/api/tasks", request_of(number))
             assert reply.status == 201
             task = decoded(reply.json, TaskResponse)
             sent = request_of(number)
@@ -180,28 +180,28 @@ def test_the_client_submits_five_tasks_and_sees_each_of_them_end(tmp_path: Path)
             assert (task.status, task.started_at, task.finished_at) == ("pending", None, None)
             tasks.append(task.id)
         for number in range(1, 5):
-            yard.tell(ReportStarted(TaskId(number), 1))
-        running = [status_of(yard, task) for task in tasks]
+            cluster.tell(ReportStarted(TaskId(number), 1))
+        running = [status_of(cluster, task) for task in tasks]
         assert [task.status for task in running] == ["running"] * 4 + ["pending"]
         assert [task.device_ids for task in running] == [[0], [1], [2], [3], []]
-        listed = decoded(yard.get("/api/tasks"), list[TaskResponse])
+        listed = decoded(cluster.get("/api/tasks"), list[TaskResponse])
         assert [task.id for task in listed] == tasks[::-1]
-        assert decoded(yard.get("/api/tenants/tenant-1"), list[TaskResponse]) == listed
+        assert decoded(cluster.get("/api/tenants/tenant-1"), list[TaskResponse]) == listed
         for number, outcome in enumerate((Outcome.SUCCEEDED, Outcome.FAILED, Outcome.FAILED), start=1):
-            yard.tell(ReportEnded(TaskId(number), 1, outcome))
-        assert yard.ask("DELETE", f"/api/tasks/{tasks[3]}").json == {"status": "cancelled"}
-        yard.tell(ReportEnded(TaskId(4), 1, Outcome.STOPPED))
-        yard.tell(ReportStarted(TaskId(5), 1))
-        yard.tell(ReportEnded(TaskId(5), 1, Outcome.SUCCEEDED))
-        ended = [status_of(yard, task) for task in tasks]
+            cluster.tell(ReportEnded(TaskId(number), 1, outcome))
+        assert cluster.ask("DELETE", f"/api/tasks/{tasks[3]}").json == {"status": "cancelled"}
+        cluster.tell(ReportEnded(TaskId(4), 1, Outcome.STOPPED))
+        cluster.tell(ReportStarted(TaskId(5), 1))
+        cluster.tell(ReportEnded(TaskId(5), 1, Outcome.SUCCEEDED))
+        ended = [status_of(cluster, task) for task in tasks]
         assert [task.status for task in ended] == ["completed", "failed", "failed", "cancelled", "completed"]
         assert all(task.status in ENDS and task.finished_at for task in ended)
-        assert decoded(yard.get("/api/tenants/tenant-1"), list[TaskResponse]) == []
+        assert decoded(cluster.get("/api/tenants/tenant-1"), list[TaskResponse]) == []
 
 
 def test_tasks_that_time_out_have_failed_and_the_client_ends(tmp_path: Path) -> None:
     """With an agent: the client asks until it has seen as many ends as it has submitted tasks."""
-    with cluster(tmp_path, quota={"mode": "none"}) as made:
+    with running_cluster(tmp_path, quota={"mode": "none"}) as made:
         address = f"http://127.0.0.1:{made.http}/api/tasks"
         tasks = [submitted(address, {**request_of(number), "timeout": 1}).id for number in range(5)]
         seen = dict.fromkeys(tasks, "")
@@ -225,47 +225,47 @@ def submitted(address: str, body: dict[str, Any]) -> TaskResponse:
 
 def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
     settings = ServerSettings(monitor=MonitorSection(interval=Seconds(0.05)))
-    with RestYard(tmp_path, gpus=2, settings=settings) as yard:
-        yard.ask("POST", "/api/tasks", request_of(0))
-        metrics = decoded(yard.get("/api/monitor/metrics"), SystemMetrics)
+    with RestCluster(tmp_path, gpus=2, settings=settings) as cluster:
+        cluster.ask("POST", "/api/tasks", request_of(0))
+        metrics = decoded(cluster.get("/api/monitor/metrics"), SystemMetrics)
         assert (metrics.total_gpus, metrics.allocated_gpus) == (2, 1)
         assert metrics.tenant_utilization == {"tenant-1": 0.0}
-        for device in yard.get("/api/monitor/metrics")["device_metrics"]:
+        for device in cluster.get("/api/monitor/metrics")["device_metrics"]:
             decoded(device, DeviceMetrics)
-        assert decoded(yard.get("/api/monitor/device/0"), DeviceMetrics).allocated
+        assert decoded(cluster.get("/api/monitor/device/0"), DeviceMetrics).allocated
         give_up_at = time.monotonic() + 10
-        while len(yard.get("/api/monitor/history").get("0", ())) < 2:
+        while len(cluster.get("/api/monitor/history").get("0", ())) < 2:
             assert time.monotonic() < give_up_at, "no samples were taken"
-        history = yard.get("/api/monitor/history")
+        history = cluster.get("/api/monitor/history")
         assert set(history) == {"0", "1"}
         for samples in history.values():
             decoded(samples, list[DeviceMetrics])
-        one = decoded(yard.get("/api/monitor/history/1"), list[DeviceMetrics])
+        one = decoded(cluster.get("/api/monitor/history/1"), list[DeviceMetrics])
         assert {sample.device_id for sample in one} == {1}
 
 
 def test_a_disabled_monitor_names_its_setting(tmp_path: Path) -> None:
-    with RestYard(tmp_path, settings=ServerSettings(monitor=MonitorSection(http_api=False))) as yard:
-        off = yard.ask("GET", "/api/monitor/metrics")
+    with RestCluster(tmp_path, settings=ServerSettings(monitor=MonitorSection(http_api=False))) as cluster:
+        off = cluster.ask("GET", "/api/monitor/metrics")
         assert (off.status, off.error["code"]) == (404, "MonitorOff")
         assert "monitor.http_api" in off.error["message"]
 
 
 def test_statistics_login_user_and_tenant_have_the_legacy_fields(tmp_path: Path) -> None:
-    with RestYard(tmp_path) as yard:
-        yard.ask("POST", "/api/tasks", request_of(0))
-        stats = decoded(yard.get("/api/stats"), Stats)
+    with RestCluster(tmp_path) as cluster:
+        cluster.ask("POST", "/api/tasks", request_of(0))
+        stats = decoded(cluster.get("/api/stats"), Stats)
         assert stats.tenants["tenant-1"] == TenantStats(4, 1, 0, 25.0)
-        added = yard.access.add_user("alice", "correct horse", None, Role.ADMIN)
+        added = cluster.access.add_user("alice", "correct horse", None, Role.ADMIN)
         assert not isinstance(added, Refusal)
-        reply = yard.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
+        reply = cluster.ask("POST", "/api/login", {"username": "alice", "password": "correct horse"})
         login = decoded(reply.json, LoginResponse)
         assert login.expires_at > time.time()
-        user = decoded(yard.get("/api/user", token=login.token), UserResponse)
+        user = decoded(cluster.get("/api/user", token=login.token), UserResponse)
         assert (user.id, user.role) == ("alice", "admin")
         assert "manage_users" in user.permissions
         assert datetime.fromisoformat(user.last_login).year >= 2024
-        tenant = decoded(yard.get("/api/tenant", token=login.token), TenantResponse)
+        tenant = decoded(cluster.get("/api/tenant", token=login.token), TenantResponse)
         assert (tenant.id, tenant.max_gpus, tenant.active) == ("default", 4, True)
 
 
@@ -281,8 +281,8 @@ def test_statistics_login_user_and_tenant_have_the_legacy_fields(tmp_path: Path)
     ],
 )
 def test_an_error_is_a_text(tmp_path: Path, method: str, path: str, status: int) -> None:
-    with RestYard(tmp_path) as yard:
-        reply = yard.ask(method, path, b"{" if method == "POST" else None)
+    with RestCluster(tmp_path) as cluster:
+        reply = cluster.ask(method, path, b"{" if method == "POST" else None)
         assert reply.status == status
         assert isinstance(reply.json["error"], str)
         assert reply.json["error"]

@@ -146,23 +146,23 @@ def test_up_with_the_legacy_single_machine_file_runs_a_task_on_its_gpus(tmp_path
         "--virtual-gpus",
         "4:RTX4090:24",
     ]
-    cluster = Cluster(tmp_path)
+    running_cluster = Cluster(tmp_path)
     with (tmp_path / "up.err").open("wb") as out:
-        cluster.server = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
+        running_cluster.server = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
     try:
         client = connect(f"http://127.0.0.1:{http}", token="")
-        until(lambda: _gpus(client) == 2, 40, f"two GPUs of four\n{cluster.logs()}")
+        until(lambda: _gpus(client) == 2, 40, f"two GPUs of four\n{running_cluster.logs()}")
         assert {gpu.memory for gpu in client.gpus().gpus} == {24576 * 95 // 100}
         done = client.wait(client.submit("echo $CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", gpu_count=1), timeout=30)
         assert (done.status, done.timeout) == ("success", 3600)
         assert b"".join(client.logs(done)).strip() == b"95"
         assert connect(f"http://127.0.0.1:{monitor}", token="").gpus().total == 2
-        cluster.kill(cluster.server, signal.SIGHUP)
+        running_cluster.kill(running_cluster.server, signal.SIGHUP)
         log = tmp_path / "data" / "logs" / "scheduler.log"
         until(lambda: "signal_ignored" in log.read_text(), what="the log says so")
         assert client.gpus().total == 2
     finally:
-        cluster.end()
+        running_cluster.end()
 
 
 def _says(log: Path, words: str) -> bool:
@@ -193,26 +193,26 @@ def test_a_scheduler_with_the_legacy_cluster_file_accepts_a_local_agent_without_
 
 
 def test_a_wrong_token_is_answered_with_the_place_of_the_right_one_and_sighup_stops_neither(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, scheduler={"auth": {}})
+    running_cluster = Cluster(tmp_path, scheduler={"auth": {}})
     try:
-        cluster.start_server()
-        cluster.join_token = "wrong"
-        cluster.start_agent("node-1")
-        until(lambda: "or the file join_token in its data folder" in cluster.logs(), 30, "the sentence")
-        for process, log in ((cluster.agents["node-1"], "node-1.log"), (cluster.server, "server.log")):
-            cluster.kill(process, signal.SIGHUP)
+        running_cluster.start_server()
+        running_cluster.join_token = "wrong"
+        running_cluster.start_agent("node-1")
+        until(lambda: "or the file join_token in its data folder" in running_cluster.logs(), 30, "the sentence")
+        for process, log in ((running_cluster.agents["node-1"], "node-1.log"), (running_cluster.server, "server.log")):
+            running_cluster.kill(process, signal.SIGHUP)
             until(partial(_says, tmp_path / log, "signal_ignored"), what=f"{log} says so")
             assert process is not None
             assert process.poll() is None
     finally:
-        cluster.end()
+        running_cluster.end()
 
 
 def test_a_task_beyond_the_queue_limit_is_refused_with_the_key(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, scheduler={"scheduler": {"queue_size": 3}})
+    running_cluster = Cluster(tmp_path, scheduler={"scheduler": {"queue_size": 3}})
     try:
-        cluster.start_server()
-        client = cluster.ready(0)
+        running_cluster.start_server()
+        client = running_cluster.ready(0)
         for _ in range(3):
             client.submit("true", gpu_count=1)
         with pytest.raises(Refused, match=r"limit of 3 \(scheduler\.queue_size\)") as refused:
@@ -223,4 +223,4 @@ def test_a_task_beyond_the_queue_limit_is_refused_with_the_key(tmp_path: Path) -
         client.cancel("task-1")
         client.submit("true", gpu_count=1)
     finally:
-        cluster.end()
+        running_cluster.end()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.live import cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.waiting import until
 
 Line = dict[str, Any]
@@ -12,17 +12,17 @@ Line = dict[str, Any]
 
 def test_the_log_reports_tasks_nodes_and_quota(tmp_path: Path) -> None:
     path = tmp_path / "server.log"
-    with cluster(
+    with running_cluster(
         tmp_path, gpus=2, logging={"format": "json", "output": str(path)}, agent={"heartbeat_timeout": "3s"}
-    ) as yard:
-        client = yard.client()
+    ) as cluster:
+        client = cluster.client()
         good = client.wait(client.submit("true", gpu_count=1, tenant_id="lab"))
         bad = client.wait(client.submit("exit 3", gpu_count=2))
         client.submit("sleep 600", gpu_count=2)
         waits = client.submit("true", gpu_count=2)
         client.set_quota(0.25)
         client.set_tenant("lab", max_gpus=1)
-        yard.kill_node("node-1")
+        cluster.kill_node("node-1")
         offline = until(lambda: said(path, "agent_offline"), what="the node is offline")
         until(lambda: any("reason" in line for line in said(path, "task_pending")), what="its task waits again")
 

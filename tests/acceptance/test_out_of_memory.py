@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.acceptance.live import cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.waiting import until
 
 TRAIN = """
@@ -16,10 +16,10 @@ print("it fits")
 def test_a_task_that_runs_out_of_memory_moves_to_a_larger_gpu_and_is_not_retried_if_there_is_none(
     tmp_path: Path,
 ) -> None:
-    with cluster(tmp_path, nodes=0) as yard:
-        yard.start_agent("small", 1, kind="A30:24")
-        yard.start_agent("large", 1, kind="A100:80")
-        client = yard.ready(2)
+    with running_cluster(tmp_path, nodes=0) as cluster:
+        cluster.start_agent("small", 1, kind="A30:24")
+        cluster.start_agent("large", 1, kind="A100:80")
+        client = cluster.ready(2)
         train = client.submit(
             command=["python3", "-c", TRAIN],
             retries=2,

@@ -201,7 +201,7 @@ def _all_answered(results: Path) -> None:
 
 
 @needs_torch
-@pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, can not be used here")
+@pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, cannot be used here")
 def test_three_torch_models_run_on_a_ray_cluster_of_two_nodes_although_a_worker_is_killed(tmp_path: Path) -> None:
     results = tmp_path / "results.jsonl"
     words = [*WITH_MODELS, "--strategy", "dynamic", "--results", str(results), "--on", "ray", "--ray-address"]

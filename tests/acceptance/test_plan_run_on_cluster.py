@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.values import TaskStatus
-from tests.acceptance.cli_cluster import GPUYARD, Yard
+from tests.acceptance.cli_cluster import GPUYARD, CliCluster
 from tests.acceptance.waiting import until
 
 
 @contextmanager
-def _yard(folder: Path) -> Iterator[Yard]:
+def _cluster(folder: Path) -> Iterator[CliCluster]:
     """Four virtual GPUs, and tasks that may be stopped may be so at once."""
-    yard = Yard(folder)
-    yard.env["GPUYARD_SCHEDULER__PREEMPTION_MIN_RUN"] = "0s"
+    cluster = CliCluster(folder)
+    cluster.env["GPUYARD_SCHEDULER__PREEMPTION_MIN_RUN"] = "0s"
     try:
-        yard.up()
-        yield yard
+        cluster.up()
+        yield cluster
     finally:
-        yard.end()
+        cluster.end()
 
 
 def _problem(folder: Path) -> str:
@@ -43,12 +43,12 @@ def _problem(folder: Path) -> str:
 
 
 def test_a_plan_uses_the_gpus_that_online_tasks_leave_and_yields_them(tmp_path: Path) -> None:
-    with _yard(tmp_path) as yard:
+    with _cluster(tmp_path) as cluster:
         results = tmp_path / "results.jsonl"
         words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic", "--speed-up", "3", "--json"]
         words += ["--results", str(results)]
-        with subprocess.Popen(words, env=yard.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as run:
-            client = yard.client()
+        with subprocess.Popen(words, env=cluster.env, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as run:
+            client = cluster.client()
             until(lambda: results.exists() and len(results.read_text().splitlines()) > 4, what="the plan is under way")
             online = client.submit("sleep 2", gpu_count=2, task_class="online", priority="high")
             ended = client.wait(online, timeout=60)
@@ -66,11 +66,11 @@ def test_a_plan_uses_the_gpus_that_online_tasks_leave_and_yields_them(tmp_path: 
 def test_an_interrupted_plan_returns_its_gpus(tmp_path: Path, number: signal.Signals) -> None:
     places = tmp_path / "places"
     places.mkdir()
-    with _yard(tmp_path) as yard:
+    with _cluster(tmp_path) as cluster:
         words = [GPUYARD, "plan", "run", _problem(tmp_path), "--strategy", "dynamic"]
-        env = yard.env | {"TMPDIR": str(places)}
+        env = cluster.env | {"TMPDIR": str(places)}
         with subprocess.Popen(words, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
-            client = yard.client()
+            client = cluster.client()
             until(lambda: len(list(client.tasks(status="running"))) == 4, what="the plan has all four GPUs")
             run.send_signal(number)
             _, said = run.communicate(timeout=30)

@@ -32,47 +32,47 @@ def is_agent(process: Path, folder: Path) -> bool:
         return False
 
 
-def write_agent(cluster: Cluster) -> None:
+def write_agent(running_cluster: Cluster) -> None:
     settings = {
-        "agent": {"join_token": cluster.join_token, "address": "127.0.0.1"},
-        "scheduler": {"master_address": f"127.0.0.1:{cluster.grpc}", "retry_interval": "200ms"},
+        "agent": {"join_token": running_cluster.join_token, "address": "127.0.0.1"},
+        "scheduler": {"master_address": f"127.0.0.1:{running_cluster.grpc}", "retry_interval": "200ms"},
         "gpu": {"detection_method": "virtual", "virtual": "2:RTX4090:24"},
-        "logging": {"format": "text", "output": str(cluster.folder / "agents.log")},
+        "logging": {"format": "text", "output": str(running_cluster.folder / "agents.log")},
     }
-    (cluster.folder / "agent.yaml").write_text(yaml.safe_dump(settings))
+    (running_cluster.folder / "agent.yaml").write_text(yaml.safe_dump(settings))
 
 
 @pytest.mark.parametrize("in_background", [True, False])
 def test_a_pool_grows_for_a_task_and_shrinks_afterwards(tmp_path: Path, in_background: bool) -> None:
-    cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path, in_background=in_background)})
-    write_agent(cluster)
+    running_cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path, in_background=in_background)})
+    write_agent(running_cluster)
     try:
-        cluster.start_server()
-        client = cluster.ready(0)
+        running_cluster.start_server()
+        client = running_cluster.ready(0)
         assert client.nodes().total == 0
         task = client.submit(["sleep", "3"], gpu_count=2)
         ended = client.wait(task)
         assert (ended.status, ended.node_id) == ("success", "pool-0001")
-        until(lambda: client.nodes().total == 0, what=f"the pool to be empty\n{cluster.logs()}")
+        until(lambda: client.nodes().total == 0, what=f"the pool to be empty\n{running_cluster.logs()}")
         assert not list(tmp_path.glob("*.pid"))
         agents = [pid for pid in Path("/proc").iterdir() if pid.name.isdigit() and is_agent(pid, tmp_path)]
         assert agents == []
     finally:
-        cluster.end()
+        running_cluster.end()
 
 
 def test_a_pool_continues_after_the_scheduler_was_killed(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path)})
-    write_agent(cluster)
+    running_cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path)})
+    write_agent(running_cluster)
     try:
-        cluster.start_server()
-        client = cluster.ready(0)
+        running_cluster.start_server()
+        client = running_cluster.ready(0)
         client.submit(["sleep", "1"], gpu_count=1)
         until(lambda: client.nodes().total == 1)
-        cluster.kill(cluster.server)
-        cluster.start_server()
-        client = cluster.ready(0)
-        until(lambda: client.nodes().total == 0 and cluster.count("success") == 1, what="the pool to be empty")
+        running_cluster.kill(running_cluster.server)
+        running_cluster.start_server()
+        client = running_cluster.ready(0)
+        until(lambda: client.nodes().total == 0 and running_cluster.count("success") == 1, what="the pool to be empty")
         assert not list(tmp_path.glob("*.pid"))
     finally:
-        cluster.end()
+        running_cluster.end()

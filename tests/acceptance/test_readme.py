@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.acceptance.cli_cluster import a_yard
+from tests.acceptance.cli_cluster import running_cluster
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -24,10 +24,10 @@ def test_the_first_steps_of_the_readme_work(tmp_path: Path) -> None:
     shown = block(README, "sh", "gpuyard run -g 1")
     assert shown.startswith(ACTIVATE)
     script = shown.replace(ACTIVATE, f"PATH={Path(sys.executable).parent}:$PATH")
-    with a_yard(tmp_path) as yard:
+    with running_cluster(tmp_path) as cluster:
         done = subprocess.run(
             ["bash", "-e", "-c", script],
-            env=yard.env,
+            env=cluster.env,
             capture_output=True,
             text=True,
             timeout=60,
@@ -43,12 +43,12 @@ def test_the_first_steps_of_the_readme_work(tmp_path: Path) -> None:
 def test_the_curl_call_and_the_program_of_the_first_steps_work(tmp_path: Path) -> None:
     call = block(FIRST_STEPS, "sh", "curl -X POST")
     program = block(FIRST_STEPS, "py", "gpuyard.connect()")
-    with a_yard(tmp_path) as yard:
-        call = call.replace("http://localhost:8080", yard.url)
+    with running_cluster(tmp_path) as cluster:
+        call = call.replace("http://localhost:8080", cluster.url)
         done = subprocess.run(["sh", "-c", call], capture_output=True, text=True, timeout=30, check=True)
         assert '"status":"pending"' in done.stdout
         ran = subprocess.run(
-            [sys.executable, "-c", program], env=yard.env, capture_output=True, text=True, timeout=60, check=False
+            [sys.executable, "-c", program], env=cluster.env, capture_output=True, text=True, timeout=60, check=False
         )
         assert ran.returncode == 0, ran.stderr
         assert "success b'hello\\n'" in ran.stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.control_plane.rest.serving import Limits
-from tests.acceptance.rest_cluster import RestYard
+from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
 
 TASKS = "/api/v1/tasks"
@@ -18,9 +18,9 @@ IDLE_SECONDS = 0.6
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestYard]:
-    with RestYard(tmp_path_factory.mktemp("line"), idle_seconds=IDLE_SECONDS) as yard:
-        yield yard
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCluster]:
+    with RestCluster(tmp_path_factory.mktemp("line"), idle_seconds=IDLE_SECONDS) as cluster:
+        yield cluster
 
 
 def read_all(line: socket.socket) -> bytes:
@@ -30,11 +30,11 @@ def read_all(line: socket.socket) -> bytes:
     return found
 
 
-def test_a_body_above_one_mebibyte_is_413_with_and_without_a_length(yard: RestYard) -> None:
+def test_a_body_above_one_mebibyte_is_413_with_and_without_a_length(cluster: RestCluster) -> None:
     large = b'{"command": "' + b"x" * (2 << 20) + b'"}'
-    reply = yard.ask("POST", TASKS, large)
+    reply = cluster.ask("POST", TASKS, large)
     assert (reply.status, reply.error["code"], reply.headers["connection"]) == (413, "TooLarge", "close")
-    with yard.socket() as line:
+    with cluster.socket() as line:
         line.sendall(b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         for _ in range(3):
             line.sendall(b"%x\r\n" % (1 << 19) + b"x" * (1 << 19) + b"\r\n")
@@ -42,32 +42,32 @@ def test_a_body_above_one_mebibyte_is_413_with_and_without_a_length(yard: RestYa
         assert read_all(line).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_batch_may_be_larger_but_is_limited(yard: RestYard) -> None:
+def test_a_batch_may_be_larger_but_is_limited(cluster: RestCluster) -> None:
     tasks = [{"gpu_count": 99, "command": "x" * 20_000}] * 100
-    reply = yard.ask("POST", f"{TASKS}:batch", {"tasks": tasks})
+    reply = cluster.ask("POST", f"{TASKS}:batch", {"tasks": tasks})
     assert reply.status == 201
-    with yard.socket() as line:
+    with cluster.socket() as line:
         length = f"Content-Length: {65 << 20}\r\nExpect: 100-continue"
         line.sendall(f"POST {TASKS}:batch HTTP/1.1\r\nHost: localhost\r\n{length}\r\n\r\n".encode())
         assert read_all(line).startswith(b"HTTP/1.1 413 ")
 
 
-def test_a_client_that_stalls_in_the_middle_of_a_request_gets_408(yard: RestYard) -> None:
+def test_a_client_that_stalls_in_the_middle_of_a_request_gets_408(cluster: RestCluster) -> None:
     beginnings = (
         b"",
         b"POST /api/v1/tasks HTTP/1.1\r\nHost: local",
         b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{",
     )
     for beginning in beginnings:
-        with yard.socket() as line:
+        with cluster.socket() as line:
             line.sendall(beginning)
             answer = read_all(line)
         assert answer.startswith(b"HTTP/1.1 408 ")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "TooSlow"
 
 
-def test_headers_sent_byte_by_byte_do_not_hold_a_connection_forever(yard: RestYard) -> None:
-    with yard.socket() as line:
+def test_headers_sent_byte_by_byte_do_not_hold_a_connection_forever(cluster: RestCluster) -> None:
+    with cluster.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nX: ")
         begun = time.monotonic()
         line.settimeout(0.05)
@@ -81,27 +81,27 @@ def test_headers_sent_byte_by_byte_do_not_hold_a_connection_forever(yard: RestYa
         assert answer.startswith(b"HTTP/1.1 408 ")
 
 
-def test_endless_headers_are_431(yard: RestYard) -> None:
-    with yard.socket() as line:
+def test_endless_headers_are_431(cluster: RestCluster) -> None:
+    with cluster.socket() as line:
         line.sendall(b"GET /health HTTP/1.1\r\nX: " + b"x" * (80 << 10))
         assert line.recv(1000).startswith(b"HTTP/1.1 431 ")
 
 
 @pytest.mark.parametrize("nonsense", [b"\x16\x03\x01\x02\x00\x01\x00", b"HELLO\r\n\r\n", b"GET \xff HTTP/1.1\r\n\r\n"])
-def test_input_that_is_not_http_is_answered_with_the_usual_error_object(yard: RestYard, nonsense: bytes) -> None:
-    with yard.socket() as line:
+def test_input_that_is_not_http_is_answered_with_the_usual_error_object(cluster: RestCluster, nonsense: bytes) -> None:
+    with cluster.socket() as line:
         line.sendall(nonsense)
         answer = read_all(line)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "MalformedHttp"
 
 
-def test_a_compressed_body_is_415(yard: RestYard) -> None:
-    assert yard.ask("POST", TASKS, b"\x1f\x8b", Content_Encoding="gzip").status == 415
+def test_a_compressed_body_is_415(cluster: RestCluster) -> None:
+    assert cluster.ask("POST", TASKS, b"\x1f\x8b", Content_Encoding="gzip").status == 415
 
 
-def test_stalled_clients_and_garbage_uploads_do_not_affect_others(yard: RestYard) -> None:
-    lines = [socket.create_connection(("127.0.0.1", yard.port)) for _ in range(40)]
+def test_stalled_clients_and_garbage_uploads_do_not_affect_others(cluster: RestCluster) -> None:
+    lines = [socket.create_connection(("127.0.0.1", cluster.port)) for _ in range(40)]
     try:
         for line in lines:
             line.sendall(
@@ -109,15 +109,15 @@ def test_stalled_clients_and_garbage_uploads_do_not_affect_others(yard: RestYard
             )
         for _ in range(20):
             begun = time.monotonic()
-            assert yard.ask("GET", "/readyz").status == 200
+            assert cluster.ask("GET", "/readyz").status == 200
             assert time.monotonic() - begun < 2
     finally:
         for line in lines:
             line.close()
 
 
-def test_many_requests_use_one_connection_even_after_errors(yard: RestYard) -> None:
-    with yard.socket() as line:
+def test_many_requests_use_one_connection_even_after_errors(cluster: RestCluster) -> None:
+    with cluster.socket() as line:
         reader = line.makefile("rb")
         for path, status in (("/health", b"200"), ("/nowhere", b"404"), (f"{TASKS}?x=1", b"400"), ("/readyz", b"200")):
             line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -129,43 +129,45 @@ def test_many_requests_use_one_connection_even_after_errors(yard: RestYard) -> N
             json.loads(reader.read(length))
 
 
-def test_an_unknown_address_names_the_nearest_one_and_a_wrong_method_names_the_allowed_ones(yard: RestYard) -> None:
-    reply = yard.ask("GET", "/api/v1/task")
+def test_an_unknown_address_names_the_nearest_one_and_a_wrong_method_names_the_allowed_ones(
+    cluster: RestCluster,
+) -> None:
+    reply = cluster.ask("GET", "/api/v1/task")
     assert reply.status == 404
     assert "Did you mean /api/v1/tasks?" in reply.error["message"]
-    reply = yard.ask("PUT", TASKS)
+    reply = cluster.ask("PUT", TASKS)
     assert (reply.status, reply.headers["allow"]) == (405, "GET, HEAD, POST")
-    assert yard.ask("OPTIONS", TASKS, Origin=f"http://127.0.0.1:{yard.port}").status == 405
-    assert "access-control-allow-origin" not in yard.ask("GET", TASKS).headers
+    assert cluster.ask("OPTIONS", TASKS, Origin=f"http://127.0.0.1:{cluster.port}").status == 405
+    assert "access-control-allow-origin" not in cluster.ask("GET", TASKS).headers
     for path in ("//", "/api//v1/tasks", f"{TASKS}/", "/" + "x" * 5000, "/..%2f..%2fetc%2fpasswd"):
-        assert yard.ask("GET", path).status == 404
+        assert cluster.ask("GET", path).status == 404
 
 
-def test_head_is_get_without_the_body(yard: RestYard) -> None:
-    reply = yard.ask("HEAD", "/health")
+def test_head_is_get_without_the_body(cluster: RestCluster) -> None:
+    reply = cluster.ask("HEAD", "/health")
     assert (reply.status, reply.body) == (200, b"")
     assert int(reply.headers["content-length"]) > 10
 
 
 def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_path: Path) -> None:
-    with RestYard(tmp_path) as yard:
-        loop = yard.yard.loop  # as a commit that finds no space leaves it
+    with RestCluster(tmp_path) as cluster:
+        loop = cluster.scheduler.loop  # as a commit that finds no space leaves it
         loop.full = "There is no space left for the journal."
-        ready = yard.ask("GET", "/readyz")
+        ready = cluster.ask("GET", "/readyz")
         assert (ready.status, ready.error["code"]) == (503, "StorageFull")
-        assert yard.get("/health")["status"] == "storage_full"
-        refused = yard.ask("POST", TASKS, {"gpu_count": 1, "command": "true"})
+        assert cluster.get("/health")["status"] == "storage_full"
+        refused = cluster.ask("POST", TASKS, {"gpu_count": 1, "command": "true"})
         assert (refused.status, refused.error["message"], refused.headers["retry-after"]) == (503, loop.full, "5")
         loop.full = ""
-        yard.yard.ready = False
-        assert yard.ask("GET", "/readyz").error["code"] == "NotReady"
-        assert yard.ask("POST", TASKS, {"gpu_count": 1}).error["code"] == "NotReady"
-        yard.yard.ready = True
-        assert yard.submit()["id"] == "task-1"
+        cluster.scheduler.ready = False
+        assert cluster.ask("GET", "/readyz").error["code"] == "NotReady"
+        assert cluster.ask("POST", TASKS, {"gpu_count": 1}).error["code"] == "NotReady"
+        cluster.scheduler.ready = True
+        assert cluster.submit()["id"] == "task-1"
 
 
-def test_a_body_sent_byte_by_byte_does_not_hold_a_connection_forever(yard: RestYard) -> None:
-    with yard.socket() as line:
+def test_a_body_sent_byte_by_byte_does_not_hold_a_connection_forever(cluster: RestCluster) -> None:
+    with cluster.socket() as line:
         line.sendall(b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         begun = time.monotonic()
         line.settimeout(0.05)
@@ -182,15 +184,15 @@ def test_a_body_sent_byte_by_byte_does_not_hold_a_connection_forever(yard: RestY
 # --- how many connections
 
 
-def health(yard: RestYard) -> int:
-    return yard.ask("GET", "/health").status
+def health(cluster: RestCluster) -> int:
+    return cluster.ask("GET", "/health").status
 
 
 def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
     limits = Limits(most=20, most_of_one=10)
-    with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
-        lines = [held.enter_context(yard.socket()) for _ in range(30)]
-        assert [health(yard) for _ in range(5)] == [200] * 5
+    with RestCluster(tmp_path, limits=limits) as cluster, ExitStack() as held:
+        lines = [held.enter_context(cluster.socket()) for _ in range(30)]
+        assert [health(cluster) for _ in range(5)] == [200] * 5
         assert read_all(lines[0]) == b""  # the one that was idle for longest made room
         lines[-1].sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert read_all(lines[-1]).startswith(b"HTTP/1.1 200 ")
@@ -198,17 +200,17 @@ def test_idle_connections_do_not_keep_others_out(tmp_path: Path) -> None:
 
 def test_when_all_connections_are_in_use_a_new_one_gets_503(tmp_path: Path) -> None:
     limits = Limits(most=20, most_of_one=3)
-    with RestYard(tmp_path, limits=limits) as yard, ExitStack() as held:
+    with RestCluster(tmp_path, limits=limits) as cluster, ExitStack() as held:
         for _ in range(3):
-            line = held.enter_context(yard.socket())
+            line = held.enter_context(cluster.socket())
             line.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert line.recv(12) == b"HTTP/1.1 200"
-        with yard.socket() as line:
+        with cluster.socket() as line:
             answer = read_all(line)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "TooManyConnections"
         held.close()
-        until(lambda: health(yard) == 200, what="there is room again")
+        until(lambda: health(cluster) == 200, what="there is room again")
 
 
 def test_connection_limits_follow_the_number_of_descriptors() -> None:

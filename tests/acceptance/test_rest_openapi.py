@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
-from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestCluster
 
 EXAMPLES = 6
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
@@ -25,15 +25,15 @@ WHOLE = [route for route in ROUTES if route.media not in {"text/event-stream", "
 
 
 @pytest.fixture(scope="module")
-def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestYard]:
-    with RestYard(tmp_path_factory.mktemp("openapi")) as yard:
-        yard.submit(priority="high")
-        yield yard
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCluster]:
+    with RestCluster(tmp_path_factory.mktemp("openapi")) as cluster:
+        cluster.submit(priority="high")
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def document(yard: RestYard) -> Any:
-    return schemathesis.openapi.from_url(f"http://127.0.0.1:{yard.port}/openapi.json")
+def document(cluster: RestCluster) -> Any:
+    return schemathesis.openapi.from_url(f"http://127.0.0.1:{cluster.port}/openapi.json")
 
 
 @pytest.mark.parametrize("route", WHOLE, ids=lambda route: f"{route.method} {route.path}")
@@ -54,7 +54,7 @@ def test_answers_match_the_openapi_document(document: Any, route: Route, mode: G
     ask()
 
 
-def test_the_document_has_exactly_the_existing_routes(yard: RestYard) -> None:
-    paths = yard.get("/openapi.json")["paths"]
+def test_the_document_has_exactly_the_existing_routes(cluster: RestCluster) -> None:
+    paths = cluster.get("/openapi.json")["paths"]
     told = {(method.upper(), path) for path, operations in paths.items() for method in operations}
     assert told == {(route.method, route.path) for route in ROUTES}

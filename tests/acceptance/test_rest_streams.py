@@ -21,16 +21,16 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, AgentsStub, agents_handler
 from gpuyard.testing.fake_node import node_of, register_node
-from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestYard
+from tests.acceptance.rest_cluster import PATIENCE_SECONDS, RestCluster
 from tests.acceptance.waiting import until
 
 TASKS, EVENTS = "/api/v1/tasks", "/api/v1/events"
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[RestYard]:
-    with RestYard(tmp_path) as yard:
-        yield yard
+def cluster(tmp_path: Path) -> Iterator[RestCluster]:
+    with RestCluster(tmp_path) as cluster:
+        yield cluster
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -39,8 +39,8 @@ def yard(tmp_path: Path) -> Iterator[RestYard]:
 class Events:
     """A stream of them, as a client reads it."""
 
-    def __init__(self, yard: RestYard, query: str = "", **headers: str) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    def __init__(self, cluster: RestCluster, query: str = "", **headers: str) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_SECONDS)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request("GET", EVENTS + query, headers=given)
         self.response = self._connection.getresponse()
@@ -72,106 +72,106 @@ class Events:
 
 
 @contextmanager
-def listening(yard: RestYard, query: str = "", **headers: str) -> Iterator[Events]:
-    events = Events(yard, query, **headers)
+def listening(cluster: RestCluster, query: str = "", **headers: str) -> Iterator[Events]:
+    events = Events(cluster, query, **headers)
     try:
         yield events
     finally:
         events.close()
 
 
-def listeners(yard: RestYard) -> int:
-    return len(yard.yard.stream._listeners)
+def listeners(cluster: RestCluster) -> int:
+    return len(cluster.scheduler.stream._listeners)
 
 
-def test_events_are_streamed_as_they_happen(yard: RestYard) -> None:
-    with listening(yard) as events:
-        until(lambda: listeners(yard) == 1)
-        yard.submit(name="seen")
+def test_events_are_streamed_as_they_happen(cluster: RestCluster) -> None:
+    with listening(cluster) as events:
+        until(lambda: listeners(cluster) == 1)
+        cluster.submit(name="seen")
         submitted, placed = events.next(), events.next()
         assert submitted["type"] == "TaskSubmitted"
         assert submitted["task"]["name"] == "seen"
         assert submitted["by"].endswith("@127.0.0.1")
         assert placed["type"] == "TaskPlaced"
-    until(lambda: listeners(yard) == 0)
+    until(lambda: listeners(cluster) == 0)
 
 
-def test_an_interrupted_stream_resumes_without_gaps_or_duplicates(yard: RestYard) -> None:
-    yard.ask("POST", f"{TASKS}:batch", {"tasks": [{"gpu_count": 99, "command": "true"}] * 2500})
-    busy = threading.Thread(target=lambda: [yard.submit(gpu_count=99) for _ in range(100)])
+def test_an_interrupted_stream_resumes_without_gaps_or_duplicates(cluster: RestCluster) -> None:
+    cluster.ask("POST", f"{TASKS}:batch", {"tasks": [{"gpu_count": 99, "command": "true"}] * 2500})
+    busy = threading.Thread(target=lambda: [cluster.submit(gpu_count=99) for _ in range(100)])
     busy.start()
-    with listening(yard, Last_Event_ID="5") as events:
+    with listening(cluster, Last_Event_ID="5") as events:
         numbers = [events.next()["seq"] for _ in range(2595)]
     busy.join()
     assert numbers == list(range(6, 2601))
 
 
-def test_the_events_of_one_task_can_be_asked_for_alone(yard: RestYard) -> None:
-    with listening(yard, "?task=task-2&after=0") as events:
-        yard.submit()
-        yard.submit(gpu_count=99)
-        yard.ask("DELETE", f"{TASKS}/2")
+def test_the_events_of_one_task_can_be_asked_for_alone(cluster: RestCluster) -> None:
+    with listening(cluster, "?task=task-2&after=0") as events:
+        cluster.submit()
+        cluster.submit(gpu_count=99)
+        cluster.ask("DELETE", f"{TASKS}/2")
         assert [events.next()["type"] for _ in range(2)] == ["TaskSubmitted", "TaskEnded"]
 
 
 def test_a_tenant_receives_only_events_of_its_own_tasks(tmp_path: Path) -> None:
-    with RestYard(tmp_path, local=False) as yard:
+    with RestCluster(tmp_path, local=False) as cluster:
         task = {"gpu_count": 1, "command": "true", "priority": "high"}
-        alice, bob = yard.token_of("alice", Role.MEMBER, "lab"), yard.token_of("bob", Role.MEMBER, "shop")
+        alice, bob = cluster.token_of("alice", Role.MEMBER, "lab"), cluster.token_of("bob", Role.MEMBER, "shop")
         for token in (bob, alice, bob, alice):
-            yard.ask("POST", TASKS, task, token=token)
-        yard.tell(ReportStarted(TaskId(2), 1))
-        yard.tell(ReportEnded(TaskId(2), 1, Outcome.SUCCEEDED, 0))
-        until(lambda: 2 not in yard.yard.views.tasks)
-        with listening(yard, "?after=0", Authorization=f"Bearer {alice}") as events:
-            yard.ask("POST", TASKS, task, token=bob)
-            last = yard.ask("POST", TASKS, task, token=alice).json["id"]
+            cluster.ask("POST", TASKS, task, token=token)
+        cluster.tell(ReportStarted(TaskId(2), 1))
+        cluster.tell(ReportEnded(TaskId(2), 1, Outcome.SUCCEEDED, 0))
+        until(lambda: 2 not in cluster.scheduler.views.tasks)
+        with listening(cluster, "?after=0", Authorization=f"Bearer {alice}") as events:
+            cluster.ask("POST", TASKS, task, token=bob)
+            last = cluster.ask("POST", TASKS, task, token=alice).json["id"]
             heard: list[str] = []
             while not heard or heard[-1] != last:
                 heard.append(events.next()["task_id"])
         assert set(heard) == {"task-2", "task-4", "task-6"}
 
 
-def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
-    journal = yard.yard.journal
+def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(cluster: RestCluster) -> None:
+    journal = cluster.scheduler.journal
     journal.segment_events = 10
     for _ in range(3):
         for _ in range(10):
-            yard.submit(gpu_count=99)
-        yard.inside(yard.yard._save_snapshot)
+            cluster.submit(gpu_count=99)
+        cluster.inside(cluster.scheduler._save_snapshot)
     retired = journal.retire()
     assert retired > 2
-    with listening(yard, Last_Event_ID="2") as events:
+    with listening(cluster, Last_Event_ID="2") as events:
         gap = events.next()
         assert (gap["after"], gap["next"]) == (2, retired + 1)
         assert gap["message"].startswith(f"Events 3 to {retired} are not kept here any more")
-        last = yard.yard.loop.committed
+        last = cluster.scheduler.loop.committed
         assert [events.next()["seq"] for _ in range(retired, last)] == list(range(retired + 1, last + 1))
-    with listening(yard, Last_Event_ID=str(retired)) as events:
+    with listening(cluster, Last_Event_ID=str(retired)) as events:
         assert events.next()["seq"] == retired + 1
 
 
-def test_who_has_seen_more_than_there_is_gets_what_comes_after_being_told(yard: RestYard) -> None:
+def test_a_client_ahead_of_the_journal_is_told_so_and_gets_later_events(cluster: RestCluster) -> None:
     """An old copy of the data was restored: numbers are given out again."""
-    last = yard.yard.loop.committed
-    with listening(yard, Last_Event_ID="1000") as events:
+    last = cluster.scheduler.loop.committed
+    with listening(cluster, Last_Event_ID="1000") as events:
         gap = events.next()
         assert (gap["after"], gap["next"]) == (1000, last + 1)
         assert "was an old copy restored?" in gap["message"]
-        yard.submit()
+        cluster.submit()
         assert events.next()["seq"] == last + 1
 
 
 @pytest.mark.parametrize("last", ["x", "-1", "1e3", "9" * 30])
-def test_an_invalid_event_id_is_refused(yard: RestYard, last: str) -> None:
-    reply = yard.ask("GET", EVENTS, Last_Event_ID=last)
+def test_an_invalid_event_id_is_refused(cluster: RestCluster, last: str) -> None:
+    reply = cluster.ask("GET", EVENTS, Last_Event_ID=last)
     assert (reply.status, reply.error["field"]) == (400, "Last-Event-ID")
 
 
 def test_streams_end_when_the_scheduler_stops(tmp_path: Path) -> None:
-    with RestYard(tmp_path) as yard:
-        events = Events(yard)
-        until(lambda: listeners(yard) == 1)
+    with RestCluster(tmp_path) as cluster:
+        events = Events(cluster)
+        until(lambda: listeners(cluster) == 1)
     assert events.response.read().endswith(b"\n\n")
     events.close()
 
@@ -190,23 +190,23 @@ CHANGES: dict[str, Callable[[AccessStore, str], object]] = {
 @pytest.mark.parametrize("path", [EVENTS, f"{TASKS}/1/logs?follow=true"])
 def test_a_stream_ends_within_seconds_when_its_reader_loses_access(tmp_path: Path, path: str) -> None:
     """It does not end regularly: a client that follows a task must not take this for the end of the task."""
-    with RestYard(tmp_path, local=False) as yard, ExitStack() as stack:
+    with RestCluster(tmp_path, local=False) as cluster, ExitStack() as stack:
         streams: dict[str, http.client.HTTPResponse] = {}
         for name in (*CHANGES, "bystander"):
-            token = yard.token_of(name, Role.MEMBER, "lab")
+            token = cluster.token_of(name, Role.MEMBER, "lab")
             if not streams:
-                yard.ask("POST", TASKS, {"gpu_count": 99, "command": "true"}, token=token)
-            connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=5)
+                cluster.ask("POST", TASKS, {"gpu_count": 99, "command": "true"}, token=token)
+            connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=5)
             stack.callback(connection.close)
             connection.request("GET", path, headers={"Authorization": f"Bearer {token}"})
             response = streams[name] = stack.enter_context(connection.getresponse())
             assert response.status == 200
         for name, change in CHANGES.items():
-            assert not isinstance(change(yard.access, name), Refusal)
+            assert not isinstance(change(cluster.access, name), Refusal)
         for name in CHANGES:
             with pytest.raises((ConnectionError, http.client.IncompleteRead)):
                 streams[name].read()
-        yard.tell(CancelTask(TaskId(1)))
+        cluster.tell(CancelTask(TaskId(1)))
         heard = next((line for line in streams["bystander"] if line.startswith(b"event: TaskEnded")), b"a whole end")
         assert heard == (b"event: TaskEnded\n" if path == EVENTS else b"a whole end")
 
@@ -217,9 +217,9 @@ def test_a_stream_ends_within_seconds_when_its_reader_loses_access(tmp_path: Pat
 class Agent:
     """A node's agent that runs nothing and has output: the real protocol over a real port."""
 
-    def __init__(self, yard: RestYard, node: str, output: dict[tuple[int, int], bytes]) -> None:
-        self._yard = yard
-        self._spec = yard.node(node, 1)
+    def __init__(self, cluster: RestCluster, node: str, output: dict[tuple[int, int], bytes]) -> None:
+        self._cluster = cluster
+        self._spec = cluster.node(node, 1)
         self._output = output
         self.chunk_bytes = 50_000
         self.more_to_come = False
@@ -230,7 +230,7 @@ class Agent:
 
     async def start(self) -> None:
         self._server = grpc.aio.server()
-        self._server.add_generic_rpc_handlers((agents_handler(self._yard.yard.agents),))
+        self._server.add_generic_rpc_handlers((agents_handler(self._cluster.scheduler.agents),))
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
@@ -284,88 +284,90 @@ BINARY = bytes(range(256)) * 1000
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[tuple[RestYard, Agent]]:
-    with RestYard(tmp_path, gpus=0) as yard:
-        agent = Agent(yard, "n1", {(1, 1): BINARY})
-        yard.inside(agent.start)
-        until(lambda: any(session.connected for session in yard.yard.agents.sessions.values()))
-        yield yard, agent
-        yard.inside(agent.stop)
+def agent(tmp_path: Path) -> Iterator[tuple[RestCluster, Agent]]:
+    with RestCluster(tmp_path, gpus=0) as cluster:
+        agent = Agent(cluster, "n1", {(1, 1): BINARY})
+        cluster.inside(agent.start)
+        until(lambda: any(session.connected for session in cluster.scheduler.agents.sessions.values()))
+        yield cluster, agent
+        cluster.inside(agent.stop)
 
 
-def start(yard: RestYard, task: int = 1, attempt: int = 1) -> None:
-    yard.tell(ReportStarted(TaskId(task), attempt))
+def start(cluster: RestCluster, task: int = 1, attempt: int = 1) -> None:
+    cluster.tell(ReportStarted(TaskId(task), attempt))
 
 
-def test_output_is_streamed_whole_or_in_part(agent: tuple[RestYard, Agent]) -> None:
-    yard, _ = agent
-    yard.submit(priority="high")
-    start(yard)
-    whole = yard.ask("GET", f"{TASKS}/1/logs")
+def test_output_is_streamed_whole_or_in_part(agent: tuple[RestCluster, Agent]) -> None:
+    cluster, _ = agent
+    cluster.submit(priority="high")
+    start(cluster)
+    whole = cluster.ask("GET", f"{TASKS}/1/logs")
     assert (whole.status, whole.headers["content-type"]) == (200, "text/plain; charset=utf-8")
     assert whole.body == BINARY
-    assert yard.ask("GET", f"{TASKS}/1/logs?offset=10&limit=20").body == BINARY[10:30]
-    assert yard.ask("GET", f"{TASKS}/1/logs?tail=99").body == BINARY[-99:]
-    assert yard.ask("GET", f"{TASKS}/1/logs?tail=0").body == b""
-    assert yard.ask("GET", f"{TASKS}/1/logs?attempt=1&node=n1").body == BINARY
-    assert yard.ask("GET", f"{TASKS}/1/logs?tail=1&offset=1").status == 400
-    assert yard.ask("GET", f"{TASKS}/1/logs?attempt=2").status == 404
-    assert yard.ask("HEAD", f"{TASKS}/1/logs").status == 200
+    assert cluster.ask("GET", f"{TASKS}/1/logs?offset=10&limit=20").body == BINARY[10:30]
+    assert cluster.ask("GET", f"{TASKS}/1/logs?tail=99").body == BINARY[-99:]
+    assert cluster.ask("GET", f"{TASKS}/1/logs?tail=0").body == b""
+    assert cluster.ask("GET", f"{TASKS}/1/logs?attempt=1&node=n1").body == BINARY
+    assert cluster.ask("GET", f"{TASKS}/1/logs?tail=1&offset=1").status == 400
+    assert cluster.ask("GET", f"{TASKS}/1/logs?attempt=2").status == 404
+    assert cluster.ask("HEAD", f"{TASKS}/1/logs").status == 200
 
 
-def test_output_of_an_ended_task_is_available(agent: tuple[RestYard, Agent]) -> None:
-    yard, _ = agent
-    yard.submit(priority="high")
-    start(yard)
-    yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))
-    until(lambda: 1 not in yard.yard.views.tasks)
-    assert yard.ask("GET", f"{TASKS}/1/logs").body == BINARY
-    assert yard.ask("GET", f"{TASKS}/1/logs?follow=true").body == BINARY
+def test_output_of_an_ended_task_is_available(agent: tuple[RestCluster, Agent]) -> None:
+    cluster, _ = agent
+    cluster.submit(priority="high")
+    start(cluster)
+    cluster.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))
+    until(lambda: 1 not in cluster.scheduler.views.tasks)
+    assert cluster.ask("GET", f"{TASKS}/1/logs").body == BINARY
+    assert cluster.ask("GET", f"{TASKS}/1/logs?follow=true").body == BINARY
 
 
-def test_output_of_a_task_that_started_and_ended_while_disconnected_is_available(agent: tuple[RestYard, Agent]) -> None:
-    yard, _ = agent
-    yard.submit(priority="high")
-    yard.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))  # the report of its start was lost with a connection
-    until(lambda: 1 not in yard.yard.views.tasks)
-    assert yard.ask("GET", f"{TASKS}/1/logs").body == BINARY
+def test_output_of_a_task_that_started_and_ended_while_disconnected_is_available(
+    agent: tuple[RestCluster, Agent],
+) -> None:
+    cluster, _ = agent
+    cluster.submit(priority="high")
+    cluster.tell(ReportEnded(TaskId(1), 1, Outcome.SUCCEEDED, 0))  # the report of its start was lost with a connection
+    until(lambda: 1 not in cluster.scheduler.views.tasks)
+    assert cluster.ask("GET", f"{TASKS}/1/logs").body == BINARY
 
 
 def test_following_waits_for_the_start_continues_with_the_next_attempt_and_ends_with_the_task(
-    agent: tuple[RestYard, Agent],
+    agent: tuple[RestCluster, Agent],
 ) -> None:
-    yard, player = agent
+    cluster, player = agent
     player._output.update({(1, 1): b"first\n", (1, 2): b"second\n"})
-    yard.submit(priority="high", retries=1)
-    connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    cluster.submit(priority="high", retries=1)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"{TASKS}/1/logs?follow=true")
     response = connection.getresponse()
-    start(yard)
+    start(cluster)
     assert response.readline() == b"first\n"
-    yard.tell(ReportEnded(TaskId(1), 1, Outcome.FAILED, 1))
-    until(lambda: yard.yard.views.tasks[TaskId(1)].attempts == 2)
-    start(yard, attempt=2)
+    cluster.tell(ReportEnded(TaskId(1), 1, Outcome.FAILED, 1))
+    until(lambda: cluster.scheduler.views.tasks[TaskId(1)].attempts == 2)
+    start(cluster, attempt=2)
     assert response.readline() == b"second\n"
-    yard.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
+    cluster.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
     assert response.read() == b""
     connection.close()
 
 
 def test_a_slow_reader_slows_the_node_down_and_a_closed_connection_ends_the_transfer(
-    agent: tuple[RestYard, Agent],
+    agent: tuple[RestCluster, Agent],
 ) -> None:
-    yard, player = agent
+    cluster, player = agent
     player._output[1, 1] = bytes(200 << 20)
-    yard.submit(priority="high")
-    start(yard)
-    connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    cluster.submit(priority="high")
+    start(cluster)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"{TASKS}/1/logs")
     response = connection.getresponse()
     assert response.read(1000) == bytes(1000)
     before = -1
     while before != player.sent:  # until nothing moves any more
         before = player.sent
-        assert yard.ask("GET", "/readyz").status == 200
+        assert cluster.ask("GET", "/readyz").status == 200
         threading.Event().wait(0.3)
     assert player.sent < 50 << 20
     response.close()
@@ -374,35 +376,35 @@ def test_a_slow_reader_slows_the_node_down_and_a_closed_connection_ends_the_tran
 
 
 def test_output_ends_when_its_node_is_lost_without_an_internal_error(
-    agent: tuple[RestYard, Agent], caplog: pytest.LogCaptureFixture
+    agent: tuple[RestCluster, Agent], caplog: pytest.LogCaptureFixture
 ) -> None:
-    yard, player = agent
+    cluster, player = agent
     player._output[1, 1], player.more_to_come = b"so far\n", True
-    yard.submit(priority="high")
-    start(yard)
-    connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    cluster.submit(priority="high")
+    start(cluster)
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"{TASKS}/1/logs?follow=true")
     with connection.getresponse() as response:
         assert response.readline() == b"so far\n"
-        for session in yard.yard.agents.sessions.values():
-            yard._loop.call_soon_threadsafe(session.close)
+        for session in cluster.scheduler.agents.sessions.values():
+            cluster._loop.call_soon_threadsafe(session.close)
         with pytest.raises((ConnectionError, http.client.IncompleteRead)):
             response.read()
     connection.close()
     assert not caplog.records
 
 
-def test_unavailable_output_is_reported_in_one_sentence(agent: tuple[RestYard, Agent]) -> None:
-    yard, player = agent
+def test_unavailable_output_is_reported_in_one_sentence(agent: tuple[RestCluster, Agent]) -> None:
+    cluster, player = agent
     player._output.clear()
-    yard.submit(priority="high")
-    assert yard.ask("GET", f"{TASKS}/1/logs").body == b""
-    start(yard)
-    missing = yard.ask("GET", f"{TASKS}/1/logs")
+    cluster.submit(priority="high")
+    assert cluster.ask("GET", f"{TASKS}/1/logs").body == b""
+    start(cluster)
+    missing = cluster.ask("GET", f"{TASKS}/1/logs")
     assert "no such output" in missing.error["message"]
-    elsewhere = yard.ask("GET", f"{TASKS}/1/logs?node=n7")
+    elsewhere = cluster.ask("GET", f"{TASKS}/1/logs?node=n7")
     assert (elsewhere.status, elsewhere.error["code"]) == (404, "UnknownNode")
-    yard.inside(player.stop)
-    until(lambda: not any(session.connected for session in yard.yard.agents.sessions.values()))
-    away = yard.ask("GET", f"{TASKS}/1/logs")
+    cluster.inside(player.stop)
+    until(lambda: not any(session.connected for session in cluster.scheduler.agents.sessions.values()))
+    away = cluster.ask("GET", f"{TASKS}/1/logs")
     assert (away.status, away.error["code"]) == (503, "NodeUnreachable")

@@ -10,57 +10,57 @@ import pytest
 
 from gpuyard.core.domain.commands import ReportEnded, ReportStarted
 from gpuyard.core.domain.values import Outcome, TaskId
-from tests.acceptance.rest_cluster import RestYard
+from tests.acceptance.rest_cluster import RestCluster
 from tests.acceptance.waiting import until
 
 TASKS, BATCH = "/api/v1/tasks", "/api/v1/tasks:batch"
 
 
 @pytest.fixture(scope="module")
-def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestYard]:
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCluster]:
     """For tests that change nothing."""
-    with RestYard(tmp_path_factory.mktemp("quiet")) as yard:
-        yield yard
+    with RestCluster(tmp_path_factory.mktemp("quiet")) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[RestYard]:
-    with RestYard(tmp_path) as yard:
-        yield yard
+def cluster(tmp_path: Path) -> Iterator[RestCluster]:
+    with RestCluster(tmp_path) as cluster:
+        yield cluster
 
 
-def end(yard: RestYard, task: int, outcome: Outcome = Outcome.SUCCEEDED, exit_code: int = 0) -> None:
-    yard.tell(ReportStarted(TaskId(task), 1))
-    yard.tell(ReportEnded(TaskId(task), 1, outcome, exit_code))
+def end(cluster: RestCluster, task: int, outcome: Outcome = Outcome.SUCCEEDED, exit_code: int = 0) -> None:
+    cluster.tell(ReportStarted(TaskId(task), 1))
+    cluster.tell(ReportEnded(TaskId(task), 1, outcome, exit_code))
 
 
-def test_a_task_is_accepted_placed_and_shown_in_both_spellings(yard: RestYard) -> None:
-    reply = yard.ask("POST", TASKS, {"priority": "high", "gpu_count": 2, "command": "python train.py"})
+def test_a_task_is_accepted_placed_and_shown_in_both_spellings(cluster: RestCluster) -> None:
+    reply = cluster.ask("POST", TASKS, {"priority": "high", "gpu_count": 2, "command": "python train.py"})
     assert reply.status == 201
     task = reply.json
     assert task["task_id"] == task["id"] == "task-1"
     assert (task["priority"], task["class"], task["command"]) == ("high", "online", "python train.py")
     assert task["allocated_gpus"] == task["assigned_gpus"] == ["n1/0", "n1/1"]
-    assert yard.get(f"{TASKS}/task-1") == yard.get(f"{TASKS}/1") == task
+    assert cluster.get(f"{TASKS}/task-1") == cluster.get(f"{TASKS}/1") == task
     assert int(reply.headers["content-length"]) == len(reply.body)
 
 
-def test_a_priority_is_returned_as_it_was_sent(yard: RestYard) -> None:
+def test_a_priority_is_returned_as_it_was_sent(cluster: RestCluster) -> None:
     for sent, more in ((20, {}), (80, {"class": "online"}), ("low", {}), ("high", {})):
-        assert yard.submit(priority=sent, **more)["priority"] == sent
-    task = yard.submit(priority="high")["id"]
-    assert yard.ask("PATCH", f"{TASKS}/{task}", {"priority": 70}).json["priority"] == 70
+        assert cluster.submit(priority=sent, **more)["priority"] == sent
+    task = cluster.submit(priority="high")["id"]
+    assert cluster.ask("PATCH", f"{TASKS}/{task}", {"priority": 70}).json["priority"] == 70
 
 
-def test_a_gpu_model_is_found_by_a_part_of_its_name(yard: RestYard) -> None:
-    assert yard.submit(gpu_model="rtx4090")["gpu_model"] == "RTX4090"
-    assert yard.submit(gpu_model=["4090"], gpu_speeds={"rtx 4090": 2.0})["gpu_speeds"] == {"RTX4090": 2.0}
-    wrong = yard.submit(gpu_model="rtx4080")["id"]
-    assert yard.get(f"{TASKS}/{wrong}/explain")["reason"].endswith("Did you mean RTX4090?")
+def test_a_gpu_model_is_found_by_a_part_of_its_name(cluster: RestCluster) -> None:
+    assert cluster.submit(gpu_model="rtx4090")["gpu_model"] == "RTX4090"
+    assert cluster.submit(gpu_model=["4090"], gpu_speeds={"rtx 4090": 2.0})["gpu_speeds"] == {"RTX4090": 2.0}
+    wrong = cluster.submit(gpu_model="rtx4080")["id"]
+    assert cluster.get(f"{TASKS}/{wrong}/explain")["reason"].endswith("Did you mean RTX4090?")
 
 
-def test_an_array_creates_many_tasks_and_the_answer_lists_them(yard: RestYard) -> None:
-    answer = yard.submit(array={"count": 3})
+def test_an_array_creates_many_tasks_and_the_answer_lists_them(cluster: RestCluster) -> None:
+    answer = cluster.submit(array={"count": 3})
     assert answer["id"] == "task-1"
     assert [(task["id"], task["array_index"]) for task in answer["tasks"]] == [
         ("task-1", 0),
@@ -69,22 +69,22 @@ def test_an_array_creates_many_tasks_and_the_answer_lists_them(yard: RestYard) -
     ]
 
 
-def test_a_batch_is_accepted_as_a_whole_in_the_order_sent(yard: RestYard) -> None:
+def test_a_batch_is_accepted_as_a_whole_in_the_order_sent(cluster: RestCluster) -> None:
     sent = [{"gpu_count": 1, "command": "true", "name": f"t{number}"} for number in range(500)]
-    reply = yard.ask("POST", BATCH, {"tasks": sent})
+    reply = cluster.ask("POST", BATCH, {"tasks": sent})
     assert reply.status == 201
     assert [task["name"] for task in reply.json["tasks"]] == [task["name"] for task in sent]
-    assert yard.get(TASKS)["total"] == 500
+    assert cluster.get(TASKS)["total"] == 500
 
 
-def test_tasks_of_a_batch_can_depend_on_each_other_by_index(yard: RestYard) -> None:
-    yard.submit(gpu_count=1)
+def test_tasks_of_a_batch_can_depend_on_each_other_by_index(cluster: RestCluster) -> None:
+    cluster.submit(gpu_count=1)
     sent = [
         {"gpu_count": 1, "command": "true", "depends_on": ["tasks[1]", "task-1"]},
         {"gpu_count": 1, "command": "true", "array": {"count": 2}},
         {"gpu_count": 1, "command": "true", "after_any": ["tasks[0]"]},
     ]
-    told = yard.ask("POST", BATCH, {"tasks": sent}).json["tasks"]
+    told = cluster.ask("POST", BATCH, {"tasks": sent}).json["tasks"]
     assert [task["depends_on"] for task in told] == [["task-1", "task-3", "task-4"], [], [], []]
     assert [task["after_any"] for task in told] == [[], [], [], ["task-2"]]
 
@@ -98,7 +98,7 @@ def test_tasks_of_a_batch_can_depend_on_each_other_by_index(yard: RestYard) -> N
     ],
 )
 def test_indices_out_of_range_or_of_the_task_itself_are_refused(
-    quiet: RestYard, path: str, body: dict[str, Any], sentence: str
+    quiet: RestCluster, path: str, body: dict[str, Any], sentence: str
 ) -> None:
     reply = quiet.ask("POST", path, body)
     assert reply.status == 400
@@ -117,7 +117,7 @@ def test_indices_out_of_range_or_of_the_task_itself_are_refused(
     ],
 )
 def test_a_batch_with_one_invalid_task_is_refused_and_the_error_names_it(
-    quiet: RestYard, wrong: dict[str, Any], field: str
+    quiet: RestCluster, wrong: dict[str, Any], field: str
 ) -> None:
     quiet.ask("PUT", "/api/v1/tenants/small", {"max_gpus": 2})
     reply = quiet.ask("POST", BATCH, {"tasks": [{"gpu_count": 1, "command": "true"}, wrong]})
@@ -126,57 +126,57 @@ def test_a_batch_with_one_invalid_task_is_refused_and_the_error_names_it(
     assert quiet.get(TASKS)["total"] == 0
 
 
-def test_a_repeated_request_with_its_key_returns_the_same_task_even_after_it_ended(yard: RestYard) -> None:
+def test_a_repeated_request_with_its_key_returns_the_same_task_even_after_it_ended(cluster: RestCluster) -> None:
     body = {"gpu_count": 1, "command": "true"}
-    first = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
-    again = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
+    first = cluster.ask("POST", TASKS, body, Idempotency_Key="k1")
+    again = cluster.ask("POST", TASKS, body, Idempotency_Key="k1")
     assert (first.status, again.status) == (201, 201)
     assert first.json["id"] == again.json["id"] == "task-1"
-    end(yard, 1)
-    until(lambda: 1 not in yard.yard.views.tasks)
-    late = yard.ask("POST", TASKS, body, Idempotency_Key="k1")
+    end(cluster, 1)
+    until(lambda: 1 not in cluster.scheduler.views.tasks)
+    late = cluster.ask("POST", TASKS, body, Idempotency_Key="k1")
     assert (late.status, late.json["id"], late.json["status"]) == (201, "task-1", "success")
-    other = yard.ask("POST", TASKS, {**body, "name": "x"}, Idempotency_Key="k1")
+    other = cluster.ask("POST", TASKS, {**body, "name": "x"}, Idempotency_Key="k1")
     assert (other.status, other.error["code"]) == (409, "KeyUsedBefore")
-    assert yard.get(TASKS)["total"] == 1
+    assert cluster.get(TASKS)["total"] == 1
 
 
-def test_concurrent_requests_with_one_key_create_one_task(yard: RestYard) -> None:
+def test_concurrent_requests_with_one_key_create_one_task(cluster: RestCluster) -> None:
     body = {"gpu_count": 1, "command": "true"}
     with ThreadPoolExecutor(8) as pool:
-        replies = list(pool.map(lambda _: yard.ask("POST", TASKS, body, Idempotency_Key="same"), range(16)))
+        replies = list(pool.map(lambda _: cluster.ask("POST", TASKS, body, Idempotency_Key="same"), range(16)))
     assert {(reply.status, reply.json["id"]) for reply in replies} == {(201, "task-1")}
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\tb"])
-def test_an_invalid_key_is_refused(quiet: RestYard, key: str) -> None:
+def test_an_invalid_key_is_refused(quiet: RestCluster, key: str) -> None:
     reply = quiet.ask("POST", TASKS, {"gpu_count": 1}, Idempotency_Key=key)
     assert (reply.status, reply.error["field"]) == (400, "Idempotency-Key")
 
 
-def test_pages_run_from_the_newest_to_the_oldest_without_gaps_for_open_and_ended_tasks(yard: RestYard) -> None:
-    yard.ask("POST", BATCH, {"tasks": [{"gpu_count": 0, "cpu_count": 1, "command": "true"}] * 25})
+def test_pages_run_from_the_newest_to_the_oldest_without_gaps_for_open_and_ended_tasks(cluster: RestCluster) -> None:
+    cluster.ask("POST", BATCH, {"tasks": [{"gpu_count": 0, "cpu_count": 1, "command": "true"}] * 25})
     for task in range(1, 25, 2):
-        end(yard, task)
-    until(lambda: 23 not in yard.yard.views.tasks)
+        end(cluster, task)
+    until(lambda: 23 not in cluster.scheduler.views.tasks)
     seen: list[str] = []
     address = f"{TASKS}?limit=4"
     while address:
-        page = yard.get(address)
+        page = cluster.get(address)
         assert page["total"] == 25
         seen += [task["id"] for task in page["tasks"]]
         address = f"{TASKS}?limit=4&cursor={page['next_cursor']}" if page["next_cursor"] else ""
     assert seen == [f"task-{number}" for number in range(25, 0, -1)]
 
 
-def test_lists_can_be_filtered(yard: RestYard) -> None:
-    yard.submit(name="a", project="p", priority="high")
-    yard.submit(name="b", tenant_id="lab", priority=33)
-    yard.submit(name="c", gpu_count=0, cpu_count=1, priority="low")
-    end(yard, 1)
+def test_lists_can_be_filtered(cluster: RestCluster) -> None:
+    cluster.submit(name="a", project="p", priority="high")
+    cluster.submit(name="b", tenant_id="lab", priority=33)
+    cluster.submit(name="c", gpu_count=0, cpu_count=1, priority="low")
+    end(cluster, 1)
 
     def names(query: str) -> list[str]:
-        return [task["name"] for task in yard.get(f"{TASKS}?{query}")["tasks"]]
+        return [task["name"] for task in cluster.get(f"{TASKS}?{query}")["tasks"]]
 
     assert names("status=completed") == names("status=success") == ["a"]
     assert names("status=pending,success") == names("status=pending&status=success") == ["c", "b", "a"]
@@ -203,51 +203,51 @@ def test_lists_can_be_filtered(yard: RestYard) -> None:
         ("&".join(f"a{number}=1" for number in range(101)), "more than 100"),
     ],
 )
-def test_an_unknown_or_invalid_filter_is_an_error_that_says_so(quiet: RestYard, query: str, says: str) -> None:
+def test_an_unknown_or_invalid_filter_is_an_error_that_says_so(quiet: RestCluster, query: str, says: str) -> None:
     reply = quiet.ask("GET", f"{TASKS}?{query}")
     assert reply.status == 400
     assert says in reply.error["message"]
 
 
-def test_a_waiting_task_shows_why_it_waits(yard: RestYard) -> None:
-    yard.submit(gpu_count=4, priority="high")
-    yard.submit(gpu_count=99)
-    told = yard.get(f"{TASKS}/2/explain")
-    assert told["reason_code"] == yard.get(f"{TASKS}/2")["reason_code"] == "NodeTooSmall"
+def test_a_waiting_task_shows_why_it_waits(cluster: RestCluster) -> None:
+    cluster.submit(gpu_count=4, priority="high")
+    cluster.submit(gpu_count=99)
+    told = cluster.get(f"{TASKS}/2/explain")
+    assert told["reason_code"] == cluster.get(f"{TASKS}/2")["reason_code"] == "NodeTooSmall"
     assert "99 GPUs" in told["reason"]
 
 
-def test_cancelling_ends_waiting_tasks_stops_running_ones_and_leaves_ended_ones(yard: RestYard) -> None:
-    yard.submit(priority="high")
-    yard.submit(gpu_count=99)
-    running = yard.ask("DELETE", f"{TASKS}/task-1")
+def test_cancelling_ends_waiting_tasks_stops_running_ones_and_leaves_ended_ones(cluster: RestCluster) -> None:
+    cluster.submit(priority="high")
+    cluster.submit(gpu_count=99)
+    running = cluster.ask("DELETE", f"{TASKS}/task-1")
     assert (running.status, running.json["message"]) == (200, "task-1 is being stopped.")
-    waiting = yard.ask("DELETE", f"{TASKS}/task-2")
+    waiting = cluster.ask("DELETE", f"{TASKS}/task-2")
     assert (waiting.json["status"], waiting.json["message"]) == ("cancelled", "task-2 was cancelled.")
-    until(lambda: 2 not in yard.yard.views.tasks)
-    again = yard.ask("DELETE", f"{TASKS}/task-2")
+    until(lambda: 2 not in cluster.scheduler.views.tasks)
+    again = cluster.ask("DELETE", f"{TASKS}/task-2")
     assert (again.status, again.json["status"]) == (200, "cancelled")
     assert "had ended before" in again.json["message"]
 
 
-def test_a_task_can_be_held_released_reprioritized_and_extended(yard: RestYard) -> None:
-    yard.submit(gpu_count=99, timeout=100)
-    assert yard.ask("POST", f"{TASKS}/1/hold").json["reason_code"] == "OnHold"
-    assert yard.ask("POST", f"{TASKS}/1/release").json["reason_code"] == "NodeTooSmall"
-    changed = yard.ask("PATCH", f"{TASKS}/1", {"priority": 77, "timeout": 200}).json
+def test_a_task_can_be_held_released_reprioritized_and_extended(cluster: RestCluster) -> None:
+    cluster.submit(gpu_count=99, timeout=100)
+    assert cluster.ask("POST", f"{TASKS}/1/hold").json["reason_code"] == "OnHold"
+    assert cluster.ask("POST", f"{TASKS}/1/release").json["reason_code"] == "NodeTooSmall"
+    changed = cluster.ask("PATCH", f"{TASKS}/1", {"priority": 77, "timeout": 200}).json
     assert (changed["priority"], changed["timeout"]) == (77, 200)
-    shorter = yard.ask("PATCH", f"{TASKS}/1", {"timeout": 50})
+    shorter = cluster.ask("PATCH", f"{TASKS}/1", {"timeout": 50})
     assert (shorter.status, shorter.error["field"]) == (409, "timeout")
-    assert yard.ask("PATCH", f"{TASKS}/1", {}).status == 400
-    assert yard.ask("POST", f"{TASKS}/1/resume").error["code"] == "WrongPhase"
-    assert yard.ask("POST", f"{TASKS}/1/suspend").error["code"] == "NotSuspendable"
+    assert cluster.ask("PATCH", f"{TASKS}/1", {}).status == 400
+    assert cluster.ask("POST", f"{TASKS}/1/resume").error["code"] == "WrongPhase"
+    assert cluster.ask("POST", f"{TASKS}/1/suspend").error["code"] == "NotSuspendable"
 
 
-def test_secrets_are_never_returned(yard: RestYard, tmp_path: Path) -> None:
-    reply = yard.ask("POST", TASKS, {"gpu_count": 99, "command": "true", "secrets": {"KEY": "s3cr3t-value"}})
+def test_secrets_are_never_returned(cluster: RestCluster, tmp_path: Path) -> None:
+    reply = cluster.ask("POST", TASKS, {"gpu_count": 99, "command": "true", "secrets": {"KEY": "s3cr3t-value"}})
     assert reply.json["secrets"] == ["KEY"]
     for path in (f"{TASKS}/1", TASKS, "/api/tasks", f"{TASKS}/1/explain"):
-        assert b"s3cr3t-value" not in yard.ask("GET", path).body
+        assert b"s3cr3t-value" not in cluster.ask("GET", path).body
     journal = b"".join(file.read_bytes() for file in (tmp_path / "journal").rglob("*") if file.is_file())
     assert b"KEY" in journal
     assert b"s3cr3t-value" not in journal
@@ -271,7 +271,7 @@ def test_secrets_are_never_returned(yard: RestYard, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_input_is_reported_in_one_sentence_and_changes_nothing(
-    quiet: RestYard, body: bytes, status: int, says: str
+    quiet: RestCluster, body: bytes, status: int, says: str
 ) -> None:
     reply = quiet.ask("POST", TASKS, body)
     assert reply.status == status
@@ -281,38 +281,38 @@ def test_wrong_input_is_reported_in_one_sentence_and_changes_nothing(
 
 
 @pytest.mark.parametrize("name", ["task-99", "99", "task-", "task-0", "x", "task-1%2F2", "9" * 30, "%00", "%ff"])
-def test_an_unknown_task_is_404_for_every_request(quiet: RestYard, name: str) -> None:
+def test_an_unknown_task_is_404_for_every_request(quiet: RestCluster, name: str) -> None:
     for method, verb in (("GET", ""), ("DELETE", ""), ("GET", "/logs"), ("GET", "/explain"), ("POST", "/hold")):
         assert quiet.ask(method, f"{TASKS}/{name}{verb}").status == 404
 
 
-def test_json_sent_by_curl_as_a_form_is_read_as_json(quiet: RestYard) -> None:
+def test_json_sent_by_curl_as_a_form_is_read_as_json(quiet: RestCluster) -> None:
     sent = json.dumps({"gpu_count": -1}).encode()
     reply = quiet.ask("POST", TASKS, sent, Content_Type="application/x-www-form-urlencoded")
     assert reply.error["field"] == "gpu_count"
 
 
-def test_the_answer_to_a_submission_shows_why_the_task_waits(yard: RestYard) -> None:
-    task = yard.submit(gpu_count=8)
+def test_the_answer_to_a_submission_shows_why_the_task_waits(cluster: RestCluster) -> None:
+    task = cluster.submit(gpu_count=8)
     assert (task["reason_code"], task["reason"][:16]) == ("NodeTooSmall", "The task needs 8")
 
 
-def test_a_placed_task_that_is_not_reported_to_run_yet_is_starting(yard: RestYard) -> None:
-    task = yard.submit(gpu_count=1)
+def test_a_placed_task_that_is_not_reported_to_run_yet_is_starting(cluster: RestCluster) -> None:
+    task = cluster.submit(gpu_count=1)
     assert (task["status"], task["reason"], task["reason_code"]) == ("pending", None, "Starting")
     assert task["allocated_gpus"] == ["n1/0"]
-    yard.tell(ReportStarted(TaskId(1), 1))
-    assert yard.get("/api/v1/tasks/task-1")["reason_code"] is None
+    cluster.tell(ReportStarted(TaskId(1), 1))
+    assert cluster.get("/api/v1/tasks/task-1")["reason_code"] is None
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_request_with_another_submission_time_shows_and_changes_nothing(yard: RestYard, ended: bool) -> None:
-    task = yard.submit()
-    lease = yard.ask("POST", "/api/v1/leases", {"gpu_count": 1}).json
+def test_a_request_with_another_submission_time_shows_and_changes_nothing(cluster: RestCluster, ended: bool) -> None:
+    task = cluster.submit()
+    lease = cluster.ask("POST", "/api/v1/leases", {"gpu_count": 1}).json
     if ended:
-        end(yard, 1)
-        yard.ask("DELETE", f"/api/v1/leases/{lease['id']}")
-    before = [yard.get(f"{TASKS}/{number}")["status"] for number in (1, 2)]
+        end(cluster, 1)
+        cluster.ask("DELETE", f"/api/v1/leases/{lease['id']}")
+    before = [cluster.get(f"{TASKS}/{number}")["status"] for number in (1, 2)]
     of_task, of_lease = f"{TASKS}/{task['id']}", f"/api/v1/leases/{lease['id']}"
     calls = [
         ("GET", of_task, None),
@@ -326,8 +326,8 @@ def test_a_request_with_another_submission_time_shows_and_changes_nothing(yard: 
         ("DELETE", of_lease, None),
     ]
     for method, path, body in calls:
-        reply = yard.ask(method, f"{path}?created_at=2026-01-01T00:00:00.000001Z", body)
+        reply = cluster.ask(method, f"{path}?created_at=2026-01-01T00:00:00.000001Z", body)
         assert (reply.status, reply.error["code"]) == (404, "AnotherTask"), (method, path)
-    assert [yard.get(f"{TASKS}/{number}")["status"] for number in (1, 2)] == before
-    assert yard.get(f"{of_task}?created_at={task['created_at']}")["id"] == task["id"]
-    assert yard.ask("DELETE", f"{of_lease}?created_at={lease['created_at']}").status == 200
+    assert [cluster.get(f"{TASKS}/{number}")["status"] for number in (1, 2)] == before
+    assert cluster.get(f"{of_task}?created_at={task['created_at']}")["id"] == task["id"]
+    assert cluster.ask("DELETE", f"{of_lease}?created_at={lease['created_at']}").status == 200

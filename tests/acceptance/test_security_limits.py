@@ -71,11 +71,11 @@ def one_service_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[live.Cluster]:
     monkeypatch.setattr(live, "GPUYARD", [*as_service_user, sys.executable, "-m", "gpuyard.cli"])
     with TemporaryDirectory(prefix="gpuyard-") as name:  # pytest's own folders can be entered by their owner only
         os.chown(name, SERVICE_UID, SERVICE_UID)
-        yard = live.Cluster(Path(name), scheduler={"auth": {"enabled": True, "join_token": "join"}, "users": USERS})
+        cluster = live.Cluster(Path(name), scheduler={"auth": {"enabled": True, "join_token": "join"}, "users": USERS})
         try:
-            yield yard
+            yield cluster
         finally:
-            yard.end()
+            cluster.end()
 
 
 def _ended(door: Door, task: str, token: str) -> dict[str, Any]:
@@ -94,25 +94,25 @@ def _ended(door: Door, task: str, token: str) -> dict[str, Any]:
 def test_a_members_task_is_not_started_under_the_schedulers_uid_and_if_allowed_is_no_admin(
     one_service_user: live.Cluster,
 ) -> None:
-    yard, door = one_service_user, Door(one_service_user.http)
-    yard.start_server()
-    yard.start_agent("node-1", 1)
+    cluster, door = one_service_user, Door(one_service_user.http)
+    cluster.start_server()
+    cluster.start_agent("node-1", 1)
     until(door.answers, 40.0, "the scheduler answers")
     boss, alice = door.login("boss", "boss-password"), door.login("alice", "alice-password")
     asks = (
         "import urllib.request as r, json, sys\n"
-        f"q = r.Request('http://127.0.0.1:{yard.http}/api/v1/tokens', json.dumps(dict(username='boss')).encode())\n"
+        f"q = r.Request('http://127.0.0.1:{cluster.http}/api/v1/tokens', json.dumps(dict(username='boss')).encode())\n"
         "try: print(r.urlopen(q).read().decode())\n"
         "except r.HTTPError as e: print('REFUSED', e.code)\n"
     )
-    wanted = {"command": [sys.executable, "-c", asks], "gpu_count": 1, "work_dir": str(yard.folder)}
+    wanted = {"command": [sys.executable, "-c", asks], "gpu_count": 1, "work_dir": str(cluster.folder)}
     until(lambda: door.ask("GET", "/api/v1/nodes", token=boss)[1]["nodes"], what="the node is there")
     status, refused = door.ask("POST", "/api/v1/tasks", wanted, alice)
     assert (status, refused["error"]["code"]) == (409, "NoSystemUser")
     assert "executor.shared_user: true" in refused["error"]["message"]
 
-    yard.kill(yard.agents["node-1"])
-    yard.start_agent("node-1", 1, shared_user=True)
+    cluster.kill(cluster.agents["node-1"])
+    cluster.start_agent("node-1", 1, shared_user=True)
 
     def accepted() -> str | None:
         told = door.ask("POST", "/api/v1/tasks", wanted, alice)
@@ -129,8 +129,8 @@ def test_a_members_task_is_not_started_under_the_schedulers_uid_and_if_allowed_i
 
 def test_a_flood_of_logins_with_invented_names_does_not_slow_down_lists(tmp_path: Path) -> None:
     more = {"auth": {"enabled": True, "join_token": "join"}, "users": USERS}
-    yard = live.Cluster(tmp_path, scheduler=more)
-    door, over, codes = Door(yard.http), threading.Event(), Counter[int]()
+    cluster = live.Cluster(tmp_path, scheduler=more)
+    door, over, codes = Door(cluster.http), threading.Event(), Counter[int]()
 
     def guess(number: int) -> None:
         for attempt in count():
@@ -141,7 +141,7 @@ def test_a_flood_of_logins_with_invented_names_does_not_slow_down_lists(tmp_path
                 codes[door.ask("POST", "/api/login", made_up)[0]] += 1
 
     try:
-        yard.start_server()
+        cluster.start_server()
         until(door.answers, 40.0, "the scheduler answers")
         token = door.login("boss", "boss-password")
         strangers = [threading.Thread(target=guess, args=(number,)) for number in range(40)]
@@ -156,7 +156,7 @@ def test_a_flood_of_logins_with_invented_names_does_not_slow_down_lists(tmp_path
         assert median(waits) < 1.0, waits  # it was 9 to 17 s; what is left is the two cores of the test
     finally:
         over.set()
-        yard.end()
+        cluster.end()
     for stranger in strangers:
         stranger.join(40.0)
 
@@ -171,25 +171,25 @@ def test_idle_connections_exhaust_neither_the_port_nor_the_descriptors_of_the_jo
     if shutil.which("prlimit") is None:
         pytest.skip("there is no prlimit here")
     monkeypatch.setattr(live, "GPUYARD", ["prlimit", "--nofile=256:256", *live.GPUYARD])
-    yard = live.Cluster(tmp_path)
-    door = Door(yard.http)
+    cluster = live.Cluster(tmp_path)
+    door = Door(cluster.http)
     try:
-        yard.start_server()
+        cluster.start_server()
         until(door.answers, 40.0, "the scheduler answers")
         with ExitStack() as held:
-            for port in (yard.http, yard.grpc):
+            for port in (cluster.http, cluster.grpc):
                 for _ in range(300):
                     with suppress(OSError):
                         line = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=2))
-                        if port == yard.grpc:
+                        if port == cluster.grpc:
                             line.sendall(HTTP_2)
-            assert yard.server is not None
-            assert yard.server.poll() is None
-            open_ones = len(list(Path(f"/proc/{yard.server.pid}/fd").iterdir()))
+            assert cluster.server is not None
+            assert cluster.server.poll() is None
+            open_ones = len(list(Path(f"/proc/{cluster.server.pid}/fd").iterdir()))
             assert open_ones < 256 - 16, "the journal and the stores have descriptors left"
             until(door.answers, 5.0, "the scheduler answers although the connections are still there")
             status, told = door.ask("POST", "/api/v1/tasks", {"command": "true", "gpu_count": 1})
             assert status == 201, told
-        assert yard.server.poll() is None
+        assert cluster.server.poll() is None
     finally:
-        yard.end()
+        cluster.end()

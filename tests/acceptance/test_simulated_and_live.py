@@ -13,7 +13,7 @@ from gpuyard.live.sdk.client import NewTaskFields
 from gpuyard.simulator.recorder import TaskTimeline
 from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.journal import JournalWorkload, read_journal
-from tests.acceptance.live import cluster
+from tests.acceptance.live import running_cluster
 from tests.acceptance.waiting import until
 
 TIE_SECONDS = 0.05
@@ -35,19 +35,19 @@ def wave(first: int, count: int) -> list[NewTaskFields]:
 
 
 def test_a_live_schedule_is_reproduced_by_the_simulator(tmp_path: Path) -> None:
-    with cluster(tmp_path, nodes=1, gpus=4) as yard:
-        client = yard.client()
+    with running_cluster(tmp_path, nodes=1, gpus=4) as cluster:
+        client = cluster.client()
         first = client.submit_many(wave(0, 14))
-        until(lambda: yard.count("success") >= 4, what="four ends")
+        until(lambda: cluster.count("success") >= 4, what="four ends")
         client.submit_many(wave(14, 10))
         # Without GPUs: a back-off that is noticed late must not change who is before whom among the others.
         client.submit('sleep 0.4; test "$GPUYARD_ATTEMPT" -gt 1', name="flaky", gpu_count=0, cpu_count=1, retries=1)
         client.submit("sleep 0.3", name="after", gpu_count=2, depends_on=[first[-1]])
-        until(lambda: yard.count("success") >= 14, what="fourteen ends")
+        until(lambda: cluster.count("success") >= 14, what="fourteen ends")
         client.submit_many(wave(24, 4))
-        until(lambda: yard.count("success") == 30, what="all ends")
+        until(lambda: cluster.count("success") == 30, what="all ends")
         while_it_runs = read_journal(tmp_path / "data")
-        yard.stop_server()
+        cluster.stop_server()
     found = read_journal(tmp_path / "data")
     assert (found.tasks, found.still_running, found.still_waiting) == (30, 0, 0)
     assert while_it_runs.came == found.came

@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard.live.agent.inventory import Inventory, NoSuchInventory, detect
 from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
-from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
+from tests.unit.live.agent.fake_smi import TWO_GPUS, fake_smi
 
 
 def nvml(_: Path) -> Inventory:
@@ -25,7 +25,7 @@ def real_nvidia_smi(_: Path) -> Inventory:
 
 
 def scripted_nvidia_smi(folder: Path) -> Inventory:
-    return NvidiaSmi(fake_smi(folder, TWO_CARDS))
+    return NvidiaSmi(fake_smi(folder, TWO_GPUS))
 
 
 def virtual(_: Path) -> Inventory:

@@ -62,7 +62,7 @@ def _lives(pid: int) -> bool:
     return True
 
 
-@pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, can not be used here")
+@pytest.mark.skipif(not can_run(), reason="Ray, or network namespaces, cannot be used here")
 def test_actors_of_a_ray_cluster_of_two_nodes_keep_the_contract_of_a_pool() -> None:
     words = beside_a_cluster([sys.executable, "-m", "tests.contract.pools_on_ray"])
     done = subprocess.run(words, cwd=REPOSITORY, check=False, capture_output=True, text=True, timeout=240)

@@ -207,7 +207,7 @@ def bad_days(work: Work, chance: Random) -> list[tuple[float, ExecutorEvent]]:
     return days
 
 
-def live(seed: int, trouble: float = 0.1, *, bad: bool = True) -> tuple[Executor, World]:
+def run_scenario(seed: int, trouble: float = 0.1, *, bad: bool = True) -> tuple[Executor, World]:
     """One scenario from one seed: the result of the executor, and the violations found."""
     chance = Random(seed)
     work = random_work(chance)

@@ -1,8 +1,8 @@
 """Count the scenarios that the property tests ran, for the report at the end."""
 
-LIVES = {"count": 0}
+SCENARIOS = {"count": 0}
 
 
-def count_life() -> None:
+def count_scenario() -> None:
     """Count one more cluster."""
-    LIVES["count"] += 1
+    SCENARIOS["count"] += 1

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuyard.plan.executor.execution_state import CallStatus
-from tests.property.random_execution import live
+from tests.property.random_execution import run_scenario
 
 SEEDS = st.integers(0, 2**32)
 
@@ -12,7 +12,7 @@ SEEDS = st.integers(0, 2**32)
 @given(SEEDS)
 @settings(max_examples=300, deadline=None)
 def test_safety_no_gpu_runs_two_calls_nothing_counts_twice_and_nothing_begins_early(seed: int) -> None:
-    executor, world = live(seed)
+    executor, world = run_scenario(seed)
     assert world.broken == [], f"repeat with live({seed})"
     assert len({run.call for run in executor.runs}) == len(executor.runs)
 
@@ -20,7 +20,7 @@ def test_safety_no_gpu_runs_two_calls_nothing_counts_twice_and_nothing_begins_ea
 @given(SEEDS)
 @settings(max_examples=300, deadline=None)
 def test_liveness_all_runnable_calls_end_once_all_gpus_are_back(seed: int) -> None:
-    executor, _ = live(seed)
+    executor, _ = run_scenario(seed)
     execution = executor.execution
     impossible = {call for call, model in enumerate(execution.work.model) if not execution.work.firsts[model]}
     for call in range(len(execution.work)):

@@ -24,16 +24,16 @@ from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
-from tests.property.scenario_count import count_life
+from tests.property.scenario_count import count_scenario
 
-LIVES_EACH = int(os.environ.get("GPUYARD_LIVES", "120"))
+SCENARIOS_EACH = int(os.environ.get("GPUYARD_SCENARIOS", "120"))
 PHASES = tuple(Phase) if "GPUYARD_NO_SHRINK" not in os.environ else (Phase.generate,)
 TENANTS = ("red", "green", "blue")
 MODELS = ("A100", "H100")
 STARTS = (TaskPlaced, AttemptResuming)
 
 
-class Life(RuleBasedStateMachine):
+class RandomCluster(RuleBasedStateMachine):
     """One cluster from its creation on."""
 
     policy = "priority"
@@ -42,7 +42,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        count_life()
+        count_scenario()
         self.story = ClusterStory(
             advisor=self.advisor, policy=self.policy, backfill=self.backfill, preemption_min_run_seconds=20.0
         )
@@ -239,7 +239,7 @@ class Life(RuleBasedStateMachine):
             number = data.draw(st.sampled_from(sorted(self.story.state.tasks)))
             explanation = self.story.explains(self.story.names[number])
             waits = self.story.state.tasks[number].group is not None
-            assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits and nobody knows why"
+            assert not waits or isinstance(explanation.reason, Refusal), f"task {number} waits without a reason"
 
     def teardown(self) -> None:
         ids = [event.task for _, event in self.story.events if isinstance(event, TaskSubmitted)]
@@ -258,20 +258,20 @@ class Fickle:
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
 def test_with_any_advice_nothing_is_over_committed_stranded_or_lost(backfill: str) -> None:
-    _live(type("Life", (Life,), {"policy": "dqn", "backfill": backfill, "advisor": Fickle()}))
+    _live(type("Life", (RandomCluster,), {"policy": "dqn", "backfill": backfill, "advisor": Fickle()}))
 
 
 @pytest.mark.parametrize("backfill", ["none", "greedy", "easy", "conservative"])
 @pytest.mark.parametrize("policy", sorted(POLICIES))
 def test_in_any_scenario_nothing_is_over_committed_stranded_or_lost(policy: str, backfill: str) -> None:
-    _live(type("Life", (Life,), {"policy": policy, "backfill": backfill}))
+    _live(type("Life", (RandomCluster,), {"policy": policy, "backfill": backfill}))
 
 
-def _live(life: type[Life]) -> None:
+def _live(scenario: type[RandomCluster]) -> None:
     run_state_machine_as_test(
-        life,
+        scenario,
         settings=settings(
-            max_examples=LIVES_EACH,
+            max_examples=SCENARIOS_EACH,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -2,23 +2,23 @@
 
 import pytest
 
-from tests.replay.faulty_scenario import RoughLife
-from tests.replay.random_scenario import RandomLife
+from tests.replay.faulty_scenario import FaultyScenario
+from tests.replay.random_scenario import RandomScenario
 
 ONCE_FAILED = {
     170: "a task that overtook all who wait for their class's quota was not asked, though it wanted less",
     184: "the same, for a line of several tenants",
     378: "use faded, and a task went before a promise by time alone",
-    1055: "without backfill, a task that goes before everybody joined a sleeping line and was not asked",
+    1055: "without backfill, a task that goes first joined a blocked line and was not tried",
     1247: "the same, for a task without GPUs",
-    2146: "room came to a line in which nobody stood, and it slept on",
+    2146: "an empty line got room and stayed blocked",
     3036: "a task waited behind one that its class may never have, because both were at their tenant's limit",
     3097: "a promise was given up in the middle of a pass, and who had waited behind it was not asked again",
     5873: "a task waited behind one that no open node could hold any more, because both were at their class's limit",
     103606: "a task that a guarantee puts before a reservation joined a blocked line and was not tried",
     103751: "a reserved start was moved to a later instant, and a task short enough to fit before it was not tried",
     301122: "a guarantee lets a task stop others, and a task of the other class had blocked their line before it was tried",
-    303947: "the same, where nobody knew the new start",
+    303947: "the same, with an unknown new start",
     502521: "a guarantee covers a task, and one that it may stop was placed and started in the same instant",
     1000193: "classes no longer borrowed, and a task that could stop one of the other class now was not tried",
     1000300: "a task rose to a higher rank, and one that waits for its class's quota and may stop it was not tried",
@@ -33,7 +33,7 @@ ONCE_FAILED = {
 
 
 ROUGH_ONES = {
-    406: "a share that its tenant's limit on a model allows on large cards only was parked as if it were allowed on none",
+    406: "a share that its tenant's limit on a model allows on large GPUs only was blocked as if it were allowed on none",
     200046: "a task on reserved nodes was being stopped, and one that would fit beside the reservation was not tried",
     202642: "the same, for a group that its tenant's limit on a GPU model kept to these nodes",
     403510: "the rank of a running task rose with time, and a task that may stop it from then on was not tried",
@@ -41,27 +41,27 @@ ROUGH_ONES = {
     203894: "a preemptible task began to run where a task with a guarantee lacked CPUs, and that one was not tried",
     1003133: "a task left the rest of its class's quota to one that stopped others, and could then stop others itself",
     801593: "a gang of whole nodes was blocked by a quota for its largest node, and explain gave no reason",
-    1208: "nobody could borrow any more, and those behind promises that had been made on borrowed GPUs were not asked",
+    1208: "borrowing was no longer allowed, and tasks behind reservations on borrowed GPUs were not tried",
 }
 
 
 @pytest.mark.parametrize("seed", sorted(ROUGH_ONES))
 def test_a_recorded_failure_of_a_faulty_scenario_stays_fixed(seed: int) -> None:
-    RoughLife(seed).lives(60)
+    FaultyScenario(seed).takes_steps(60)
 
 
 @pytest.mark.parametrize("fifty", range(4))
 def test_fifty_faulty_scenarios_share_no_gpu_and_strand_nothing(fifty: int) -> None:
     for seed in range(fifty * 50, fifty * 50 + 50):
-        RoughLife(seed).lives(60)
+        FaultyScenario(seed).takes_steps(60)
 
 
 @pytest.mark.parametrize("seed", sorted(ONCE_FAILED))
 def test_a_recorded_failure_stays_fixed(seed: int) -> None:
-    RandomLife(seed).lives(50)
+    RandomScenario(seed).takes_steps(50)
 
 
 @pytest.mark.parametrize("hundred", range(20, 24))
 def test_a_hundred_scenarios_strand_nothing(hundred: int) -> None:
     for seed in range(hundred * 100, hundred * 100 + 100):
-        RandomLife(seed).lives(50)
+        RandomScenario(seed).takes_steps(50)

@@ -95,7 +95,7 @@ class RealNodes(World):
                 here[attempt][gpu] = part.milli
 
 
-class RoughLife:
+class FaultyScenario:
     """A story of random steps, on nodes that are slow, lose attempts and lose their connection."""
 
     def __init__(self, seed: int) -> None:
@@ -115,7 +115,7 @@ class RoughLife:
             self.story.has_node(self._node(place))
         self.story.is_split(online=draw.choice((0.0, 0.3, 0.5, 1.0)), mode=draw.choice(list(QuotaMode)))
 
-    def lives(self, steps: int) -> None:
+    def takes_steps(self, steps: int) -> None:
         for _ in range(steps):
             self.draw.choice(STEPS)(self)
         self._decides()
@@ -316,7 +316,7 @@ class RoughLife:
         for number in list(self.story.state.tasks)[:5]:
             waits = self.story.state.tasks[number].group is not None
             reason = self.story.explains(self.story.names[number]).reason
-            assert not waits or isinstance(reason, Refusal), f"task {number} waits and nobody knows why"
+            assert not waits or isinstance(reason, Refusal), f"task {number} waits without a reason"
 
     # --- how it is told -------------------------------------------------------------------------------------------
 
@@ -379,11 +379,11 @@ class RoughLife:
                 self._tells(command.ReportEnded(one.id, one.attempts, Outcome.LOST, node=name, origin=one.origin))
 
 
-STEPS: tuple[Callable[[RoughLife], None], ...] = (
-    *(RoughLife.submits,) * 12, *(RoughLife.waits,) * 8, *(RoughLife.asks,) * 5, *(RoughLife.reports,) * 4,
-    *(RoughLife.loses_or_gets_back,) * 4, *(RoughLife.what_remains_ends,) * 2, *(RoughLife.changes_a_node,) * 2,
-    RoughLife.fails_to_move, RoughLife.repeats, RoughLife.joins, RoughLife.changes_a_card, RoughLife.limits,
-    RoughLife.begins_an_epoch, RoughLife.splits, RoughLife.decides_otherwise, RoughLife.restarts, RoughLife.explains,
+STEPS: tuple[Callable[[FaultyScenario], None], ...] = (
+    *(FaultyScenario.submits,) * 12, *(FaultyScenario.waits,) * 8, *(FaultyScenario.asks,) * 5, *(FaultyScenario.reports,) * 4,
+    *(FaultyScenario.loses_or_gets_back,) * 4, *(FaultyScenario.what_remains_ends,) * 2, *(FaultyScenario.changes_a_node,) * 2,
+    FaultyScenario.fails_to_move, FaultyScenario.repeats, FaultyScenario.joins, FaultyScenario.changes_a_card, FaultyScenario.limits,
+    FaultyScenario.begins_an_epoch, FaultyScenario.splits, FaultyScenario.decides_otherwise, FaultyScenario.restarts, FaultyScenario.explains,
 )  # fmt: skip
 
 
@@ -391,8 +391,8 @@ if __name__ == "__main__":
     broken = 0
     for number in range(int(sys.argv[1]), int(sys.argv[2])):
         try:
-            RoughLife(number).lives(60)
+            FaultyScenario(number).takes_steps(60)
         except Exception as error:
             broken += 1
             print(f"{number}: {error!r}"[:240], flush=True)
-    print(f"{broken} of {int(sys.argv[2]) - int(sys.argv[1])} lives broke a promise.")
+    print(f"{broken} of {int(sys.argv[2]) - int(sys.argv[1])} scenarios broke an invariant.")

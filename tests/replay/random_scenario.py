@@ -25,7 +25,7 @@ from tests.replay.recovery import document
 TENANTS = ("red", "green", "blue")
 
 
-class RandomLife:
+class RandomScenario:
     """A story of random steps."""
 
     def __init__(self, seed: int) -> None:
@@ -39,7 +39,7 @@ class RandomLife:
             gpus = self.draw.choice((0, 2, 4, 8))
             self.story.has_node(node(f"n{place}", gpus=gpus, model=model, cpus=16, rack=f"r{place % 2}"))
 
-    def lives(self, steps: int, after_each: Callable[[], None] = lambda: None) -> None:
+    def takes_steps(self, steps: int, after_each: Callable[[], None] = lambda: None) -> None:
         for _ in range(steps):
             self.draw.choice(STEPS)(self)
             after_each()
@@ -112,21 +112,21 @@ class RandomLife:
         self.story.passes(self.draw.choice((1.0, 10.0, 60.0)))
 
 
-STEPS: tuple[Callable[[RandomLife], None], ...] = (
-    *(RandomLife.submits,) * 6, *(RandomLife.waits,) * 5, *(RandomLife.ends,) * 2, *(RandomLife.asks,) * 2,
-    RandomLife.changes_a_node, RandomLife.changes_a_card, RandomLife.limits, RandomLife.splits,
+STEPS: tuple[Callable[[RandomScenario], None], ...] = (
+    *(RandomScenario.submits,) * 6, *(RandomScenario.waits,) * 5, *(RandomScenario.ends,) * 2, *(RandomScenario.asks,) * 2,
+    RandomScenario.changes_a_node, RandomScenario.changes_a_card, RandomScenario.limits, RandomScenario.splits,
 )  # fmt: skip
 
 
-def fingerprint(life: RandomLife) -> tuple[str, str]:
+def fingerprint(scenario: RandomScenario) -> tuple[str, str]:
     """Of all events with their instants, and of the state at the end."""
-    digest = sha256()
-    for at, event in life.story.events:
-        digest.update(msgspec.json.encode((at, event)))
-    return digest.hexdigest(), sha256(document(life.story.state)).hexdigest()
+    events = sha256()
+    for at, event in scenario.story.events:
+        events.update(msgspec.json.encode((at, event)))
+    return events.hexdigest(), sha256(document(scenario.story.state)).hexdigest()
 
 
 if __name__ == "__main__":
-    lived = RandomLife(int(sys.argv[1]))
-    lived.lives(int(sys.argv[2]))
+    lived = RandomScenario(int(sys.argv[1]))
+    lived.takes_steps(int(sys.argv[2]))
     print(*fingerprint(lived))

@@ -25,7 +25,7 @@ TASKS = 20_000
 REMEMBERED = 100
 
 
-class Yard:
+class Cluster:
     """An engine and its journal, driven as a server would: durable first, a snapshot now and then."""
 
     def __init__(self, folder: Path, mode: QuotaMode) -> None:
@@ -82,17 +82,17 @@ def spec(number: int, timeout_seconds: float | None) -> TaskSpec:
     )
 
 
-def live(yard: Yard, tasks: int, timeout_seconds: float | None = None) -> None:
+def live(cluster: Cluster, tasks: int, timeout_seconds: float | None = None) -> None:
     """Every second a task comes, and those that run end, oldest first, as fast as new ones come."""
     running: list[TaskId] = []
     for number in range(1, tasks + 1):
-        yard.now += 1.0
-        running += _placed(yard.tell(_submit(number, spec(number, timeout_seconds))))
-        if len(yard.state.tasks) > 30 and running:
-            running += yard.ends(running.pop(0))
+        cluster.now += 1.0
+        running += _placed(cluster.tell(_submit(number, spec(number, timeout_seconds))))
+        if len(cluster.state.tasks) > 30 and running:
+            running += cluster.ends(running.pop(0))
     while running:
-        running += yard.ends(running.pop(0))
-    yard.write()
+        running += cluster.ends(running.pop(0))
+    cluster.write()
 
 
 def _submit(number: int, what: TaskSpec) -> command.SubmitTasks:
@@ -105,10 +105,10 @@ def _placed(events: Sequence[Event]) -> list[TaskId]:
 
 @pytest.mark.parametrize("mode", list(QuotaMode))
 def test_twenty_thousand_tasks_leave_a_bounded_state_and_journal(mode: QuotaMode, tmp_path: Path) -> None:
-    yard = Yard(tmp_path, mode)
-    live(yard, TASKS)
+    cluster = Cluster(tmp_path, mode)
+    live(cluster, TASKS)
 
-    state = yard.state
+    state = cluster.state
     assert state.last_task == TASKS
     assert not state.tasks
     assert len(state.ended) == len(state.ended_order) == REMEMBERED
@@ -126,11 +126,11 @@ def test_twenty_thousand_tasks_leave_a_bounded_state_and_journal(mode: QuotaMode
     assert len(state.timers) <= 300
     assert len(document(state)) < 20_000
 
-    assert yard.journal.head.seq > 4 * TASKS
+    assert cluster.journal.head.seq > 4 * TASKS
     segments = list(tmp_path.glob("facts-*.sqlite"))
     assert len(segments) <= 5
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 5 * 1_000_000
-    yard.journal.close()
+    cluster.journal.close()
 
     journal = SqliteJournal.open(tmp_path, segment_events=SEGMENT_EVENTS)
     left = recovered(journal)
@@ -155,55 +155,55 @@ LAB, POOR = TenantId("lab"), TenantId("poor")
 
 
 @pytest.fixture(params=list(QuotaMode))
-def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
     """All GPUs are for batch work."""
-    yard = Yard(tmp_path, request.param)
-    yard.tell(command.SetSplit(Split(0.0, 1.0, request.param)))
-    yield yard
-    yard.journal.close()
+    cluster = Cluster(tmp_path, request.param)
+    cluster.tell(command.SetSplit(Split(0.0, 1.0, request.param)))
+    yield cluster
+    cluster.journal.close()
 
 
-def _fill(yard: Yard) -> None:
+def _fill(cluster: Cluster) -> None:
     for number in range(1, 5):
-        yard.tell(_submit(number, TaskSpec(LAB, WHOLE)))
-    yard.tell(_submit(5, TaskSpec(LAB, ONE)))
-    assert yard.state.queue.waiting == 1
+        cluster.tell(_submit(number, TaskSpec(LAB, WHOLE)))
+    cluster.tell(_submit(5, TaskSpec(LAB, ONE)))
+    assert cluster.state.queue.waiting == 1
 
 
-def test_ended_tasks_leave_nothing_among_the_heads_of_their_lines(yard: Yard) -> None:
-    live(yard, 1_000)
-    assert _in_heads(yard.state) <= 100
+def test_ended_tasks_leave_nothing_among_the_heads_of_their_lines(cluster: Cluster) -> None:
+    live(cluster, 1_000)
+    assert _in_heads(cluster.state) <= 100
 
 
-def test_ended_tasks_leave_no_timers_for_distant_timeouts_and_deadlines(yard: Yard) -> None:
-    live(yard, 1_000, timeout_seconds=1e8)
-    assert len(yard.state.timers) <= 100
+def test_ended_tasks_leave_no_timers_for_distant_timeouts_and_deadlines(cluster: Cluster) -> None:
+    live(cluster, 1_000, timeout_seconds=1e8)
+    assert len(cluster.state.timers) <= 100
 
 
-def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer(yard: Yard) -> None:
-    yard.tell(command.SetTenant(Tenant(POOR, budget=Budget(gpu_hours=0.001, period_seconds=1e7))))
-    yard.tell(_submit(1, TaskSpec(POOR, ONE)))
-    yard.now += 100.0
-    yard.ends(TaskId(1))
-    yard.tell(_submit(2, TaskSpec(POOR, ONE)))
+def test_a_tenant_that_waits_for_its_next_budget_costs_one_timer(cluster: Cluster) -> None:
+    cluster.tell(command.SetTenant(Tenant(POOR, budget=Budget(gpu_hours=0.001, period_seconds=1e7))))
+    cluster.tell(_submit(1, TaskSpec(POOR, ONE)))
+    cluster.now += 100.0
+    cluster.ends(TaskId(1))
+    cluster.tell(_submit(2, TaskSpec(POOR, ONE)))
     for number in range(3, 503):
-        yard.tell(_submit(number, TaskSpec(LAB, ONE)))
-        yard.ends(TaskId(number))
-    assert yard.state.queue.waiting == 1
-    assert len(yard.state.timers) <= 100
+        cluster.tell(_submit(number, TaskSpec(LAB, ONE)))
+        cluster.ends(TaskId(number))
+    assert cluster.state.queue.waiting == 1
+    assert len(cluster.state.timers) <= 100
 
 
-def test_cancelled_tasks_leave_nothing_behind_a_waiting_one(yard: Yard) -> None:
-    _fill(yard)
+def test_cancelled_tasks_leave_nothing_behind_a_waiting_one(cluster: Cluster) -> None:
+    _fill(cluster)
     for number in range(6, 506):
-        yard.tell(_submit(number, TaskSpec(LAB, ONE)))
-        yard.tell(command.CancelTask(TaskId(number)))
-    assert _in_heaps(yard.state) <= 100
+        cluster.tell(_submit(number, TaskSpec(LAB, ONE)))
+        cluster.tell(command.CancelTask(TaskId(number)))
+    assert _in_heaps(cluster.state) <= 100
 
 
-def test_a_task_whose_priority_changes_repeatedly_is_in_the_queue_once(yard: Yard) -> None:
-    _fill(yard)
-    yard.tell(_submit(6, TaskSpec(LAB, ONE)))
+def test_a_task_whose_priority_changes_repeatedly_is_in_the_queue_once(cluster: Cluster) -> None:
+    _fill(cluster)
+    cluster.tell(_submit(6, TaskSpec(LAB, ONE)))
     for change in range(500):
-        yard.tell(command.ChangePriority(TaskId(6), change % 50))
-    assert _in_heaps(yard.state) <= 100
+        cluster.tell(command.ChangePriority(TaskId(6), change % 50))
+    assert _in_heaps(cluster.state) <= 100

@@ -12,7 +12,7 @@ from gpuyard.core.engine import invariants, snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from tests.replay.random_scenario import RandomLife
+from tests.replay.random_scenario import RandomScenario
 from tests.replay.recovery import document, recovered, replayed
 
 ROOT = Path(__file__).parents[2]
@@ -20,25 +20,27 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_scenario_read_back_from_its_journal_is_identical_byte_for_byte(seed: int, tmp_path: Path) -> None:
-    life = RandomLife(seed)
+    scenario = RandomScenario(seed)
     journal = SqliteJournal.open(tmp_path, segment_events=50)
     written = 0
 
     def write() -> None:
         nonlocal written
-        fresh = life.story.events[written:]
+        fresh = scenario.story.events[written:]
         journal.append([JournalEntry(at, event) for at, event in fresh])
         written += len(fresh)
 
-    life.lives(30, write)
-    journal.save_snapshot(Snapshot(journal.head, snapshot.dump(life.story.state)))
-    life.lives(30, write)
+    scenario.takes_steps(30, write)
+    journal.save_snapshot(Snapshot(journal.head, snapshot.dump(scenario.story.state)))
+    scenario.takes_steps(30, write)
     journal.close()
 
-    life.story.state.now = last = life.story.events[-1][0]  # a journal knows of events, not of time that passed without
-    lived = document(life.story.state)
+    scenario.story.state.now = last = scenario.story.events[-1][
+        0
+    ]  # a journal knows of events, not of time that passed without
+    lived = document(scenario.story.state)
     journal = SqliteJournal.open(tmp_path, segment_events=50)
-    assert journal.head.seq == len(life.story.events)
+    assert journal.head.seq == len(scenario.story.events)
     for state in (replayed(journal.read()), recovered(journal)):
         assert document(state) == lived
         starts = [event for event in Engine(state).decide(last) if isinstance(event, TaskPlaced | AttemptResuming)]

@@ -10,7 +10,7 @@ from gpuyard.core.engine import snapshot
 from gpuyard.testing import ClusterStory, node, task
 
 
-def yard(nodes: int = 3, gpus: int = 2, **settings: Any) -> ClusterStory:
+def new_cluster(nodes: int = 3, gpus: int = 2, **settings: Any) -> ClusterStory:
     """Nodes `a`, `b`, … for batch work."""
     cluster = ClusterStory(**settings)
     cluster.is_split(online=0.0)
@@ -34,14 +34,14 @@ def ran(cluster: ClusterStory, name: str, model: str, where: str) -> None:
 
 @pytest.mark.parametrize("where", ["a", "b", "c"])
 def test_a_task_is_placed_where_its_model_ran_last(where: str) -> None:
-    cluster = yard()
+    cluster = new_cluster()
     ran(cluster, "first", "llama", where)
     cluster.submits(task("next", model_name="llama"))
     assert cluster.nodes_of("next") == (where,)
 
 
 def test_on_its_node_a_task_gets_the_gpus_its_model_had() -> None:
-    cluster = yard(nodes=1, gpus=4)
+    cluster = new_cluster(nodes=1, gpus=4)
     cluster.submits(*(task(name, gpus=2, model_name=name) for name in ("llama", "whisper")))
     had = {name: cluster.gpus_of(name) for name in ("llama", "whisper")}
     cluster.submits(*(task(f"more {name}", gpus=2, model_name=name) for name in ("whisper", "llama")))
@@ -52,7 +52,7 @@ def test_on_its_node_a_task_gets_the_gpus_its_model_had() -> None:
 
 
 def test_a_task_that_waited_gets_the_gpus_its_model_had_as_soon_as_they_are_free() -> None:
-    cluster = yard(nodes=1, gpus=6)
+    cluster = new_cluster(nodes=1, gpus=6)
     cluster.submits(task("half of it", gpus=3), task("short"), task("llama", gpus=2, model_name="llama"))
     had = cluster.gpus_of("llama")
     cluster.finishes("short")
@@ -62,7 +62,7 @@ def test_a_task_that_waited_gets_the_gpus_its_model_had_as_soon_as_they_are_free
 
 
 def test_with_the_setting_off_past_placements_do_not_matter() -> None:
-    cluster = yard(model_affinity=False)
+    cluster = new_cluster(model_affinity=False)
     ran(cluster, "first", "llama", "a")
     cluster.submits(task("next", model_name="llama"))
     assert cluster.nodes_of("next") == ("c",)
@@ -77,7 +77,7 @@ def test_with_the_setting_off_past_placements_do_not_matter() -> None:
 
 
 def test_a_suspended_task_takes_its_model_along() -> None:
-    cluster = yard(nodes=1, gpus=2)
+    cluster = new_cluster(nodes=1, gpus=2)
     cluster.submits(task("llama", model_name="llama", preemption=Preemption.SUSPEND))
     cluster.tells(command.SuspendTask(cluster.numbers["llama"]))
     cluster.passes(60)
@@ -91,7 +91,7 @@ def test_a_suspended_task_takes_its_model_along() -> None:
 
 
 def test_a_snapshot_keeps_where_models_ran() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     ran(cluster, "first", "llama", "a")
     kept = snapshot.dump(cluster.state)
     loaded = snapshot.load(kept)
@@ -104,7 +104,7 @@ def test_a_snapshot_keeps_where_models_ran() -> None:
 
 
 def test_explain_shows_where_the_model_ran_last() -> None:
-    cluster = yard(nodes=2, gpus=1)
+    cluster = new_cluster(nodes=2, gpus=1)
     ran(cluster, "first", "llama", "a")
     cluster.submits(task("one", model_name="llama"), task("two"))
     cluster.submits(task("waits", model_name="llama"), task("waits, too"))

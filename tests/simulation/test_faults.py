@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.simulation.faults.scenario import FAULTS, Outcome, live
+from tests.simulation.faults.scenario import FAULTS, Outcome, run_scenario
 
-LIVES = 10
-FAULTS_A_LIFE = 20
+SCENARIOS = 10
+FAULTS_EACH = 20
 
 
 class Recorded(NamedTuple):
@@ -72,7 +72,7 @@ RECORDED = (
     ),
     Recorded(
         "twin_after_a_restart", 5, 3, ("twin_comes", "scheduler_killed"), "overlap",
-        "Which agent has a name is forgotten at a restart: a twin that was refused is let in if it comes first.",
+        "The owner of a name is forgotten at a restart: a duplicate agent that was refused is accepted if it comes first.",
     ),
     Recorded(
         "removed_node_returns", 0, 2, ("node_removed",), "gpu_twice",
@@ -112,39 +112,39 @@ def sentences(outcome: Outcome, faults: int, only: tuple[str, ...] = ()) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("it", [pytest.param(it, id=it.name) for it in RECORDED])
 def test_a_recorded_failure_stays_fixed(it: Recorded) -> None:
-    outcome = live(it.seed, it.faults, it.only)
+    outcome = run_scenario(it.seed, it.faults, it.only)
     assert not outcome.wrongs, sentences(outcome, it.faults, it.only)
 
 
 @pytest.mark.parametrize("it", [pytest.param(it, id=it.name) for it in RECORDED[:5]])
 def test_a_seed_repeats_byte_for_byte(it: Recorded) -> None:
-    first, second = live(it.seed, it.faults, it.only), live(it.seed, it.faults, it.only)
+    first, second = run_scenario(it.seed, it.faults, it.only), run_scenario(it.seed, it.faults, it.only)
     assert first.trace == second.trace
 
 
 def test_another_seed_gives_another_scenario() -> None:
-    assert live(1, 3).digest != live(2, 3).digest
+    assert run_scenario(1, 3).digest != run_scenario(2, 3).digest
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_this_kind_of_fault_loses_nothing(kind: str) -> None:
-    outcome = live(1, 8, (kind,))
+    outcome = run_scenario(1, 8, (kind,))
     assert not outcome.wrongs, sentences(outcome, 8, (kind,))
     assert outcome.faults[kind] >= 8
 
 
 @pytest.mark.slow
 def test_all_kinds_of_faults_together_lose_nothing() -> None:
-    failed = [outcome for seed in range(LIVES) if (outcome := live(seed, FAULTS_A_LIFE)).wrongs]
-    assert not failed, "\n".join(sentences(outcome, FAULTS_A_LIFE) for outcome in failed)
+    failed = [outcome for seed in range(SCENARIOS) if (outcome := run_scenario(seed, FAULTS_EACH)).wrongs]
+    assert not failed, "\n".join(sentences(outcome, FAULTS_EACH) for outcome in failed)
 
 
 @pytest.mark.slow
 def test_every_kind_of_fault_occurs() -> None:
     drawn: set[str] = set()
     for seed in range(12):
-        drawn |= live(seed, FAULTS_A_LIFE).faults.keys()
+        drawn |= run_scenario(seed, FAULTS_EACH).faults.keys()
         if drawn == FAULTS.keys():
             break
     assert drawn == FAULTS.keys()

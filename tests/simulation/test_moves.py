@@ -21,7 +21,7 @@ def saves(name: str, speeds: tuple[tuple[str, float], ...] = MUCH_FASTER, **more
     return task(name, speeds=speeds, preemption=Preemption.CHECKPOINT, **more)
 
 
-def yard(fast: int = 1, slow: int = 2, **settings: Any) -> ClusterStory:
+def new_cluster(fast: int = 1, slow: int = 2, **settings: Any) -> ClusterStory:
     """A node of fast GPUs and one of slow ones, all for batch work."""
     cluster = ClusterStory(**{"policy": "fifo", **settings})
     cluster.is_split(online=0.0)
@@ -35,7 +35,7 @@ def whys(cluster: ClusterStory, name: str) -> list[Why]:
 
 
 def test_a_task_moves_to_faster_gpus_when_they_are_free() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(saves("first", runs_for=1000.0))
     cluster.submits(saves("second", runs_for=1000.0))
     assert cluster.nodes_of("second") == ("slow",)
@@ -49,7 +49,7 @@ def test_a_task_moves_to_faster_gpus_when_they_are_free() -> None:
 
 
 def test_a_task_moves_when_staying_has_cost_as_much_as_the_move() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(saves("first"), saves("second"))
     cluster.passes(30)
     cluster.finishes("first")
@@ -60,7 +60,7 @@ def test_a_task_moves_when_staying_has_cost_as_much_as_the_move() -> None:
 
 
 def test_a_task_with_an_estimate_moves_as_soon_as_it_is_old_enough_or_never() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(saves("first"), saves("long", estimate=3600.0), saves("short", estimate=100.0))
     cluster.passes(30)
     cluster.finishes("first")
@@ -86,7 +86,7 @@ def test_a_task_with_an_estimate_moves_as_soon_as_it_is_old_enough_or_never() ->
     ids=["without speeds", "starts over", "in host memory", "never stopped", "one model only", "whole nodes"],
 )
 def test_other_tasks_stay(stays: TaskBuilder) -> None:
-    cluster = yard(fast=2)
+    cluster = new_cluster(fast=2)
     cluster.submits(saves("first", gpus=2))
     cluster.submits(stays)
     cluster.passes(10_000)
@@ -97,7 +97,7 @@ def test_other_tasks_stay(stays: TaskBuilder) -> None:
 
 def test_no_task_moves_if_moves_or_preemption_are_off() -> None:
     for settings in ({"moves": "none"}, {"preemption": False}):
-        cluster = yard(**settings)
+        cluster = new_cluster(**settings)
         cluster.submits(saves("first"), saves("second"))
         cluster.passes(10_000)
         cluster.finishes("first")
@@ -106,7 +106,7 @@ def test_no_task_moves_if_moves_or_preemption_are_off() -> None:
 
 
 def test_waiting_tasks_go_before_tasks_that_would_run_faster() -> None:
-    cluster = yard(slow=1)
+    cluster = new_cluster(slow=1)
     cluster.submits(saves("first"), saves("second"), task("waits"))
     cluster.passes(10_000)
     cluster.finishes("first")
@@ -115,7 +115,7 @@ def test_waiting_tasks_go_before_tasks_that_would_run_faster() -> None:
 
 
 def test_a_move_takes_no_reserved_gpus() -> None:
-    cluster = yard(fast=2, backfill="easy")
+    cluster = new_cluster(fast=2, backfill="easy")
     cluster.submits(saves("a", models=("V100",), estimate=20_000.0), task("b", models=("V100",)), saves("slow"))
     cluster.submits(task("large", gpus=2, models=("V100",)))
     cluster.passes(10_000)
@@ -138,7 +138,7 @@ def test_a_gang_moves_as_a_whole() -> None:
 
 
 def test_two_tasks_swap_places_when_one_gains_more_than_the_other_loses() -> None:
-    cluster = yard(slow=1)
+    cluster = new_cluster(slow=1)
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     assert (cluster.nodes_of("little"), cluster.nodes_of("much")) == (("fast",), ("slow",))
     cluster.passes(10_000)
@@ -147,7 +147,7 @@ def test_two_tasks_swap_places_when_one_gains_more_than_the_other_loses() -> Non
 
 
 def test_several_small_tasks_make_room_for_a_large_one() -> None:
-    cluster = yard(fast=2, slow=2)
+    cluster = new_cluster(fast=2, slow=2)
     cluster.submits(saves("a", LITTLE_FASTER), saves("b", LITTLE_FASTER))
     cluster.submits(saves("large", gpus=2))
     cluster.passes(10_000)
@@ -155,21 +155,21 @@ def test_several_small_tasks_make_room_for_a_large_one() -> None:
 
 
 def test_an_exchange_leaves_no_task_without_a_place() -> None:
-    cluster = yard(fast=2, slow=1)
+    cluster = new_cluster(fast=2, slow=1)
     cluster.submits(saves("large", LITTLE_FASTER, gpus=2), saves("much"))
     cluster.passes(10_000)
     assert (cluster.nodes_of("large"), cluster.nodes_of("much")) == (("fast",), ("slow",))
 
 
 def test_with_free_moves_only_no_tasks_swap_places() -> None:
-    cluster = yard(slow=1, moves="free")
+    cluster = new_cluster(slow=1, moves="free")
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     cluster.passes(10_000)
     assert cluster.nodes_of("much") == ("slow",)
 
 
 def test_a_task_of_higher_priority_makes_no_room() -> None:
-    cluster = yard(slow=1, policy="priority")
+    cluster = new_cluster(slow=1, policy="priority")
     cluster.submits(saves("little", LITTLE_FASTER, priority=60), saves("much", priority=50))
     cluster.passes(10_000)
     assert cluster.nodes_of("much") == ("slow",)
@@ -177,21 +177,21 @@ def test_a_task_of_higher_priority_makes_no_room() -> None:
 
 @pytest.mark.parametrize(("policy", "then"), [("srtf", "slow"), ("dqn", "fast")])
 def test_under_dqn_two_tasks_of_similar_size_swap_places_even_for_the_longer_one(policy: str, then: str) -> None:
-    cluster = yard(slow=1, policy=policy, backfill="greedy")
+    cluster = new_cluster(slow=1, policy=policy, backfill="greedy")
     cluster.submits(saves("little", LITTLE_FASTER, estimate=20_000.0), saves("much", estimate=25_000.0))
     cluster.passes(1_000)
     assert cluster.nodes_of("much") == (then,)
 
 
 def test_a_task_without_speeds_makes_no_room() -> None:
-    cluster = yard(slow=1)
+    cluster = new_cluster(slow=1)
     cluster.submits(task("silent", models=("V100",), preemption=Preemption.CHECKPOINT), saves("much"))
     cluster.passes(10_000)
     assert cluster.nodes_of("much") == ("slow",)
 
 
 def test_a_limit_on_a_model_keeps_a_task_in_place() -> None:
-    cluster = yard(slow=1)
+    cluster = new_cluster(slow=1)
     cluster.has_tenant("team", max_gpus_by_model=(("V100", 0),))
     cluster.submits(saves("little", LITTLE_FASTER, tenant="other"), saves("much"))
     cluster.passes(10_000)
@@ -206,7 +206,7 @@ def test_a_limit_on_a_model_keeps_a_task_in_place() -> None:
 
 def moving(stop_seconds: float = 20.0) -> ClusterStory:
     """An exchange that has begun and takes a while."""
-    cluster = yard(slow=1)
+    cluster = new_cluster(slow=1)
     cluster.world.stop_seconds = stop_seconds
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     cluster.passes(241)  # it was looked at after 240 s

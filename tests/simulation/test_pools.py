@@ -28,20 +28,20 @@ def drawn(name: str, chance: Random) -> TaskBuilder:
 @pytest.mark.parametrize("seed", range(5))
 def test_everything_runs_without_preemption_and_the_pool_keeps_its_bounds(seed: int, backfill: str) -> None:
     chance = Random(seed)
-    yard = ClusterStory(policy="fifo", backfill=backfill)
+    cluster = ClusterStory(policy="fifo", backfill=backfill)
     pool = PoolSettings(min_nodes=1, max_nodes=4, idle_seconds=300)
     elastic = SimulatedPool(
-        yard.world, PowerMeter(), node("pool", gpus=8), pool, boot_seconds=60, fails=lambda: chance.random() < 0.2
+        cluster.world, PowerMeter(), node("pool", gpus=8), pool, boot_seconds=60, fails=lambda: chance.random() < 0.2
     )
     for order in elastic.opening():
-        yard.tells(order)
-    yard.has_node(node("fixed", gpus=0, cpus=1))
-    yard.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool continues
+        cluster.tells(order)
+    cluster.has_node(node("fixed", gpus=0, cpus=1))
+    cluster.submits(cpu_task("keeper", cpus=1, runs_for=200_000))  # while something runs, the pool continues
     for place in range(40):
-        yard.submits(drawn(f"job-{place}", chance))
-        yard.passes(chance.choice((0, 0, 30, 3000)))
-    yard.runs_out()
-    events = [event for _, event in yard.events]
+        cluster.submits(drawn(f"job-{place}", chance))
+        cluster.passes(chance.choice((0, 0, 30, 3000)))
+    cluster.runs_out()
+    events = [event for _, event in cluster.events]
     assert sum(isinstance(event, TaskEnded) for event in events) == 41
     assert not [event for event in events if isinstance(event, AttemptStopping)]
     came_and_went = [event for event in events if isinstance(event, NodeJoined | NodeRemoved)]
@@ -54,15 +54,15 @@ def test_everything_runs_without_preemption_and_the_pool_keeps_its_bounds(seed: 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_pool_whose_nodes_fail_still_ends_everything(seed: int) -> None:
     chance = Random(seed)
-    yard = ClusterStory()
-    Failures(yard.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)
+    cluster = ClusterStory()
+    Failures(cluster.world, up_seconds=3000, repair_seconds=300, chance=lambda name: Random(f"{seed} {name}").random)
     elastic = SimulatedPool(
-        yard.world, PowerMeter(), node("pool", gpus=8), PoolSettings(max_nodes=3, idle_seconds=100), boot_seconds=30
+        cluster.world, PowerMeter(), node("pool", gpus=8), PoolSettings(max_nodes=3, idle_seconds=100), boot_seconds=30
     )
     for order in elastic.opening():
-        yard.tells(order)
+        cluster.tells(order)
     for place in range(30):
-        yard.submits(task(f"job-{place}", gpus=chance.choice((1, 4, 8)), runs_for=chance.choice((10, 400))))
-        yard.passes(chance.choice((0, 50, 500)))
-    yard.runs_out()
-    assert sum(isinstance(event, TaskEnded) for _, event in yard.events) == 30
+        cluster.submits(task(f"job-{place}", gpus=chance.choice((1, 4, 8)), runs_for=chance.choice((10, 400))))
+        cluster.passes(chance.choice((0, 50, 500)))
+    cluster.runs_out()
+    assert sum(isinstance(event, TaskEnded) for _, event in cluster.events) == 30

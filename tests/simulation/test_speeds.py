@@ -12,7 +12,7 @@ from gpuyard.testing import ClusterStory, gang, node, task
 SPEEDS = (("K80", 0.25), ("V100", 1.0))
 
 
-def yard(**settings: Any) -> ClusterStory:
+def new_cluster(**settings: Any) -> ClusterStory:
     """One fast GPU and two slow ones, all for batch work."""
     cluster = ClusterStory(**settings)
     cluster.is_split(online=0.0)
@@ -22,7 +22,7 @@ def yard(**settings: Any) -> ClusterStory:
 
 
 def test_a_task_takes_the_free_gpu_on_which_it_is_fastest() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(task("first", speeds=SPEEDS), task("second", speeds=SPEEDS))
     assert cluster.nodes_of("first") == ("fast",)
     assert cluster.nodes_of("second") == ("slow",)
@@ -30,13 +30,13 @@ def test_a_task_takes_the_free_gpu_on_which_it_is_fastest() -> None:
 
 @pytest.mark.parametrize("score", ["best_fit", "spread", "fragmentation"])
 def test_speed_counts_before_any_score(score: str) -> None:
-    cluster = yard(score=score)
+    cluster = new_cluster(score=score)
     cluster.submits(task("old", speeds=(("K80", 3.0), ("V100", 2.0))))
     assert cluster.nodes_of("old") == ("slow",)
 
 
 def test_a_task_takes_longer_where_it_is_slow() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(task("first", speeds=SPEEDS, runs_for=100.0), task("second", speeds=SPEEDS, runs_for=100.0))
     cluster.passes(100)
     assert cluster.running() == ["second"]
@@ -47,7 +47,7 @@ def test_a_task_takes_longer_where_it_is_slow() -> None:
 
 
 def test_only_the_ratios_count_and_a_model_without_a_speed_is_as_slow_as_the_slowest() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.has_node(node("other", gpus=1, model="T4"))
     cluster.cordons("fast")
     cluster.cordons("slow")
@@ -78,7 +78,7 @@ def test_a_gang_prefers_one_model_and_runs_at_the_speed_of_its_slowest_part() ->
 
 
 def test_work_done_at_one_speed_is_not_repeated_at_another() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(task("first", speeds=SPEEDS))
     cluster.submits(task("second", runs_for=100.0, speeds=SPEEDS, preemption=Preemption.CHECKPOINT))
     cluster.passes(200)
@@ -140,7 +140,7 @@ def test_under_srtf_no_task_is_preempted_for_running_on_slow_gpus() -> None:
 
 
 def test_a_scheduler_restored_from_a_snapshot_knows_the_speeds_of_tasks() -> None:
-    cluster = yard()
+    cluster = new_cluster()
     cluster.submits(task("first", speeds=SPEEDS), task("second", speeds=SPEEDS, estimate=100.0))
     cluster.passes(40)
     again = snapshot.load(snapshot.dump(cluster.state)).tasks[cluster.numbers["second"]]
@@ -157,4 +157,4 @@ def test_a_scheduler_restored_from_a_snapshot_knows_the_speeds_of_tasks() -> Non
     ],
 )
 def test_invalid_speeds_are_refused(speeds: tuple[tuple[str, float], ...], wrong: no.Invalid) -> None:
-    assert yard().submits(task("odd", speeds=speeds)) == wrong
+    assert new_cluster().submits(task("odd", speeds=speeds)) == wrong

@@ -1,4 +1,4 @@
-"""The page about every command, generated from the commands themselves."""
+"""The page about every verb of the command line, made from the verbs themselves."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ GROUPS = {
 
 
 def verbs() -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, a group before its members, in the order of `GROUPS`."""
+    """Every verb with its full name, a group before what is in it, in the order of `GROUPS`."""
     from gpuyard.cli import app
 
     known: dict[str, Any] = getattr(get_command(app), "commands", {})

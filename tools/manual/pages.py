@@ -190,7 +190,7 @@ def _member_doc(kind: type, name: str) -> str:
 
 
 def all_verbs() -> str:
-    """Every command with its options."""
+    """Every verb of the command line with its options."""
     parts = [
         "# The verbs",
         "What every verb of `gpuyard` takes; `gpuyard VERB --help` says the same. See also [the command line](command_line.md).",

@@ -361,7 +361,7 @@ class MemoryChannel:
     def stream_stream(self, path: str, serialize: Any, parse: Any) -> Callable[..., Call]:
         def call(*, metadata: Sequence[tuple[str, str]] = ()) -> Call:
             connection = self._connection
-            assert connection is not None, "nobody opens a stream before the first call"
+            assert connection is not None, "no stream is opened before the first call"
             made = Call(connection, serialize, parse)
             if connection.client_alive:
                 connection.up.send(lambda: connection.server.serve(connection, made, path, metadata, None))

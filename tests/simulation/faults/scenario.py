@@ -56,11 +56,11 @@ class Outcome:
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
 
-Fault = Callable[["Life", random.Random], Awaitable[str | None]]
+Fault = Callable[["Scenario", random.Random], Awaitable[str | None]]
 """Performs it with its own random numbers: the faults of a seed are the same whatever they do to the cluster. None: not now."""
 
 
-def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = True) -> Outcome:
+def run_scenario(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_codes: bool = True) -> Outcome:
     """Run one scenario from its seed; the same seed gives the same scenario."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
@@ -69,8 +69,8 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
     gc.freeze()  # when the scenario is discarded, only its own objects are collected
     try:
         with one_seed(seed) as chance, clocks_watched() as asked:
-            outcome = loop.run(Life(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
-        outcome.wrongs += [Wrong("real_clock", "", f"{it}: such a life can not be repeated") for it in sorted(asked)]
+            outcome = loop.run(Scenario(loop, seed, chance, folder, faults, only, keeps_exit_codes).run())
+        outcome.wrongs += [Wrong("real_clock", "", f"{it}: such a scenario cannot be repeated") for it in sorted(asked)]
         return outcome
     finally:
         loop.bury()
@@ -79,7 +79,7 @@ def live(seed: int, faults: int = 50, only: Sequence[str] = (), *, keeps_exit_co
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Life:
+class Scenario:
     """A cluster, its load and its faults."""
 
     def __init__(
@@ -182,12 +182,12 @@ class Life:
 
     def _check_nodes(self) -> None:
         """When everything is well, every node is there."""
-        yard = self.scheduler.yard
-        if yard is None:
+        active = self.scheduler.active
+        if active is None:
             self.outcome.wrongs.append(Wrong("no_scheduler", "", "the scheduler did not come back"))
             return
         for machine in self.machines:
-            view = yard.views.nodes.get(NodeId(machine.name))
+            view = active.views.nodes.get(NodeId(machine.name))
             if view is None or view.lost:
                 self.outcome.wrongs.append(Wrong("node_lost", "", f"{machine.name} is well, and counts as lost"))
 
@@ -280,7 +280,7 @@ class Life:
         token = submission.token
         while True:
             answer = await self.scheduler.ask(
-                lambda yard: yard.submit([Asked([spec], {})], WHO, key=token, body=token.encode())
+                lambda active: active.submit([Asked([spec], {})], WHO, key=token, body=token.encode())
             )
             if isinstance(answer, list) and answer:
                 submission.task = int(answer[0].id)
@@ -289,15 +289,15 @@ class Life:
                 return  # the first answer was lost, and it has ended already
             if isinstance(answer, Refusal):
                 return
-            if self.over and answer is None and self.scheduler.yard is not None:
+            if self.over and answer is None and self.scheduler.active is not None:
                 return
             await asyncio.sleep(chance.uniform(0.5, 3.0))
 
     async def tell(self, asked: command.Command, what: str, *, quiet: bool = False) -> Any:
         """An operator asks for something."""
 
-        async def ask(yard: Scheduler) -> Any:
-            return await yard.tell(asked, WHO)
+        async def ask(active: Scheduler) -> Any:
+            return await active.tell(asked, WHO)
 
         answer = await self.scheduler.ask(ask)
         if not quiet:
@@ -310,9 +310,11 @@ class Life:
         chance = self._chances("suspend")
         while not self.over:
             await asyncio.sleep(chance.expovariate(1 / 60.0))
-            yard = self.scheduler.yard
+            active = self.scheduler.active
             running = (
-                [] if yard is None else [it.id for it in yard.views.tasks.values() if it.status is TaskStatus.RUNNING]
+                []
+                if active is None
+                else [it.id for it in active.views.tasks.values() if it.status is TaskStatus.RUNNING]
             )
             if running:
                 task = chance.choice(running)
@@ -356,336 +358,338 @@ def coin(chance: random.Random) -> bool:
     return chance.random() < 0.5
 
 
-async def _with_scheduler(life: Life, do: Callable[[], Awaitable[None]]) -> str | None:
+async def _with_scheduler(scenario: Scenario, do: Callable[[], Awaitable[None]]) -> str | None:
     """Do something to the scheduler, unless something is being done to it already."""
-    if SCHEDULER in life.busy:
+    if SCHEDULER in scenario.busy:
         return None
-    life.busy.add(SCHEDULER)
+    scenario.busy.add(SCHEDULER)
     try:
         await do()
     finally:
-        life.busy.discard(SCHEDULER)
+        scenario.busy.discard(SCHEDULER)
     return "done"
 
 
-async def _with_machine(life: Life, chance: random.Random, do: Callable[[Machine], Awaitable[None]]) -> str | None:
-    machine = life.pick(chance)
+async def _with_machine(
+    scenario: Scenario, chance: random.Random, do: Callable[[Machine], Awaitable[None]]
+) -> str | None:
+    machine = scenario.pick(chance)
     if machine is None:
         return None
-    life.busy.add(machine.name)
+    scenario.busy.add(machine.name)
     try:
         await do(machine)
     finally:
-        life.busy.discard(machine.name)
+        scenario.busy.discard(machine.name)
     return "done"
 
 
-async def scheduler_killed(life: Life, chance: random.Random) -> str | None:
+async def scheduler_killed(scenario: Scenario, chance: random.Random) -> str | None:
     async def do() -> None:
         seconds = chance.choice(OUTAGES) * chance.uniform(0.8, 1.2)
-        began = life.began(f"scheduler killed for {seconds:.1f} s")
-        life.scheduler.kill(partial(coin, chance))
+        began = scenario.began(f"scheduler killed for {seconds:.1f} s")
+        scenario.scheduler.kill(partial(coin, chance))
         await asyncio.sleep(seconds)
-        life.scheduler.start()
-        life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        scenario.scheduler.start()
+        scenario.book.trouble("scheduler", SCHEDULER, began, scenario.loop.time() + 1.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def scheduler_stopped(life: Life, chance: random.Random) -> str | None:
+async def scheduler_stopped(scenario: Scenario, chance: random.Random) -> str | None:
     async def do() -> None:
         seconds = chance.choice((1.0, 5.0, 20.0, 40.0))
-        began = life.began(f"scheduler stopped as planned for {seconds:.0f} s")
-        good = not life.scheduler.disk.journal.full and life.scheduler.yard is not None
-        await life.scheduler.stop()
+        began = scenario.began(f"scheduler stopped as planned for {seconds:.0f} s")
+        good = not scenario.scheduler.disk.journal.full and scenario.scheduler.active is not None
+        await scenario.scheduler.stop()
         await asyncio.sleep(seconds)
-        life.scheduler.start()
+        scenario.scheduler.start()
         kind = "scheduler_planned" if good else "scheduler"
-        life.book.trouble(kind, SCHEDULER, began, life.loop.time() + 1.0)
+        scenario.book.trouble(kind, SCHEDULER, began, scenario.loop.time() + 1.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def scheduler_paused(life: Life, chance: random.Random) -> str | None:
+async def scheduler_paused(scenario: Scenario, chance: random.Random) -> str | None:
     async def do() -> None:
         seconds = chance.choice((1.0, 8.0, 20.0, 40.0, 120.0))
-        process = life.scheduler.process
-        began = life.began(f"scheduler stands still for {seconds:.0f} s")
+        process = scenario.scheduler.process
+        began = scenario.began(f"scheduler stands still for {seconds:.0f} s")
         if process is not None and not process.stopped:
             process.stop()
             await asyncio.sleep(seconds)
             process.go_on()
-        life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        scenario.book.trouble("scheduler", SCHEDULER, began, scenario.loop.time() + 1.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def clock_jumps(life: Life, chance: random.Random) -> str | None:
-    clocks = [life.scheduler.clock, *(machine.clock for machine in life.machines)]
+async def clock_jumps(scenario: Scenario, chance: random.Random) -> str | None:
+    clocks = [scenario.scheduler.clock, *(machine.clock for machine in scenario.machines)]
     place = chance.choice([0, 0, *range(1, len(clocks))])
     clock = clocks[place]
     if clock.ahead:
         clock.ahead = 0.0
-        life.began(f"clock {place} is put right")
+        scenario.began(f"clock {place} is put right")
     else:
         clock.ahead = chance.choice((-28_800.0, -60.0, -5.0, 5.0, 60.0, 3_600.0, 28_800.0))
-        life.began(f"clock {place} jumps by {clock.ahead:.0f} s")
+        scenario.began(f"clock {place} jumps by {clock.ahead:.0f} s")
     return "done"
 
 
-async def disk_slow(life: Life, chance: random.Random) -> str | None:
+async def disk_slow(scenario: Scenario, chance: random.Random) -> str | None:
     async def do() -> None:
         seconds = chance.choice((0.3, 1.3, 3.0))
-        began = life.began(f"disk takes {seconds} s")
-        life.scheduler.set_disk(seconds)
+        began = scenario.began(f"disk takes {seconds} s")
+        scenario.scheduler.set_disk(seconds)
         await asyncio.sleep(chance.uniform(5.0, 60.0))
-        life.scheduler.set_disk(0.0)
-        life.book.trouble("slow", SCHEDULER, began, life.loop.time())
+        scenario.scheduler.set_disk(0.0)
+        scenario.book.trouble("slow", SCHEDULER, began, scenario.loop.time())
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def disk_full(life: Life, chance: random.Random) -> str | None:
+async def disk_full(scenario: Scenario, chance: random.Random) -> str | None:
     async def do() -> None:
-        began = life.began("disk is full")
-        life.scheduler.set_full(True)
+        began = scenario.began("disk is full")
+        scenario.scheduler.set_full(True)
         await asyncio.sleep(chance.choice((2.0, 20.0, 60.0)))
         if coin(chance):
-            life.trace("  and   the scheduler is killed")
-            life.scheduler.kill(partial(coin, chance))
+            scenario.trace("  and   the scheduler is killed")
+            scenario.scheduler.kill(partial(coin, chance))
             await asyncio.sleep(1.0)
-            life.scheduler.set_full(False)
-            life.scheduler.start()
-        life.scheduler.set_full(False)
-        life.book.trouble("full", SCHEDULER, began, life.loop.time() + 3.0)
+            scenario.scheduler.set_full(False)
+            scenario.scheduler.start()
+        scenario.scheduler.set_full(False)
+        scenario.book.trouble("full", SCHEDULER, began, scenario.loop.time() + 3.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def backup_restored(life: Life, chance: random.Random) -> str | None:
+async def backup_restored(scenario: Scenario, chance: random.Random) -> str | None:
     """An operator puts back a copy of the data folder that was made some time ago."""
 
     async def do() -> None:
-        scheduler = life.scheduler
-        length, backup = len(life.book.events), scheduler.disk.copy()
-        life.began("backup made")
+        scheduler = scenario.scheduler
+        length, backup = len(scenario.book.events), scheduler.disk.copy()
+        scenario.began("backup made")
         await asyncio.sleep(chance.uniform(2.0, 60.0))
-        began = life.began(f"backup of {length} events restored")
+        began = scenario.began(f"backup of {length} events restored")
         scheduler.kill(partial(coin, chance))
-        life.book.restore(length)
-        scheduler.disk, life.restored = backup, True
+        scenario.book.restore(length)
+        scheduler.disk, scenario.restored = backup, True
         await asyncio.sleep(chance.choice((1.0, 20.0)))
         scheduler.start(take_over=True)
-        life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        scenario.book.trouble("scheduler", SCHEDULER, began, scenario.loop.time() + 1.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def scheduler_copied(life: Life, chance: random.Random) -> str | None:
+async def scheduler_copied(scenario: Scenario, chance: random.Random) -> str | None:
     """A second scheduler is started on a copy of the data folder, at an address that the agents try as well."""
-    if OTHER not in life.addresses:
+    if OTHER not in scenario.addresses:
         return None
 
     async def do() -> None:
-        scheduler = life.scheduler
+        scheduler = scenario.scheduler
         away = chance.choice((0.0, 20.0))
-        began = life.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
+        began = scenario.began(f"a second scheduler starts on a copy; the first one is away for {away:.0f} s")
 
         def told(entries: Sequence[Record]) -> None:
             for said in filter(None, (spoken(it.event) for it in entries)):
-                life.trace(f"  copy  {said}")
+                scenario.trace(f"  copy  {said}")
 
-        rival = life.rival = SchedulerMachine(life.loop, life.network, OTHER, scheduler.disk.copy(told))
+        rival = scenario.rival = SchedulerMachine(scenario.loop, scenario.network, OTHER, scheduler.disk.copy(told))
         rival.disk.journal.full = False
-        life.book.excuse_open()
+        scenario.book.excuse_open()
         rival.start()
         if away:
             scheduler.kill(partial(coin, chance))
             await asyncio.sleep(away)
             scheduler.start()
         await asyncio.sleep(chance.uniform(10.0, 60.0))
-        life.trace("  copy  ends")
+        scenario.trace("  copy  ends")
         rival.kill(partial(coin, chance))
-        life.book.excuse_open()
+        scenario.book.excuse_open()
         scheduler.kill(partial(coin, chance))
         await asyncio.sleep(1.0)
-        life.rival, life.restored = None, True
+        scenario.rival, scenario.restored = None, True
         scheduler.start(take_over=True)
-        life.book.trouble("scheduler", SCHEDULER, began, life.loop.time() + 1.0)
+        scenario.book.trouble("scheduler", SCHEDULER, began, scenario.loop.time() + 1.0)
 
-    return await _with_scheduler(life, do)
+    return await _with_scheduler(scenario, do)
 
 
-async def agent_killed(life: Life, chance: random.Random) -> str | None:
+async def agent_killed(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((0.5, 5.0, 8.0, 30.0))
-        began = life.began(f"agent of {machine.name} killed for {seconds} s")
+        began = scenario.began(f"agent of {machine.name} killed for {seconds} s")
         machine.kill_agent()
         await asyncio.sleep(seconds)
         machine.start_agent()
-        life.book.trouble("agent_down", machine.name, began, life.loop.time())
+        scenario.book.trouble("agent_down", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def agent_stopped(life: Life, chance: random.Random) -> str | None:
+async def agent_stopped(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((1.0, 10.0, 30.0, 50.0))
-        began = life.began(f"agent of {machine.name} stopped as planned for {seconds:.0f} s")
-        told = is_connected(life, machine)
+        began = scenario.began(f"agent of {machine.name} stopped as planned for {seconds:.0f} s")
+        told = is_connected(scenario, machine)
         await machine.stop_agent()
         await asyncio.sleep(seconds)
         machine.start_agent()
         kind = "agent_planned" if told else "agent_down"
-        life.book.trouble(kind, machine.name, began, life.loop.time())
+        scenario.book.trouble(kind, machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-def is_connected(life: Life, machine: Machine) -> bool:
+def is_connected(scenario: Scenario, machine: Machine) -> bool:
     """Whether a word of an agent arrives at a scheduler that can write it down."""
-    yard, process = life.scheduler.yard, life.scheduler.process
-    if yard is None or process is None or process.stopped or yard.loop.full or life.scheduler.disk_seconds:
+    active, process = scenario.scheduler.active, scenario.scheduler.process
+    if active is None or process is None or process.stopped or active.loop.full or scenario.scheduler.disk_seconds:
         return False
-    session = yard.agents.sessions.get(NodeId(machine.name))
+    session = active.agents.sessions.get(NodeId(machine.name))
     return session is not None and session.connected and not session.closed and not machine.link.is_cut
 
 
-async def agent_paused(life: Life, chance: random.Random) -> str | None:
+async def agent_paused(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((1.0, 8.0, 20.0, 60.0))
         process = machine.process
-        began = life.began(f"agent of {machine.name} stands still for {seconds:.0f} s")
+        began = scenario.began(f"agent of {machine.name} stands still for {seconds:.0f} s")
         if process is not None:
             process.stop()
             await asyncio.sleep(seconds)
             process.go_on()
-        life.book.trouble("agent_stopped", machine.name, began, life.loop.time())
+        scenario.book.trouble("agent_stopped", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def supervisor_killed(life: Life, chance: random.Random) -> str | None:
+async def supervisor_killed(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        began = life.began(f"supervisor of {machine.name} killed")
+        began = scenario.began(f"supervisor of {machine.name} killed")
         machine.kill_supervisor()
-        if not life._keeps_exit_codes:
-            life.book.trouble("supervisor", machine.name, began, life.loop.time())
+        if not scenario._keeps_exit_codes:
+            scenario.book.trouble("supervisor", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def supervisor_paused(life: Life, chance: random.Random) -> str | None:
+async def supervisor_paused(scenario: Scenario, chance: random.Random) -> str | None:
     """It is stopped: ends are reported later, and the watcher of leases does not wait for it."""
 
     async def do(machine: Machine) -> None:
         seconds = chance.choice((1.0, 20.0, 60.0))
-        began = life.began(f"supervisor of {machine.name} stands still for {seconds:.0f} s")
+        began = scenario.began(f"supervisor of {machine.name} stands still for {seconds:.0f} s")
         if machine.supervisor is not None:
             process = machine.supervisor.process
             process.stop()
             await asyncio.sleep(seconds)
             process.go_on()
-        life.book.trouble("supervisor_stopped", machine.name, began, life.loop.time())
+        scenario.book.trouble("supervisor_stopped", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def node_rebooted(life: Life, chance: random.Random) -> str | None:
+async def node_rebooted(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((5.0, 40.0, 120.0))
-        began = life.began(f"{machine.name} loses power for {seconds:.0f} s")
+        began = scenario.began(f"{machine.name} loses power for {seconds:.0f} s")
         machine.power_off()
         await asyncio.sleep(seconds)
         machine.power_on()
-        life.book.trouble("power", machine.name, began, life.loop.time())
+        scenario.book.trouble("power", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def line_cut(life: Life, chance: random.Random) -> str | None:
+async def line_cut(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
         seconds = chance.choice((2.0, 7.0, 14.0, 20.0, 60.0))
         up, down = chance.choice(((True, True), (True, False), (False, True)))
         which = "both ways" if up and down else "up" if up else "down"
-        began = life.began(f"line of {machine.name} cut {which} for {seconds:.0f} s")
+        began = scenario.began(f"line of {machine.name} cut {which} for {seconds:.0f} s")
         machine.link.keepalive = chance.random() < 0.8
         machine.link.cut(up, down)
         await asyncio.sleep(seconds)
         machine.link.mend()
-        life.book.trouble("cut", machine.name, began, life.loop.time())
+        scenario.book.trouble("cut", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def line_broken(life: Life, chance: random.Random) -> str | None:
+async def line_broken(scenario: Scenario, chance: random.Random) -> str | None:
     """A connection breaks at one side, and the other side does not know: the agent comes a second time."""
 
     async def do(machine: Machine) -> None:
         client, server = chance.choice(((True, False), (False, True), (True, True)))
         which = "at both ends" if client and server else "at the agent" if client else "at the scheduler"
-        began = life.began(f"connection of {machine.name} breaks {which}")
+        began = scenario.began(f"connection of {machine.name} breaks {which}")
         machine.link.reset(client, server)
         await asyncio.sleep(6.0)  # the other side learns of it when it says something and is answered with a reset
-        life.book.trouble("cut", machine.name, began, life.loop.time())
+        scenario.book.trouble("cut", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def line_slow(life: Life, chance: random.Random) -> str | None:
+async def line_slow(scenario: Scenario, chance: random.Random) -> str | None:
     async def do(machine: Machine) -> None:
-        began = life.began(f"line of {machine.name} is slow")
+        began = scenario.began(f"line of {machine.name} is slow")
         machine.link.delay_seconds = (0.1, chance.choice((0.5, 2.0)))
         await asyncio.sleep(chance.uniform(5.0, 60.0))
         machine.link.mend()
-        life.book.trouble("line_slow", machine.name, began, life.loop.time())
+        scenario.book.trouble("line_slow", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def twin_comes(life: Life, chance: random.Random) -> str | None:
+async def twin_comes(scenario: Scenario, chance: random.Random) -> str | None:
     """A second machine with the name of a node, with a copy of its folder or with a new one."""
 
     async def do(machine: Machine) -> None:
-        life._twin_number += 1
-        hardware = f"{machine.name}-twin-{life._twin_number}"
+        scenario._twin_number += 1
+        hardware = f"{machine.name}-twin-{scenario._twin_number}"
         copied = coin(chance)
-        began = life.began(f"{hardware} comes, with {'a copied' if copied else 'a new'} folder")
-        twin = life._machine(machine.name, hardware, len(machine.cards))
+        began = scenario.began(f"{hardware} comes, with {'a copied' if copied else 'a new'} folder")
+        twin = scenario._machine(machine.name, hardware, len(machine.cards))
         if copied:
             machine.clone_folder(twin.folder)
-        life.twins.append(twin)
+        scenario.twins.append(twin)
         twin.start_agent()
         await asyncio.sleep(chance.uniform(10.0, 90.0))
-        if twin in life.twins:
-            life.twins.remove(twin)
-            life._remove_twin(twin)
-        life.book.trouble("power", hardware, began, life.loop.time())
+        if twin in scenario.twins:
+            scenario.twins.remove(twin)
+            scenario._remove_twin(twin)
+        scenario.book.trouble("power", hardware, began, scenario.loop.time())
         away_since = began - 10.0
-        for it in sorted(life.book.troubles, key=lambda it: it.end, reverse=True):
+        for it in sorted(scenario.book.troubles, key=lambda it: it.end, reverse=True):
             if it.where == SCHEDULER and it.begin <= began and it.end >= away_since:
                 away_since = min(away_since, it.begin - 10.0)  # it could not come back meanwhile
-        reasons = [it for it in life.book.troubles if it.where == machine.name and it.end >= away_since]
+        reasons = [it for it in scenario.book.troubles if it.where == machine.name and it.end >= away_since]
         if sum(it.end - it.begin for it in reasons) >= 5.0:  # the right one was away, and its place was free
-            life.book.trouble("removed", machine.name, began, life.loop.time() + 30.0)
+            scenario.book.trouble("removed", machine.name, began, scenario.loop.time() + 30.0)
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
-async def node_removed(life: Life, chance: random.Random) -> str | None:
+async def node_removed(scenario: Scenario, chance: random.Random) -> str | None:
     """A node is out of reach, counts as lost, is removed by an operator, and returns."""
 
     async def do(machine: Machine) -> None:
-        began = life.began(f"{machine.name} is cut off, removed, and returns")
+        began = scenario.began(f"{machine.name} is cut off, removed, and returns")
         machine.link.cut()
         await asyncio.sleep(chance.uniform(20.0, 40.0))
-        await life.tell(command.RemoveNode(NodeId(machine.name)), f"remove {machine.name}")
+        await scenario.tell(command.RemoveNode(NodeId(machine.name)), f"remove {machine.name}")
         await asyncio.sleep(chance.uniform(0.0, 30.0))
         machine.link.mend()
-        life.book.trouble("removed", machine.name, began, life.loop.time())
-        life.book.trouble("cut", machine.name, began, life.loop.time())
+        scenario.book.trouble("removed", machine.name, began, scenario.loop.time())
+        scenario.book.trouble("cut", machine.name, began, scenario.loop.time())
 
-    return await _with_machine(life, chance, do)
+    return await _with_machine(scenario, chance, do)
 
 
 FAULTS: dict[str, tuple[float, Fault]] = {

@@ -151,7 +151,7 @@ class SchedulerMachine:
     def __init__(self, loop: VirtualLoop, network: Network, address: str, disk: Disk) -> None:
         self.loop, self.network, self.address, self.disk = loop, network, address, disk
         self.clock = MachineClock(loop, address)
-        self.yard: Scheduler | None = None
+        self.active: Scheduler | None = None
         """While it is ready."""
         self.process: Process | None = None
         self.disk_seconds = 0.0
@@ -193,7 +193,7 @@ class SchedulerMachine:
         engine, views = recover(journal)
         found_cluster(engine, journal, views, self.clock.wall())
         server._catch_up(archive, views)  # type: ignore[arg-type]
-        yard = Scheduler(
+        active = Scheduler(
             journal,  # type: ignore[arg-type]
             engine,
             views,
@@ -206,37 +206,37 @@ class SchedulerMachine:
             yard_key=self.disk.yard_key,
             take_over=take_over,
         )  # its origin is drawn at random, and all randomness comes from the seed
-        running = asyncio.create_task(yard.run(__version__))
-        while not yard.ready and not running.done():
+        running = asyncio.create_task(active.run(__version__))
+        while not active.ready and not running.done():
             await asyncio.sleep(0.001)
         if not running.done():
             if not self.disk.applied:
                 for order in APPLIED:
-                    answer = await yard.loop.tell(order, "settings")
+                    answer = await active.loop.tell(order, "settings")
                     assert not isinstance(answer, Refusal)
                 self.disk.applied = True
-            self.yard = yard
+            self.active = active
             process.on_kill.append(self._gone)
-            self.network.listen(self.address, process, agents_handler(yard.agents))
+            self.network.listen(self.address, process, agents_handler(active.agents))
         await running
 
     def _gone(self) -> None:
-        self.yard = None
+        self.active = None
 
     def kill(self, finished: Callable[[], bool]) -> None:
         """SIGKILL."""
         if self.process is not None:
             self.process.kill(finished)
-        self.yard = None
+        self.active = None
 
     async def stop(self) -> None:
         """SIGTERM: it announces its stop to the nodes."""
-        process, yard, task = self.process, self.yard, self._task
-        if process is None or yard is None or task is None or not process.alive:
+        process, active, task = self.process, self.active, self._task
+        if process is None or active is None or task is None or not process.alive:
             self.kill(lambda: True)
             return
-        self.yard, self._stopping = None, True
-        process.start(yard.stop(PATIENCE_SECONDS))
+        self.active, self._stopping = None, True
+        process.start(active.stop(PATIENCE_SECONDS))
         for _ in range(2_000):
             if task.done() or not process.alive:
                 break
@@ -256,14 +256,14 @@ class SchedulerMachine:
 
     async def ask(self, make: Callable[[Scheduler], Any], seconds: float = 10.0) -> Any:
         """A request of a client over HTTP, answered inside the scheduler; None if the connection broke or there was no answer."""
-        process, yard = self.process, self.yard
-        if process is None or yard is None or not process.alive:
+        process, active = self.process, self.active
+        if process is None or active is None or not process.alive:
             return None
         answered: asyncio.Future[Any] = self.loop.create_future()
 
         async def answer() -> None:
             try:
-                result = await make(yard)
+                result = await make(active)
             except Exception as error:  # an answer with a status of 500 or 503
                 result = error
             if not answered.done():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
-from tests.unit.live.sdk.fake_server import partner, refusal
+from tests.unit.live.sdk.fake_server import fake_server, refusal
 
 NOBODY = ("--server", "http://127.0.0.1:1")
 
@@ -42,7 +42,7 @@ def test_refusals_of_the_scheduler_are_shown_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refusal("UnknownTask", "There is no task seven.", "id")
-    with partner(lambda line: line.say(told, 404)) as server:
+    with fake_server(lambda line: line.say(told, 404)) as server:
         assert (
             complaint(monkeypatch, capsys, "show", "seven", "--server", server.url, "--json", code=1) == told["error"]
         )
@@ -91,7 +91,7 @@ def test_json_after_the_command_belongs_to_the_command(
 def test_each_task_that_cannot_be_cancelled_is_its_own_object(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with partner(lambda line: line.say(refusal("UnknownTask", "There is no such task."), 404)) as server:
+    with fake_server(lambda line: line.say(refusal("UnknownTask", "There is no such task."), 404)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "cancel", "--server", server.url, "--json", "7", "8"])
         assert cli.main() == 1
     said = capsys.readouterr().err.splitlines()
@@ -140,7 +140,7 @@ def test_a_field_of_the_api_is_called_by_its_option(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with partner(lambda line: line.say(refusal("OutOfRange", message, field), 400)) as server:
+    with fake_server(lambda line: line.say(refusal("OutOfRange", message, field), 400)) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         monkeypatch.setattr(sys, "argv", ["gpuyard", *words.split()])
         assert cli.main() == 1

@@ -13,7 +13,7 @@ import pytest
 
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import LeaseAnswer
-from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_cluster, fake_server, refusal, task
 
 LEASE = LeaseAnswer(
     id="task-7", task_id="task-7", status=TaskStatus.PENDING, gpu_count=1, gpus=[], node_id=None, name="",
@@ -34,7 +34,7 @@ def test_a_lease_requested_while_its_process_is_terminated_is_released(number: s
         else:
             line.say({"status": "cancelled", "message": "It was given back."})
 
-    with partner(behave) as server:
+    with fake_server(behave) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
         with started(words) as lease:
             pids.append(lease.pid)
@@ -91,7 +91,7 @@ class Waits:
 )
 def test_a_waiting_lease_is_released_however_its_process_ends(number: signal.Signals, code: int) -> None:
     scheduler = Waits()
-    with partner(scheduler) as server:
+    with fake_server(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
         with started(words) as lease:
             assert scheduler.waits.wait(30)
@@ -108,11 +108,11 @@ def test_another_task_under_the_number_of_a_lease_is_not_released() -> None:
 
     def replaced(line: Answering) -> None:
         if scheduler.waits.is_set():
-            another_yard(line)
+            another_cluster(line)
         else:
             scheduler(line)
 
-    with partner(replaced) as server:
+    with fake_server(replaced) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "--token", "gy_x"]
         with started(words) as lease:
             out, said = lease.communicate(timeout=60)
@@ -142,7 +142,7 @@ class Slow:
 
 def test_a_lease_whose_process_is_killed_before_the_answer_is_released() -> None:
     scheduler = Slow()
-    with partner(scheduler) as server:
+    with fake_server(scheduler) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url, "-g", "1"]
         with subprocess.Popen(words) as lease:
             assert scheduler.asked.wait(30)
@@ -157,7 +157,7 @@ def test_a_lease_whose_process_is_killed_before_the_answer_is_released() -> None
 
 
 def test_a_refused_lease_is_not_requested_again() -> None:
-    with partner(lambda line: line.say(refusal("QueueFull", "The queue is full."), 429)) as server:
+    with fake_server(lambda line: line.say(refusal("QueueFull", "The queue is full."), 429)) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "lease", "--server", server.url]
         lease = subprocess.run(words, capture_output=True, timeout=60, check=False)
         assert lease.returncode == 1

@@ -8,7 +8,7 @@ from gpuyard import cli
 from gpuyard.cli import logs
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import waiting
-from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 
 AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
 
@@ -39,7 +39,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_that_has_not_reconnected_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes], words: tuple[str, ...], wrote: str
 ) -> None:
-    with partner(Restarted(3)) as server:
+    with fake_server(Restarted(3)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7", *words])
         assert cli.main() == 0
     out, err = capsysbinary.readouterr()
@@ -51,7 +51,7 @@ def test_a_node_that_does_not_reconnect_is_given_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logs, "NODE_SECONDS", 0.05)
-    with partner(Restarted(1000)) as server:
+    with fake_server(Restarted(1000)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7"])
         assert cli.main() == 1
     assert "is not connected at the moment" in capsys.readouterr().err
@@ -86,7 +86,7 @@ class Replaced:
 def test_followed_output_resumes_where_it_broke_off_when_the_scheduler_is_back(
     monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    with partner(Replaced(4)) as server:
+    with fake_server(Replaced(4)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
         assert cli.main() == 0
         assert "offset=4" in [asked.path for asked in server.asked if "/logs" in asked.path][-1]
@@ -97,7 +97,7 @@ def test_output_that_cannot_be_followed_any_longer_names_the_command_to_continue
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
-    with partner(Replaced(10_000)) as server:
+    with fake_server(Replaced(10_000)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
         assert cli.main() == 75
         assert capsys.readouterr().err.endswith(
@@ -127,7 +127,7 @@ def test_the_rest_of_an_attempt_that_ended_during_an_outage_is_printed_before_th
         else:
             line.say(task(7, TaskStatus.RUNNING, started_at="2026-01-01T00:00:00Z", attempts=1))
 
-    with partner(restarts) as server:
+    with fake_server(restarts) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
         assert cli.main() == 0
     assert capsysbinary.readouterr().out == b"one\nrest\ntwo\n"

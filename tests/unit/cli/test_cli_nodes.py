@@ -8,7 +8,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import NodeAnswer, NodeList, StrayAnswer
-from tests.unit.live.sdk.fake_server import Answering, Partner, partner
+from tests.unit.live.sdk.fake_server import Answering, FakeServer, fake_server
 
 
 def node(name: str, *strays: StrayAnswer) -> NodeAnswer:
@@ -31,7 +31,7 @@ def answers(line: Answering) -> None:
 class Call:
     """`gpuyard nodes` with these words: exit code, standard output, standard error."""
 
-    def __init__(self, server: Partner, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, server: FakeServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self.server, self._monkeypatch, self._capsys = server, monkeypatch, capsys
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
@@ -42,7 +42,7 @@ class Call:
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    with partner(answers) as server:
+    with fake_server(answers) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         yield Call(server, monkeypatch, capsys)
 

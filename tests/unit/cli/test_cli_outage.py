@@ -19,7 +19,7 @@ from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.control_plane.settings import StorageSection
 from gpuyard.live.sdk import waiting
 from gpuyard.live.sdk.tokens import store_token
-from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_cluster, fake_server, refusal, task
 from tests.unit.live.sdk.test_connection import free_port
 from tests.unit.live.sdk.test_server_user import another_user_listens
 
@@ -66,7 +66,7 @@ def test_a_run_whose_scheduler_does_not_return_names_the_task_and_the_command_to
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(waiting, "RESTART_SECONDS", 0.2)
-    with partner(Answers(b"<html>hello</html>")) as server:
+    with fake_server(Answers(b"<html>hello</html>")) as server:
         assert call(monkeypatch, "run", "--server", server.url, "--", "true") == 75
         assert capsys.readouterr().err.endswith(
             f"task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
@@ -82,7 +82,7 @@ def test_a_run_whose_token_expires_names_the_task(
         else:
             line.say(refusal("InvalidToken", "This token expired."), 401)
 
-    with partner(forgets) as server:
+    with fake_server(forgets) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, "run", "--", "true") == 75
     expected = "gpuyard: This token expired. task-7 goes on; follow it again with: gpuyard logs -f task-7\n"
@@ -97,9 +97,9 @@ def test_another_task_under_the_same_number_is_not_followed_after_an_outage(
         if len(server.asked) == 1:
             line.say(RUNNING, 201 if line.asked.method == "POST" else 200)
         else:
-            another_yard(line)
+            another_cluster(line)
 
-    with partner(replaced) as server:
+    with fake_server(replaced) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, *words) == 1
     out, err = capfd.readouterr()
@@ -122,9 +122,9 @@ def test_the_output_of_another_task_under_the_same_number_is_not_shown(
         elif line.asked.path.partition("?")[0].endswith("/task-7"):
             line.say(ended)
         else:
-            another_yard(line)
+            another_cluster(line)
 
-    with partner(replaced) as server:
+    with fake_server(replaced) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, "run", "--", "true") == 1
     assert capfd.readouterr().out == ""
@@ -140,7 +140,7 @@ def test_a_task_the_scheduler_no_longer_knows_is_not_said_to_continue(
         else:
             line.say(refusal("UnknownTask", "There is no task task-7."), 404)
 
-    with partner(forgets) as server:
+    with fake_server(forgets) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, *words) == 1
     said = capsys.readouterr().err
@@ -165,7 +165,7 @@ class Attached:
             else:
                 line.say(refusal("NotReady", "not now"), 503)
 
-        with partner(accepts, port):
+        with fake_server(accepts, port):
             words = [sys.executable, "-m", "gpuyard.cli", "run", "--server", self.url, "--", "sleep", "100"]
             self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             assert accepted.wait(30)
@@ -192,7 +192,7 @@ def test_a_run_continues_while_another_user_listens_at_the_schedulers_port(attac
         assert "belongs to the system user 'nobody'" in seen
         assert "task-7 goes on; the scheduler is waited for, up to 120 s." in seen
         assert attached.process.poll() is None
-    with partner(lambda line: line.say(DONE), port):
+    with fake_server(lambda line: line.say(DONE), port):
         attached.process.communicate(timeout=30)
     assert attached.process.returncode == 0
 
@@ -213,7 +213,7 @@ def test_a_task_cancelled_during_an_outage_is_cancelled_when_the_scheduler_is_ba
             line.say(RUNNING)
 
     with ExitStack() as stack:
-        server = stack.enter_context(partner(cancels, int(attached.url.rpartition(":")[2])))
+        server = stack.enter_context(fake_server(cancels, int(attached.url.rpartition(":")[2])))
         attached.process.communicate(timeout=30)
     assert attached.process.returncode == 130
 
@@ -262,7 +262,7 @@ def test_a_known_scheduler_is_waited_for(
     elif how == "service":
         (tmp_path / "service").mkdir()
     with ExitStack() as stack:
-        later = partner(lambda line: line.say(task(), 201), port)
+        later = fake_server(lambda line: line.say(task(), 201), port)
         starting = threading.Timer(0.2, lambda: stack.enter_context(later))
         starting.start()
         assert call(monkeypatch, *words) == 0

@@ -11,7 +11,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.plan.planner.plan_file import write_plan
 from gpuyard.plan.planner.problem_file import problem_of
-from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 from tests.unit.plan.planner.small_problems import instance, plan
 
 WORKFLOW = (("a", "A", 5, ""), ("b", "B2", 5, "a"))
@@ -41,7 +41,7 @@ def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> list[dict[str, An
         count = len(line.asked.body["tasks"])
         line.say({"tasks": [task(place + 1) for place in range(count)]}, 201)
 
-    with partner(accepts) as server:
+    with fake_server(accepts) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "plan", "submit", "--server", server.url, *words])
         assert cli.main() == 0
     [asked] = server.asked
@@ -123,7 +123,7 @@ def test_a_key_that_was_used_before_is_shown_as_typed(
         used = f"The Idempotency-Key {line.asked.headers['Idempotency-Key']!r} was used with another body before."
         line.say(refusal("KeyUsedBefore", used, "Idempotency-Key"), 409)
 
-    with partner(knows) as server:
+    with fake_server(knows) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "plan", "submit", "--server", server.url, *files, "--key", "k1", "--", "{calls}"])  # fmt: skip
         assert cli.main() != 0
     assert capsys.readouterr().err == "gpuyard: --key 'k1' was used with another body before.\n"

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from gpuyard.core.domain.values import TaskStatus
-from tests.unit.live.sdk.fake_server import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 
 
 def test_ctrl_c_during_a_submission_cancels_the_task_as_soon_as_it_is_known() -> None:
@@ -25,7 +25,7 @@ def test_ctrl_c_during_a_submission_cancels_the_task_as_soon_as_it_is_known() ->
         else:
             line.say(task(status=TaskStatus.CANCELLED))
 
-    with partner(behave) as server:
+    with fake_server(behave) as server:
         words = [sys.executable, "-m", "gpuyard.cli", "run", "--server", server.url, "--", "sleep", "100"]
         with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as run:
             pids.append(run.pid)

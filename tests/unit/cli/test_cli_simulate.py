@@ -288,7 +288,7 @@ def test_wrong_use_of_seeds_is_reported_in_one_sentence(
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Path:
+def cluster(tmp_path: Path) -> Path:
     """The data folder of a cluster in which three tasks ended and one still runs."""
     story = ClusterStory(policy="fifo", backfill="none")
     story.is_split(online=0.0)
@@ -296,7 +296,7 @@ def yard(tmp_path: Path) -> Path:
     story.submits(task("six", gpus=6, runs_for=100), task("eight", gpus=8, runs_for=10), task("one", runs_for=10))
     story.passes(200)
     story.submits(task("endless"))
-    return written(story, tmp_path / "yard")
+    return written(story, tmp_path / "cluster")
 
 
 def written(story: ClusterStory, folder: Path) -> Path:
@@ -307,9 +307,9 @@ def written(story: ClusterStory, folder: Path) -> Path:
 
 
 def test_a_journal_is_simulated_and_compared_with_what_really_happened(
-    yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert simulated(monkeypatch, "--journal", yard, "--policy", "same,fifo+backfill", "--json") == 0
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "same,fifo+backfill", "--json") == 0
     said = capsys.readouterr()
     found = json.loads(said.out)["policies"]
     assert list(found) == ["recorded", "same", "fifo+backfill"]
@@ -338,12 +338,12 @@ def test_tasks_that_arrive_after_their_node_left_are_counted(
 
 @pytest.mark.slow
 def test_a_journal_can_be_reported_as_a_page(
-    yard: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = yard / "page.html"
-    assert simulated(monkeypatch, "--journal", yard / "journal", "--policy", "priority", "--report", page) == 0
+    page = cluster / "page.html"
+    assert simulated(monkeypatch, "--journal", cluster / "journal", "--policy", "priority", "--report", page) == 0
     assert ">recorded<" in page.read_text()
-    assert f"3 tasks of the journal in {yard / 'journal'}, on 8 GPUs at the most." in page.read_text()
+    assert f"3 tasks of the journal in {cluster / 'journal'}, on 8 GPUs at the most." in page.read_text()
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["recorded", "3"]
 
 
@@ -361,11 +361,11 @@ def test_a_journal_can_be_reported_as_a_page(
 def test_wrong_use_of_a_journal_is_reported_in_one_sentence(
     words: tuple[str, ...],
     sentence: str,
-    yard: Path,
+    cluster: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert simulated(monkeypatch, *(str(yard) if word == "YARD" else word for word in words)) == 2
+    assert simulated(monkeypatch, *(str(cluster) if word == "YARD" else word for word in words)) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert sentence in said.err

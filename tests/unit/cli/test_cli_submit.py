@@ -7,7 +7,7 @@ from gpuyard.cli.submit import warn_if_nothing_fits
 from gpuyard.core.domain.refusals import REFUSALS, NoNodesYet
 from gpuyard.live.sdk import connect
 from tests.unit.cli.test_cli_explain import explanation
-from tests.unit.live.sdk.fake_server import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 
 
 def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
@@ -17,7 +17,7 @@ def said(code: str, capsys: pytest.CaptureFixture[str], *, alone: bool) -> str:
     def answers(line: Answering) -> None:
         line.say(explanation(reason="The reason.", reason_code=code))
 
-    with partner(answers) as server:
+    with fake_server(answers) as server:
         warn_if_nothing_fits(connect(server.url, token=""), waits, alone=alone)
     if not alone:
         with WaitProgress(quiet=False) as progress:

@@ -9,7 +9,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.wire.answers import ExplainAnswer
-from tests.unit.live.sdk.fake_server import partner, task
+from tests.unit.live.sdk.fake_server import fake_server, task
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _nothing_from_outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 def submitted(monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
     """The request that `gpuyard submit` with these arguments sends."""
-    with partner(lambda line: line.say(task(), 201)) as server:
+    with fake_server(lambda line: line.say(task(), 201)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, *words])
         assert cli.main() == 0
     asked = server.asked[0]
@@ -168,7 +168,7 @@ def test_an_option_before_a_subcommand_applies_to_it(group: str, monkeypatch: py
         "pending_tasks": 0,
         "running_tasks": 0,
     }
-    with partner(lambda line: line.say(told)) as server:
+    with fake_server(lambda line: line.say(told)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", group, "--server", server.url, *verbs[group]])
         assert cli.main() == 0
     assert len(server.asked) == 1
@@ -225,7 +225,7 @@ def test_submit_reports_at_once_that_no_present_node_can_hold_it(
 ) -> None:
     reason = "The task needs 8 GPUs of one model on a node; the largest suitable node has 4."
     told = ExplainAnswer("task-7", TaskStatus.PENDING, reason, "NodeTooSmall", 0, None, None, None, [])
-    with partner(lambda line: line.say(told if line.path.endswith("explain") else task(), 200)) as server:
+    with fake_server(lambda line: line.say(told if line.path.endswith("explain") else task(), 200)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "submit", "--server", server.url, "-g", "8", "--", "true"])
         assert cli.main() == 0
     out, err = capsys.readouterr()

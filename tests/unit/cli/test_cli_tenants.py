@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.live.wire.answers import TenantAnswer, TenantList
-from tests.unit.live.sdk.fake_server import Answering, partner
+from tests.unit.live.sdk.fake_server import Answering, fake_server
 
 
 def tenant(name: str, **limits: Any) -> TenantAnswer:
@@ -43,7 +43,7 @@ def answers(line: Answering) -> None:
     ],
 )  # fmt: skip
 def test_limits_that_are_not_named_are_kept(words: str, sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    with partner(answers) as server:
+    with fake_server(answers) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         monkeypatch.setattr(sys, "argv", ["gpuyard", "tenants", "set", *words.split()])
         assert cli.main() == 0

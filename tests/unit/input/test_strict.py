@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[object, str, str | None, str]] = {
     "a fraction": (
         {"name": "a", "items": [{"count": 1.5}]}, "WrongType", "items[0].count",
         "items[0].count is 1.5; it must be a whole number of at least 1."),
-    "null where it can not be": ({"name": None}, "WrongType", "name", "name is null; it must be text."),
+    "null where it is not allowed": ({"name": None}, "WrongType", "name", "name is null; it must be text."),
     "a list in a union": ({"name": "a", "words": ["a", 1]}, "WrongType", "words[1]", "words[1] is 1; it must be text."),
     "a value in a table": (
         {"name": "a", "table": {"x": "y"}}, "WrongType", "table.x", 'table.x is "y"; it must be a number.'),

@@ -49,66 +49,66 @@ class Shared:
 
 
 def test_two_tasks_on_a_shared_gpu_take_twice_as_long() -> None:
-    yard = Shared()
-    yard.submits(1, 100.0, spec(HALF))
-    yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_to_end()
-    assert yard.ends == {1: 200.0, 2: 200.0}
+    cluster = Shared()
+    cluster.submits(1, 100.0, spec(HALF))
+    cluster.submits(2, 100.0, spec(HALF))
+    cluster.world.run_to_end()
+    assert cluster.ends == {1: 200.0, 2: 200.0}
 
 
 def test_when_one_ends_early_the_other_speeds_up() -> None:
-    yard = Shared()
-    yard.submits(1, 100.0, spec(HALF))
-    yard.submits(2, 30.0, spec(HALF))
-    yard.world.run_to_end()
-    assert yard.ends == {2: 60.0, 1: 60.0 + 70.0}
+    cluster = Shared()
+    cluster.submits(1, 100.0, spec(HALF))
+    cluster.submits(2, 30.0, spec(HALF))
+    cluster.world.run_to_end()
+    assert cluster.ends == {2: 60.0, 1: 60.0 + 70.0}
 
 
 def test_when_one_arrives_later_only_the_rest_is_slow() -> None:
-    yard = Shared()
-    yard.submits(1, 100.0, spec(HALF))
-    yard.world.advance(80.0)
-    yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_to_end()
-    assert yard.ends == {1: 80.0 + 40.0, 2: 120.0 + 80.0}
+    cluster = Shared()
+    cluster.submits(1, 100.0, spec(HALF))
+    cluster.world.advance(80.0)
+    cluster.submits(2, 100.0, spec(HALF))
+    cluster.world.run_to_end()
+    assert cluster.ends == {1: 80.0 + 40.0, 2: 120.0 + 80.0}
 
 
 def test_beside_several_tasks_the_slowdowns_multiply() -> None:
-    yard = Shared()
+    cluster = Shared()
     for number in (1, 2, 3):
-        yard.submits(number, 100.0, spec(QUARTER))
-    yard.world.run_to_end()
-    assert yard.ends == dict.fromkeys((1, 2, 3), 400.0)
+        cluster.submits(number, 100.0, spec(QUARTER))
+    cluster.world.run_to_end()
+    assert cluster.ends == dict.fromkeys((1, 2, 3), 400.0)
 
 
 def test_a_task_alone_on_a_gpu_is_not_slowed() -> None:
-    yard = Shared(cards=2)
-    yard.submits(1, 100.0, spec(None))
-    yard.submits(2, 100.0, spec(HALF))
-    yard.world.run_to_end()
-    assert yard.ends == {1: 100.0, 2: 100.0}
+    cluster = Shared(cards=2)
+    cluster.submits(1, 100.0, spec(None))
+    cluster.submits(2, 100.0, spec(HALF))
+    cluster.world.run_to_end()
+    assert cluster.ends == {1: 100.0, 2: 100.0}
 
 
 def test_a_cancelled_task_speeds_its_neighbor_up() -> None:
-    yard = Shared()
-    yard.submits(1, 100.0, spec(HALF))
-    yard.submits(2, 100.0, spec(HALF))
-    yard.world.advance(60.0)
-    yard.world.tell(command.CancelTask(TaskId(1)))
-    yard.world.run_to_end()
-    assert yard.ends == {1: 60.0, 2: 60.0 + 70.0}
+    cluster = Shared()
+    cluster.submits(1, 100.0, spec(HALF))
+    cluster.submits(2, 100.0, spec(HALF))
+    cluster.world.advance(60.0)
+    cluster.world.tell(command.CancelTask(TaskId(1)))
+    cluster.world.run_to_end()
+    assert cluster.ends == {1: 60.0, 2: 60.0 + 70.0}
 
 
 def test_a_preempted_task_resumes_with_the_rest_of_its_slow_run() -> None:
-    yard = Shared()
-    yard.world.tell(command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW)))
-    yard.world.tell(command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
-    yard.submits(1, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
-    yard.submits(2, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
-    yard.world.advance(40.0)
-    yard.submits(3, 1000.0, spec(None, priority=90, task_class=TaskClass.ONLINE))
-    yard.world.run_to_end()
-    assert yard.ends == {3: 1040.0, 1: 1040.0 + 160.0, 2: 1040.0 + 160.0}
+    cluster = Shared()
+    cluster.world.tell(command.SetSplit(Split(1.0, 0.0, QuotaMode.BORROW)))
+    cluster.world.tell(command.ChangeSettings(Settings(preemption_min_run_seconds=0.0)))
+    cluster.submits(1, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
+    cluster.submits(2, 100.0, spec(HALF, preemption=Preemption.CHECKPOINT, priority=10))
+    cluster.world.advance(40.0)
+    cluster.submits(3, 1000.0, spec(None, priority=90, task_class=TaskClass.ONLINE))
+    cluster.world.run_to_end()
+    assert cluster.ends == {3: 1040.0, 1: 1040.0 + 160.0, 2: 1040.0 + 160.0}
 
 
 def played(*jobs: Job) -> SimulationMeasures:

@@ -13,7 +13,7 @@ from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToPlay, read_journal
 from gpuyard.testing import ClusterStory, TaskBehavior, cpu_task, gang, task
-from tests.replay.random_scenario import RandomLife
+from tests.replay.random_scenario import RandomScenario
 
 Times = dict[str, tuple[float | None, float | None]]
 
@@ -196,8 +196,8 @@ def test_a_cluster_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: P
 
 @pytest.mark.parametrize("seed", [5, 10])
 def test_any_scenario_can_be_simulated_under_any_policy(seed: int, tmp_path: Path) -> None:
-    life = RandomLife(seed)
-    life.lives(120)
+    life = RandomScenario(seed)
+    life.takes_steps(120)
     found = read(life.story, tmp_path)
     for each in found.variants.values():
         result = simulate_policy(found, each)

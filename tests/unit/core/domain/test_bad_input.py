@@ -29,13 +29,13 @@ def one(resources: Resources, **more: object) -> command.Command:
 WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "negative GPUs": (one(Resources(gpus=-1)), no.NegativeCount("gpus", -1)),
     "more GPUs than any node has": (one(Resources(gpus=100_000_000)), no.TooLarge("gpus", 100_000_000, 4096)),
-    "more nodes than any yard": (one(Resources(gpus=1, nodes=1 << 40)), no.TooLarge("nodes", 1 << 40, 100_000)),
+    "more nodes than any cluster": (one(Resources(gpus=1, nodes=1 << 40)), no.TooLarge("nodes", 1 << 40, 100_000)),
     "more CPUs than any node has": (one(Resources(cpus=1 << 40)), no.TooLarge("cpus", 1 << 40, 1_000_000)),
     "more memory than any node has": (
         one(Resources(gpus=1, memory_mib=1 << 70)),
         no.TooLarge("memory_mib", 1 << 70, 1 << 40),
     ),
-    "a share of more memory than any card has": (
+    "a share of more memory than any GPU has": (
         one(Resources(share=Share(0, 1 << 70))),
         no.TooLarge("share.memory_mib", 1 << 70, 1 << 40),
     ),
@@ -155,7 +155,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.ReportEnded(TaskId(2), 1, Outcome.FAILED, node=NodeId("elsewhere")),
         no.NotOnNode(TaskId(2), 1, NodeId("elsewhere")),
     ),
-    "a report of a suspension nobody asked for": (
+    "a report of a suspension that was not requested": (
         command.ReportSuspended(TaskId(2), 1, 1),
         no.StaleReport(TaskId(2), 1),
     ),
@@ -163,7 +163,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.RemoveNode(NodeId("node-1")),
         no.NodeInUse(NodeId("node-1"), (TaskId(2),)),
     ),
-    "a report about nobody": (command.ReportStarted(TaskId(99), 1), no.StaleReport(TaskId(99), 1)),
+    "a report about an unknown task": (command.ReportStarted(TaskId(99), 1), no.StaleReport(TaskId(99), 1)),
     "a report about yesterday": (command.ReportEnded(TaskId(2), 7, Outcome.FAILED), no.StaleReport(TaskId(2), 7)),
     "an unknown node": (command.LoseNode(NodeId("nowhere")), no.UnknownNode(NodeId("nowhere"))),
     "an unknown GPU": (
@@ -230,12 +230,12 @@ def test_requests_the_tenants_own_quota_forbids_forever_are_refused(cluster: Clu
 
 NEVER: dict[str, tuple[Callable[[], object], no.Never]] = {
     "an unknown model": (lambda: task("x", models=("H900",)), no.UnknownGpuModel(("H900",), ("A100",))),
-    "too much memory on a card": (lambda: task("x", gpu_memory_mib=99_999), no.GpuMemoryTooSmall(99_999, 40_960)),
+    "too much memory on a GPU": (lambda: task("x", gpu_memory_mib=99_999), no.GpuMemoryTooSmall(99_999, 40_960)),
     "too large a share": (lambda: share("x", memory_mib=99_999), no.GpuMemoryTooSmall(99_999, 40_960)),
     "too many GPUs on a node": (lambda: task("x", gpus=9), no.NodeTooSmall(9, 2)),
     "too many CPUs": (lambda: cpu_task("x", cpus=65), no.TooFewCpus(65, 64)),
     "too much host memory": (lambda: task("x", memory_mib=999_999), no.HostMemoryTooSmall(999_999, 512_000)),
-    "labels nobody has": (lambda: task("x", labels=(("rack", "9"),)), no.NoNodeWithLabels(("rack=9",))),
+    "labels that no node has": (lambda: task("x", labels=(("rack", "9"),)), no.NoNodeWithLabels(("rack=9",))),
     "a gang larger than the cluster ever was": (lambda: gang("x", members=2, gpus_each=1), no.GangLargerThanYard(2, 1)),
 }
 

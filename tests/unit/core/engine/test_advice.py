@@ -36,7 +36,7 @@ def wait(rows: Rows) -> int:
     return len(rows) - 1 if rows[-1][WAITS] else 0
 
 
-def yard(advisor: Says, policy: str = "dqn", **settings: Any) -> ClusterStory:
+def new_cluster(advisor: Says, policy: str = "dqn", **settings: Any) -> ClusterStory:
     """One new GPU and one old, without a split."""
     cluster = ClusterStory(advisor=advisor, policy=policy, backfill="greedy", **settings)
     cluster.is_split(online=0.0)
@@ -50,7 +50,7 @@ def hour(name: str, seconds: float = 3600.0, **more: Any) -> Any:
 
 
 def test_a_task_waits_for_the_faster_gpu_if_the_advisor_says_so() -> None:
-    cluster = yard(Says(wait))
+    cluster = new_cluster(Says(wait))
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert cluster.running() == ["one"]
@@ -72,7 +72,7 @@ def test_without_an_advisor_the_task_starts_on_the_slow_gpu() -> None:
 
 def test_the_advisor_is_not_consulted_without_a_choice() -> None:
     asked = Says(wait)
-    cluster = yard(asked)
+    cluster = new_cluster(asked)
     cluster.submits(task("plain", gpus=1))
     assert cluster.running() == ["plain"]
     assert asked.asked == []
@@ -80,7 +80,7 @@ def test_the_advisor_is_not_consulted_without_a_choice() -> None:
 
 def test_a_preemptible_task_is_not_held_back() -> None:
     asked = Says(wait)
-    cluster = yard(asked)
+    cluster = new_cluster(asked)
     cluster.submits(hour("one", preemption=Preemption.CHECKPOINT))
     cluster.submits(hour("two", preemption=Preemption.CHECKPOINT))
     assert cluster.running() == ["one", "two"]
@@ -89,7 +89,7 @@ def test_a_preemptible_task_is_not_held_back() -> None:
 
 def test_other_policies_consult_no_advisor() -> None:
     asked = Says(wait)
-    cluster = yard(asked, policy="srtf")
+    cluster = new_cluster(asked, policy="srtf")
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert cluster.running() == ["one", "two"]
@@ -107,7 +107,7 @@ def test_waiting_is_not_offered_if_nothing_running_could_be_waited_for() -> None
 
 def test_a_held_back_task_is_reconsidered_after_a_while() -> None:
     asked = Says(wait)
-    cluster = yard(asked)
+    cluster = new_cluster(asked)
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert cluster.running() == ["one"]
@@ -149,7 +149,7 @@ def test_the_advisor_is_not_consulted_if_all_gpus_are_equally_fast() -> None:
 
 def test_a_row_has_a_value_for_every_feature() -> None:
     asked = Says(first)
-    cluster = yard(asked)
+    cluster = new_cluster(asked)
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert {len(row) for rows in asked.asked for row in rows} == {len(FEATURES)}
@@ -179,7 +179,7 @@ def test_a_question_sees_the_placements_of_the_same_pass() -> None:
 
 
 def test_a_repeatedly_held_back_task_is_reconsidered_once() -> None:
-    cluster = yard(Says(wait))
+    cluster = new_cluster(Says(wait))
     cluster.submits(hour("before"))
     cluster.submits(hour("patient"))
     for number in range(5):

@@ -81,7 +81,7 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a word for a number": _set("now", "noon"),
     "an unknown phase": _set("tasks", 0, "phase", "phase", "Dreaming"),
     "an unknown status": _set("ended", [[1, "lucky"]]),
-    "a negative number of cards": _set("nodes", 0, "spec", "gpus", -1),
+    "a negative number of GPUs": _set("nodes", 0, "spec", "gpus", -1),
     "an unknown health": _set("nodes", 0, "health", {"0": "tired"}),
     "a task without its description": _set("tasks", 0, "spec", None),
     "a reservation for a task that is not there": _set("holds", 0, "made", "task", 999),
@@ -89,8 +89,8 @@ DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
 DEEP_DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
     "an unknown policy": _set("settings", "policy", "astrology"),
     "a task on a node that is not there": _set("nodes", []),
-    "the health of a card that is not there": _set("nodes", 0, "health", {"99": "offline"}),
-    "a card given twice": _set("tasks", 1, "phase", "placement", "slices", 1, "node", "node-1"),
+    "the health of an unknown GPU": _set("nodes", 0, "health", {"99": "offline"}),
+    "a GPU allocated twice": _set("tasks", 1, "phase", "placement", "slices", 1, "node", "node-1"),
 }
 
 

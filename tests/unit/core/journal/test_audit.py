@@ -11,7 +11,7 @@ from gpuyard.core.journal.records import JournalEntry, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 
 
-def test_events_with_a_name_are_kept_when_their_segment_is_retired(tmp_path: Path) -> None:
+def test_events_with_a_user_are_kept_when_their_segment_is_retired(tmp_path: Path) -> None:
     journal = SqliteJournal.open(tmp_path / "journal", segment_events=3)
     audit = AuditRetention(tmp_path / "audit", lambda record: not record.by.startswith("agent:"))
     for number in range(12):

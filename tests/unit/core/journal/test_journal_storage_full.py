@@ -26,7 +26,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("a small disk can not be mounted here")
+        pytest.skip("a small disk cannot be mounted here")
     try:
         yield where
     finally:

@@ -43,8 +43,8 @@ class Naive:
             self.host_memory[part.node] += sign * part.memory_mib
 
     def check(self) -> None:
-        assert all(0 <= used <= MILLI for used in self.milli.values()), "a card's compute is given out twice"
-        assert all(0 <= used <= CARD_MIB for used in self.memory.values()), "a card's memory is given out twice"
+        assert all(0 <= used <= MILLI for used in self.milli.values()), "the compute of a GPU is allocated twice"
+        assert all(0 <= used <= CARD_MIB for used in self.memory.values()), "the memory of a GPU is allocated twice"
         assert all(0 <= used <= self.nodes[name].cpus for name, used in self.cpus.items())
         assert all(0 <= used <= self.nodes[name].memory_mib for name, used in self.host_memory.items())
 

@@ -14,7 +14,7 @@ from gpuyard.testing import node
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
 
 
-def yard(*names: NodeId, gpus: int = 4) -> Index:
+def new_index(*names: NodeId, gpus: int = 4) -> Index:
     index = Index()
     for name in names:
         index.join(node(name, gpus=gpus, cpus=8, memory_mib=100, rack=name))
@@ -37,14 +37,14 @@ def take(index: Index, name: NodeId, *gpus: int, cpus: int = 0, memory_mib: int 
 
 
 def test_device_groups_are_numbered_in_the_order_nodes_join() -> None:
-    index = yard(A, B)
+    index = new_index(A, B)
     index.join(NodeSpec(C, (Gpu("A100", 1), Gpu("T4", 1), Gpu("A100", 2))))
     assert [device_group.number for device_group in index.hosts[C].device_groups] == [2, 3, 4]
     assert [device_group.host.spec.id for device_group in index.all_device_groups()] == [A, B, C, C, C]
 
 
 def test_the_number_of_a_node_that_left_is_given_to_the_next_one() -> None:
-    index = yard(A, B, C)
+    index = new_index(A, B, C)
     index.remove(B)
     index.remove(A)
     index.join(node("d"))
@@ -64,7 +64,7 @@ def test_a_node_can_be_given_the_number_it_had() -> None:
 
 
 def test_a_node_that_left_is_found_nowhere() -> None:
-    index = yard(A, B)
+    index = new_index(A, B)
     index.remove(A)
     assert offered(index) == {B: 4}
     assert index.hosts_of(index.everywhere) == index.hosts_of(index.open) == index.hosts_of(index.idle) == {B}
@@ -74,7 +74,7 @@ def test_a_node_that_left_is_found_nowhere() -> None:
 
 
 def test_changed_hardware_changes_the_version_and_tasks_or_cordons_do_not() -> None:
-    index = yard(A)
+    index = new_index(A)
     before = index.version
     take(index, A, 0)
     index.set_state(A, cordoned=True)
@@ -85,7 +85,7 @@ def test_changed_hardware_changes_the_version_and_tasks_or_cordons_do_not() -> N
 
 @pytest.mark.parametrize("how", ["lost", "cordoned"])
 def test_a_closed_node_is_not_offered_and_returns_with_its_attempts(how: str) -> None:
-    index = yard(A, B)
+    index = new_index(A, B)
     placement = take(index, A, 0, 1, cpus=3, memory_mib=60)
     index.set_state(A, **{how: True})
     assert offered(index) == {B: 4}
@@ -99,7 +99,7 @@ def test_a_closed_node_is_not_offered_and_returns_with_its_attempts(how: str) ->
 
 
 def test_a_node_that_is_lost_and_cordoned_opens_when_it_is_neither() -> None:
-    index = yard(A)
+    index = new_index(A)
     index.set_state(A, lost=True)
     index.set_state(A, cordoned=True, draining=True)
     index.set_state(A, lost=False)
@@ -109,7 +109,7 @@ def test_a_node_that_is_lost_and_cordoned_opens_when_it_is_neither() -> None:
 
 
 def test_lost_nodes_and_broken_gpus_do_not_count_for_the_split_and_externally_used_gpus_do() -> None:
-    index = yard(A, B)
+    index = new_index(A, B)
     index.set_health(A, 0, GpuHealth.OFFLINE)
     index.set_health(A, 1, GpuHealth.EXTERNAL)
     assert index.gpus_up == 7
@@ -123,7 +123,7 @@ def test_lost_nodes_and_broken_gpus_do_not_count_for_the_split_and_externally_us
 
 
 def test_a_gpu_that_breaks_in_use_is_free_only_when_it_is_repaired_and_released() -> None:
-    index = yard(A)
+    index = new_index(A)
     placement = take(index, A, 0, 1)
     index.set_health(A, 0, GpuHealth.OFFLINE)
     assert offered(index) == {A: 2}
@@ -135,7 +135,7 @@ def test_a_gpu_that_breaks_in_use_is_free_only_when_it_is_repaired_and_released(
 
 
 def test_a_shared_gpu_is_whole_again_when_the_last_share_ends() -> None:
-    index = yard(A, gpus=1)
+    index = new_index(A, gpus=1)
     halves = [Placement((Slice(A, (0,), 500, 10),)) for _ in range(2)]
     for half in halves:
         index.take(half)
@@ -148,7 +148,7 @@ def test_a_shared_gpu_is_whole_again_when_the_last_share_ends() -> None:
 
 
 def test_a_suspended_attempt_keeps_its_host_memory() -> None:
-    index = yard(A)
+    index = new_index(A)
     placement = take(index, A, 0, cpus=2, memory_mib=40)
     index.give(placement, keep_memory=True)
     assert (index.hosts[A].cpus_free, index.hosts[A].memory_free) == (8, 60)
@@ -168,7 +168,7 @@ def test_a_suspended_attempt_keeps_its_host_memory() -> None:
     ],
 )
 def test_nothing_is_allocated_twice(first: Slice, second: Slice, complaint: str) -> None:
-    index = yard(A)
+    index = new_index(A)
     index.take(Placement((first,)))
     with pytest.raises(AssertionError, match=complaint):
         index.take(Placement((second,)))

@@ -17,7 +17,7 @@ LLAMA: ModelKey = "team/llama"
 WHISPER: ModelKey = "team/whisper"
 
 
-def yard(*names: str, gpus: int = 4) -> Index:
+def new_index(*names: str, gpus: int = 4) -> Index:
     index = Index()
     for name in names:
         index.join(node(name, gpus=gpus))
@@ -52,33 +52,33 @@ ASKS = {
 def test_of_equally_good_nodes_the_one_where_the_model_ran_last_is_chosen(
     ask: Resources, where: str, score: str
 ) -> None:
-    index = yard("a", "b", "c")
+    index = new_index("a", "b", "c")
     ran(index, where, (1,), LLAMA)
     assert chosen(index, ask, LLAMA, score).nodes == (where,)
 
 
 def test_a_gang_takes_such_nodes_first() -> None:
-    index = yard("a", "b", "c", "d")
+    index = new_index("a", "b", "c", "d")
     ran(index, "a", (0,), LLAMA)
     ran(index, "c", (0,), LLAMA)
     assert set(chosen(index, Resources(gpus=2, nodes=2), LLAMA).nodes) == {"a", "c"}
 
 
 def test_a_node_that_fits_better_is_chosen_anyway() -> None:
-    index = yard("a", "b")
+    index = new_index("a", "b")
     ran(index, "a", (0,), LLAMA)
     index.take(Placement((Slice(NodeId("b"), (0, 1)),)))
     assert chosen(index, Resources(gpus=1), LLAMA).nodes == ("b",)
 
 
 def test_on_its_node_a_task_gets_the_gpus_it_had() -> None:
-    index = yard("a")
+    index = new_index("a")
     ran(index, "a", (2,), LLAMA)
     assert chosen(index, Resources(gpus=1), LLAMA).slices[0].gpus == (2,)
 
 
 def test_a_new_model_avoids_the_gpus_of_others_while_there_are_unused_ones() -> None:
-    index = yard("a")
+    index = new_index("a")
     ran(index, "a", (0,), LLAMA)
     assert chosen(index, Resources(gpus=1), WHISPER).slices[0].gpus == (1,)
     ran(index, "a", (1, 2, 3), LLAMA)
@@ -86,14 +86,14 @@ def test_a_new_model_avoids_the_gpus_of_others_while_there_are_unused_ones() -> 
 
 
 def test_affinity_does_not_split_gpus_into_more_pieces() -> None:
-    index = yard("a")
+    index = new_index("a")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (2,), LLAMA)
     assert chosen(index, Resources(gpus=2), LLAMA).slices[0].gpus == (0, 1)
 
 
 def test_any_later_task_clears_the_affinity_of_a_gpu() -> None:
-    index = yard("a", "b")
+    index = new_index("a", "b")
     ran(index, "a", (1,), LLAMA)
     ran(index, "a", (1,), None)
     assert index.model_cache.device_groups(LLAMA) == 0
@@ -101,13 +101,13 @@ def test_any_later_task_clears_the_affinity_of_a_gpu() -> None:
 
 
 def test_models_of_other_tenants_are_different_models() -> None:
-    index = yard("a", "b")
+    index = new_index("a", "b")
     ran(index, "a", (1,), LLAMA)
     assert chosen(index, Resources(gpus=1), "other/llama").nodes == ("b",)
 
 
 def test_a_node_that_was_lost_or_left_has_no_affinity() -> None:
-    index = yard("a", "b")
+    index = new_index("a", "b")
     for name in ("a", "b"):
         ran(index, name, (1,), LLAMA)
     index.set_state(NodeId("a"), lost=True)

@@ -12,7 +12,7 @@ from gpuyard.core.placement.shape import Shape
 from gpuyard.testing import node
 
 
-def yard() -> Index:
+def new_index() -> Index:
     index = Index()
     index.join(node("small", gpus=2, model="T4", gpu_memory_mib=16_000, cpus=8, memory_mib=32_000, rack="r1"))
     index.join(node("large", gpus=8, model="A100", gpu_memory_mib=80_000, cpus=64, memory_mib=500_000, rack="r2"))
@@ -22,20 +22,20 @@ def yard() -> Index:
 
 NEVER: dict[str, tuple[Resources, no.Never]] = {
     "model": (Resources(gpus=1, models=("H100", "H200")), no.UnknownGpuModel(("H100", "H200"), ("A100", "T4"))),
-    "card memory": (Resources(gpus=1, gpu_memory_mib=90_000), no.GpuMemoryTooSmall(90_000, 80_000)),
-    "card memory of a model": (
+    "GPU memory": (Resources(gpus=1, gpu_memory_mib=90_000), no.GpuMemoryTooSmall(90_000, 80_000)),
+    "GPU memory of a model": (
         Resources(gpus=1, models=("T4",), gpu_memory_mib=20_000),
         no.GpuMemoryTooSmall(20_000, 16_000),
     ),
-    "a share of a larger card": (Resources(share=Share(0, 90_000)), no.GpuMemoryTooSmall(90_000, 80_000)),
+    "a share of a larger GPU": (Resources(share=Share(0, 90_000)), no.GpuMemoryTooSmall(90_000, 80_000)),
     "count": (Resources(gpus=9), no.NodeTooSmall(9, 8)),
     "count of a model": (Resources(gpus=3, models=("T4",)), no.NodeTooSmall(3, 2)),
-    "a label nobody has": (Resources(gpus=1, labels=(("rack", "r9"),)), no.NoNodeWithLabels(("rack=r9",))),
+    "a label that no node has": (Resources(gpus=1, labels=(("rack", "r9"),)), no.NoNodeWithLabels(("rack=r9",))),
     "labels never together": (
         Resources(cpus=1, labels=(("rack", "r1"), ("zone", "z"))),
         no.NoNodeWithLabels(("rack=r1", "zone=z")),
     ),
-    "a label on nodes without such cards": (
+    "a label on nodes without such GPUs": (
         Resources(gpus=4, labels=(("rack", "r1"),)),
         no.NoNodeWithLabels(("rack=r1",)),
     ),
@@ -50,7 +50,7 @@ NEVER: dict[str, tuple[Resources, no.Never]] = {
 def test_requests_no_node_could_ever_hold_are_refused_with_what_exists(wrong: str) -> None:
     ask, refusal = NEVER[wrong]
     shape = Shape(ask)
-    index = yard()
+    index = new_index()
     assert shape.never(index) == refusal
     shape.refresh(index)
     assert shape.eligible == 0
@@ -77,7 +77,7 @@ def test_an_empty_cluster_says_so() -> None:
     ],
 )
 def test_eligible_nodes_are_exactly_those_that_pass_every_rule(ask: Resources, nodes: set[str]) -> None:
-    index = yard()
+    index = new_index()
     shape = Shape(ask)
     shape.refresh(index)
     assert index.hosts_of(shape.eligible) == nodes
@@ -85,7 +85,7 @@ def test_eligible_nodes_are_exactly_those_that_pass_every_rule(ask: Resources, n
 
 
 def test_each_rule_passes_tasks_that_request_nothing_of_it() -> None:
-    index = yard()
+    index = new_index()
     for rule in RULES:
         with_cards = index.everywhere ^ index.without_gpus
         assert rule.device_groups(Resources(gpus=1), index) & with_cards == with_cards

@@ -17,7 +17,7 @@ demands = st.lists(st.integers(0, 20), max_size=10)
 """Item n: how many tasks ask for n GPUs."""
 
 
-def yard(most: int) -> Index:
+def new_index(most: int) -> Index:
     index = Index()
     index.join(node("n", gpus=most))
     return index
@@ -32,7 +32,7 @@ def asked(*asks: Resources) -> Demand:
 
 def counts(score: str, wanted: int, most: int, demand: list[int]) -> list[int]:
     asks = [Resources(gpus=gpus) for gpus, count in enumerate(demand) if gpus for _ in range(count)]
-    order = SCORES[score](wanted, yard(most), asked(*asks))
+    order = SCORES[score](wanted, new_index(most), asked(*asks))
     return list(order.counts(wanted) if isinstance(order, FragmentationCosts) else order)
 
 

@@ -13,7 +13,7 @@ class NVMLError(Exception):
     pass
 
 
-class PlayedNvml:
+class FakeNvml:
     """One GPU whose samples are at these instants, in seconds before now (below zero: to come)."""
 
     NVMLError = NVMLError
@@ -57,7 +57,7 @@ class PlayedNvml:
         ]
 
 
-def watched(nvml: PlayedNvml, for_seconds: float) -> GpuWatch:
+def watched(nvml: FakeNvml, for_seconds: float) -> GpuWatch:
     """A watch that has run for so long."""
     watch = GpuWatch(0, nvml)
     with watch:
@@ -67,7 +67,7 @@ def watched(nvml: PlayedNvml, for_seconds: float) -> GpuWatch:
 
 def test_power_and_utilization_are_means_over_the_samples_of_that_time() -> None:
     power, use = [(9.0, 300_000), (5.0, 500_000)], [(9.0, 100), (1.0, 50)]
-    seen = watched(PlayedNvml({0: power, 1: use, 2: [(3.0, 20)]}), for_seconds=10.0).seen
+    seen = watched(FakeNvml({0: power, 1: use, 2: [(3.0, 20)]}), for_seconds=10.0).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (400.0, 0.75, 0.2)
     assert (seen.sm_clock_mhz, seen.memory_clock_mhz, seen.temperature_c, seen.memory_mib) == (1980, 3201, 41, 5.0)
@@ -77,39 +77,39 @@ def test_samples_outside_the_time_do_not_count() -> None:
     """A sample of use speaks of the 0.2 s before its stamp, one of power of 0.02 s."""
     early, inside, late = 9.9, 5.0, -5.0
     samples = {0: [(early, 1000), (inside, 3000)], 1: [(early, 10), (inside, 90), (late, 10)], 2: [(late, 10)]}
-    seen = watched(PlayedNvml(samples), for_seconds=10.0).seen
+    seen = watched(FakeNvml(samples), for_seconds=10.0).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (2.0, 0.9, None)
 
 
 def test_values_of_type_double_are_read_as_such() -> None:
-    nvml = PlayedNvml({0: [(1.0, 1000)]}, kind=PlayedNvml.NVML_VALUE_TYPE_DOUBLE)
+    nvml = FakeNvml({0: [(1.0, 1000)]}, kind=FakeNvml.NVML_VALUE_TYPE_DOUBLE)
     seen = watched(nvml, for_seconds=10.0).seen
     assert seen is not None
     assert seen.power_w == 0.5
 
 
 def test_a_value_the_driver_does_not_sample_is_none() -> None:
-    seen = watched(PlayedNvml({}), for_seconds=10.0).seen
+    seen = watched(FakeNvml({}), for_seconds=10.0).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (None, None, None)
 
 
 def test_a_very_short_time_has_no_sample() -> None:
-    seen = watched(PlayedNvml({0: [(0.0, 1000)], 1: [(0.0, 10)], 2: []}), for_seconds=0.001).seen
+    seen = watched(FakeNvml({0: [(0.0, 1000)], 1: [(0.0, 10)], 2: []}), for_seconds=0.001).seen
     assert seen is not None
     assert (seen.power_w, seen.utilisation) == (None, None)
 
 
 def test_samples_are_kept_although_the_work_failed() -> None:
-    watch = GpuWatch(0, PlayedNvml({}))
+    watch = GpuWatch(0, FakeNvml({}))
     with pytest.raises(ZeroDivisionError), watch:
         raise ZeroDivisionError
     assert watch.seen is not None
 
 
 def test_memory_of_selected_processes_excludes_others_and_unknown_ones() -> None:
-    nvml = PlayedNvml({})
+    nvml = FakeNvml({})
     nvml.processes = [
         SimpleNamespace(pid=1, usedGpuMemory=3 * 2**20),
         SimpleNamespace(pid=2, usedGpuMemory=None),  # as drivers in containers have it

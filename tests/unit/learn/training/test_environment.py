@@ -141,7 +141,7 @@ def test_always_waiting_is_worse_than_the_reference() -> None:
     while not over:
         seen, _, over, _, info = env.step(last(seen["mask"]))
         behind.append(info["behind"])
-    assert behind[-1] == 0.0, "at the end nobody waits"
+    assert behind[-1] == 0.0, "at the end no task waits"
     assert max(behind) > 0.0
 
 

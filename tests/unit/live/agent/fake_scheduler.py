@@ -87,7 +87,7 @@ async def nothing_to_measure() -> pb.Heartbeat:
 
 
 @asynccontextmanager
-async def played() -> AsyncIterator[tuple[PlayedScheduler, str]]:
+async def fake_scheduler() -> AsyncIterator[tuple[PlayedScheduler, str]]:
     """A scheduler, and where it listens."""
     scheduler = PlayedScheduler()
     server = grpc.aio.server()
@@ -121,7 +121,7 @@ async def node(
         "node-1", Virtual("4", "node-1").cards(), Identities({}, True), folder / "output",
         output_limit_bytes=1 << 20, grace_seconds=1.0,
     )  # fmt: skip
-    async with played() as (scheduler, address), SupervisorClient(folder / "supervisor") as processes:
+    async with fake_scheduler() as (scheduler, address), SupervisorClient(folder / "supervisor") as processes:
         agent = AgentLink(
             pb.Node(id="node-1"), "127.0.0.1", (address,), TOKEN, AgentStateFile(folder), processes, launch_builder, heartbeat,
             heartbeat_seconds=0.1, retry_seconds=0.1, max_retry_seconds=0.2,

@@ -4,14 +4,14 @@ import json
 import sys
 from pathlib import Path
 
-CARD_HEADER = "index, uuid, name, memory.total [MiB], pci.bus_id, driver_version"
+GPU_HEADER = "index, uuid, name, memory.total [MiB], pci.bus_id, driver_version"
 USE_HEADER = (
     "index, utilization.gpu [%], memory.used [MiB], temperature.gpu, power.draw [W], power.limit [W], fan.speed [%]"
 )
 PROCESS_HEADER = "gpu_uuid, pid, used_gpu_memory [MiB]"
 
-TWO_CARDS = {
-    "gpu=index,uuid": f"""{CARD_HEADER}
+TWO_GPUS = {
+    "gpu=index,uuid": f"""{GPU_HEADER}
 0, GPU-aaaa, NVIDIA GeForce RTX 4090, 24564 MiB, 00000000:01:00.0, 550.54.14
 1, GPU-bbbb, NVIDIA GeForce RTX 4090, 24564 MiB, 00000000:C1:00.0, 550.54.14
 """,

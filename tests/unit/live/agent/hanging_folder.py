@@ -12,7 +12,7 @@ _DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class DeadFolder:
+class HangingFolder:
     def __init__(self, path: Path) -> None:
         path.mkdir()
         self.path = path

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gpuyard.live.agent import failures, main
 from gpuyard.live.agent.settings import load_agent_settings
-from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, meanwhile, played
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, fake_scheduler, meanwhile
 
 
 def broken(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
@@ -48,7 +48,7 @@ def test_grpc_failures_are_reported_in_plain_sentences(
 def test_a_broken_connection_is_logged_as_lost_and_then_as_unreachable(work_dir: Path) -> None:
     async def story() -> list[dict[str, str]]:
         async with AsyncExitStack() as stack:
-            scheduler, address = await stack.enter_async_context(played())
+            scheduler, address = await stack.enter_async_context(fake_scheduler())
             env = {
                 "GPUYARD_AGENT__JOIN_TOKEN": TOKEN,
                 "GPUYARD_AGENT__HEARTBEAT_INTERVAL": "100ms",

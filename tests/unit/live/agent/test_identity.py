@@ -11,7 +11,7 @@ from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environ
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as somebody else")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run tasks as another user")
 ANNA = Account("anna", "/home/anna", "/bin/zsh", 1001, 1001, (1001, 44))
 REAL = (GpuDevice(1, "GPU-b", "A100", 81920), GpuDevice(3, "GPU-d", "A100", 81920))
 VIRTUAL = (

@@ -8,13 +8,13 @@ from gpuyard.live.agent.inventory import GpuProcess, NoSuchInventory, detect
 from gpuyard.live.agent.inventory.nvidia_smi import NvidiaSmi
 from gpuyard.live.agent.inventory.pci import address, groups
 from gpuyard.live.agent.inventory.virtual import Virtual, read_spec
-from tests.unit.live.agent.fake_smi import CARD_HEADER, TWO_CARDS, USE_HEADER, fake_smi
+from tests.unit.live.agent.fake_smi import GPU_HEADER, TWO_GPUS, USE_HEADER, fake_smi
 
 # --- nvidia-smi
 
 
 def test_the_output_of_nvidia_smi_is_parsed(tmp_path: Path) -> None:
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS))
     first, second = smi.cards()
     assert (first.uuid, first.model, first.memory_mib) == ("GPU-aaaa", "NVIDIA GeForce RTX 4090", 24564)
     assert (second.pci, second.driver, second.nvlink) == ("0000:c1:00.0", "550.54.14", None)
@@ -28,7 +28,7 @@ def test_the_output_of_nvidia_smi_is_parsed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nothing", ["[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]"])
 def test_a_figure_the_driver_does_not_report_is_none(tmp_path: Path, nothing: str) -> None:
     use = f"{USE_HEADER}\n0, {nothing}, 10 MiB, 50, {nothing}, {nothing}, {nothing}\n1, 5 %, 10 MiB, {nothing}, 1 W, 2 W, 3 %\n"
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS | {"gpu=index,utilization": use}))
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS | {"gpu=index,utilization": use}))
     first, second = smi.use()
     assert first.utilization_percent is first.power_watts is first.power_limit_watts is first.fan_percent is None
     assert (first.memory_used_mib, first.temperature_c, second.temperature_c) == (10, 50.0, None)
@@ -36,26 +36,26 @@ def test_a_figure_the_driver_does_not_report_is_none(tmp_path: Path, nothing: st
 
 def test_memory_of_a_process_may_be_unknown(tmp_path: Path) -> None:
     apps = "gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-bbbb, 12, [N/A]\nGPU-bbbb, 13, [Insufficient Permissions]\n"
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS | {"compute-apps": apps}))
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS | {"compute-apps": apps}))
     assert [process.memory_mib for process in smi.use()[1].processes] == [0, 0]
 
 
 @pytest.mark.parametrize("answer", ["", "No running processes found\n"])
 def test_no_compute_processes_may_be_reported_in_any_form(tmp_path: Path, answer: str) -> None:
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS | {"compute-apps": answer}))
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS | {"compute-apps": answer}))
     assert [use.processes for use in smi.use()] == [(), ()]
 
 
 def test_a_gpu_that_is_no_longer_listed_is_broken(tmp_path: Path) -> None:
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
-    fake_smi(tmp_path, TWO_CARDS | {"gpu=index,utilization": f"{USE_HEADER}\n1, 0 %, 1 MiB, 33, 21 W, 450 W, 30 %\n"})
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS))
+    fake_smi(tmp_path, TWO_GPUS | {"gpu=index,utilization": f"{USE_HEADER}\n1, 0 %, 1 MiB, 33, 21 W, 450 W, 30 %\n"})
     first, second = smi.use()
     assert "not listed" in first.broken
     assert not second.broken
 
 
 def test_when_the_command_fails_all_gpus_are_broken(tmp_path: Path) -> None:
-    smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
+    smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS))
     fake_smi(tmp_path, {"gpu": "Failed to initialize NVML: Driver/library version mismatch\n"}, exit_code=18)
     assert all("version mismatch" in use.broken for use in smi.use())
 
@@ -67,13 +67,13 @@ def test_gpus_linked_by_nvlink_are_one_group(tmp_path: Path) -> None:
         "GPU0\t X \tNV18\tSYS\tSYS\t0-31\t0\nGPU1\tNV18\t X \tSYS\tSYS\t0-31\t0\n"
         "GPU2\tSYS\tSYS\t X \tPIX\t32-63\t1\nGPU3\tSYS\tSYS\tPIX\t X \t32-63\t1\n"
     )
-    smi = NvidiaSmi(fake_smi(tmp_path, {"gpu=index,uuid": f"{CARD_HEADER}\n{rows}", "topo": drawing}))
+    smi = NvidiaSmi(fake_smi(tmp_path, {"gpu=index,uuid": f"{GPU_HEADER}\n{rows}", "topo": drawing}))
     assert [card.nvlink for card in smi.cards()] == [0, 0, None, None]
 
 
 @pytest.mark.parametrize(
     "answer",
-    ["", "rubbish\n", f"{CARD_HEADER}\n0, GPU-a, X\n", f"{CARD_HEADER}\n0, GPU-a, X, lots, 0:1:0.0, 5\n"],
+    ["", "rubbish\n", f"{GPU_HEADER}\n0, GPU-a, X\n", f"{GPU_HEADER}\n0, GPU-a, X, lots, 0:1:0.0, 5\n"],
 )
 def test_an_unparsable_answer_is_refused(tmp_path: Path, answer: str) -> None:
     with pytest.raises(NoSuchInventory, match="nvidia-smi"):

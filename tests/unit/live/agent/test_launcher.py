@@ -11,7 +11,7 @@ import pytest
 
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, spawn
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, Launch, ProcessPhase
-from tests.unit.live.agent.hanging_folder import DeadFolder
+from tests.unit.live.agent.hanging_folder import HangingFolder
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
 
 
@@ -50,7 +50,7 @@ def test_a_hanging_work_dir_is_given_up_and_everything_else_continues(supervised
     ends = supervised.runs("sleep 0.5; exit 3")
     times_out = supervised.runs("exec sleep 600", timeout_seconds=0.5)
     to_cancel = supervised.runs("exec sleep 600")
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         waits = supervised.launches("touch ../ran", cwd=str(dead.path / "home"), launch_seconds=600.0)
         supervised.send(messages.StopAttempt(to_cancel))
         assert supervised.end_of(to_cancel).ending == AttemptEnding.STOPPED
@@ -67,7 +67,7 @@ def test_a_hanging_work_dir_is_given_up_and_everything_else_continues(supervised
 
 @pytest.mark.parametrize("what", ["command", "output", "interpreter"])
 def test_a_hanging_file_is_given_up_too(supervised: Supervised, tmp_path: Path, what: str) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         more: dict[str, object] = {"launch_seconds": 0.5}
         match what:
             case "command":
@@ -85,7 +85,7 @@ def test_a_hanging_file_is_given_up_too(supervised: Supervised, tmp_path: Path, 
 
 
 def test_an_abandoned_launch_does_not_run_when_the_file_system_answers(supervised: Supervised, tmp_path: Path) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         key = supervised.launches("touch ran", cwd=str(dead.path), launch_seconds=0.3)
         until(lambda: supervised.holds()[key].pid)
         pid = supervised.holds()[key].pid
@@ -96,7 +96,7 @@ def test_an_abandoned_launch_does_not_run_when_the_file_system_answers(supervise
 
 
 def test_a_launch_that_waits_for_a_hanging_folder_can_be_stopped(supervised: Supervised, tmp_path: Path) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path))
         assert supervised.end_of(supervised.launches("true")).ending == AttemptEnding.SUCCEEDED
         supervised.send(messages.StopAttempt(key))
@@ -104,7 +104,7 @@ def test_a_launch_that_waits_for_a_hanging_folder_can_be_stopped(supervised: Sup
 
 
 def test_a_launch_that_waits_for_a_hanging_folder_is_fenced(supervised: Supervised, tmp_path: Path) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         supervised.send(messages.Renew(0.5))
         key = supervised.launches("true", cwd=str(dead.path), fence=True)
         assert supervised.end_of(key).ending == AttemptEnding.FENCED
@@ -113,7 +113,7 @@ def test_a_launch_that_waits_for_a_hanging_folder_is_fenced(supervised: Supervis
 def test_a_launch_that_waited_for_a_hanging_folder_does_not_run_after_its_supervisor_was_killed(
     supervised: Supervised, tmp_path: Path
 ) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path))
         until(lambda: supervised.holds()[key].pid)
         pid = supervised.holds()[key].pid
@@ -125,7 +125,7 @@ def test_a_launch_that_waited_for_a_hanging_folder_does_not_run_after_its_superv
 
 
 def test_a_replaced_supervisor_still_waits_for_a_hanging_folder(supervised: Supervised, tmp_path: Path) -> None:
-    with DeadFolder(tmp_path / "dead") as dead:
+    with HangingFolder(tmp_path / "dead") as dead:
         key = supervised.launches("true", cwd=str(dead.path), launch_seconds=4.0)
         until(lambda: supervised.holds()[key].pid)
         supervised.send(messages.Replace())

@@ -17,8 +17,15 @@ from gpuyard.live.agent.supervisor import paths
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor_client import SupervisorDoesNotStart
 from gpuyard.live.wire import agents_pb2 as pb
-from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, meanwhile, node, played
-from tests.unit.live.agent.fake_smi import TWO_CARDS, fake_smi
+from tests.unit.live.agent.fake_scheduler import (
+    PATIENCE_SECONDS,
+    TOKEN,
+    PlayedScheduler,
+    fake_scheduler,
+    meanwhile,
+    node,
+)
+from tests.unit.live.agent.fake_smi import TWO_GPUS, fake_smi
 from tests.unit.live.agent.supervised import parent_of
 
 
@@ -54,12 +61,12 @@ def test_a_node_that_cannot_measure_itself_still_sends_heartbeats(work_dir: Path
 
 
 def test_a_hanging_driver_takes_its_gpus_away_and_not_the_node(work_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_smi(work_dir, TWO_CARDS)
+    fake_smi(work_dir, TWO_GPUS)
     monkeypatch.setenv("PATH", str(work_dir), prepend=":")
     monkeypatch.setattr(main, "HANGS_SECONDS", 1.0)
 
     async def story() -> None:
-        async with played() as (scheduler, address):
+        async with fake_scheduler() as (scheduler, address):
             settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
             async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
@@ -69,7 +76,7 @@ def test_a_hanging_driver_takes_its_gpus_away_and_not_the_node(work_dir: Path, m
                 while healths != {pb.GpuUse.OFFLINE}:
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
                 assert time.monotonic() - began < 4.0, "the node was silent for as long as the driver"
-                fake_smi(work_dir, TWO_CARDS)
+                fake_smi(work_dir, TWO_GPUS)
                 while healths != {pb.GpuUse.OK}:
                     healths = {use.health for use in (await scheduler.heartbeats.get()).gpus}
 
@@ -82,7 +89,7 @@ def test_a_supervisor_that_does_not_answer_is_reported_and_takes_the_gpus_away(
     monkeypatch.setattr(link, "SILENT_SECONDS", 0.5)
 
     async def story() -> None:
-        async with played() as (scheduler, address):
+        async with fake_scheduler() as (scheduler, address):
             settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
             async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
@@ -120,7 +127,7 @@ def test_a_hanging_directory_service_stops_neither_heartbeats_nor_other_tenants(
     monkeypatch.setattr(identity, "LOOK_UP_SECONDS", 1.0)
 
     async def story() -> None:
-        async with played() as (scheduler, address):
+        async with fake_scheduler() as (scheduler, address):
             settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
             async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 launch = pb.Launch(shell="sleep 600", tenant="physics", run_as="slow")
@@ -141,7 +148,7 @@ def test_a_hanging_directory_service_stops_neither_heartbeats_nor_other_tenants(
 
 def test_a_restarted_agent_keeps_the_output_of_running_attempts(work_dir: Path) -> None:
     async def story() -> None:
-        async with played() as (scheduler, address):
+        async with fake_scheduler() as (scheduler, address):
             async with meanwhile(main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))):
                 scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
                 await scheduler.hears_of(1, "started")
@@ -207,7 +214,7 @@ def test_an_agent_whose_supervisor_does_not_restart_says_why_in_one_sentence(wor
 
     async def story() -> None:
         async with (
-            played() as (scheduler, address),
+            fake_scheduler() as (scheduler, address),
             meanwhile(break_the_folder(scheduler)),
             asyncio.timeout(PATIENCE_SECONDS),
         ):
@@ -240,11 +247,11 @@ def test_an_agent_does_not_work_in_the_folder_of_another_user(work_dir: Path) ->
 def test_an_end_reports_what_the_driver_measured_of_the_attempt(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_smi(work_dir, TWO_CARDS)
+    fake_smi(work_dir, TWO_GPUS)
     monkeypatch.setenv("PATH", str(work_dir), prepend=":")
 
     async def story() -> None:
-        async with played() as (scheduler, address):
+        async with fake_scheduler() as (scheduler, address):
             settings = settings_of(work_dir, address, GPU__DETECTION_METHOD="nvidia-smi")
             async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
                 await scheduler.heartbeats.get()
@@ -253,7 +260,7 @@ def test_an_end_reports_what_the_driver_measured_of_the_attempt(
                 pid = (await scheduler.hears_of(7, "started")).started.pid
                 for mib in (9000, 400):
                     seen = f"gpu_uuid, pid, used_gpu_memory [MiB]\nGPU-aaaa, {pid}, {mib} MiB\n"
-                    fake_smi(work_dir, TWO_CARDS | {"compute-apps": seen})
+                    fake_smi(work_dir, TWO_GPUS | {"compute-apps": seen})
                     while not any(
                         process.memory_mib == mib
                         for use in (await scheduler.heartbeats.get()).gpus

@@ -16,7 +16,7 @@ from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import agents_handler
-from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, node, played
+from tests.unit.live.agent.fake_scheduler import PATIENCE_SECONDS, TOKEN, PlayedScheduler, fake_scheduler, node
 
 
 class Rogue(PlayedScheduler):
@@ -67,7 +67,7 @@ def test_a_process_on_the_schedulers_port_learns_no_token_and_is_not_obeyed(work
 
 def test_a_scheduler_of_another_cluster_is_refused_with_the_command_that_admits_it(work_dir: Path) -> None:
     async def story() -> None:
-        async with node(work_dir) as (scheduler, agent), played() as (other, address):
+        async with node(work_dir) as (scheduler, agent), fake_scheduler() as (other, address):
             await scheduler.heartbeats.get()
             other.yard = "rebuilt"
             sentence = await _is_refused_by(other, agent, address)
@@ -87,7 +87,7 @@ def test_an_agent_that_accepts_another_cluster_forgets_the_old_one(work_dir: Pat
 
 def test_a_second_scheduler_of_the_same_epoch_is_not_obeyed(work_dir: Path) -> None:
     async def story() -> None:
-        async with node(work_dir) as (scheduler, agent), played() as (twin, address):
+        async with node(work_dir) as (scheduler, agent), fake_scheduler() as (twin, address):
             await scheduler.heartbeats.get()
             twin.origin = 8
             assert "--take-over" in await _is_refused_by(twin, agent, address)
@@ -102,7 +102,7 @@ def test_a_scheduler_that_takes_over_is_told_of_the_other_one_of_its_epoch(work_
     """Only then can it begin an epoch above both."""
 
     async def story() -> None:
-        async with node(work_dir) as (scheduler, agent), played() as (twin, address):
+        async with node(work_dir) as (scheduler, agent), fake_scheduler() as (twin, address):
             await scheduler.heartbeats.get()
             twin.origin = 8
             assert "--take-over" in await _is_refused_by(twin, agent, address), "it has not begun another epoch"
@@ -223,7 +223,7 @@ def test_the_kernel_names_the_local_listener(work_dir: Path) -> None:
 
 def test_a_cluster_accepted_by_mistake_does_not_erase_the_right_one(work_dir: Path) -> None:
     async def story() -> None:
-        async with node(work_dir) as (scheduler, agent), played() as (other, address):
+        async with node(work_dir) as (scheduler, agent), fake_scheduler() as (other, address):
             await scheduler.heartbeats.get()
             before = agent._state_file.memory
             agent._accept_yard = "a typing error"

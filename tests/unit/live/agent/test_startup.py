@@ -78,7 +78,7 @@ def test_the_account_of_the_scheduler_found_by_the_kernel_is_not_given_to_tasks(
         assert isinstance(node._identities.account("b", by_owner=False), Account)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a process as another user")
 def test_the_kernel_names_the_user_whose_process_listens() -> None:
     for uid in (pwd.getpwnam("daemon").pw_uid, 0):
         words = [sys.executable, "-I", "-S", "-c", LISTENS, str(uid)]

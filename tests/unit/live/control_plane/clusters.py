@@ -27,7 +27,7 @@ TOKEN = "let-me-in"
 
 
 @asynccontextmanager
-async def open_yard(
+async def open_scheduler(
     folder: Path, store: type[SqliteJournal] | None = None, **more: Any
 ) -> AsyncIterator[tuple[Scheduler, str]]:
     """The scheduler and its address for agents. `store`: another kind of journal."""
@@ -35,19 +35,19 @@ async def open_yard(
     engine, views = recover(journal)
     found_cluster(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
-    yard = Scheduler(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
-    running = asyncio.create_task(yard.run("test"))
+    scheduler = Scheduler(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
+    running = asyncio.create_task(scheduler.run("test"))
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers((agents_handler(yard.agents),))
+    server.add_generic_rpc_handlers((agents_handler(scheduler.agents),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    await until(lambda: yard.ready)
-    await yard.loop.tell(SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
+    await until(lambda: scheduler.ready)
+    await scheduler.loop.tell(SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)))
     try:
-        yield yard, f"127.0.0.1:{port}"
+        yield scheduler, f"127.0.0.1:{port}"
     finally:
         if not running.done():
-            await yard.stop(0.0)
+            await scheduler.stop(0.0)
         await server.stop(0)
         try:
             await running
@@ -65,27 +65,27 @@ async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.005)
 
 
-async def settled(yard: Scheduler) -> None:
+async def settled(scheduler: Scheduler) -> None:
     """All that was asked before is decided and durable: what has not happened by now does not happen by itself."""
     for _ in range(2):
-        await yard.look(lambda _state, now: now)
+        await scheduler.look(lambda _state, now: now)
 
 
-async def silent_for(yard: Scheduler, seconds: float) -> None:
+async def silent_for(scheduler: Scheduler, seconds: float) -> None:
     """Let time pass without heartbeats, and wait until the scheduler has checked for lost nodes twice."""
-    agents = yard.agents
+    agents = scheduler.agents
     for instants in (agents._last_heard, agents._away_until):
         for node in instants:
             instants[node] -= seconds
     agents._patient_until -= seconds
-    await _looked(yard)
-    await _looked(yard)  # by now the loop has been told what was found the first time
-    await settled(yard)
+    await _looked(scheduler)
+    await _looked(scheduler)  # by now the loop has been told what was found the first time
+    await settled(scheduler)
 
 
-async def _looked(yard: Scheduler) -> None:
-    before = yard.agents._checked_at
-    await until(lambda: yard.agents._checked_at != before)
+async def _looked(scheduler: Scheduler) -> None:
+    before = scheduler.agents._checked_at
+    await until(lambda: scheduler.agents._checked_at != before)
 
 
 def spec(**more: Any) -> TaskSpec:
@@ -94,26 +94,26 @@ def spec(**more: Any) -> TaskSpec:
     return TaskSpec(TenantId(more.pop("tenant", "lab")), resources, **{"command": "true", **more})
 
 
-async def submit(yard: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]:
+async def submit(scheduler: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]:
     """Submit tasks that must be accepted."""
-    answer = await yard.submit([Submission([each], {}) for each in specs], ADMIN, **more)
+    answer = await scheduler.submit([Submission([each], {}) for each in specs], ADMIN, **more)
     assert not isinstance(answer, Refusal), answer.sentence()
     return [view.id for view in answer]
 
 
-async def status(yard: Scheduler, task: TaskId) -> str:
+async def status(scheduler: Scheduler, task: TaskId) -> str:
     """The answer of the API for a task."""
     import msgspec
 
-    answer = await yard.answer(task)
+    answer = await scheduler.answer(task)
     assert answer is not None
     return str(msgspec.json.decode(answer[1])["status"])
 
 
-async def ended(yard: Scheduler, task: TaskId, how: TaskStatus = TaskStatus.SUCCESS) -> None:
+async def ended(scheduler: Scheduler, task: TaskId, how: TaskStatus = TaskStatus.SUCCESS) -> None:
     """Wait for a task to end in this way."""
     deadline = time.monotonic() + 20
-    while (now := await status(yard, task)) != how:
+    while (now := await status(scheduler, task)) != how:
         assert time.monotonic() < deadline, f"task {task} is {now}"
         await asyncio.sleep(0.01)
 

@@ -92,7 +92,7 @@ def test_ones_own_connection_is_recognized(listen: str, dial: str) -> None:
 
 
 @pytest.mark.parametrize(("listen", "dial"), WAYS)
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_users_connection_is_recognized_as_theirs(listen: str, dial: str) -> None:
     family = socket.AF_INET6 if ":" in listen else socket.AF_INET
     with socket.create_server((listen, 0), family=family, dualstack_ipv6=listen == "::") as server:

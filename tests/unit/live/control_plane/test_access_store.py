@@ -35,7 +35,7 @@ class Clock:
         return self.now
 
 
-class Yard:
+class StoreFile:
     """A store in a folder that can be closed and opened again."""
 
     def __init__(self, folder: Path) -> None:
@@ -57,10 +57,10 @@ class Yard:
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Yard:
-    yard = Yard(tmp_path)
-    assert isinstance(yard.store.add_user("ann", "open sesame", LAB, Role.MEMBER), User)
-    return yard
+def store_file(tmp_path: Path) -> StoreFile:
+    store_file = StoreFile(tmp_path)
+    assert isinstance(store_file.store.add_user("ann", "open sesame", LAB, Role.MEMBER), User)
+    return store_file
 
 
 def code_of(answer: object) -> str:
@@ -72,27 +72,27 @@ def code_of(answer: object) -> str:
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_user_survives_a_restart(yard: Yard) -> None:
-    before = yard.store.users()
-    yard.restart()
+def test_a_user_survives_a_restart(store_file: StoreFile) -> None:
+    before = store_file.store.users()
+    store_file.restart()
 
-    assert yard.store.users() == before
-    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+    assert store_file.store.users() == before
+    assert isinstance(store_file.store.check_login("ann", "open sesame", HERE), User)
 
 
-def test_a_password_of_any_characters_works(yard: Yard) -> None:
+def test_a_password_of_any_characters_works(store_file: StoreFile) -> None:
     for password in ("пароль 密码 🔑", "\udcff" * 8, "x" * 1024):
-        assert yard.store.set_password("ann", password) is None
-        assert isinstance(yard.store.check_login("ann", password, HERE), User)
+        assert store_file.store.set_password("ann", password) is None
+        assert isinstance(store_file.store.check_login("ann", password, HERE), User)
 
 
 @pytest.mark.parametrize("username", ["", "a b", "a/b", "x" * 65, "ann\n", "\udcff"])
-def test_an_invalid_username_is_refused(yard: Yard, username: str) -> None:
-    assert isinstance(yard.store.add_user(username, "open sesame", LAB, Role.MEMBER), no.BadUsername)
+def test_an_invalid_username_is_refused(store_file: StoreFile, username: str) -> None:
+    assert isinstance(store_file.store.add_user(username, "open sesame", LAB, Role.MEMBER), no.BadUsername)
 
 
-def test_an_invalid_change_is_reported_and_changes_nothing(yard: Yard) -> None:
-    store = yard.store
+def test_an_invalid_change_is_reported_and_changes_nothing(store_file: StoreFile) -> None:
+    store = store_file.store
     assert store.add_user("ann", "another one", LAB, Role.ADMIN) == no.UserExists("ann")
     assert isinstance(store.add_user("bob", "seven77", LAB, Role.ADMIN), no.BadPassword)
     assert isinstance(store.add_user("bob", "x" * 1025, LAB, Role.ADMIN), no.BadPassword)
@@ -103,61 +103,61 @@ def test_an_invalid_change_is_reported_and_changes_nothing(yard: Yard) -> None:
     assert store.remove_user("bob") == no.UnknownUser("bob")
     assert store.make_token("bob") == no.UnknownUser("bob")
     assert isinstance(store.make_token("ann", "x" * 201), no.BadTokenName)
-    assert store.make_token("ann", expires_at=yard.clock.now) == no.TokenEndsInThePast()
+    assert store.make_token("ann", expires_at=store_file.clock.now) == no.TokenEndsInThePast()
     assert store.revoke_token("nothing") == no.UnknownToken("nothing")
-    assert store.users() == [User("ann", LAB, Role.MEMBER, disabled=False, created_at=yard.clock.now)]
+    assert store.users() == [User("ann", LAB, Role.MEMBER, disabled=False, created_at=store_file.clock.now)]
     assert store.tokens() == []
 
 
-def test_a_change_applies_to_the_next_request_and_after_a_restart(yard: Yard) -> None:
-    secret = yard.token().secret
-    yard.store.change_user("ann", role=Role.OPERATOR, tenant=TenantId("infra"))
+def test_a_change_applies_to_the_next_request_and_after_a_restart(store_file: StoreFile) -> None:
+    secret = store_file.token().secret
+    store_file.store.change_user("ann", role=Role.OPERATOR, tenant=TenantId("infra"))
 
     for _ in range(2):
-        who = yard.store.find(secret, HERE)
+        who = store_file.store.find(secret, HERE)
         assert isinstance(who, Principal)
         assert (who.role, who.tenant) == (Role.OPERATOR, "infra")
-        yard.restart()
+        store_file.restart()
 
 
-def test_a_disabled_user_is_rejected_with_token_and_password_until_enabled(yard: Yard) -> None:
-    secret = yard.token().secret
-    yard.store.change_user("ann", disabled=True)
-    assert code_of(yard.store.find(secret, HERE)) == "UserDisabled"
-    assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "WrongLogin"
+def test_a_disabled_user_is_rejected_with_token_and_password_until_enabled(store_file: StoreFile) -> None:
+    secret = store_file.token().secret
+    store_file.store.change_user("ann", disabled=True)
+    assert code_of(store_file.store.find(secret, HERE)) == "UserDisabled"
+    assert code_of(store_file.store.check_login("ann", "open sesame", HERE)) == "WrongLogin"
 
-    yard.store.change_user("ann", disabled=False)
-    assert isinstance(yard.store.find(secret, HERE), Principal)
-
-
-def test_removing_a_user_removes_all_tokens(yard: Yard) -> None:
-    secret = yard.token().secret
-    yard.store.remove_user("ann")
-    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
-
-    yard.store.add_user("ann", "open sesame", LAB, Role.MEMBER)
-    yard.restart()
-    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
-    assert yard.store.tokens() == []
+    store_file.store.change_user("ann", disabled=False)
+    assert isinstance(store_file.store.find(secret, HERE), Principal)
 
 
-def test_users_of_the_settings_are_added_once_and_then_kept_in_sync(yard: Yard) -> None:
+def test_removing_a_user_removes_all_tokens(store_file: StoreFile) -> None:
+    secret = store_file.token().secret
+    store_file.store.remove_user("ann")
+    assert code_of(store_file.store.find(secret, HERE)) == "UnknownToken"
+
+    store_file.store.add_user("ann", "open sesame", LAB, Role.MEMBER)
+    store_file.restart()
+    assert code_of(store_file.store.find(secret, HERE)) == "UnknownToken"
+    assert store_file.store.tokens() == []
+
+
+def test_users_of_the_settings_are_added_once_and_then_kept_in_sync(store_file: StoreFile) -> None:
     for password, role in (("number one", Role.MEMBER), ("number one", Role.ADMIN), ("number two", Role.ADMIN)):
-        user = yard.store.ensure_user("eve", password, LAB, role)
+        user = store_file.store.ensure_user("eve", password, LAB, role)
         assert isinstance(user, User)
         assert user.role is role
-        assert isinstance(yard.store.check_login("eve", password, HERE), User)
-    assert code_of(yard.store.check_login("eve", "number one", HERE)) == "WrongLogin"
-    assert isinstance(yard.store.ensure_user("eve", "", LAB, Role.ADMIN), no.BadPassword)
+        assert isinstance(store_file.store.check_login("eve", password, HERE), User)
+    assert code_of(store_file.store.check_login("eve", "number one", HERE)) == "WrongLogin"
+    assert isinstance(store_file.store.ensure_user("eve", "", LAB, Role.ADMIN), no.BadPassword)
 
 
 # --- logging in -------------------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_password_and_an_unknown_user_get_the_same_answer(yard: Yard) -> None:
-    wrong = yard.store.check_login("ann", "open", HERE)
+def test_a_wrong_password_and_an_unknown_user_get_the_same_answer(store_file: StoreFile) -> None:
+    wrong = store_file.store.check_login("ann", "open", HERE)
     assert code_of(wrong) == "WrongLogin"
-    assert yard.store.check_login("nobody", "open", HERE) == wrong
+    assert store_file.store.check_login("nobody", "open", HERE) == wrong
 
 
 def test_an_unknown_user_is_answered_no_faster_than_a_wrong_password(tmp_path: Path) -> None:
@@ -176,42 +176,42 @@ def test_an_unknown_user_is_answered_no_faster_than_a_wrong_password(tmp_path: P
     store.close()
 
 
-def test_after_some_failures_each_further_one_costs_a_longer_wait(yard: Yard) -> None:
+def test_after_some_failures_each_further_one_costs_a_longer_wait(store_file: StoreFile) -> None:
     waits = []
     for _ in range(FREE_FAILURES + 8):
-        while code_of(denied := yard.store.check_login("ann", "wrong", HERE)) == "TooManyLogins":
+        while code_of(denied := store_file.store.check_login("ann", "wrong", HERE)) == "TooManyLogins":
             assert isinstance(denied, Denied)
             waits.append(int(dict(denied.headers)["retry-after"]))
             assert f"Try again in {waits[-1]} s." in denied.sentence
-            yard.clock.now += waits[-1]
+            store_file.clock.now += waits[-1]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60][: len(waits)]
     assert max(waits) <= LONGEST_WAIT_SECONDS
 
 
-def test_during_the_wait_even_the_right_password_is_rejected(yard: Yard) -> None:
+def test_during_the_wait_even_the_right_password_is_rejected(store_file: StoreFile) -> None:
     for _ in range(FREE_FAILURES):
-        yard.store.check_login("ann", "wrong", HERE)
-    assert code_of(yard.store.check_login("ann", "open sesame", HERE)) == "TooManyLogins"
-    assert isinstance(yard.store.check_login("ann", "open sesame", "10.0.0.9"), User), (
+        store_file.store.check_login("ann", "wrong", HERE)
+    assert code_of(store_file.store.check_login("ann", "open sesame", HERE)) == "TooManyLogins"
+    assert isinstance(store_file.store.check_login("ann", "open sesame", "10.0.0.9"), User), (
         "another address is not concerned"
     )
 
-    yard.clock.now += 1
-    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
-    assert code_of(yard.store.check_login("ann", "wrong", HERE)) == "WrongLogin", "all was forgiven"
+    store_file.clock.now += 1
+    assert isinstance(store_file.store.check_login("ann", "open sesame", HERE), User)
+    assert code_of(store_file.store.check_login("ann", "wrong", HERE)) == "WrongLogin", "all was forgiven"
 
 
-def test_setting_the_clock_back_does_not_extend_the_wait(yard: Yard) -> None:
+def test_setting_the_clock_back_does_not_extend_the_wait(store_file: StoreFile) -> None:
     for _ in range(FREE_FAILURES):
-        yard.store.check_login("ann", "wrong", HERE)
-    yard.clock.now -= 86400
-    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
+        store_file.store.check_login("ann", "wrong", HERE)
+    store_file.clock.now -= 86400
+    assert isinstance(store_file.store.check_login("ann", "open sesame", HERE), User)
 
 
-def test_concurrent_guesses_are_slowed_down_too(yard: Yard) -> None:
+def test_concurrent_guesses_are_slowed_down_too(store_file: StoreFile) -> None:
     answers: list[str] = []
     guessers = [
-        threading.Thread(target=lambda: answers.append(code_of(yard.store.check_login("ann", "wrong", HERE))))
+        threading.Thread(target=lambda: answers.append(code_of(store_file.store.check_login("ann", "wrong", HERE))))
         for _ in range(30)
     ]
     for guesser in guessers:
@@ -222,77 +222,77 @@ def test_concurrent_guesses_are_slowed_down_too(yard: Yard) -> None:
     assert answers.count("WrongLogin") <= FREE_FAILURES + 1
 
 
-def test_a_hash_with_weaker_parameters_is_replaced_at_the_next_login(yard: Yard) -> None:
+def test_a_hash_with_weaker_parameters_is_replaced_at_the_next_login(store_file: StoreFile) -> None:
     stronger = PasswordHasher(time_cost=2, memory_cost=128, parallelism=1)
-    yard.restart(stronger)
-    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
-    yard.restart(stronger)
-    assert isinstance(yard.store.check_login("ann", "open sesame", HERE), User)
-    yard.store.close()
+    store_file.restart(stronger)
+    assert isinstance(store_file.store.check_login("ann", "open sesame", HERE), User)
+    store_file.restart(stronger)
+    assert isinstance(store_file.store.check_login("ann", "open sesame", HERE), User)
+    store_file.store.close()
 
-    assert b"m=128,t=2,p=1" in yard.path.read_bytes()
+    assert b"m=128,t=2,p=1" in store_file.path.read_bytes()
 
 
-def test_a_new_password_ends_logins_and_leaves_tokens(yard: Yard) -> None:
-    login = yard.store.log_in("ann", 3600.0)
+def test_a_new_password_ends_logins_and_leaves_tokens(store_file: StoreFile) -> None:
+    login = store_file.store.log_in("ann", 3600.0)
     assert isinstance(login, NewToken)
-    token = yard.token()
-    yard.store.set_password("ann", "another one")
+    token = store_file.token()
+    store_file.store.set_password("ann", "another one")
 
     for _ in range(2):
-        assert code_of(yard.store.find(login.secret, HERE)) == "TokenRevoked"
-        assert isinstance(yard.store.find(token.secret, HERE), Principal)
-        yard.restart()
+        assert code_of(store_file.store.find(login.secret, HERE)) == "TokenRevoked"
+        assert isinstance(store_file.store.find(token.secret, HERE), Principal)
+        store_file.restart()
 
 
-def test_a_login_expires_and_is_forgotten_at_the_next_one(yard: Yard) -> None:
-    first = yard.store.log_in("ann", 3600.0)
+def test_a_login_expires_and_is_forgotten_at_the_next_one(store_file: StoreFile) -> None:
+    first = store_file.store.log_in("ann", 3600.0)
     assert isinstance(first, NewToken)
-    who = yard.store.find(first.secret, HERE)
+    who = store_file.store.find(first.secret, HERE)
     assert isinstance(who, Principal)
     assert who.via is Via.LOGIN
 
-    yard.clock.now += 3600.0
-    assert code_of(yard.store.find(first.secret, HERE)) == "TokenExpired"
-    second = yard.store.log_in("ann", 3600.0)
+    store_file.clock.now += 3600.0
+    assert code_of(store_file.store.find(first.secret, HERE)) == "TokenExpired"
+    second = store_file.store.log_in("ann", 3600.0)
     assert isinstance(second, NewToken)
-    assert [token.id for token in yard.store.tokens("ann")] == [second.token.id]
-    yard.restart()
-    assert [token.id for token in yard.store.tokens("ann")] == [second.token.id]
+    assert [token.id for token in store_file.store.tokens("ann")] == [second.token.id]
+    store_file.restart()
+    assert [token.id for token in store_file.store.tokens("ann")] == [second.token.id]
 
 
 # --- tokens -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_token_identifies_its_user(yard: Yard) -> None:
-    made = yard.token()
+def test_a_token_identifies_its_user(store_file: StoreFile) -> None:
+    made = store_file.token()
 
     assert made.secret.startswith("gy_")
     assert len(made.secret) == 3 + 43
     for _ in range(2):
-        assert yard.store.find(made.secret, "10.0.0.7") == Principal(
+        assert store_file.store.find(made.secret, "10.0.0.7") == Principal(
             "ann", LAB, Role.MEMBER, Via.TOKEN, "10.0.0.7", made.token.id
         )
-        yard.restart()
+        store_file.restart()
 
 
 @pytest.mark.parametrize("secret", ["", "gy_", "gy_" + "A" * 43, "\udcff", "x" * 100_000])
-def test_an_unknown_token_is_rejected(yard: Yard, secret: str) -> None:
-    yard.token()
-    assert code_of(yard.store.find(secret, HERE)) == "UnknownToken"
+def test_an_unknown_token_is_rejected(store_file: StoreFile, secret: str) -> None:
+    store_file.token()
+    assert code_of(store_file.store.find(secret, HERE)) == "UnknownToken"
 
 
-def test_a_revoked_token_is_rejected_at_once(yard: Yard) -> None:
-    made = yard.token()
-    assert isinstance(yard.store.find(made.secret, HERE), Principal)
-    assert yard.store.revoke_token(made.token.id) is None
+def test_a_revoked_token_is_rejected_at_once(store_file: StoreFile) -> None:
+    made = store_file.token()
+    assert isinstance(store_file.store.find(made.secret, HERE), Principal)
+    assert store_file.store.revoke_token(made.token.id) is None
 
     for _ in range(2):
-        denied = yard.store.find(made.secret, HERE)
+        denied = store_file.store.find(made.secret, HERE)
         assert code_of(denied) == "TokenRevoked"
         assert isinstance(denied, Denied)
         assert "2027-01-15" in denied.sentence
-        yard.restart()
+        store_file.restart()
 
 
 def test_an_acknowledged_revocation_survives_a_kill(tmp_path: Path) -> None:
@@ -324,69 +324,71 @@ sys.stdin.read()
     store.close()
 
 
-def test_an_expired_token_says_since_when(yard: Yard) -> None:
-    made = yard.token(expires_at=yard.clock.now + 10)
-    assert isinstance(yard.store.find(made.secret, HERE), Principal)
-    yard.clock.now += 10
+def test_an_expired_token_says_since_when(store_file: StoreFile) -> None:
+    made = store_file.token(expires_at=store_file.clock.now + 10)
+    assert isinstance(store_file.store.find(made.secret, HERE), Principal)
+    store_file.clock.now += 10
 
-    denied = yard.store.find(made.secret, HERE)
+    denied = store_file.store.find(made.secret, HERE)
     assert code_of(denied) == "TokenExpired"
     assert isinstance(denied, Denied)
     assert denied.status == 401
     assert "expired at 2027-01-15 08:00:10 UTC" in denied.sentence
 
 
-def test_last_uses_are_noted_once_a_minute_and_written_on_request(yard: Yard) -> None:
-    made = yard.token()
-    began = yard.clock.now
+def test_last_uses_are_noted_once_a_minute_and_written_on_request(store_file: StoreFile) -> None:
+    made = store_file.token()
+    began = store_file.clock.now
     seen = []
     for _ in range(5):
-        yard.store.find(made.secret, HERE)
-        seen.append(yard.store.tokens()[0].last_used_at)
-        yard.clock.now += 25
+        store_file.store.find(made.secret, HERE)
+        seen.append(store_file.store.tokens()[0].last_used_at)
+        store_file.clock.now += 25
     assert seen == [began, began, began, began + 75, began + 75]
 
-    yard.store.write_uses()
-    yard.restart()
-    assert yard.store.tokens()[0].last_used_at == began + 75
+    store_file.store.write_uses()
+    store_file.restart()
+    assert store_file.store.tokens()[0].last_used_at == began + 75
 
 
-def test_last_uses_that_cannot_be_written_now_are_written_later(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_uses_that_cannot_be_written_now_are_written_later(
+    store_file: StoreFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "NOTE_USES_SECONDS", 0.01)
-    made = yard.token()
+    made = store_file.token()
 
     async def story() -> None:
-        yard.store._database.execute("PRAGMA query_only = ON")
-        yard.store.find(made.secret, HERE)
+        store_file.store._database.execute("PRAGMA query_only = ON")
+        store_file.store.find(made.secret, HERE)
         with capture_logs() as said:
-            noting = asyncio.create_task(server._note_uses(yard.store))
+            noting = asyncio.create_task(server._note_uses(store_file.store))
             await until(lambda: [line["event"] for line in said].count("uses_not_written") > 1)
-        assert yard.store._used
-        yard.store._database.execute("PRAGMA query_only = OFF")
-        await until(lambda: not yard.store._used)
+        assert store_file.store._used
+        store_file.store._database.execute("PRAGMA query_only = OFF")
+        await until(lambda: not store_file.store._used)
         noting.cancel()
 
     asyncio.run(story())
-    yard.restart()
-    assert yard.store.tokens()[0].last_used_at == yard.clock.now
+    store_file.restart()
+    assert store_file.store.tokens()[0].last_used_at == store_file.clock.now
 
 
-def test_a_store_that_cannot_be_written_can_be_closed(yard: Yard) -> None:
-    yard.store.find(yard.token().secret, HERE)
-    yard.store._database.execute("PRAGMA query_only = ON")
-    yard.restart()
-    assert yard.store.user("ann") is not None
+def test_a_store_that_cannot_be_written_can_be_closed(store_file: StoreFile) -> None:
+    store_file.store.find(store_file.token().secret, HERE)
+    store_file.store._database.execute("PRAGMA query_only = ON")
+    store_file.restart()
+    assert store_file.store.user("ann") is not None
 
 
-def test_looking_up_a_token_takes_microseconds(yard: Yard) -> None:
+def test_looking_up_a_token_takes_microseconds(store_file: StoreFile) -> None:
     for _ in range(50):
-        yard.token()
-    secret = yard.token().secret
+        store_file.token()
+    secret = store_file.token().secret
     took = []
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(1000):
-            yard.store.find(secret, HERE)
+            store_file.store.find(secret, HERE)
         took.append((time.perf_counter() - began) / 1000)
     assert min(took) < 50e-6
 
@@ -394,41 +396,41 @@ def test_looking_up_a_token_takes_microseconds(yard: Yard) -> None:
 # --- the file ---------------------------------------------------------------------------------------------------------
 
 
-def test_neither_passwords_nor_tokens_are_in_the_file_and_it_is_private(yard: Yard) -> None:
-    made = yard.token()
+def test_neither_passwords_nor_tokens_are_in_the_file_and_it_is_private(store_file: StoreFile) -> None:
+    made = store_file.token()
     assert made.secret not in repr(made)
-    for file in yard.path.parent.iterdir():
+    for file in store_file.path.parent.iterdir():
         assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         assert b"open sesame" not in file.read_bytes()
         assert made.secret.encode() not in file.read_bytes()
         assert made.secret[3:].encode() not in file.read_bytes()
 
 
-def test_a_public_file_is_made_private(yard: Yard) -> None:
-    yard.path.chmod(0o644)
-    yard.restart()
-    assert stat.S_IMODE(yard.path.stat().st_mode) == 0o600
+def test_a_public_file_is_made_private(store_file: StoreFile) -> None:
+    store_file.path.chmod(0o644)
+    store_file.restart()
+    assert stat.S_IMODE(store_file.path.stat().st_mode) == 0o600
 
 
-def test_a_damaged_file_is_refused_with_a_solution_and_not_changed(yard: Yard) -> None:
+def test_a_damaged_file_is_refused_with_a_solution_and_not_changed(store_file: StoreFile) -> None:
     for number in range(200):
-        yard.store.make_token("ann", f"token number {number}")
-    yard.store.close()
-    whole = yard.path.read_bytes()
+        store_file.store.make_token("ann", f"token number {number}")
+    store_file.store.close()
+    whole = store_file.path.read_bytes()
     for damaged in (b"", b"x" * 9000, whole[:5000], whole[:4096] + b"\xa5" * (len(whole) - 4096)):
-        yard.path.write_bytes(damaged)
+        store_file.path.write_bytes(damaged)
         with pytest.raises(StoreDamaged, match=r"users and tokens.* is damaged.*Restore it from a backup"):
-            yard.open()
-        assert yard.path.read_bytes() == damaged
+            store_file.open()
+        assert store_file.path.read_bytes() == damaged
 
 
-def test_a_file_of_a_newer_version_or_of_another_program_is_refused(yard: Yard, tmp_path: Path) -> None:
-    yard.store.close()
-    database = sqlite3.connect(yard.path)
+def test_a_file_of_a_newer_version_or_of_another_program_is_refused(store_file: StoreFile, tmp_path: Path) -> None:
+    store_file.store.close()
+    database = sqlite3.connect(store_file.path)
     database.execute("PRAGMA user_version = 2")
     database.close()
     with pytest.raises(StoreFromFuture, match="newer gpuyard"):
-        yard.open()
+        store_file.open()
 
     database = sqlite3.connect(tmp_path / "other.sqlite")
     database.execute("CREATE TABLE x (y)")

@@ -28,7 +28,7 @@ from tests.unit.live.control_plane.clusters import (
     ADMIN,
     TOKEN,
     ended,
-    open_yard,
+    open_scheduler,
     run,
     settled,
     silent_for,
@@ -101,18 +101,18 @@ async def refused(address: str, code: str, **more: Any) -> str:
 
 def test_non_finite_numbers_crash_nothing_and_are_left_out(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await hand.is_told("launch")
             nan = float("nan")
             gpus = [pb.GpuUse(utilization_percent=nan, power_watts=float("inf"))]
             await hand.beats(at=nan, host=pb.Host(cpu_percent=nan, load=float("-inf"), memory_mib=2**63), gpus=gpus)
             await hand.says(task, started=pb.Started(at=nan), seconds_ago=nan)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, at=nan, gpu_utilization=nan))
-            await ended(yard, task)
-            heard = yard.agents.telemetry[N]
+            await ended(scheduler, task)
+            heard = scheduler.agents.telemetry[N]
             assert (heard.at, heard.host.cpu_percent, heard.host.memory_mib) == (0.0, 0.0, 0)
             assert not heard.gpus[0].HasField("utilization_percent")
             await hand.leaves()
@@ -122,19 +122,19 @@ def test_non_finite_numbers_crash_nothing_and_are_left_out(tmp_path: Path) -> No
 
 def test_an_unwritable_report_is_refused_alone_and_dropped_in_the_end(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             first, last = Hand(address), None
             await first.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await first.is_told("launch")
-            encode = yard.journal.encode
+            encode = scheduler.journal.encode
 
             def breaks(entry: Any) -> bytes:
                 if type(entry.event).__name__ == "AttemptStarted":
                     raise ZeroDivisionError("an event nobody can write")
                 return encode(entry)
 
-            yard.journal.encode = breaks  # type: ignore[method-assign]
+            scheduler.journal.encode = breaks  # type: ignore[method-assign]
             for _ in range(TRIES):
                 last = Hand(address)
                 await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
@@ -145,7 +145,7 @@ def test_an_unwritable_report_is_refused_alone_and_dropped_in_the_end(tmp_path: 
             await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
             await last.says(task, started=pb.Started())
             await last.is_told_it_was_received(1)
-            assert await submit(yard, spec()) == [TaskId(2)], "everybody else goes on"
+            assert await submit(scheduler, spec()) == [TaskId(2)], "everything else continues"
 
     run(story)
 
@@ -154,16 +154,16 @@ def test_a_node_given_up_while_it_reconnected_registers_again_at_its_next_heartb
     async def story() -> None:
         from gpuyard.core.domain.commands import LoseNode
 
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            await until(lambda: N in yard.views.nodes)
-            await yard.loop.tell(LoseNode(N))
+            await until(lambda: N in scheduler.views.nodes)
+            await scheduler.loop.tell(LoseNode(N))
             await hand.beats()
             while await hand.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 continue
             await hand.joins()
-            assert not yard.views.nodes[N].lost
+            assert not scheduler.views.nodes[N].lost
             await hand.leaves()
 
     run(story)
@@ -171,26 +171,26 @@ def test_a_node_given_up_while_it_reconnected_registers_again_at_its_next_heartb
 
 def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_continue(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await hand.is_told("launch")
             await hand.says(task, started=pb.Started())
             await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-            assert yard.views.nodes[N].status == "away"
-            (waits,) = await submit(yard, spec())
-            await silent_for(yard, 50.0)
-            assert yard.views.tasks[task].status is TaskStatus.RUNNING
+            assert scheduler.views.nodes[N].status == "away"
+            (waits,) = await submit(scheduler, spec())
+            await silent_for(scheduler, 50.0)
+            assert scheduler.views.tasks[task].status is TaskStatus.RUNNING
             back = Hand(address)
             await back.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING, gpus=[0])])
             await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             assert (await back.is_told("launch")).task in {task, waits}
-            await ended(yard, task)
-            events = [it.event for it in yard.journal.read()]
+            await ended(scheduler, task)
+            events = [it.event for it in scheduler.journal.read()]
             assert not any(isinstance(event, NodeLost | TaskRequeued) for event in events)
             await back.leaves()
 
@@ -199,47 +199,47 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_continue(tmp
 
 def test_an_absence_longer_than_announced_is_a_loss(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
+        async with open_scheduler(tmp_path, check_seconds=0.05) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-            await silent_for(yard, 61.0)
-            assert yard.views.nodes[N].lost
+            await silent_for(scheduler, 61.0)
+            assert scheduler.views.nodes[N].lost
 
     run(story)
 
 
 def test_the_absence_of_a_node_survives_a_restart_of_the_scheduler(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=600.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, _):
-            await silent_for(yard, 500.0)
-            assert not yard.views.nodes[N].lost
-            await silent_for(yard, 110.0)
-            assert yard.views.nodes[N].lost
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (scheduler, _):
+            await silent_for(scheduler, 500.0)
+            assert not scheduler.views.nodes[N].lost
+            await silent_for(scheduler, 110.0)
+            assert scheduler.views.nodes[N].lost
 
     run(story)
 
 
 def test_nothing_is_placed_on_a_node_before_it_has_registered_with_this_scheduler(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             await hand.leaves()
-        async with open_yard(tmp_path) as (yard, address):
-            (task,) = await submit(yard, spec())
-            await settled(yard)
-            assert yard.views.tasks[task].placement is None
+        async with open_scheduler(tmp_path) as (scheduler, address):
+            (task,) = await submit(scheduler, spec())
+            await settled(scheduler)
+            assert scheduler.views.tasks[task].placement is None
             hand = Hand(address)
             await hand.joins()
             assert (await hand.is_told("launch")).task == task
@@ -252,33 +252,33 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
     """Finding 6: the copy knows the node and no task; a task is submitted before the node is back."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_scheduler(tmp_path / "cluster", origin=11, yard_key=KEY) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            await yard._save_snapshot()
-            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
-            (old,) = await submit(yard, spec(tenant="a"))
+            await scheduler._save_snapshot()
+            shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
+            (old,) = await submit(scheduler, spec(tenant="a"))
             assert (await hand.is_told("launch")).origin == 11
             await hand.says(old, 11, started=pb.Started())
-            await until(lambda: yard.views.tasks[old].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[old].status is TaskStatus.RUNNING)
             await hand.leaves()
-        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
-            (new,) = await submit(yard, spec(tenant="b"))
-            assert new == old, "the copy can not know that the number was given out"
+        async with open_scheduler(tmp_path / "copy", origin=22, yard_key=KEY) as (scheduler, address):
+            (new,) = await submit(scheduler, spec(tenant="b"))
+            assert new == old, "the copy cannot know that the number was assigned"
             hand = Hand(address)
             has = pb.Attempt(task=old, attempt=1, origin=11, state=pb.Attempt.RUNNING, gpus=[0])
             await hand.joins(attempts=[has], highest_task=old)
             assert (await hand.is_told("stray")).origin == 11
-            await settled(yard)
-            view = yard.views.tasks[new]
+            await settled(scheduler)
+            view = scheduler.views.tasks[new]
             assert (view.status, view.placement) == (TaskStatus.PENDING, None), "its GPU is taken by the stray"
             await hand.says(old, 11, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=9))
             launch = await hand.is_told("launch")
             assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
             assert view.exit_code is None
-            events = [type(it.event) for it in yard.journal.read()]
+            events = [type(it.event) for it in scheduler.journal.read()]
             assert (events.count(RemainsFound), events.count(RemainsEnded)) == (1, 1)
-            assert await submit(yard, spec()) == [TaskId(new + 1)]
+            assert await submit(scheduler, spec()) == [TaskId(new + 1)]
             await hand.leaves()
 
     run(story)
@@ -290,20 +290,20 @@ def test_a_removed_node_that_returns_reports_the_gpus_of_its_attempts_as_in_use(
     async def story() -> None:
         from gpuyard.core.domain.commands import LoseNode, RemoveNode
 
-        async with open_yard(tmp_path, origin=5) as (yard, address):
+        async with open_scheduler(tmp_path, origin=5) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await hand.is_told("launch")
             await hand.says(task, 5, started=pb.Started())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             await hand.leaves()
-            await yard.loop.tell(LoseNode(N))
-            await yard.loop.tell(RemoveNode(N))
+            await scheduler.loop.tell(LoseNode(N))
+            await scheduler.loop.tell(RemoveNode(N))
             back = Hand(address)
             await back.joins(attempts=[pb.Attempt(task=task, attempt=1, origin=5, state=pb.Attempt.RUNNING, gpus=[0])])
             assert (await back.is_told("stop")).task == task
-            assert yard.views.tasks[task].attempts == 1, "the second attempt waits until the first is gone"
+            assert scheduler.views.tasks[task].attempts == 1, "the second attempt waits until the first is gone"
             await back.says(task, 5, ended=pb.Ended(outcome=pb.Ended.STOPPED))
             launch = await back.is_told("launch")
             assert (launch.task, launch.attempt) == (task, 2)
@@ -318,12 +318,12 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
     """Finding 8: no scheduler raises its epoch without proof, and a proof cannot be invented."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_scheduler(tmp_path / "cluster", origin=1, yard_key=KEY):
             pass
-        shutil.copytree(tmp_path / "yard", tmp_path / "copy")
-        async with open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (yard, address):
+        shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
+        async with open_scheduler(tmp_path / "cluster", origin=2, yard_key=KEY) as (scheduler, address):
             pass
-        async with open_yard(tmp_path / "yard", origin=3, yard_key=KEY) as (yard, address):
+        async with open_scheduler(tmp_path / "cluster", origin=3, yard_key=KEY) as (scheduler, address):
             hand = Hand(address)
             welcome = await hand.joins()
             seen: dict[str, Any] = {
@@ -334,13 +334,13 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
             seen |= {"yard": welcome.yard}
             await hand.leaves()
         with pytest.raises(Deposed, match="--take-over"):  # noqa: PT012 - it fails when it is left
-            async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY) as (yard, address):
+            async with open_scheduler(tmp_path / "copy", origin=9, yard_key=KEY) as (scheduler, address):
                 invented = {**seen, "epoch_proof": b"x" * 32}
                 assert "no proof" in await refused(address, "FAILED_PRECONDITION", **invented)
-                assert yard.ready, "what somebody merely says changes nothing"
+                assert scheduler.ready, "an unproven claim changes nothing"
                 await refused(address, "ABORTED", **seen)
-                await until(lambda: yard.stopping)
-        async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY, take_over=True) as (yard, address):
+                await until(lambda: scheduler.stopping)
+        async with open_scheduler(tmp_path / "copy", origin=9, yard_key=KEY, take_over=True) as (scheduler, address):
             hand = Hand(address)
             welcome = await hand.joins(**seen)
             assert welcome.epoch > seen["epoch"]
@@ -351,13 +351,13 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
 
 def test_two_schedulers_of_one_epoch_do_not_both_continue(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_scheduler(tmp_path / "cluster", origin=1, yard_key=KEY):
             pass
-        shutil.copytree(tmp_path / "yard", tmp_path / "twin")
+        shutil.copytree(tmp_path / "cluster", tmp_path / "twin")
         with pytest.raises(Deposed):  # noqa: PT012 - it fails when it is left
             async with (
-                open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (one, address),
-                open_yard(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),
+                open_scheduler(tmp_path / "cluster", origin=2, yard_key=KEY) as (one, address),
+                open_scheduler(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),
             ):
                 hand = Hand(address)
                 welcome = await hand.joins()
@@ -375,18 +375,18 @@ def test_a_copied_work_folder_on_another_machine_is_refused_beside_the_first(tmp
     """Finding 11: also after a restart of the scheduler, whichever of the two is quicker."""
 
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="another machine")
             assert "another one" in await refused(address, "ALREADY_EXISTS", instance="new folder")
             await hand.leaves()
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (scheduler, address):
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="another machine")
             hand = Hand(address)
             await hand.joins()
             await hand.leaves()
-            await until(lambda: yard.views.nodes[N].lost)
+            await until(lambda: scheduler.views.nodes[N].lost)
             await hand_in(address, boot="after a reboot")
 
     run(story)
@@ -400,7 +400,7 @@ async def hand_in(address: str, **more: Any) -> None:
 
 def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
             stub, said = AgentsStub(channel), []
             register = stub.register
 
@@ -420,13 +420,13 @@ def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
 
 def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=60.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=60.0) as (scheduler, address):
             await hand_in(address)
-        async with open_yard(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
-            await silent_for(yard, 55.0)
-            assert not yard.views.nodes[N].lost
-            await silent_for(yard, 10.0)
-            assert yard.views.nodes[N].lost
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0, check_seconds=0.05) as (scheduler, address):
+            await silent_for(scheduler, 55.0)
+            assert not scheduler.views.nodes[N].lost
+            await silent_for(scheduler, 10.0)
+            assert scheduler.views.nodes[N].lost
 
     run(story)
 
@@ -434,17 +434,17 @@ def test_a_successor_waits_as_long_as_its_predecessor_told_the_nodes(tmp_path: P
 def test_a_run_is_as_long_as_its_process_lived_however_late_the_end_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         machine = Machine(time.time())
-        async with open_yard(tmp_path, clock=machine) as (yard, address):
+        async with open_scheduler(tmp_path, clock=machine) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec(resources=Resources(gpus=1)))
+            (task,) = await submit(scheduler, spec(resources=Resources(gpus=1)))
             await hand.is_told("launch")
             await hand.says(task, started=pb.Started())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
-            view = yard.views.tasks[task]
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
+            view = scheduler.views.tasks[task]
             machine.passes(100.0)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0), seconds_ago=90.0)
-            await ended(yard, task)
+            await ended(scheduler, task)
             assert view.run_seconds == pytest.approx(
                 10.0, abs=1.1
             )  # the engine's clock is off by one in a hundred at most
@@ -460,17 +460,17 @@ def test_a_task_cancelled_before_its_node_connects_ends_when_the_node_reports_no
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hand = Hand(address)
             session = await hand.registers()
-            (task,) = await submit(yard, spec())
-            await until(lambda: yard.views.tasks[task].placement)
-            await yard.tell(CancelTask(task), ADMIN)
+            (task,) = await submit(scheduler, spec())
+            await until(lambda: scheduler.views.tasks[task].placement)
+            await scheduler.tell(CancelTask(task), ADMIN)
             await hand.connects(session)
             stop = await hand.is_told("stop")
             assert (stop.task, stop.attempt) == (task, 1)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.LOST, message=NOT_THERE))
-            await ended(yard, task, TaskStatus.CANCELLED)
+            await ended(scheduler, task, TaskStatus.CANCELLED)
             await hand.leaves()
 
     run(story)
@@ -478,17 +478,17 @@ def test_a_task_cancelled_before_its_node_connects_ends_when_the_node_reports_no
 
 def test_an_attempt_that_ran_since_an_old_copy_is_not_started_under_the_same_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_scheduler(tmp_path / "cluster", origin=11, yard_key=KEY) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             assert (await hand.is_told("launch")).attempt == 1
-            await yard._save_snapshot()
-            shutil.copytree(tmp_path / "yard", tmp_path / "copy")
+            await scheduler._save_snapshot()
+            shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
             await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await hand.is_told_it_was_received(1)
             await hand.leaves()
-        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
+        async with open_scheduler(tmp_path / "copy", origin=22, yard_key=KEY) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             launch = await hand.is_told("launch")
@@ -500,20 +500,20 @@ def test_an_attempt_that_ran_since_an_old_copy_is_not_started_under_the_same_nam
 
 def test_a_gpu_is_not_allocated_while_an_unknown_attempt_runs_on_it(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, origin=5) as (yard, address):
+        async with open_scheduler(tmp_path, origin=5) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await hand.is_told("launch")
             await hand.says(task, 5, started=pb.Started())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             await hand.leaves()
             back = Hand(address)
             stray = pb.Attempt(task=77, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
             await back.joins(attempts=[stray])
             assert (await back.is_told("stray")).task == 77
-            await settled(yard)
-            view = yard.views.tasks[task]
+            await settled(scheduler)
+            view = scheduler.views.tasks[task]
             assert (view.status, view.attempts) == (TaskStatus.PENDING, 1), "its node has lost it, and its GPU is taken"
             await back.says(77, 99, ended=pb.Ended(outcome=pb.Ended.FAILED, exit_code=1))
             assert (await back.is_told("launch")).attempt == 2
@@ -529,28 +529,28 @@ def test_a_task_does_not_start_beside_its_attempt_that_an_old_copy_does_not_know
     stray = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.RUNNING, gpus=[0])
     other = pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
 
-    async def waits(yard: Scheduler, address: str) -> tuple[Hand, Hand]:
+    async def waits(scheduler: Scheduler, address: str) -> tuple[Hand, Hand]:
         here, there = Hand(address), Hand(address)
         await here.joins(attempts=[stray])
         await there.joins(node=other, instance="m")
-        await settled(yard)
-        why = await yard.look(lambda state, now: why_waits(state, TaskId(1), now))
+        await settled(scheduler)
+        why = await scheduler.look(lambda state, now: why_waits(state, TaskId(1), now))
         assert why == StrayRuns(TaskId(1), N)
-        assert yard.views.tasks[TaskId(1)].status is TaskStatus.PENDING
+        assert scheduler.views.tasks[TaskId(1)].status is TaskStatus.PENDING
         return here, there
 
     async def story() -> None:
-        async with open_yard(tmp_path, origin=5) as (yard, address):
-            assert await submit(yard, spec(on_lost=OnLost.FENCE)) == [TaskId(1)]
-            hands = await waits(yard, address)
+        async with open_scheduler(tmp_path, origin=5) as (scheduler, address):
+            assert await submit(scheduler, spec(on_lost=OnLost.FENCE)) == [TaskId(1)]
+            hands = await waits(scheduler, address)
             if not restarted:
                 await hands[0].says(1, 99, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
-                await until(lambda: yard.views.tasks[TaskId(1)].attempts == 1)
+                await until(lambda: scheduler.views.tasks[TaskId(1)].attempts == 1)
             for hand in hands:
                 await hand.leaves()
         if restarted:
-            async with open_yard(tmp_path, origin=6) as (yard, address):
-                for hand in await waits(yard, address):
+            async with open_scheduler(tmp_path, origin=6) as (scheduler, address):
+                for hand in await waits(scheduler, address):
                     await hand.leaves()
 
     run(story)
@@ -563,12 +563,12 @@ def test_a_gang_starts_when_its_first_part_is_back_although_the_others_were_soon
         return pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
 
     async def story() -> None:
-        async with open_yard(tmp_path, origin=1) as (yard, address):
+        async with open_scheduler(tmp_path, origin=1) as (scheduler, address):
             hands = {name: Hand(address) for name in ("a", "b")}
             for name, hand in hands.items():
                 await hand.joins(node=node(name))
-            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2), on_lost=OnLost.WAIT))
-            placement = yard.views.tasks[task].placement
+            (task,) = await submit(scheduler, spec(resources=Resources(gpus=1, nodes=2), on_lost=OnLost.WAIT))
+            placement = scheduler.views.tasks[task].placement
             assert placement is not None
             first, last = placement.nodes
             for hand in hands.values():
@@ -579,7 +579,7 @@ def test_a_gang_starts_when_its_first_part_is_back_although_the_others_were_soon
                 await hand.leaves()
         has = pb.Attempt(task=task, attempt=1, origin=1, state=pb.Attempt.PREPARED, gpus=[0], port=2000)
         ran = pb.Attempt(task=task, attempt=1, origin=1, state=pb.Attempt.ENDED)
-        async with open_yard(tmp_path, origin=2) as (yard, address):
+        async with open_scheduler(tmp_path, origin=2) as (scheduler, address):
             waits, back = Hand(address), Hand(address)
             await waits.joins(node=node(last), attempts=[has])
             await waits.is_told("launch")
@@ -595,13 +595,13 @@ def test_a_gang_starts_when_its_first_part_is_back_although_the_others_were_soon
 
 def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             hands = {}
             for name in ("a", "b"):
                 node = pb.Node(id=name, gpus=[pb.Gpu(model="v", memory_mib=100)], cpus=1, memory_mib=1)
                 hands[name] = Hand(address)
                 await hands[name].joins(node=node)
-            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            (task,) = await submit(scheduler, spec(resources=Resources(gpus=1, nodes=2)))
             for name, port in (("a", 1000), ("b", 2000)):
                 await hands[name].is_told("launch")
                 await hands[name].says(task, prepared=pb.Prepared(port=port))
@@ -616,43 +616,43 @@ def test_a_part_of_a_gang_whose_start_was_lost_is_started_when_it_is_back(tmp_pa
             await back.is_told("launch")
             await back.says(task, prepared=pb.Prepared(port=2000))
             start = (await back.is_told("start")).start
-            placement = yard.views.tasks[task].placement
+            placement = scheduler.views.tasks[task].placement
             assert placement is not None
             first = placement.nodes[0]
             assert (start.rank, start.master_port) == ((0, 2000) if first == "b" else (1, 1000))
             await back.says(task, started=pb.Started())
             await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
-            await ended(yard, task)
-            assert await status(yard, task) == "success"
+            await ended(scheduler, task)
+            assert await status(scheduler, task) == "success"
 
     run(story)
 
 
 def test_a_refused_registration_is_no_sign_of_life(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
+        async with open_scheduler(tmp_path, check_seconds=0.05) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             await hand.leaves()
             for _ in range(2):
-                assert not yard.views.nodes[N].lost
+                assert not scheduler.views.nodes[N].lost
                 await refused(address, "FAILED_PRECONDITION", epoch=1000, epoch_proof=b"invented")
-                await silent_for(yard, 8.0)
-            assert yard.views.nodes[N].lost
+                await silent_for(scheduler, 8.0)
+            assert scheduler.views.nodes[N].lost
 
     run(story)
 
 
 def test_during_a_planned_absence_no_other_agent_takes_the_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, check_seconds=0.05) as (yard, address):
+        async with open_scheduler(tmp_path, check_seconds=0.05) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
             await hand.call.write(pb.AgentMessage(goodbye=pb.Goodbye(back_within_seconds=60.0)))
             while not (await hand.call.read()).goodbye:
                 continue
             await hand.leaves()
-            await silent_for(yard, 50.0)
+            await silent_for(scheduler, 50.0)
             assert "another one" in await refused(address, "ALREADY_EXISTS", instance="twin")
             await hand_in(address, boot="after a reboot")
 
@@ -677,18 +677,18 @@ class SlowJournal(SqliteJournal):
 @pytest.mark.parametrize("known", [False, True])
 def test_of_two_agents_with_one_name_that_register_at_once_one_is_accepted(tmp_path: Path, known: bool) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, SlowJournal, check_seconds=60.0) as (yard, address):
+        async with open_scheduler(tmp_path, SlowJournal, check_seconds=60.0) as (scheduler, address):
             if known:
                 await hand_in(address)
-                yard.agents._last_heard[N] -= 120.0
-            journal = yard.journal
+                scheduler.agents._last_heard[N] -= 120.0
+            journal = scheduler.journal
             assert isinstance(journal, SlowJournal)
-            yard.loop._append_seconds = 1.0  # so that it is appended in a thread
+            scheduler.loop._append_seconds = 1.0  # so that it is appended in a thread
             journal.may_write.clear()
-            other = asyncio.create_task(submit(yard, spec()))
+            other = asyncio.create_task(submit(scheduler, spec()))
             await until(journal.writes.is_set)  # what comes now waits for this commit
             both = [asyncio.create_task(hand_in(address, **it)) for it in ({}, {"boot": "a copy elsewhere"})]
-            await until(lambda: len(yard.agents._registering.get(N, ())) == 1 and any(it.done() for it in both))
+            await until(lambda: len(scheduler.agents._registering.get(N, ())) == 1 and any(it.done() for it in both))
             journal.may_write.set()
             answers = await asyncio.gather(*both, return_exceptions=True)
             assert sum(isinstance(answer, grpc.aio.AioRpcError) for answer in answers) == 1
@@ -700,15 +700,17 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_accepted(tmp_p
 @pytest.mark.parametrize("take_over", [False, True])
 def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Path, take_over: bool) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (_, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (_, address):
             await hand_in(address)
             await hand_in(address, node=pb.Node(id="m", gpus=[pb.Gpu(model="v", memory_mib=100)]))
         more: dict[str, Any] = {"offline_after_seconds": 1.0, "check_seconds": 0.05, "take_over": take_over}
-        async with open_yard(tmp_path, **more) as (yard, address):
+        async with open_scheduler(tmp_path, **more) as (scheduler, address):
             witness = Hand(address)
             await witness.joins(seq=0 if take_over else 1_000_000)
-            await silent_for(yard, 250.0)
-            assert not yard.views.nodes[NodeId("m")].lost, "its planned stop may be among the events that are missing"
+            await silent_for(scheduler, 250.0)
+            assert not scheduler.views.nodes[NodeId("m")].lost, (
+                "its planned stop may be among the events that are missing"
+            )
             await witness.leaves()
 
     run(story)
@@ -718,14 +720,14 @@ def test_an_attempt_that_may_have_run_under_another_scheduler_is_not_relaunched_
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, yard_key=KEY, take_over=True, origin=5) as (yard, address):
+        async with open_scheduler(tmp_path, yard_key=KEY, take_over=True, origin=5) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            await submit(yard, spec())
+            await submit(scheduler, spec())
             assert (await hand.is_told("launch")).attempt == 1
             await hand.leaves()
             back = Hand(address)  # it ran, ended, and the other scheduler has its end
-            epoch = yard.loop.engine.state.epoch
+            epoch = scheduler.loop.engine.state.epoch
             await back.joins(epoch=epoch + 10, origin=3, epoch_proof=b"of a key that is gone")
             assert (await back.is_told("launch")).attempt == 2
             await back.leaves()
@@ -737,8 +739,8 @@ def test_an_unstarted_part_of_an_unknown_gang_is_ended(tmp_path: Path) -> None:
     part = pb.Attempt(task=1, attempt=1, origin=99, state=pb.Attempt.PREPARED, gpus=[0])
 
     async def story() -> None:
-        async with open_yard(tmp_path, origin=5) as (yard, address):
-            await submit(yard, spec())
+        async with open_scheduler(tmp_path, origin=5) as (scheduler, address):
+            await submit(scheduler, spec())
             hand = Hand(address)
             await hand.joins(attempts=[part])
             assert (await hand.is_told("stop")).origin == 99
@@ -751,11 +753,11 @@ def test_an_unstarted_part_of_an_unknown_gang_is_ended(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_takes_over_skips_task_numbers(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            assert await submit(yard, spec()) == [TaskId(1)]
-        async with open_yard(tmp_path, take_over=True) as (yard, _):
-            await until(lambda: yard.ready)
-            (task,) = await submit(yard, spec())
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert await submit(scheduler, spec()) == [TaskId(1)]
+        async with open_scheduler(tmp_path, take_over=True) as (scheduler, _):
+            await until(lambda: scheduler.ready)
+            (task,) = await submit(scheduler, spec())
             assert UNKNOWN_TASKS + 2 <= task <= 10 * UNKNOWN_TASKS + 2
 
     run(story)
@@ -763,22 +765,22 @@ def test_a_scheduler_that_takes_over_skips_task_numbers(tmp_path: Path) -> None:
 
 def test_a_scheduler_that_takes_over_believes_an_unproven_epoch_once(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, yard_key=KEY, take_over=True) as (yard, address):
-            first = yard.loop.engine.state.epoch
+        async with open_scheduler(tmp_path, yard_key=KEY, take_over=True) as (scheduler, address):
+            first = scheduler.loop.engine.state.epoch
             await hand_in(address, epoch=first + 10, origin=3, epoch_proof=b"of a key that is gone")
-            taken = yard.loop.engine.state.epoch
+            taken = scheduler.loop.engine.state.epoch
             assert taken == first + 11
             await refused(address, "FAILED_PRECONDITION", epoch=taken + 10, origin=4, epoch_proof=b"invented")
-            assert yard.loop.engine.state.epoch == taken
+            assert scheduler.loop.engine.state.epoch == taken
 
     run(story)
 
 
 def test_a_scheduler_that_hung_admits_no_duplicate_agent_because_it_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, check_seconds=60.0) as (yard, address):
+        async with open_scheduler(tmp_path, check_seconds=60.0) as (scheduler, address):
             await hand_in(address)
-            agents = yard.agents
+            agents = scheduler.agents
             agents._last_heard[N] -= 120.0
             agents._checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")

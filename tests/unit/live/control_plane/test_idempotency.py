@@ -6,7 +6,7 @@ from pathlib import Path
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
 from gpuyard.live.control_plane.stores.idempotency import KeyFilter
-from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_scheduler, run, spec, submit
 
 LAB = TenantId("lab")
 
@@ -30,18 +30,18 @@ def test_the_archive_is_searched_only_for_keys_that_it_may_have(tmp_path: Path) 
             return super().lookup(tenant, key)
 
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            await submit(yard, spec(), key="old", body=b"old")
-            await yard._archive_now()
-        async with open_yard(tmp_path) as (yard, _):
-            yard.archive.__class__ = Watched
-            while not yard._requests._filter_is_whole:
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            await submit(scheduler, spec(), key="old", body=b"old")
+            await scheduler._archive_now()
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            scheduler.archive.__class__ = Watched
+            while not scheduler._requests._filter_is_whole:
                 await asyncio.sleep(0.001)
-            assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
+            assert await submit(scheduler, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == []
-            assert await submit(yard, spec(), key="old", body=b"old") == [TaskId(1)]
-            await yard._archive_now()
-            assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
+            assert await submit(scheduler, spec(), key="old", body=b"old") == [TaskId(1)]
+            await scheduler._archive_now()
+            assert await submit(scheduler, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == ["old", "new"]
 
     run(story)

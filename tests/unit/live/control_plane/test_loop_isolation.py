@@ -13,7 +13,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.live.control_plane.loop import Broken
-from tests.unit.live.control_plane.clusters import ADMIN, open_yard, run, settled, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_scheduler, run, settled, spec, submit
 
 
 def _fails(*_: object) -> Any:
@@ -22,13 +22,13 @@ def _fails(*_: object) -> Any:
 
 def test_a_failing_query_is_answered_and_the_engine_is_kept(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            await submit(yard, spec())
-            engine = yard.loop.engine
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            await submit(scheduler, spec())
+            engine = scheduler.loop.engine
             with pytest.raises(Broken):
-                await yard.loop.look(_fails)
-            assert yard.loop.engine is engine, "nothing was thrown away"
-            assert await submit(yard, spec()) == [TaskId(2)]
+                await scheduler.loop.look(_fails)
+            assert scheduler.loop.engine is engine, "nothing was thrown away"
+            assert await submit(scheduler, spec()) == [TaskId(2)]
 
     run(story)
 
@@ -37,17 +37,17 @@ def test_a_full_disk_for_the_secrets_is_reported_as_such_and_keeps_the_engine(tm
     async def story() -> None:
         from gpuyard.live.control_plane.scheduler import Submission
 
-        async with open_yard(tmp_path) as (yard, _):
-            engine = yard.loop.engine
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            engine = scheduler.loop.engine
 
             def full(_: object) -> None:
                 raise StorageFull("There is no space left for secrets.")
 
-            yard.secrets.put = full  # type: ignore[method-assign, assignment]
+            scheduler.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):
-                await yard.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
-            assert yard.loop.engine is engine
-            assert await submit(yard, spec()) == [TaskId(1)]
+                await scheduler.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
+            assert scheduler.loop.engine is engine
+            assert await submit(scheduler, spec()) == [TaskId(1)]
 
     run(story)
 
@@ -57,7 +57,7 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_scheduler(tmp_path) as (scheduler, _):
             decide = Engine.decide
 
             def breaks(engine: Engine, now: float) -> Any:
@@ -66,12 +66,12 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
                 return decide(engine, now)
 
             monkeypatch.setattr(Engine, "decide", breaks)
-            asked = [asyncio.create_task(submit(yard, spec(name=name))) for name in ("a", "poison", "b")]
+            asked = [asyncio.create_task(submit(scheduler, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             assert isinstance(answers[1], Broken)
-            assert sorted(view.spec.name for view in yard.views.tasks.values()) == ["a", "b"]
-            assert await submit(yard, spec(name="c"))
-            names = [it.event.spec.name for it in yard.journal.read() if isinstance(it.event, TaskSubmitted)]
+            assert sorted(view.spec.name for view in scheduler.views.tasks.values()) == ["a", "b"]
+            assert await submit(scheduler, spec(name="c"))
+            names = [it.event.spec.name for it in scheduler.journal.read() if isinstance(it.event, TaskSubmitted)]
             assert names == ["a", "b", "c"], "the poison never became an event"
 
     run(story)
@@ -79,19 +79,19 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
 
 def test_an_event_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            encode = yard.journal.encode
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            encode = scheduler.journal.encode
 
             def breaks(entry: Any) -> bytes:
                 if isinstance(entry.event, TaskSubmitted) and entry.event.spec.name == "poison":
                     raise TypeError("Encoding objects of this type is unsupported")
                 return encode(entry)
 
-            yard.journal.encode = breaks  # type: ignore[method-assign]
-            asked = [asyncio.create_task(submit(yard, spec(name=name))) for name in ("a", "poison", "b")]
+            scheduler.journal.encode = breaks  # type: ignore[method-assign]
+            asked = [asyncio.create_task(submit(scheduler, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
-            told = await yard.loop.tell(CancelTask(TaskId(1)))
+            told = await scheduler.loop.tell(CancelTask(TaskId(1)))
             assert told, "it goes on"
 
     run(story)
@@ -103,16 +103,16 @@ def test_a_refused_request_takes_no_secret_of_the_next_one(tmp_path: Path) -> No
     async def story() -> None:
         from gpuyard.live.control_plane.scheduler import Submission
 
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_scheduler(tmp_path) as (scheduler, _):
             hers = spec(secrets=("A",), after_success=(TaskId(999),))
             refused, accepted = await asyncio.gather(
-                yard.submit([Submission([hers], {"A": "eve's"})], ADMIN),
-                yard.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
+                scheduler.submit([Submission([hers], {"A": "eve's"})], ADMIN),
+                scheduler.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
             )
             assert isinstance(refused, Refusal)
             assert not isinstance(accepted, Refusal)
-            await settled(yard)
-            assert yard.secrets.get(accepted[0].id) == {"B": "bob's"}
+            await settled(scheduler)
+            assert scheduler.secrets.get(accepted[0].id) == {"B": "bob's"}
 
     run(story)
 
@@ -121,18 +121,18 @@ def test_a_repeated_large_request_gets_all_of_its_tasks(tmp_path: Path) -> None:
     async def story() -> None:
         from gpuyard.live.control_plane.scheduler import Submission
 
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_scheduler(tmp_path) as (scheduler, _):
             asked = [Submission([spec()] * 5_000, {})]
 
             async def keeps_archiving() -> None:
                 while True:
-                    await yard._archive_now()
+                    await scheduler._archive_now()
                     await asyncio.sleep(0)
 
             archiving = asyncio.create_task(keeps_archiving())
-            first = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            first = await scheduler.submit(asked, ADMIN, key="k", body=b"body")
             archiving.cancel()
-            again = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            again = await scheduler.submit(asked, ADMIN, key="k", body=b"body")
             assert not isinstance(first, Refusal)
             assert not isinstance(again, Refusal)
             assert [view.id for view in again] == [view.id for view in first]

@@ -16,7 +16,7 @@ from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.clusters import open_yard, run, until
+from tests.unit.live.control_plane.clusters import open_scheduler, run, until
 from tests.unit.live.control_plane.learning_tasks import archive_of, ended
 
 
@@ -127,7 +127,7 @@ def test_a_running_scheduler_loads_a_new_model_and_uses_it_at_once(
     archive_of(tmp_path, twice_as_long).close()
 
     async def story() -> None:
-        async with open_yard(tmp_path, performance_predictor=performance_predictor) as (_, _address):
+        async with open_scheduler(tmp_path, performance_predictor=performance_predictor) as (_, _address):
             (before,) = performance_predictor.tell(work, {"NVIDIA H200": 143_771})
             slower(shipped, 2.0).save(file)
             await until(lambda: performance_predictor.models.standing.file is not None)

@@ -19,7 +19,7 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor, estimate_of
 from gpuyard.live.control_plane.prediction.runtime_estimator import RuntimeEstimator
 from gpuyard.live.control_plane.views import TaskView
-from tests.unit.live.control_plane.clusters import open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import open_scheduler, run, spec, submit
 
 CARDS = {"NVIDIA H100 80GB HBM3": 81_559, "T4": 16_384, "never heard of": 49_152}
 RESNET = WorkloadSpec(model="resnet50", batch=64, precision="amp", steps=10_000)
@@ -144,25 +144,25 @@ def test_a_yard_accepts_it_with_its_forecasts_as_an_event_and_remembers_them_aft
     tmp_path: Path, performance_predictor: PerformancePredictor
 ) -> None:
     async def story() -> None:
-        async with open_yard(
+        async with open_scheduler(
             tmp_path, runtime_estimator=RuntimeEstimator(), performance_predictor=performance_predictor
-        ) as (yard, _):
+        ) as (scheduler, _):
             for name, model, memory_mib in (("slow", "T4", 16_384), ("fast", "H100", 81_559)):
-                await yard.loop.tell(command.JoinNode(node(name, model, memory_mib)))
-            (task,) = await submit(yard, spec(work=RESNET))
-            view = yard.views.tasks[task]
+                await scheduler.loop.tell(command.JoinNode(node(name, model, memory_mib)))
+            (task,) = await submit(scheduler, spec(work=RESNET))
+            view = scheduler.views.tasks[task]
             assert view.placement is not None
             assert view.placement.nodes == ("fast",)
             answer = view.answer()
             assert (answer.ran_on, answer.work is not None, len(answer.forecasts)) == ("H100", True, 2)
             assert answer.estimated_seconds is not None
-            submitted = [
-                record.event for record in yard.journal.read() if isinstance(record.event, events.TaskSubmitted)
+            events = [
+                record.event for record in scheduler.journal.read() if isinstance(record.event, events.TaskSubmitted)
             ]
-            assert submitted[0].spec.forecasts == view.spec.forecasts
+            assert events[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):
-                await submit(yard, spec(work=WorkloadSpec(model="resnet5000")))
-        async with open_yard(tmp_path) as (yard, _):
-            assert yard.views.tasks[task].spec.forecasts == view.spec.forecasts
+                await submit(scheduler, spec(work=WorkloadSpec(model="resnet5000")))
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert scheduler.views.tasks[task].spec.forecasts == view.spec.forecasts
 
     run(story)

@@ -16,15 +16,16 @@ from gpuyard.live.control_plane.settings import pool_of
 from gpuyard.live.wire.config import WrongSettings
 from gpuyard.testing import MemoryProvider
 from gpuyard.testing.fake_node import FakeNode
-from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, status, submit, until
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_scheduler, run, spec, status, submit, until
 from tests.unit.live.control_plane.test_settings import load
 
 KIND = NodeSpec(NodeId("pool"), (Gpu("virtual", 24_576),) * 2)
 ONE = NodeId("pool-0001")
 
 
-def pooled(yard: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPool:
-    return ElasticPool(yard.loop, provider, PoolSettings(**{"idle_seconds": 0.0, **settings}), KIND, every_seconds=0.01)  # type: ignore[arg-type]
+def pooled(scheduler: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPool:
+    limits = PoolSettings(**{"idle_seconds": 0.0, **settings})  # type: ignore[arg-type]
+    return ElasticPool(scheduler.loop, provider, limits, KIND, every_seconds=0.01)
 
 
 def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
@@ -33,19 +34,19 @@ def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
 
 def test_a_node_is_booted_used_cordoned_released_removed_and_forgotten(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             provider = MemoryProvider(time.time)
-            pool = pooled(yard, provider)
-            (task,) = await submit(yard, spec())
+            pool = pooled(scheduler, provider)
+            (task,) = await submit(scheduler, spec())
             await pool.step()
             assert states(provider) == {ONE: PoolNodeState.READY}
             playing = asyncio.create_task(FakeNode(ONE, 2, join_token=TOKEN).play(address))
-            await ended(yard, task)
+            await ended(scheduler, task)
             await pool.step()
-            assert yard.views.nodes[ONE].cordoned
+            assert scheduler.views.nodes[ONE].cordoned
             assert states(provider) == {ONE: PoolNodeState.GONE}
             await pool.step()
-            assert (dict(yard.views.nodes), states(provider)) == ({}, {})
+            assert (dict(scheduler.views.nodes), states(provider)) == ({}, {})
             playing.cancel()
 
     run(story)
@@ -53,19 +54,19 @@ def test_a_node_is_booted_used_cordoned_released_removed_and_forgotten(tmp_path:
 
 def test_a_node_is_uncordoned_if_a_task_was_quicker(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: ONE in yard.views.nodes)
-            (task,) = await submit(yard, spec())
-            pool = pooled(yard, MemoryProvider(time.time, ready=[ONE]))
+            await until(lambda: ONE in scheduler.views.nodes)
+            (task,) = await submit(scheduler, spec())
+            pool = pooled(scheduler, MemoryProvider(time.time, ready=[ONE]))
             assert not await pool.close(ONE)
-            assert not yard.views.nodes[ONE].cordoned
+            assert not scheduler.views.nodes[ONE].cordoned
             await until(lambda: node.attempts)
             node.end(AttemptRef(task, 1))
-            await ended(yard, task)
+            await ended(scheduler, task)
             assert await pool.close(ONE)
-            assert yard.views.nodes[ONE].cordoned
+            assert scheduler.views.nodes[ONE].cordoned
             playing.cancel()
 
     run(story)
@@ -73,16 +74,16 @@ def test_a_node_is_uncordoned_if_a_task_was_quicker(tmp_path: Path) -> None:
 
 def test_attempts_on_a_node_its_owner_took_away_wait_again(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode(ONE, 2, join_token=TOKEN, runs_for=None)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await until(lambda: node.attempts)
             provider = MemoryProvider(time.time, ready=[ONE])
             provider.release([ONE])
-            await pooled(yard, provider).step()
-            assert ONE not in yard.views.nodes
-            assert await status(yard, task) == "pending"
+            await pooled(scheduler, provider).step()
+            assert ONE not in scheduler.views.nodes
+            assert await status(scheduler, task) == "pending"
             playing.cancel()
 
     run(story)
@@ -99,10 +100,10 @@ def test_a_failing_provider_is_retried(tmp_path: Path) -> None:
             super().boot(nodes)
 
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_scheduler(tmp_path) as (scheduler, _):
             provider = Moody(time.time)
-            await submit(yard, spec())
-            running = asyncio.create_task(pooled(yard, provider).run())
+            await submit(scheduler, spec())
+            running = asyncio.create_task(pooled(scheduler, provider).run())
             await until(lambda: states(provider))
             running.cancel()
 

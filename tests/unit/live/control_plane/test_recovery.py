@@ -12,7 +12,7 @@ from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.stores.recovery import found_cluster, recover, take_snapshot
 
 
-def _yard_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> SqliteJournal:
+def _journal_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> SqliteJournal:
     """The older one is valid; the newer one is intact but cannot be loaded."""
     journal = SqliteJournal.open(folder, segment_events=segment_events)
     engine, views = recover(journal)
@@ -27,7 +27,7 @@ def _yard_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -> S
 
 
 def test_after_an_intact_snapshot_that_does_not_load_the_older_one_is_tried(tmp_path: Path) -> None:
-    journal = _yard_with_two_snapshots(tmp_path)
+    journal = _journal_with_two_snapshots(tmp_path)
     engine, views = recover(journal)
     assert engine.state.yard
     assert engine.state.split == Split(0.4, 0.6)
@@ -36,7 +36,7 @@ def test_after_an_intact_snapshot_that_does_not_load_the_older_one_is_tried(tmp_
 
 
 def test_where_no_snapshot_loads_all_events_are_read_if_they_are_there(tmp_path: Path) -> None:
-    journal = _yard_with_two_snapshots(tmp_path)
+    journal = _journal_with_two_snapshots(tmp_path)
     journal.save_snapshot(Snapshot(journal.head, {}))
     for path in tmp_path.glob("snapshot-*.json"):
         if path != journal.snapshot_path(journal.head.seq):
@@ -46,7 +46,7 @@ def test_where_no_snapshot_loads_all_events_are_read_if_they_are_there(tmp_path:
 
 
 def test_where_no_snapshot_loads_and_events_are_retired_the_reason_is_raised(tmp_path: Path) -> None:
-    journal = _yard_with_two_snapshots(tmp_path, segment_events=1)
+    journal = _journal_with_two_snapshots(tmp_path, segment_events=1)
     journal.append([JournalEntry(3.0, record.event) for record in list(journal.read())[-1:]])
     states: list[dict[str, list[int]]] = [{}, {"tasks": []}]
     for state in states:

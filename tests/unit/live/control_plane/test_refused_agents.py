@@ -13,7 +13,7 @@ from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
 from gpuyard.live.wire.rpc import PROTOCOL, AgentsStub
 from gpuyard.testing.fake_node import register_node
-from tests.unit.live.control_plane.clusters import TOKEN, open_yard, run, until
+from tests.unit.live.control_plane.clusters import TOKEN, open_scheduler, run, until
 from tests.unit.live.control_plane.test_agent_registration import Hand, registration
 
 
@@ -24,7 +24,7 @@ def lines(logs: Any) -> list[Any]:
 def test_a_wrong_token_and_a_duplicate_agent_are_logged(tmp_path: Path) -> None:
     async def story() -> None:
         with capture_logs() as logs:
-            async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
+            async with open_scheduler(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
                 hand = Hand(address)
                 await hand.joins()
                 for token, more in (("wrong", {}), (TOKEN, {"instance": "another"})):
@@ -45,7 +45,7 @@ def test_an_agent_that_disconnects_after_the_challenge_is_logged(
 
     async def story() -> None:
         with capture_logs() as logs:
-            async with open_yard(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
+            async with open_scheduler(tmp_path) as (_, address), grpc.aio.insecure_channel(address) as channel:
                 asked = pb.ChallengeRequest(protocol=PROTOCOL, node="n7\n", nonce=proof.new_nonce())
                 await AgentsStub(channel).challenge(asked)
                 await until(lambda: lines(logs))

@@ -115,12 +115,12 @@ def test_a_request_with_dependencies_costs_linear_work(
 def test_the_end_of_a_chain_costs_linear_work(made: Callable[[int], list[TaskSpec]]) -> None:
     costs = []
     for size in (SMALL, LARGE):
-        yard = engine()
-        yard.handle(submit(made(size)), 4.0)
+        busy = engine()
+        busy.handle(submit(made(size)), 4.0)
         first = BASE + 1 if made is chain else BASE + size
 
-        def do(yard: Engine = yard, first: int = first, size: int = size) -> None:
-            ended = yard.handle(command.CancelTask(TaskId(first)), 5.0)
+        def do(busy: Engine = busy, first: int = first, size: int = size) -> None:
+            ended = busy.handle(command.CancelTask(TaskId(first)), 5.0)
             assert not isinstance(ended, Refusal)
             assert len(ended) == size
 

@@ -19,7 +19,7 @@ from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import TaskView, Views
 from gpuyard.testing import ClusterStory, task
 from gpuyard.testing.fake_node import FakeNode
-from tests.unit.live.control_plane.clusters import TOKEN, ended, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import TOKEN, ended, open_scheduler, run, spec, submit
 
 SAID = Estimate(60.0, 60.0, 60.0)
 
@@ -105,40 +105,40 @@ def test_the_estimate_of_the_user_counts_and_its_range_shows_past_accuracy() -> 
     assert runtime_estimator.estimated(spec(user="bob", estimate=SAID), 0.0).estimate is SAID
 
 
-async def lived(yard: Scheduler, address: str, *specs: TaskSpec) -> list[TaskId]:
+async def lived(scheduler: Scheduler, address: str, *specs: TaskSpec) -> list[TaskId]:
     playing = asyncio.create_task(FakeNode("n1", 2, join_token=TOKEN, runs_for=0.05).play(address))
-    tasks = await submit(yard, *specs)
+    tasks = await submit(scheduler, *specs)
     for each in tasks:
-        await ended(yard, each)
+        await ended(scheduler, each)
     playing.cancel()
     return tasks
 
 
 def test_a_scheduler_predicts_from_history_even_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, runtime_estimator=RuntimeEstimator()) as (yard, address):
-            await lived(yard, address, *[spec(name="train", user="ann")] * 4)
-            (again,) = await submit(yard, spec(name="train", user="ann"))
-            before = yard.views.tasks[again].spec.estimate
+        async with open_scheduler(tmp_path, runtime_estimator=RuntimeEstimator()) as (scheduler, address):
+            await lived(scheduler, address, *[spec(name="train", user="ann")] * 4)
+            (again,) = await submit(scheduler, spec(name="train", user="ann"))
+            before = scheduler.views.tasks[again].spec.estimate
             assert before is not None
             assert before.runs == 4
             assert 0.0 < before.seconds < 5.0
         runtime_estimator = RuntimeEstimator()
-        async with open_yard(tmp_path, runtime_estimator=runtime_estimator) as (yard, _):
-            assert yard.views.tasks[again].spec.estimate == before  # the estimate stays as it was
-            runtime_estimator.remember(yard.archive.newest(MOST_REMEMBERED))
-            (later,) = await submit(yard, spec(name="train", user="ann"))
-            assert yard.views.tasks[later].spec.estimate == before
+        async with open_scheduler(tmp_path, runtime_estimator=runtime_estimator) as (scheduler, _):
+            assert scheduler.views.tasks[again].spec.estimate == before  # the event stays as it was
+            runtime_estimator.remember(scheduler.archive.newest(MOST_REMEMBERED))
+            (later,) = await submit(scheduler, spec(name="train", user="ann"))
+            assert scheduler.views.tasks[later].spec.estimate == before
 
     run(story)
 
 
 def test_with_prediction_off_tasks_are_unchanged(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
-            await lived(yard, address, *[spec()] * 4)
-            (again,) = await submit(yard, spec())
-            assert yard.views.tasks[again].spec.estimate is None
+        async with open_scheduler(tmp_path) as (scheduler, address):
+            await lived(scheduler, address, *[spec()] * 4)
+            (again,) = await submit(scheduler, spec())
+            assert scheduler.views.tasks[again].spec.estimate is None
 
     run(story)
 
@@ -163,7 +163,7 @@ class Told:
         return [view.run_seconds for view in self.views.tasks.values()]
 
 
-def yard_of(gpus: int) -> tuple[ClusterStory, Told]:
+def story_of(gpus: int) -> tuple[ClusterStory, Told]:
     cluster = ClusterStory(preemption_min_run_seconds=0.0)
     told = Told(cluster)
     cluster.is_split(online=0.0)
@@ -172,7 +172,7 @@ def yard_of(gpus: int) -> tuple[ClusterStory, Told]:
 
 
 def test_suspended_time_is_not_run_time() -> None:
-    cluster, told = yard_of(2)
+    cluster, told = story_of(2)
     (number,) = cluster.submits(task("a", gpus=2, preemption=Preemption.SUSPEND))  # type: ignore[misc]
     cluster.passes(10)
     cluster.tells(command.SuspendTask(number))
@@ -185,7 +185,7 @@ def test_suspended_time_is_not_run_time() -> None:
 
 @pytest.mark.parametrize(("preemption", "seconds"), [(Preemption.CHECKPOINT, 17.0), (Preemption.REQUEUE, 7.0)])
 def test_a_checkpointed_task_continues_and_another_starts_over(preemption: Preemption, seconds: float) -> None:
-    cluster, told = yard_of(2)
+    cluster, told = story_of(2)
     cluster.submits(task("humble", gpus=2, priority=1, preemption=preemption))
     cluster.passes(10)
     cluster.submits(task("urgent", gpus=2, priority=99))

@@ -34,7 +34,7 @@ from tests.unit.live.control_plane.clusters import (
     ADMIN,
     TOKEN,
     ended,
-    open_yard,
+    open_scheduler,
     run,
     silent_for,
     spec,
@@ -52,24 +52,24 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "FULL_RETRY_SECONDS", RETRY_SECONDS)
 
 
-def full_journal_of(yard: Scheduler) -> FullJournal:
+def full_journal_of(scheduler: Scheduler) -> FullJournal:
     """The journal of a scheduler on a disk that is full from now on."""
-    assert isinstance(yard.journal, FullJournal)
-    yard.journal.full = True
-    return yard.journal
+    assert isinstance(scheduler.journal, FullJournal)
+    scheduler.journal.full = True
+    return scheduler.journal
 
 
 def test_a_task_runs_and_its_end_is_known_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode("n1", 2, join_token=TOKEN)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec(name="train"))
-            await ended(yard, task)
+            (task,) = await submit(scheduler, spec(name="train"))
+            await ended(scheduler, task)
             await until(lambda: not node.attempts and node.ended == 1)
             playing.cancel()
-        async with open_yard(tmp_path) as (yard, _):
-            answer = await yard.answer(task)
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            answer = await scheduler.answer(task)
             assert answer is not None
             told = msgspec.json.decode(answer[1])
             assert (told["status"], told["name"], told["node_id"], told["exit_code"]) == ("success", "train", "n1", 0)
@@ -80,13 +80,13 @@ def test_a_task_runs_and_its_end_is_known_after_a_restart(tmp_path: Path) -> Non
 
 def test_open_tasks_survive_a_restart_with_and_without_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            tasks = await submit(yard, *(spec(name=f"t{place}") for place in range(20)))
-            await yard.tell(CancelTask(tasks[0]), ADMIN)
-        async with open_yard(tmp_path) as (yard, _):
-            assert await status(yard, tasks[0]) == "cancelled"
-            assert [await status(yard, task) for task in tasks[1:]] == ["pending"] * 19
-            page = await yard.page(Filters(), None, 100)
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            tasks = await submit(scheduler, *(spec(name=f"t{place}") for place in range(20)))
+            await scheduler.tell(CancelTask(tasks[0]), ADMIN)
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert await status(scheduler, tasks[0]) == "cancelled"
+            assert [await status(scheduler, task) for task in tasks[1:]] == ["pending"] * 19
+            page = await scheduler.page(Filters(), None, 100)
             assert page.total == 20
             assert len(page.answers) == 20
 
@@ -96,8 +96,10 @@ def test_open_tasks_survive_a_restart_with_and_without_a_snapshot(tmp_path: Path
 def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     async def story() -> None:
         for expected in (1, 2):
-            async with open_yard(tmp_path) as (yard, _):
-                epochs = [record.event.epoch for record in yard.journal.read() if isinstance(record.event, EpochBegan)]
+            async with open_scheduler(tmp_path) as (scheduler, _):
+                epochs = [
+                    record.event.epoch for record in scheduler.journal.read() if isinstance(record.event, EpochBegan)
+                ]
                 assert epochs[-1] == expected
 
     run(story)
@@ -105,50 +107,50 @@ def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
 
 def test_a_repeated_request_is_accepted_once_and_another_body_is_a_conflict(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            both = await asyncio.gather(*(submit(yard, spec(), key="k", body=b"one") for _ in range(2)))
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            both = await asyncio.gather(*(submit(scheduler, spec(), key="k", body=b"one") for _ in range(2)))
             assert both[0] == both[1]
             with pytest.raises(WrongRequest, match="used with another body") as conflict:
-                await submit(yard, spec(), key="k", body=b"two")
+                await submit(scheduler, spec(), key="k", body=b"two")
             assert conflict.value.status == 409
-            await yard._archive_now()
-            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
-            assert await submit(yard, spec(tenant="other"), key="k", body=b"one") != both[0]
-        async with open_yard(tmp_path) as (yard, _):
-            assert await submit(yard, spec(), key="k", body=b"one") == both[0]
+            await scheduler._archive_now()
+            assert await submit(scheduler, spec(), key="k", body=b"one") == both[0]
+            assert await submit(scheduler, spec(tenant="other"), key="k", body=b"one") != both[0]
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert await submit(scheduler, spec(), key="k", body=b"one") == both[0]
 
     run(story)
 
 
 def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            before = yard.loop.committed
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            before = scheduler.loop.committed
             wrong = spec(after_success=(TaskId(99),))
-            answer = await yard.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
+            answer = await scheduler.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
             assert isinstance(answer, Refusal)
             assert not isinstance(answer, QuotaForbids)
-            assert yard.loop.committed == before
-            assert yard.secrets.get(TaskId(2)) == {}
-            assert await submit(yard, spec(), key="k")
+            assert scheduler.loop.committed == before
+            assert scheduler.secrets.get(TaskId(2)) == {}
+            assert await submit(scheduler, spec(), key="k")
 
     run(story)
 
 
 def test_secrets_reach_only_the_node(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             async with grpc.aio.insecure_channel(address) as channel:
                 stub = AgentsStub(channel)
                 node = pb.Node(id="n", gpus=[pb.Gpu(model="v", memory_mib=1)], cpus=1, memory_mib=1)
                 welcome = await register_node(stub, pb.Registration(node=node, instance="i"), TOKEN)
                 call = stub.connect(metadata=(("session", welcome.session),))
                 await call.write(pb.AgentMessage())
-                await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
+                await scheduler.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
                 while not (commands := (await call.read()).commands):
                     continue
                 assert commands[0].launch.secrets == {"TOKEN": "hunter2"}
-            await yard._save_snapshot()
+            await scheduler._save_snapshot()
         for path in tmp_path.rglob("*"):
             if path.is_file() and not path.name.startswith("secrets.sqlite"):
                 assert b"hunter2" not in path.read_bytes(), path
@@ -158,17 +160,17 @@ def test_secrets_reach_only_the_node(tmp_path: Path) -> None:
 
 def test_a_silent_node_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (scheduler, address):
             silent = FakeNode("silent", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(silent.play(address))
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await until(lambda: silent.launched == 1)
             other = FakeNode("other", 1, join_token=TOKEN, runs_for=0.0, heartbeat_seconds=0.2)
             also = asyncio.create_task(other.play(address))
-            await until(lambda: NodeId("other") in yard.views.nodes)
+            await until(lambda: NodeId("other") in scheduler.views.nodes)
             playing.cancel()
-            await ended(yard, task)
-            (requeued,) = [it.event for it in yard.journal.read() if isinstance(it.event, TaskRequeued)]
+            await ended(scheduler, task)
+            (requeued,) = [it.event for it in scheduler.journal.read() if isinstance(it.event, TaskRequeued)]
             assert requeued.cause.sentence() == "Node silent was lost."
             also.cancel()
 
@@ -177,10 +179,10 @@ def test_a_silent_node_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> 
 
 def test_a_node_that_returns_is_told_to_stop_attempts_replaced_elsewhere(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await until(lambda: node.launched == 1)
             playing.cancel()
             other = FakeNode("other", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
@@ -197,22 +199,22 @@ def test_a_node_that_returns_is_told_to_stop_attempts_replaced_elsewhere(tmp_pat
 
 def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=1.0) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=1.0) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            (task,) = await submit(scheduler, spec())
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             playing.cancel()
-            await until(lambda: yard.views.nodes[NodeId("n")].lost)
-            assert await status(yard, task) == "pending"
+            await until(lambda: scheduler.views.nodes[NodeId("n")].lost)
+            assert await status(scheduler, task) == "pending"
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
-            assert any(isinstance(it.event, AttemptRecovered) for it in yard.journal.read())
-            view = yard.views.tasks[task]
+            assert any(isinstance(it.event, AttemptRecovered) for it in scheduler.journal.read())
+            view = scheduler.views.tasks[task]
             node.end(next(iter(node.attempts)))
-            await ended(yard, task)
-            assert await status(yard, task) == "success"
+            await ended(scheduler, task)
+            assert await status(scheduler, task) == "success"
             assert view.started_at is not None
             assert view.finished_at is not None
             assert view.run_seconds == pytest.approx(view.finished_at - view.started_at)  # also while it was missed
@@ -223,17 +225,17 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
 
 def test_an_attempt_its_node_has_forgotten_is_retried_with_that_reason(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await until(lambda: node.launched == 1)
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             playing.cancel()
             node.attempts.clear()
             playing = asyncio.create_task(node.play(address))
             await until(lambda: node.launched == 2)
-            (lost,) = [it.event for it in yard.journal.read() if isinstance(it.event, AttemptEnded)]
+            (lost,) = [it.event for it in scheduler.journal.read() if isinstance(it.event, AttemptEnded)]
             assert lost.message == NOT_THERE
             playing.cancel()
 
@@ -242,13 +244,13 @@ def test_an_attempt_its_node_has_forgotten_is_retried_with_that_reason(tmp_path:
 
 def test_an_unknown_attempt_is_kept_and_ended_only_by_an_operator(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None)
             node.attempts[AttemptRef(TaskId(77), 1, 5)] = pb.Attempt.RUNNING
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
+            await until(lambda: (77, 1, 5) in scheduler.agents.sessions.get(NodeId("n"), _NOBODY).strays)
             assert (77, 1, 5) in node.attempts
-            assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
+            assert scheduler.agents.stop_stray(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()
 
@@ -274,17 +276,17 @@ _NOBODY = _Nobody()
 )
 def test_a_refused_agent_gets_one_sentence(tmp_path: Path, change: dict[str, Any], code: str, sentence: str) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             playing = asyncio.create_task(FakeNode("n1", 1, join_token=TOKEN).play(address))
-            await until(lambda: NodeId("n1") in yard.views.nodes)
-            before = yard.loop.committed
+            await until(lambda: NodeId("n1") in scheduler.views.nodes)
+            before = scheduler.loop.committed
             token = change.pop("token", TOKEN)
             asked: dict[str, Any] = {"node": pb.Node(id="n1"), "instance": "n1", **change}
             async with grpc.aio.insecure_channel(address) as channel:
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence) as refused:
                     await register_node(AgentsStub(channel), pb.Registration(**asked), token)
             assert refused.value.code().name == code
-            assert yard.loop.committed == before
+            assert scheduler.loop.committed == before
             playing.cancel()
 
     run(story)
@@ -292,7 +294,7 @@ def test_a_refused_agent_gets_one_sentence(tmp_path: Path, change: dict[str, Any
 
 def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_the_address_of_the_first(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             stub = AgentsStub(channel)
             calls = {}
             for name in ("a", "b"):
@@ -302,7 +304,7 @@ def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_the_address_of_
                 )
                 calls[name] = stub.connect(metadata=(("session", welcome.session),))
                 await calls[name].write(pb.AgentMessage())
-            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            (task,) = await submit(scheduler, spec(resources=Resources(gpus=1, nodes=2)))
             for name, call in calls.items():
                 launch = await _next(call, "launch")
                 assert launch.launch.wait
@@ -318,9 +320,9 @@ def test_a_gang_starts_when_the_last_part_is_ready_and_all_learn_the_address_of_
                 report = pb.Report(number=2, task=task, attempt=1, started=pb.Started())
                 await call.write(pb.AgentMessage(reports=[report]))
                 if number == 0:
-                    await until(lambda: any(it.received == 2 for it in yard.agents.sessions.values()))
-                    assert yard.views.tasks[task].status is TaskStatus.PENDING
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+                    await until(lambda: any(it.received == 2 for it in scheduler.agents.sessions.values()))
+                    assert scheduler.views.tasks[task].status is TaskStatus.PENDING
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
 
     run(story)
 
@@ -337,18 +339,18 @@ async def _next(call: object, kind: str) -> pb.Command:
 
 def test_without_space_writes_are_refused_reads_work_and_it_recovers(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, FullJournal) as (yard, _):
-            (kept,) = await submit(yard, spec())
-            journal = full_journal_of(yard)
-            waiting = asyncio.create_task(submit(yard, spec()))
-            await until(lambda: yard.loop.full)
+        async with open_scheduler(tmp_path, FullJournal) as (scheduler, _):
+            (kept,) = await submit(scheduler, spec())
+            journal = full_journal_of(scheduler)
+            waiting = asyncio.create_task(submit(scheduler, spec()))
+            await until(lambda: scheduler.loop.full)
             with pytest.raises(StorageFull):
-                await submit(yard, spec())
-            assert yard.views.tasks[kept].status is TaskStatus.PENDING
-            assert len(yard.views.tasks) == 1, "nobody sees what is not durable"
+                await submit(scheduler, spec())
+            assert scheduler.views.tasks[kept].status is TaskStatus.PENDING
+            assert len(scheduler.views.tasks) == 1, "what is not durable is not visible"
             journal.full = False
             assert await waiting == [TaskId(2)]
-            assert await submit(yard, spec())
+            assert await submit(scheduler, spec())
 
     run(story)
 
@@ -357,39 +359,39 @@ def test_without_space_queries_are_answered_from_committed_state(tmp_path: Path)
     """Also one that was sent together with a write that cannot be made durable: its answer must not show it."""
 
     async def story() -> None:
-        async with open_yard(tmp_path, FullJournal) as (yard, _):
-            (kept,) = await submit(yard, spec())
-            journal = full_journal_of(yard)
+        async with open_scheduler(tmp_path, FullJournal) as (scheduler, _):
+            (kept,) = await submit(scheduler, spec())
+            journal = full_journal_of(scheduler)
 
             def tasks(state: State, now: float) -> list[TaskId]:  # noqa: ARG001
                 return list(state.tasks)
 
-            waiting = asyncio.create_task(submit(yard, spec()))
-            asked_with_it = asyncio.create_task(yard.look(tasks))
-            await until(lambda: yard.loop.full)
+            waiting = asyncio.create_task(submit(scheduler, spec()))
+            asked_with_it = asyncio.create_task(scheduler.look(tasks))
+            await until(lambda: scheduler.loop.full)
             assert await asked_with_it == [kept]
-            assert await yard.look(tasks) == [kept]
-            assert (await yard.explain(kept)).reason is not None
-            assert (await yard.page(Filters(), None, 10)).total == 1
+            assert await scheduler.look(tasks) == [kept]
+            assert (await scheduler.explain(kept)).reason is not None
+            assert (await scheduler.page(Filters(), None, 10)).total == 1
             journal.full = False
             (new,) = await waiting
-            assert await yard.look(tasks) == [kept, new]
+            assert await scheduler.look(tasks) == [kept, new]
 
     run(story)
 
 
 def test_the_log_speaks_of_events_when_they_are_durable_and_not_before(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, FullJournal) as (yard, _):
-            journal = full_journal_of(yard)
+        async with open_scheduler(tmp_path, FullJournal) as (scheduler, _):
+            journal = full_journal_of(scheduler)
             with capture_logs() as said:
 
                 def told() -> list[tuple[str, str]]:
                     lines = [line for call in said for line in call.get("lines", ())]
                     return [(line["event"], line["task_id"]) for line in lines if "task_id" in line]
 
-                waiting = asyncio.create_task(submit(yard, spec(), spec()))
-                await until(lambda: yard.loop.full)
+                waiting = asyncio.create_task(submit(scheduler, spec(), spec()))
+                await until(lambda: scheduler.loop.full)
                 await until(lambda: journal.refused > 2 + 2 * GATHER_SECONDS / RETRY_SECONDS)
                 assert told() == []
                 journal.full = False
@@ -407,33 +409,33 @@ def test_the_log_speaks_of_events_when_they_are_durable_and_not_before(tmp_path:
 
 def test_a_scheduler_reports_whether_it_works_or_stops(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            assert health_of(yard).status == "ok"
-            stopping = asyncio.create_task(yard.stop(0.0))
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert health_of(scheduler).status == "ok"
+            stopping = asyncio.create_task(scheduler.stop(0.0))
             await asyncio.sleep(0)
-            assert health_of(yard).status == "stopping"
+            assert health_of(scheduler).status == "stopping"
             await stopping
-            assert health_of(yard).status == "stopping"
+            assert health_of(scheduler).status == "stopping"
 
     run(story)
 
 
 def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
-            yard.journal.segment_events = 1
-            (task,) = await submit(yard, spec())
+        async with open_scheduler(tmp_path, retired_folder=tmp_path / "retired") as (scheduler, _):
+            scheduler.journal.segment_events = 1
+            (task,) = await submit(scheduler, spec())
             for _ in range(3):
-                await yard.tell(CancelTask(task), ADMIN)
-                (task,) = await submit(yard, spec())
-                await yard._save_snapshot()
+                await scheduler.tell(CancelTask(task), ADMIN)
+                (task,) = await submit(scheduler, spec())
+                await scheduler._save_snapshot()
             (tmp_path / "retired").write_text("in the way")
-            yard._tidy()
-            assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
+            scheduler._tidy()
+            assert next(scheduler.journal.read()).seq == 1, "what cannot be packed stays"
             (tmp_path / "retired").unlink()
-            yard._tidy()
+            scheduler._tidy()
             with pytest.raises(EventsRetired):
-                yard.journal.read()
+                scheduler.journal.read()
         ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.event, TaskEnded)]
         assert {it.by for it in ended} == {"local:root@127.0.0.1"}
 
@@ -442,37 +444,40 @@ def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say
 
 def test_a_command_that_breaks_the_engine_is_answered_and_changes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            (first,) = await submit(yard, spec())
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            (first,) = await submit(scheduler, spec())
 
             def broken(_: object) -> CancelTask:
                 raise ZeroDivisionError
 
             results = await asyncio.gather(
-                yard.loop.tell(CancelTask(first)), yard.loop.tell(broken), submit(yard, spec()), return_exceptions=True
+                scheduler.loop.tell(CancelTask(first)),
+                scheduler.loop.tell(broken),
+                submit(scheduler, spec()),
+                return_exceptions=True,
             )
             assert "broke the scheduler" in str(results[1])
             assert results[2] == [TaskId(2)]
-            assert await status(yard, first) == "cancelled"
+            assert await status(scheduler, first) == "cancelled"
 
     run(story)
 
 
 def test_a_lost_task_with_on_lost_wait_continues_when_the_node_returns(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, offline_after_seconds=0.6) as (yard, address):
+        async with open_scheduler(tmp_path, offline_after_seconds=0.6) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.1)
             playing = asyncio.create_task(node.play(address))
-            (task,) = await submit(yard, spec(on_lost=OnLost.WAIT))
+            (task,) = await submit(scheduler, spec(on_lost=OnLost.WAIT))
             await until(lambda: node.launched == 1)
             playing.cancel()
-            await until(lambda: yard.views.nodes[NodeId("n")].lost)
-            assert await status(yard, task) == "running"
+            await until(lambda: scheduler.views.nodes[NodeId("n")].lost)
+            assert await status(scheduler, task) == "running"
             playing = asyncio.create_task(node.play(address))
-            await until(lambda: not yard.views.nodes[NodeId("n")].lost)
+            await until(lambda: not scheduler.views.nodes[NodeId("n")].lost)
             node.end(AttemptRef(task, 1))
-            await ended(yard, task)
-            events = [type(it.event) for it in yard.journal.read()]
+            await ended(scheduler, task)
+            events = [type(it.event) for it in scheduler.journal.read()]
             assert (events.count(TaskPlaced), events.count(TaskEnded)) == (1, 1)
             playing.cancel()
 
@@ -483,21 +488,21 @@ def test_a_clock_jump_changes_nothing(tmp_path: Path) -> None:
     """An hour back and an hour forth: events stay in order, nobody is lost, tasks go on."""
 
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address):
+        async with open_scheduler(tmp_path) as (scheduler, address):
             node = FakeNode("n", 1, join_token=TOKEN, runs_for=0.05, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
-            real, tasks = yard.loop.clock, []
+            real, tasks = scheduler.loop.clock, []
             for jump in (-3600.0, 3600.0, 0.0):
-                yard.loop.clock = _jumped(real, jump)
-                (task,) = await submit(yard, spec(timeout_seconds=600.0))
-                await ended(yard, task)
+                scheduler.loop.clock = _jumped(real, jump)
+                (task,) = await submit(scheduler, spec(timeout_seconds=600.0))
+                await ended(scheduler, task)
                 tasks.append(task)
-            assert not yard.views.nodes[NodeId("n")].lost
-            instants = [record.at for record in yard.journal.read()]
+            assert not scheduler.views.nodes[NodeId("n")].lost
+            instants = [record.at for record in scheduler.journal.read()]
             assert instants == sorted(instants)
             playing.cancel()
-        async with open_yard(tmp_path) as (yard, _):
-            assert [await status(yard, task) for task in tasks] == ["success"] * 3
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            assert [await status(scheduler, task) for task in tasks] == ["success"] * 3
 
     run(story)
 
@@ -540,74 +545,80 @@ class Hand:
 
 def test_an_unresponsive_supervisor_is_logged_shown_and_gets_no_tasks(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
 
             def shown() -> float | None:
-                return node_of(yard, yard.views.nodes[NodeId("n")]).supervisor_silent_seconds
+                return node_of(scheduler, scheduler.views.nodes[NodeId("n")]).supervisor_silent_seconds
 
             with capture_logs() as said:
                 await hand.beats(pb.GpuUse.OFFLINE, 12.34)
                 await hand.beats(pb.GpuUse.OFFLINE, 17.34)
                 await until(lambda: shown() == 17.3)
-                (task,) = await submit(yard, spec())
-                assert not yard.views.nodes[NodeId("n")].tasks
+                (task,) = await submit(scheduler, spec())
+                assert not scheduler.views.nodes[NodeId("n")].tasks
                 await hand.beats(pb.GpuUse.OK)
                 await until(lambda: shown() is None)
                 await _next(hand.call, "launch")
             events = [line["event"] for line in said if line["event"].startswith("supervisor_")]
             assert events == ["supervisor_unresponsive", "supervisor_recovered"]
-            assert task in yard.views.nodes[NodeId("n")].tasks
+            assert task in scheduler.views.nodes[NodeId("n")].tasks
 
     run(story)
 
 
 def test_no_receipt_overtakes_a_report_that_is_not_durable_yet(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, FullJournal) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with (
+            open_scheduler(tmp_path, FullJournal) as (scheduler, address),
+            grpc.aio.insecure_channel(address) as channel,
+        ):
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
-            (task,) = await submit(yard, spec())
+            (task,) = await submit(scheduler, spec())
             await _next(hand.call, "launch")
-            journal = full_journal_of(yard)
+            journal = full_journal_of(scheduler)
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
-            await until(lambda: yard.loop.full)
+            await until(lambda: scheduler.loop.full)
             await hand.says(task, prepared=pb.Prepared(port=1))
-            await until(lambda: yard.agents.sessions[NodeId("n")].backlog)
-            assert yard.agents.sessions[NodeId("n")].received == 0
+            await until(lambda: scheduler.agents.sessions[NodeId("n")].backlog)
+            assert scheduler.agents.sessions[NodeId("n")].received == 0
             journal.full = False
-            await ended(yard, task)
-            await until(lambda: yard.agents.sessions[NodeId("n")].received == 1)
+            await ended(scheduler, task)
+            await until(lambda: scheduler.agents.sessions[NodeId("n")].received == 1)
 
     run(story)
 
 
-async def beat_of(yard: Scheduler, node: NodeId) -> None:
+async def beat_of(scheduler: Scheduler, node: NodeId) -> None:
     """Wait for the next heartbeat of a node."""
-    before = yard.agents.telemetry[node]
-    await until(lambda: yard.agents.telemetry[node] is not before)
+    before = scheduler.agents.telemetry[node]
+    await until(lambda: scheduler.agents.telemetry[node] is not before)
 
 
 def test_without_space_nodes_stay_connected_and_none_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, FullJournal, offline_after_seconds=1.0, check_seconds=0.05) as (yard, address):
+        async with open_scheduler(tmp_path, FullJournal, offline_after_seconds=1.0, check_seconds=0.05) as (
+            scheduler,
+            address,
+        ):
             node = FakeNode("n", 2, join_token=TOKEN, runs_for=None, heartbeat_seconds=0.2)
             playing = asyncio.create_task(node.play(address))
-            tasks = await submit(yard, spec(), spec())
-            await until(lambda: all(yard.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
-            journal = full_journal_of(yard)
-            waiting = asyncio.create_task(submit(yard, spec()))
-            await until(lambda: yard.loop.full)
+            tasks = await submit(scheduler, spec(), spec())
+            await until(lambda: all(scheduler.views.tasks[task].status is TaskStatus.RUNNING for task in tasks))
+            journal = full_journal_of(scheduler)
+            waiting = asyncio.create_task(submit(scheduler, spec()))
+            await until(lambda: scheduler.loop.full)
             node.end(AttemptRef(tasks[0], 1))
             for _ in range(4):  # together longer than it takes to be lost, if its heartbeats did not come through
-                await silent_for(yard, 0.8)
-                await beat_of(yard, NodeId("n"))
+                await silent_for(scheduler, 0.8)
+                await beat_of(scheduler, NodeId("n"))
             journal.full = False
-            await ended(yard, tasks[0])
+            await ended(scheduler, tasks[0])
             await waiting
-            assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING
-            assert not any(isinstance(it.event, TaskRequeued) for it in yard.journal.read())
+            assert scheduler.views.tasks[tasks[1]].status is TaskStatus.RUNNING
+            assert not any(isinstance(it.event, TaskRequeued) for it in scheduler.journal.read())
             playing.cancel()
 
     run(story)
@@ -615,33 +626,33 @@ def test_without_space_nodes_stay_connected_and_none_is_lost(tmp_path: Path) -> 
 
 def test_a_request_beside_one_that_breaks_the_engine_gets_its_own_tasks(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
+        async with open_scheduler(tmp_path) as (scheduler, _):
 
             def broken(_: object) -> CancelTask:
                 raise ZeroDivisionError
 
-            good = asyncio.create_task(submit(yard, spec(name="a"), spec(name="b")))
+            good = asyncio.create_task(submit(scheduler, spec(name="a"), spec(name="b")))
             await asyncio.sleep(0)
-            bad = yard.loop.tell(broken)
+            bad = scheduler.loop.tell(broken)
             assert await good == [TaskId(1), TaskId(2)]
             with pytest.raises(Exception, match="broke the scheduler"):
                 await bad
-            assert len(yard.views.tasks) == 2
+            assert len(scheduler.views.tasks) == 2
 
     run(story)
 
 
 def test_a_gang_with_one_started_part_continues_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             hands = {name: Hand(AgentsStub(channel), name) for name in ("a", "b")}
             for hand in hands.values():
                 await hand.joins()
-            (task,) = await submit(yard, spec(resources=Resources(gpus=1, nodes=2)))
+            (task,) = await submit(scheduler, spec(resources=Resources(gpus=1, nodes=2)))
             for hand in hands.values():
                 await _next(hand.call, "launch")
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
-            placement = yard.views.tasks[task].placement
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
+            placement = scheduler.views.tasks[task].placement
             assert placement is not None
             first, second = placement.nodes
             hands = {name: Hand(AgentsStub(channel), name) for name in (first, second)}
@@ -652,52 +663,52 @@ def test_a_gang_with_one_started_part_continues_after_a_restart(tmp_path: Path) 
             start = (await _next(hands[second].call, "start")).start
             assert (start.master_addr, start.master_port, start.rank) == (first, 1234, 1)
             await hands[second].says(task, started=pb.Started())
-            await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
+            await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
 
     run(story)
 
 
 def test_a_node_that_reports_impossible_numbers_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
                 request = pb.Registration(node=pb.Node(id="n"), instance="n", **change)  # type: ignore[arg-type]
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence):
                     await register_node(AgentsStub(channel), request, TOKEN)
-            assert await submit(yard, spec()) == [TaskId(1)]
+            assert await submit(scheduler, spec()) == [TaskId(1)]
 
     run(story)
 
 
 def test_a_gpu_freed_while_its_agent_was_disconnected_is_allocated_again(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
             await hand.beats(pb.GpuUse.EXTERNAL)
-            await until(lambda: yard.views.nodes[NodeId("n")].health)
+            await until(lambda: scheduler.views.nodes[NodeId("n")].health)
             await hand.joins()
             await hand.beats(pb.GpuUse.OK)
-            await until(lambda: not yard.views.nodes[NodeId("n")].health)
+            await until(lambda: not scheduler.views.nodes[NodeId("n")].health)
 
     run(story)
 
 
 def test_a_task_placed_while_its_node_connects_is_launched_with_its_owner_and_secrets(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
             for _ in range(20):
                 joining = asyncio.create_task(hand.joins())
                 asked = [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})]
-                (view,) = await yard.submit(asked, ADMIN)  # type: ignore[misc]
+                (view,) = await scheduler.submit(asked, ADMIN)  # type: ignore[misc]
                 await joining
                 launch = (await _next(hand.call, "launch")).launch
                 assert (launch.by_owner, dict(launch.secrets)) == (True, {"TOKEN": "hunter2"})
-                await yard.tell(CancelTask(view.id), ADMIN)
+                await scheduler.tell(CancelTask(view.id), ADMIN)
                 await hand.says(view.id, ended=pb.Ended(outcome=pb.Ended.STOPPED))
-                await ended(yard, view.id, TaskStatus.CANCELLED)
+                await ended(scheduler, view.id, TaskStatus.CANCELLED)
 
     run(story)
 
@@ -706,7 +717,7 @@ def test_an_undelivered_command_is_sent_when_the_node_registers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, address), grpc.aio.insecure_channel(address) as channel:
+        async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
             hand = Hand(AgentsStub(channel), "n")
             await hand.joins()
 
@@ -714,8 +725,8 @@ def test_an_undelivered_command_is_sent_when_the_node_registers_again(
                 raise ZeroDivisionError
 
             with monkeypatch.context() as for_once:
-                for_once.setattr(yard.agents, "hear", broken)
-                (task,) = await submit(yard, spec())
+                for_once.setattr(scheduler.agents, "hear", broken)
+                (task,) = await submit(scheduler, spec())
             while (await hand.call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
                 continue
             await hand.joins()

@@ -18,20 +18,20 @@ from gpuyard.live.control_plane.scheduler import Scheduler, Submission
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import open_journal, recover, snapshot_content
 from gpuyard.live.control_plane.stores.snapshotter import write_in_process
-from tests.unit.live.control_plane.clusters import ADMIN, open_yard, run, spec, submit
+from tests.unit.live.control_plane.clusters import ADMIN, open_scheduler, run, spec, submit
 
 
-async def lives(yard: Scheduler, count: int) -> None:
+async def lives(scheduler: Scheduler, count: int) -> None:
     """Tasks wait, run, and end; those that ended are in the archive, except for the last one."""
-    if not yard.views.nodes:
-        await yard.loop.tell(command.JoinNode(NodeSpec(NodeId("n"), (Gpu("v", 1024),) * 2, 64, 1024), ()))
-    tasks = await submit(yard, *(spec(name=f"x{place}", tenant=f"t{place % 3}") for place in range(count)))
-    await yard.submit([Submission([spec()] * 20, {}), Submission([spec()] * 20, {}, after_success=(0,))], ADMIN)
+    if not scheduler.views.nodes:
+        await scheduler.loop.tell(command.JoinNode(NodeSpec(NodeId("n"), (Gpu("v", 1024),) * 2, 64, 1024), ()))
+    tasks = await submit(scheduler, *(spec(name=f"x{place}", tenant=f"t{place % 3}") for place in range(count)))
+    await scheduler.submit([Submission([spec()] * 20, {}), Submission([spec()] * 20, {}, after_success=(0,))], ADMIN)
     for task in tasks[:2]:
-        await yard.loop.tell(command.ReportStarted(task, 1))
-        await yard.loop.tell(command.ReportEnded(task, 1, Outcome.SUCCEEDED, 0))
+        await scheduler.loop.tell(command.ReportStarted(task, 1))
+        await scheduler.loop.tell(command.ReportEnded(task, 1, Outcome.SUCCEEDED, 0))
         if task == tasks[0]:
-            await yard._archive_now()
+            await scheduler._archive_now()
 
 
 def still_open(state: dict[str, Any]) -> dict[str, Any]:
@@ -42,14 +42,16 @@ def still_open(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_process_writes_the_same_snapshot_as_the_loop(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0, small_scheduler=0) as (scheduler, _):
             for _ in range(3):  # the second and third from a snapshot on
-                await lives(yard, 10)
-                expected = json.loads(msgspec.json.encode(snapshot_content(yard.loop.engine.state, yard.views)))
-                await yard._save_snapshot()
-                newest = next(yard.journal.usable_snapshots(), None)
+                await lives(scheduler, 10)
+                expected = json.loads(
+                    msgspec.json.encode(snapshot_content(scheduler.loop.engine.state, scheduler.views))
+                )
+                await scheduler._save_snapshot()
+                newest = next(scheduler.journal.usable_snapshots(), None)
                 assert newest is not None
-                assert newest.position == yard.journal.head
+                assert newest.position == scheduler.journal.head
                 expected["engine"]["now"] = newest.state["engine"]["now"]  # the loop's is later than its last event
                 assert still_open(newest.state) == still_open(expected)
                 assert len(newest.state["tasks"]) <= len(newest.state["engine"]["tasks"]) + 1
@@ -60,12 +62,12 @@ def test_a_process_writes_the_same_snapshot_as_the_loop(tmp_path: Path) -> None:
 
 def test_a_scheduler_restarts_from_such_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
-            await lives(yard, 10)
-            await yard._save_snapshot()
-            await submit(yard, spec(name="later"))
-            before = still_open(snapshot_content(yard.loop.engine.state, yard.views))
-            engine, views = recover(yard.journal)
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0, small_scheduler=0) as (scheduler, _):
+            await lives(scheduler, 10)
+            await scheduler._save_snapshot()
+            await submit(scheduler, spec(name="later"))
+            before = still_open(snapshot_content(scheduler.loop.engine.state, scheduler.views))
+            engine, views = recover(scheduler.journal)
             assert still_open(snapshot_content(engine.state, views)) == before
 
     run(story)
@@ -73,13 +75,13 @@ def test_a_scheduler_restarts_from_such_a_snapshot(tmp_path: Path) -> None:
 
 def test_the_loop_answers_while_the_process_works(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
-            await lives(yard, 2_000)
-            saving = asyncio.create_task(yard._save_snapshot())
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0, small_scheduler=0) as (scheduler, _):
+            await lives(scheduler, 2_000)
+            saving = asyncio.create_task(scheduler._save_snapshot())
             answered, longest = 0, 0.0
             while not saving.done():
                 before = time.thread_time()
-                await yard.loop.look(lambda state, now: (len(state.tasks), now))
+                await scheduler.loop.look(lambda state, now: (len(state.tasks), now))
                 longest = max(longest, time.thread_time() - before)
                 answered += 1
                 await asyncio.sleep(0.005)
@@ -92,15 +94,15 @@ def test_the_loop_answers_while_the_process_works(tmp_path: Path) -> None:
 
 def test_a_failing_process_says_why_and_leaves_earlier_snapshots(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0) as (yard, _):
-            await lives(yard, 2)
-            await yard._save_snapshot()
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0) as (scheduler, _):
+            await lives(scheduler, 2)
+            await scheduler._save_snapshot()
             kept = sorted(tmp_path.glob("journal/snapshot-*.json"))
             beside = tmp_path / "no" / "such" / "folder"
             with pytest.raises(JournalError, match="was not written: FileNotFoundError"):
-                await write_in_process(yard.journal.folder, yard.journal.head, 0, beside)
+                await write_in_process(scheduler.journal.folder, scheduler.journal.head, 0, beside)
             with pytest.raises(JournalError, match="never at event"):
-                yard.journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
+                scheduler.journal.adopt_snapshot(Position(3, "0" * 32), tmp_path)
             assert sorted(tmp_path.glob("journal/snapshot-*.json")) == kept
 
     run(story)
@@ -108,12 +110,12 @@ def test_a_failing_process_says_why_and_leaves_earlier_snapshots(tmp_path: Path)
 
 def test_leftovers_of_a_killed_process_do_not_matter(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
-            await lives(yard, 2)
+        async with open_scheduler(tmp_path, snapshot_seconds=9999.0, small_scheduler=0) as (scheduler, _):
+            await lives(scheduler, 2)
             (tmp_path / "journal" / "making").mkdir()
             (tmp_path / "journal" / "making" / "snapshot-000000000002.json.new").write_text("{")
-            await yard._save_snapshot()
-            assert await submit(yard, spec())
+            await scheduler._save_snapshot()
+            assert await submit(scheduler, spec())
         journal = open_journal(tmp_path / "journal")
         assert journal.notes == []
         journal.close()
@@ -123,13 +125,13 @@ def test_leftovers_of_a_killed_process_do_not_matter(tmp_path: Path) -> None:
 
 def test_a_damaged_archive_finds_no_request_and_refuses_none(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path) as (yard, _):
-            await submit(yard, spec(), key="one", body=b"one")
-            await yard._archive_now()
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            await submit(scheduler, spec(), key="one", body=b"one")
+            await scheduler._archive_now()
             database = Archive.open(tmp_path / "other.sqlite")
             database._writer.execute("DROP TABLE keys")
             database.close()
-            yard._requests._archive = database
-            assert await submit(yard, spec(), key="two", body=b"two") == [TaskId(2)]
+            scheduler._requests._archive = database
+            assert await submit(scheduler, spec(), key="two", body=b"two") == [TaskId(2)]
 
     run(story)

@@ -34,7 +34,7 @@ def test_one_who_is_too_many_events_behind_is_let_go_and_has_missed_nothing_befo
     run(story)
 
 
-def test_one_who_keeps_up_hears_everything_also_what_is_more_than_anybody_may_be_behind() -> None:
+def test_a_listener_that_keeps_up_receives_everything_even_large_batches() -> None:
     async def story() -> None:
         stream = EventStream()
         listener = stream.listen(60)

@@ -33,7 +33,7 @@ Behaviour = Callable[["Answering"], None]
 
 
 @dataclass
-class Partner:
+class FakeServer:
     """What the server does and what it was asked."""
 
     behaviour: Behaviour
@@ -46,21 +46,21 @@ class Answering(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
-    partner: Partner
+    fake_server: FakeServer
     asked: Asked
 
     def setup(self) -> None:
         super().setup()
-        self.partner.connections += 1
-        self.number = self.partner.connections
+        self.fake_server.connections += 1
+        self.number = self.fake_server.connections
 
     def _serve(self) -> None:
         length = int(self.headers.get("Content-Length", 0))
         raw = self.rfile.read(length) if length else b""
         body = json.loads(raw) if raw else None
         self.asked = Asked(self.command, self.path, dict(self.headers), body, self.number)
-        self.partner.asked.append(self.asked)
-        self.partner.behaviour(self)
+        self.fake_server.asked.append(self.asked)
+        self.fake_server.behaviour(self)
 
     def say(self, value: object, status: int = 200) -> None:
         body = value if isinstance(value, bytes) else msgspec.json.encode(value)
@@ -95,10 +95,10 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def partner(behaviour: Behaviour, port: int = 0, host: str = "127.0.0.1") -> Iterator[Partner]:
+def fake_server(behaviour: Behaviour, port: int = 0, host: str = "127.0.0.1") -> Iterator[FakeServer]:
     """A server on a free port."""
-    made = Partner(behaviour)
-    handler = type("Handler", (Answering,), {"partner": made})
+    made = FakeServer(behaviour)
+    handler = type("Handler", (Answering,), {"fake_server": made})
     with _Server((host, port), handler) as server:
         made.url = f"http://127.0.0.1:{server.server_address[1]}"
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -132,7 +132,7 @@ def task(number: int = 7, status: TaskStatus = TaskStatus.PENDING, **changed: An
 FOREIGN_CREATED_AT = "2026-01-01T00:00:00.000000Z"
 
 
-def another_yard(line: Answering, *, number: int = 7) -> None:
+def another_cluster(line: Answering, *, number: int = 7) -> None:
     """Answers as a scheduler with other data, in which the number is another task."""
     path, _, query = line.asked.path.partition("?")
     meant = parse_qs(query).get("created_at", [FOREIGN_CREATED_AT])

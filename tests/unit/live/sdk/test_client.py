@@ -18,7 +18,7 @@ from gpuyard.live.sdk.tokens import store_token, stored_token, tokens_file
 from gpuyard.live.sdk.values import Task, TaskRef
 from gpuyard.live.wire.answers import LeaseRequest, TenantRequest
 from gpuyard.live.wire.tasks import TaskRequest
-from tests.unit.live.sdk.fake_server import Answering, another_yard, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, another_cluster, fake_server, refusal, task
 
 SUCCESS = TaskStatus.SUCCESS
 
@@ -46,10 +46,10 @@ def test_every_field_of_the_api_can_be_set() -> None:
 
 def test_python_values_become_api_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with partner(lambda line: line.say(task(), 201)) as server:
-        yard = gpuyard.connect(server.url)
-        first = yard.submit(["python", "a.py"], gpu_count=2, task_class="online", name=None)
-        yard.submit("make", depends_on=[first, "task-3", 4], work_dir=Path("here"))
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        cluster = gpuyard.connect(server.url)
+        first = cluster.submit(["python", "a.py"], gpu_count=2, task_class="online", name=None)
+        cluster.submit("make", depends_on=[first, "task-3", 4], work_dir=Path("here"))
 
     assert server.asked[0].body == {"command": ["python", "a.py"], "gpu_count": 2, "class": "online"}
     assert server.asked[1].body == {
@@ -60,7 +60,7 @@ def test_python_values_become_api_values(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_an_array_is_all_its_tasks() -> None:
-    with partner(lambda line: line.say({"tasks": [task(7), task(8)]}, 201)) as server:
+    with fake_server(lambda line: line.say({"tasks": [task(7), task(8)]}, 201)) as server:
         made = connect(server.url).submit_all("true", array=2)
 
     assert [one.number for one in made] == [7, 8]
@@ -81,7 +81,7 @@ def test_many_tasks_are_sent_in_parts_and_returned_in_order() -> None:
     wanted: list[NewTaskFields] = [{"command": "true", "name": f"t{number}"} for number in range(5002)]
     wanted[1]["tenant_id"] = "other"
     wanted[2]["array"] = 3
-    with partner(accepts) as server:
+    with fake_server(accepts) as server:
         made = connect(server.url).submit_many(wanted)
 
     assert [len(asked.body["tasks"]) for asked in server.asked] == [5000, 1, 1]
@@ -101,7 +101,7 @@ def test_tasks_sent_in_parts_can_depend_on_each_other_and_be_repeated() -> None:
     wanted: list[NewTaskFields] = [{"command": "true"} for _ in range(5002)]
     wanted[5000]["depends_on"] = ["tasks[7]", "task-1"]
     wanted[5001]["depends_on"] = ["tasks[5000]"]
-    with partner(accepts) as server:
+    with fake_server(accepts) as server:
         connect(server.url).submit_many(wanted, idempotency_key="plan")
         with pytest.raises(WrongInput, match=r"tasks\[5001\] comes later"):
             connect(server.url).submit_many([{"depends_on": ["tasks[5001]"]}, *wanted[1:]])
@@ -118,7 +118,7 @@ def test_a_list_is_read_page_by_page() -> None:
         tasks, cursor = pages["next" if "cursor=next" in line.asked.path else ""]
         line.say({"tasks": tasks, "total": 3, "next_cursor": cursor})
 
-    with partner(lists) as server:
+    with fake_server(lists) as server:
         found = connect(server.url).tasks(status=["pending", "running"], tenant="a&b")
         assert [one.number for one in found] == [3, 2, 1]
 
@@ -126,7 +126,7 @@ def test_a_list_is_read_page_by_page() -> None:
 
 
 def test_odd_names_cannot_escape_their_place_in_the_path() -> None:
-    with partner(lambda line: line.say({})) as server:
+    with fake_server(lambda line: line.say({})) as server:
         connect(server.url).remove_node("../tasks/7?x#y")
 
     assert server.asked[0].path == "/api/v1/nodes/..%2Ftasks%2F7%3Fx%23y"
@@ -158,22 +158,22 @@ class Story:
 
 @pytest.mark.parametrize("events", [True, False])
 def test_waiting_ends_when_the_task_does(events: bool) -> None:
-    with partner(Story(asked_before_end=2, events=events)) as server:
+    with fake_server(Story(asked_before_end=2, events=events)) as server:
         assert connect(server.url).wait("task-7", timeout=20).status is SUCCESS
 
 
 def test_a_failed_task_raises_only_when_checked() -> None:
-    with partner(Story(asked_before_end=0, events=True, status=TaskStatus.FAILED)) as server:
-        yard = connect(server.url)
-        assert not yard.wait(7).succeeded
+    with fake_server(Story(asked_before_end=0, events=True, status=TaskStatus.FAILED)) as server:
+        cluster = connect(server.url)
+        assert not cluster.wait(7).succeeded
         with pytest.raises(TaskFailed, match="task-7 ended as failed") as caught:
-            yard.wait([7], check=True)
+            cluster.wait([7], check=True)
         assert caught.value.task.number == 7
 
 
 def test_waiting_ends_at_its_timeout() -> None:
     too_long = pytest.raises(TookTooLong, match=r"task-7 has not ended within 0\.3 s")
-    with partner(Story(asked_before_end=10**6, events=False)) as server, too_long:
+    with fake_server(Story(asked_before_end=10**6, events=False)) as server, too_long:
         connect(server.url).wait(7, timeout=0.3)
 
 
@@ -186,7 +186,7 @@ def test_a_disconnect_while_waiting_is_tolerated() -> None:
         else:
             story(line)
 
-    with partner(moody) as server:
+    with fake_server(moody) as server:
         assert connect(server.url).wait(7, timeout=30).status is SUCCESS
 
 
@@ -196,7 +196,7 @@ def test_many_tasks_are_polled_in_the_list() -> None:
     def lists(line: Answering) -> None:
         line.say({"tasks": tasks, "total": 300, "next_cursor": None})
 
-    with partner(lists) as server:
+    with fake_server(lists) as server:
         ended = connect(server.url).wait(range(50, 201), timeout=20)
 
     assert [one.number for one in ended] == list(range(50, 201))
@@ -204,27 +204,27 @@ def test_many_tasks_are_polled_in_the_list() -> None:
 
 
 def replaced_after_the_first_look(line: Answering) -> None:
-    looks = [asked for asked in line.partner.asked if not asked.path.startswith("/api/v1/events")]
+    looks = [asked for asked in line.fake_server.asked if not asked.path.startswith("/api/v1/events")]
     if len(looks) == 1:
         line.say(task(7, TaskStatus.PENDING))
     else:
-        another_yard(line)
+        another_cluster(line)
 
 
 @pytest.mark.parametrize("given", ["task-7", task(7)])
 @pytest.mark.parametrize(
     "wait",
     [
-        lambda yard, one: list(yard.changes(one, idle_seconds=0.01)),
-        lambda yard, one: list(yard.ends([one])),
-        lambda yard, one: yard.granted(one),
+        lambda cluster, one: list(cluster.changes(one, idle_seconds=0.01)),
+        lambda cluster, one: list(cluster.ends([one])),
+        lambda cluster, one: cluster.granted(one),
     ],
 )
 def test_a_waiting_client_is_told_when_the_number_belongs_to_another_task(
     wait: Callable[[Client, TaskRef], object], given: Any
 ) -> None:
     ref = given if isinstance(given, str) else msgspec.convert(msgspec.to_builtins(given), Task)
-    with partner(replaced_after_the_first_look) as server, pytest.raises(NotFound) as caught:
+    with fake_server(replaced_after_the_first_look) as server, pytest.raises(NotFound) as caught:
         wait(connect(server.url), ref)
     assert caught.value.code == "AnotherTask"
 
@@ -240,17 +240,23 @@ def test_tasks_replaced_or_missing_in_the_list_are_not_waited_for(listed: list[A
             line.say(refusal("AnotherTask", "It is another task here."), 404)
 
     tasks = [msgspec.convert(msgspec.to_builtins(task(number)), Task) for number in range(1, 151)]
-    with partner(lists) as server, pytest.raises(NotFound):
+    with fake_server(lists) as server, pytest.raises(NotFound):
         connect(server.url).wait(tasks, timeout=20)
 
 
 @pytest.mark.parametrize(
     "act",
-    [Client.cancel, Client.explain, Client.suspend, Client.release_lease, lambda yard, one: b"".join(yard.logs(one))],
+    [
+        Client.cancel,
+        Client.explain,
+        Client.suspend,
+        Client.release_lease,
+        lambda cluster, one: b"".join(cluster.logs(one)),
+    ],
 )
 def test_requests_for_a_replaced_task_are_not_found(act: Callable[[Client, Task], object]) -> None:
     one = msgspec.convert(msgspec.to_builtins(task(7)), Task)
-    with partner(another_yard) as server, pytest.raises(NotFound) as caught:
+    with fake_server(another_cluster) as server, pytest.raises(NotFound) as caught:
         act(connect(server.url), one)
     assert caught.value.code == "AnotherTask"
 

@@ -14,7 +14,7 @@ from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotAYard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
-from tests.unit.live.sdk.fake_server import Answering, partner, refusal, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +36,19 @@ def free_port() -> int:
 
 
 def test_one_connection_serves_many_requests() -> None:
-    with partner(answers) as server:
-        yard = connect(server.url)
+    with fake_server(answers) as server:
+        cluster = connect(server.url)
         for _ in range(5):
-            yard.task(7)
+            cluster.task(7)
 
         assert server.connections == 1
         assert server.asked[0].path == "/api/v1/tasks/task-7"
 
 
 def test_every_thread_has_a_connection_of_its_own() -> None:
-    with partner(answers) as server:
-        yard = connect(server.url)
-        threads = [threading.Thread(target=yard.task, args=(7,)) for _ in range(4)]
+    with fake_server(answers) as server:
+        cluster = connect(server.url)
+        threads = [threading.Thread(target=cluster.task, args=(7,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -63,9 +63,9 @@ def test_a_connection_the_server_closed_is_reopened() -> None:
         line.say(task())
         line.close_connection = True
 
-    with partner(answers_once) as server:
-        yard = connect(server.url)
-        assert [yard.task(7).id for _ in range(3)] == ["task-7"] * 3
+    with fake_server(answers_once) as server:
+        cluster = connect(server.url)
+        assert [cluster.task(7).id for _ in range(3)] == ["task-7"] * 3
         assert server.connections == 3
 
 
@@ -76,7 +76,7 @@ def test_a_submission_whose_answer_is_lost_is_sent_again_with_the_same_key() -> 
         else:
             line.say(task(), 201)
 
-    with partner(breaks_first) as server:
+    with fake_server(breaks_first) as server:
         assert connect(server.url).submit("true").id == "task-7"
 
         keys = [asked.headers["Idempotency-Key"] for asked in server.asked]
@@ -86,16 +86,16 @@ def test_a_submission_whose_answer_is_lost_is_sent_again_with_the_same_key() -> 
 
 
 def test_two_submissions_have_two_keys() -> None:
-    with partner(lambda line: line.say(task(), 201)) as server:
-        yard = connect(server.url)
-        yard.submit("true")
-        yard.submit("true")
+    with fake_server(lambda line: line.say(task(), 201)) as server:
+        cluster = connect(server.url)
+        cluster.submit("true")
+        cluster.submit("true")
 
         assert server.asked[0].headers["Idempotency-Key"] != server.asked[1].headers["Idempotency-Key"]
 
 
 def test_requests_that_are_not_idempotent_are_not_repeated() -> None:
-    with partner(lambda line: line.hang_up()) as server:
+    with fake_server(lambda line: line.hang_up()) as server:
         with pytest.raises(Unreachable, match="may have obeyed") as caught:
             connect(server.url).create_token("ci")
 
@@ -114,7 +114,7 @@ def test_a_truncated_answer_is_requested_again() -> None:
         else:
             line.say(task())
 
-    with partner(half) as server:
+    with fake_server(half) as server:
         assert connect(server.url).task(7).id == "task-7"
 
 
@@ -133,10 +133,10 @@ def test_a_restarting_scheduler_is_waited_for() -> None:
         made.append(connect(f"http://127.0.0.1:{port}").submit("true").id)
 
     submitting = threading.Thread(target=submit)
-    with partner(takes_it, port):
+    with fake_server(takes_it, port):
         submitting.start()
         assert got_it.wait(10)
-    with partner(lambda line: line.say(task(), 201), port):
+    with fake_server(lambda line: line.say(task(), 201), port):
         submitting.join(10)
     assert made == ["task-7"]
 
@@ -148,7 +148,7 @@ def test_a_sent_submission_may_have_arrived_whatever_answers_later() -> None:
         else:
             line.say(b"<html>hello</html>")
 
-    with partner(breaks_off_then_is_another) as server, pytest.raises(NotAYard) as caught:
+    with fake_server(breaks_off_then_is_another) as server, pytest.raises(NotAYard) as caught:
         connect(server.url).ask_for_lease(1, idempotency_key="mine")
     assert caught.value.may_have_arrived
     assert [asked.headers["Idempotency-Key"] for asked in server.asked] == ["mine", "mine"]
@@ -167,11 +167,11 @@ def test_without_a_listener_the_message_says_how_to_start_a_cluster() -> None:
 def test_a_client_that_waits_for_a_scheduler_sends_its_request_once_when_one_listens() -> None:
     """Nothing was sent before, so this holds for requests that must not be repeated, too."""
     port, told = free_port(), threading.Event()
-    yard = connect(f"http://127.0.0.1:{port}", wait_for_scheduler=20, on_wait=lambda _error, _seconds: told.set())
-    asking = threading.Thread(target=yard.hold, args=(7,))
+    cluster = connect(f"http://127.0.0.1:{port}", wait_for_scheduler=20, on_wait=lambda _error, _seconds: told.set())
+    asking = threading.Thread(target=cluster.hold, args=(7,))
     asking.start()
     assert told.wait(10)
-    with partner(answers, port) as server:
+    with fake_server(answers, port) as server:
         asking.join(10)
         assert [asked.method for asked in server.asked] == ["POST"]
 
@@ -186,9 +186,9 @@ def test_a_caller_that_handles_outages_itself_is_not_told_of_waiting() -> None:
         else:
             answers(line)
 
-    with partner(starts) as server:
-        yard = connect(server.url, on_wait=lambda _error, _seconds: told.set())
-        yard.without_waiting().task(7)
+    with fake_server(starts) as server:
+        cluster = connect(server.url, on_wait=lambda _error, _seconds: told.set())
+        cluster.without_waiting().task(7)
     assert not told.is_set()
 
 
@@ -196,9 +196,9 @@ def test_a_silent_server_is_given_up() -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
-        yard = connect(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.2)
+        cluster = connect(f"http://127.0.0.1:{deaf.getsockname()[1]}", timeout_seconds=0.2)
         with pytest.raises(Unreachable, match=r"did not answer within 0\.2 seconds"):
-            yard.task(7)
+            cluster.task(7)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_silent_server_is_given_up() -> None:
 )
 def test_a_refusal_carries_the_message_of_the_scheduler(status: int, kind: type[Refused]) -> None:
     said = refusal("WrongType", "gpu_count must be a number.", "gpu_count")
-    with partner(lambda line: line.say(said, status)) as server:
+    with fake_server(lambda line: line.say(said, status)) as server:
         with pytest.raises(kind) as caught:
             connect(server.url).submit("true", gpu_count=1)
 
@@ -222,7 +222,7 @@ def test_a_refusal_carries_the_message_of_the_scheduler(status: int, kind: type[
 
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b'{"id": 7}'])
 def test_another_program_at_the_address_is_distinguished_from_a_scheduler(answer: bytes) -> None:
-    with partner(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
+    with fake_server(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
         connect(server.url).task(7)
 
 
@@ -231,7 +231,7 @@ def test_a_port_without_http_is_distinguished_from_a_scheduler_at_once() -> None
         line.wfile.write(b"\x00\x00\x18\x04\x00\x00\x00\x00\x00\x00\x04\x00@\r\n")
         line.hang_up()
 
-    with partner(greet) as server:
+    with fake_server(greet) as server:
         began = time.monotonic()
         with pytest.raises(NotAYard, match=r"does not speak HTTP; .* the other one is for agents\.$"):
             connect(server.url).nodes()
@@ -241,16 +241,23 @@ def test_a_port_without_http_is_distinguished_from_a_scheduler_at_once() -> None
 
 
 def test_an_empty_id_is_not_sent() -> None:
-    with partner(lambda line: line.say({})) as server:
-        yard = connect(server.url)
-        for ask in (yard.cancel, yard.task, yard.release_lease, yard.drain, yard.remove_user, yard.revoke_token):
+    with fake_server(lambda line: line.say({})) as server:
+        cluster = connect(server.url)
+        for ask in (
+            cluster.cancel,
+            cluster.task,
+            cluster.release_lease,
+            cluster.drain,
+            cluster.remove_user,
+            cluster.revoke_token,
+        ):
             with pytest.raises(NotFound, match="empty"):
                 ask("")
     assert server.asked == []
 
 
 def test_an_html_error_page_is_no_refusal() -> None:
-    with partner(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
+    with fake_server(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
         connect(server.url).task(7)
 
 
@@ -261,7 +268,7 @@ def test_an_invalid_address_is_refused_before_anything_is_sent(address: str) -> 
 
 
 def test_an_address_without_scheme_and_one_with_a_path_both_work() -> None:
-    with partner(answers) as server:
+    with fake_server(answers) as server:
         connect(server.url.removeprefix("http://")).task(7)
         connect(f"{server.url}/yard/").task(7)
 
@@ -269,7 +276,7 @@ def test_an_address_without_scheme_and_one_with_a_path_both_work() -> None:
 
 
 def test_address_and_token_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    with partner(answers) as server:
+    with fake_server(answers) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         monkeypatch.setenv("GPUYARD_TOKEN", "gy_secret")
         connect().task(7)
@@ -291,7 +298,7 @@ def test_an_invalid_certificate_file_is_reported_in_one_sentence(tmp_path: Path)
 
 
 def test_http_at_a_tls_port_is_reported_in_one_sentence() -> None:
-    with partner(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
+    with fake_server(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
         connect(server.url.replace("http:", "https:")).task(7)
 
 
@@ -299,18 +306,18 @@ def test_a_starting_scheduler_is_waited_for() -> None:
     starting = refusal("NotReady", "The scheduler is starting.")
 
     def starts(line: Answering) -> None:
-        if len(line.partner.asked) < 3:
+        if len(line.fake_server.asked) < 3:
             line.say(starting, 503)
         else:
             line.say(task(), 201)
 
-    with partner(starts) as server:
+    with fake_server(starts) as server:
         assert connect(server.url).submit("true").id == "task-7"
 
 
 def test_a_full_disk_is_reported_at_once() -> None:
     full = refusal("StorageFull", "There is no space left.")
-    with partner(lambda line: line.say(full, 503)) as server:
+    with fake_server(lambda line: line.say(full, 503)) as server:
         with pytest.raises(NotNow, match="no space left"):
             connect(server.url).submit("true")
 
@@ -349,15 +356,15 @@ def test_a_certificate_outside_its_validity_is_not_blamed_on_its_authority(
 
 def test_every_call_has_its_own_id_that_a_retry_keeps() -> None:
     def breaks_off_once(line: Answering) -> None:
-        if len(line.partner.asked) == 2:
+        if len(line.fake_server.asked) == 2:
             line.hang_up()
         else:
             line.say(task())
 
-    with partner(breaks_off_once) as server:
-        yard = connect(server.url)
-        yard.task(7)
-        yard.task(7)
+    with fake_server(breaks_off_once) as server:
+        cluster = connect(server.url)
+        cluster.task(7)
+        cluster.task(7)
 
     first, broken, repeated = [asked.headers["X-Request-ID"] for asked in server.asked]
     assert broken == repeated != first
@@ -373,7 +380,7 @@ def test_an_internal_error_message_contains_the_id(status: int, shown: bool) -> 
         line.end_headers()
         line.wfile.write(body)
 
-    with partner(fails) as server, pytest.raises(Refused) as refused:
+    with fake_server(fails) as server, pytest.raises(Refused) as refused:
         connect(server.url).task(7)
 
     assert (f"(request id {server.asked[0].headers['X-Request-ID']})" in str(refused.value)) is shown

@@ -15,7 +15,7 @@ from gpuyard import cli
 from gpuyard.live.sdk import Unreachable, UntrustedServer, connect
 from gpuyard.live.sdk.errors import WrongAddress
 from gpuyard.live.sdk.tokens import store_server_user, stored_server_user
-from tests.unit.live.sdk.fake_server import Answering, partner, task
+from tests.unit.live.sdk.fake_server import Answering, fake_server, task
 
 NOBODY = 65534
 ROGUE = """
@@ -63,7 +63,7 @@ class Rogue:
 def another_user_listens(port: int = 0) -> Iterator[Rogue]:
     """At this port; 0: at a free one."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can be another user")
     words = [sys.executable, "-c", ROGUE, str(port)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -79,12 +79,12 @@ def rogue() -> Iterator[Rogue]:
 
 
 def test_another_user_at_the_schedulers_port_gets_no_token_no_password_and_no_secret(rogue: Rogue) -> None:
-    yard = connect(rogue.url, token="gy_secret")
+    cluster = connect(rogue.url, token="gy_secret")
     for ask in (
-        yard.quota,
-        lambda: yard.login("alice", "password"),
-        lambda: yard.submit("true", secrets={"KEY": "value"}),
-        lambda: list(yard.logs(7)),
+        cluster.quota,
+        lambda: cluster.login("alice", "password"),
+        lambda: cluster.submit("true", secrets={"KEY": "value"}),
+        lambda: list(cluster.logs(7)),
     ):
         with pytest.raises(
             UntrustedServer, match=r"belongs to the system user .nobody..*gpuyard login --server-user nobody"
@@ -129,7 +129,7 @@ def test_a_user_who_does_not_exist_is_named() -> None:
     def answers(line: Answering) -> None:
         line.say(task())
 
-    with partner(answers) as server, pytest.raises(WrongAddress, match="no system user no-such-user"):
+    with fake_server(answers) as server, pytest.raises(WrongAddress, match="no system user no-such-user"):
         connect(server.url, server_user="no-such-user").task(7)
 
 
@@ -145,5 +145,5 @@ def test_our_own_server_is_trusted_under_every_name(host: str) -> None:
     def answers(line: Answering) -> None:
         line.say(task())
 
-    with partner(answers, host="0.0.0.0") as server:
+    with fake_server(answers, host="0.0.0.0") as server:
         assert connect(server.url.replace("127.0.0.1", host), token="gy_x").task(7).id == "task-7"

@@ -13,7 +13,7 @@ class NVMLError_NoPermission(NVMLError):  # noqa: N801 as NVIDIA spells it
     pass
 
 
-class PlayedNvml:
+class FakeNvml:
     """Two GPUs; the second one does not allow it."""
 
     NVMLError = NVMLError
@@ -41,7 +41,7 @@ class PlayedNvml:
 
 @pytest.mark.parametrize("card", ["GPU-a", "0"])
 def test_a_clock_is_locked_and_released_at_the_end(card: str) -> None:
-    nvml = PlayedNvml()
+    nvml = FakeNvml()
     clocks = Clocks(nvml)
     assert clocks.lock(card, 1200) is None
     assert clocks.lock(card, 1500) is None
@@ -52,13 +52,13 @@ def test_a_clock_is_locked_and_released_at_the_end(card: str) -> None:
 
 
 def test_without_permission_to_lock_a_clock_the_error_says_what_would_help() -> None:
-    assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
+    assert Clocks(FakeNvml()).lock("GPU-b", 1200) == (
         "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
         "NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
     )
 
 
 def test_a_missing_gpu_is_reported() -> None:
-    assert Clocks(PlayedNvml()).lock("GPU-c", 900) == (
+    assert Clocks(FakeNvml()).lock("GPU-c", 900) == (
         "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
     )

@@ -10,7 +10,7 @@ from gpuyard.plan.workers.clocks import Clocks
 from gpuyard.plan.workers.plans import at_levels
 from gpuyard.plan.workers.power import PlannedLevels
 from tests.unit.plan.planner.problem_stories import ints, problem
-from tests.unit.plan.workers.test_clocks import PlayedNvml
+from tests.unit.plan.workers.test_clocks import FakeNvml
 
 LEVELS = [{"speed": 1.0, "watts": 300, "mhz": 1500}, {"speed": 0.8, "watts": 200, "mhz": 1100}]
 TWO = problem(
@@ -21,7 +21,7 @@ TWO = problem(
 
 
 def test_a_gpu_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_end() -> None:
-    nvml = PlayedNvml()
+    nvml = FakeNvml()
     plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
     levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(nvml))
     levels.begins(0, range(1))
@@ -34,7 +34,7 @@ def test_a_gpu_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_
 
 def test_missing_permission_is_reported_once_and_gpus_without_levels_are_left_alone() -> None:
     plan = replace(timed(TWO, ints(1, 1, 2), ints(0, 1, 2)), level=ints(1, 1, 0))
-    levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(PlayedNvml()))
+    levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(FakeNvml()))
     levels.begins(0, range(1, 2))
     levels.begins(1, range(1, 2))
     levels.begins(2, range(2, 3))
@@ -43,7 +43,7 @@ def test_missing_permission_is_reported_once_and_gpus_without_levels_are_left_al
 
 
 def test_a_returned_gpu_has_its_own_clock_and_ours_again_when_it_comes_back() -> None:
-    nvml = PlayedNvml()
+    nvml = FakeNvml()
     plan = replace(timed(TWO, ints(0, 0, 0), ints(0, 1, 2)), level=ints(1, 0, 0))
     devices = ["0", "1", "2"]
     levels = PlannedLevels(TWO, plan, devices, Clocks(nvml))
