@@ -5,7 +5,7 @@ from itertools import cycle
 
 import pytest
 
-from gpuyard.core.domain.board_power import IDLE_PART, busy_watts
+from gpuyard.core.domain.board_power import IDLE_PART, busy_watts, known_watts
 from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.energy import ASLEEP_WATTS, HOST_WATTS
@@ -105,10 +105,29 @@ def test_every_kind_of_node_sleeps_apart() -> None:
 
 @pytest.mark.parametrize(
     ("model", "watts"),
-    [("A100", 400), ("NVIDIA A100-SXM4-80GB", 400), ("A10", 150), ("L40S", 350), ("L4", 72), ("GPU", 300)],
+    [
+        ("A100", 400),
+        ("NVIDIA A100-SXM4-80GB", 400),
+        ("NVIDIA A100 80GB PCIe", 400),
+        ("A10", 150),
+        ("L40S", 350),
+        ("L40", 300),
+        ("L4", 72),
+        ("V100M32", 300),
+        ("Tesla V100-SXM2-32GB", 300),
+        ("NVIDIA GeForce RTX 4090", 450),
+        ("GeForce RTX 3090", 350),
+        ("rtx4090", 450),
+    ],
 )
-def test_a_card_goes_by_the_model_its_name_begins_with(model: str, watts: float) -> None:
-    assert busy_watts(model) == watts
+def test_the_power_of_a_gpu_is_found_by_the_model_in_its_name(model: str, watts: float) -> None:
+    assert known_watts(model) == watts
+
+
+@pytest.mark.parametrize("model", ["GPU", "A1000", "A10G", "RTX A1000", "NVIDIA GeForce RTX 3090 Ti", "T400", "H1000"])
+def test_a_gpu_whose_name_only_begins_like_another_model_is_unknown(model: str) -> None:
+    assert known_watts(model) is None
+    assert busy_watts(model) == 300
 
 
 def test_part_of_a_node_at_work_draws_part_of_the_power() -> None:
