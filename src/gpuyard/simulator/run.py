@@ -32,6 +32,8 @@ LEAST_SECONDS = 1e-3
 
 ProgressCallback = Callable[[int], None]
 ALONE = Scenario()
+NEVER_END = "the nodes that they need are gone, or a task that runs until it is cancelled uses their GPUs or budget"
+"""Why tasks are left at the end of a simulation."""
 
 
 class NothingEnded(GpuyardError):
@@ -98,7 +100,7 @@ def simulate_policy(
     world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
     world.run_to_end()
     if next(recorder.lives.over(), None) is None:
-        raise NothingEnded(f"Under {policy_variant.name} no task ends: the nodes that they need are gone.")
+        raise NothingEnded(f"Under {policy_variant.name} no task ends: {NEVER_END}.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
