@@ -20,6 +20,7 @@ from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
 from tests.unit.plan.planner.small import drawn, instance, problem
+from tests.unit.plan.planner.stories import ints
 
 NO_TIME = SearchBudget(keep_going=lambda: False)
 
@@ -160,6 +161,19 @@ def test_of_two_deadlines_that_exclude_each_other_the_higher_priority_is_kept() 
     plan = search(asked, SearchBudget(rounds=40))
     assert plan.start.tolist() == [13.0, 3.0]
     assert worth(asked, plan).late == 1.5
+
+
+def test_a_change_that_keeps_the_deadline_of_the_higher_priority_makes_a_better_plan() -> None:
+    """Both requests weigh between one and two; their weights differ all the same."""
+    said = instance(("a", "A", 10.0, ""), gpus=1, requests=2)
+    for request, priority in zip(said.requests, (0, 90), strict=True):
+        request.deadline_s, request.priority = 15.0, priority
+    asked = problem_of(said)
+    buffer = make_buffer(asked, ints(0, 0), ints(0, 1), source_of(7))
+    moves.begin(buffer)
+    buffer.figures[moves.WARM] = 0.1
+    assert moves.improve(buffer, 200, MOVES)
+    assert buffer.best_order.tolist() == [1, 0]
 
 
 def test_every_better_plan_is_told() -> None:

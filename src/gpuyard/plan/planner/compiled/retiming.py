@@ -195,13 +195,16 @@ def cost_of(real: Any, ends: Any, scale: float) -> float:
 
 
 @compiled
-def lateness(real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float) -> float:
-    """Return the weight of the requests that miss their deadline, plus up to 1 % of it for how late they are."""
-    total = 0.0
+def lateness(
+    real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float
+) -> tuple[float, float]:
+    """Return the weight of the requests that miss their deadline, and the same plus up to 1 % for how late they are."""
+    weight = total = 0.0
     for i in range(len(deadline)):
         end = 0.0
         for j in range(late_at[i], late_at[i + 1]):
             end = max(end, real[late_calls[j], END])
         if end > deadline[i]:
+            weight += late_weight[i]
             total += late_weight[i] * (1.0 + 0.01 * min(1.0, (end - deadline[i]) / scale))
-    return total
+    return weight, total
