@@ -6,28 +6,30 @@ from pathlib import Path
 import pytest
 
 from gpuyard.learn.profiler.command import watch_command
+from gpuyard.learn.profiler.watch import GpuWatch
+from tests.unit.learn.profiler.test_watch import NVMLError, PlayedNvml
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 
 
 def test_a_command_is_run_to_its_end_and_its_exit_code_is_told() -> None:
-    seen = watch_command(["sh", "-c", "exit 3"], gpu=None)
+    seen = watch_command(["sh", "-c", "exit 3"], watch=None)
     assert (seen.exit_code, seen.command) == (3, "sh -c exit 3")
     assert seen.seconds > 0
     assert (seen.gpu_memory_mib, seen.utilisation, seen.power_w, seen.energy_j) == (None, None, None, None)
 
 
 def test_a_command_that_a_signal_ended_says_which() -> None:
-    assert watch_command(["sh", "-c", "kill -9 $$"], gpu=None).exit_code == -9
+    assert watch_command(["sh", "-c", "kill -9 $$"], watch=None).exit_code == -9
 
 
 def test_processor_seconds_are_known_although_it_was_over_before_it_was_looked_at() -> None:
-    seen = watch_command([sys.executable, "-c", BUSY], gpu=None, every_s=60.0)
+    seen = watch_command([sys.executable, "-c", BUSY], watch=None, every_s=60.0)
     assert 0.3 <= seen.cpu_seconds < 5
 
 
 def test_processor_seconds_of_children_that_have_ended_count() -> None:
-    seen = watch_command(["sh", "-c", f"'{sys.executable}' -c '{BUSY}'; '{sys.executable}' -c '{BUSY}'"], gpu=None)
+    seen = watch_command(["sh", "-c", f"'{sys.executable}' -c '{BUSY}'; '{sys.executable}' -c '{BUSY}'"], watch=None)
     assert seen.cpu_seconds >= 0.6
 
 
@@ -38,16 +40,38 @@ def test_the_memory_of_all_its_processes_together_is_counted(tmp_path: Path) -> 
     script.write_text(holds)
     a, b = tmp_path / "a", tmp_path / "b"
     line = f"'{sys.executable}' '{script}' '{a}' '{b}' & '{sys.executable}' '{script}' '{b}' '{a}'; wait"
-    seen = watch_command(["sh", "-c", line], gpu=None, every_s=0.02)
+    seen = watch_command(["sh", "-c", line], watch=None, every_s=0.02)
     assert 200 <= seen.memory_mib < 600
 
 
 def test_a_command_that_is_over_soon_is_seen_all_the_same() -> None:
-    seen = watch_command([sys.executable, "-c", "held = bytearray(50_000_000)"], gpu=None)
+    seen = watch_command([sys.executable, "-c", "held = bytearray(50_000_000)"], watch=None)
     assert seen.memory_mib > 1
 
 
 @pytest.mark.parametrize("words", [["no-such-program"], ["/"]])
 def test_what_can_not_be_run_is_an_error_and_nothing_is_left(words: list[str]) -> None:
     with pytest.raises(OSError, match=words[0]):
-        watch_command(words, gpu=None)
+        watch_command(words, watch=None)
+
+
+def test_the_watch_is_ended_although_the_command_can_not_be_run() -> None:
+    watch = GpuWatch(0, PlayedNvml({}))
+    with pytest.raises(OSError, match="no-such-program"):
+        watch_command(["no-such-program"], watch)
+    assert watch.seen is not None
+
+
+class BrokenNvml(PlayedNvml):
+    """A GPU that fell off the bus."""
+
+    def nvmlDeviceGetComputeRunningProcesses(self, _gpu: int) -> list[object]:  # noqa: N802 as NVIDIA spells it
+        raise NVMLError("GPU is lost")
+
+
+def test_a_command_whose_gpu_can_not_be_sampled_is_not_left_running(tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    script = f"import pathlib, time\nwhile time.process_time() < 0.3: pass\npathlib.Path({str(over)!r}).touch()"
+    with pytest.raises(NVMLError, match="GPU is lost"):
+        watch_command([sys.executable, "-c", script], GpuWatch(0, BrokenNvml({})))
+    assert over.exists()
