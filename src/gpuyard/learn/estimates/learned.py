@@ -73,8 +73,9 @@ class LearnedPredictor:
     def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
         """Record an ended task, and fit again after every `EVERY` ends."""
         self._history.ended(asked, seconds, now, told)
-        for kind in _own(asked):
-            self._count[kind] = self._count.get(kind, 0) - 1
+        if told is None or told.runs:  # a task with an estimate of its own was never counted
+            for kind in _own(asked):
+                self._count[kind] = max(0, self._count.get(kind, 0) - 1)
         if told is None or told not in self._open:
             return
         # Open tasks with equal estimates are not distinguished: any of their rows will do.
@@ -88,6 +89,10 @@ class LearnedPredictor:
                 np.array([row for row, _ in self._rows]), np.array([wrong for _, wrong in self._rows])
             )
             self._model = lightgbm.train(SHAPE, table, TREES)
+
+    def open_tasks(self, asked: TaskFeatures) -> list[int]:
+        """Return the number of open tasks of this user, and of this user with this size."""
+        return [self._count.get(kind, 0) for kind in _own(asked)]
 
     def _put_right(self, model: lightgbm.Booster, said: Estimate, known: list[float]) -> Estimate:
         seconds = said.seconds * exp(float(model.predict(np.array([known]), num_threads=1)[0]))
@@ -106,9 +111,9 @@ class LearnedPredictor:
                 ordered, tenth = kind.ordered, len(kind.ordered) // 10
                 middle = ordered[len(ordered) // 2]
                 known += [kind.mean, kind.variance, middle, ordered[tenth], ordered[-1 - tenth], kind.last[-1]]
-        for likeness in _own(asked):
+        for likeness, count in zip(_own(asked), self.open_tasks(asked), strict=True):
             since = min(now - self._came.get(likeness, -LONG_AGO), LONG_AGO)
-            known += [float(self._count.get(likeness, 0)), log(1.0 + since)]
+            known += [float(count), log(1.0 + since)]
         return known
 
 

@@ -64,7 +64,7 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
     for found in filter(None, counted):
         return found.with_largest()
     for found in filter(None, inference):
-        return found.in_training(TRAINING).with_largest()
+        return (found if work.mode == "infer" else found.in_training(TRAINING)).with_largest()
     near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
     offered = f"; near to it: {', '.join(near)}" if near else ""
     raise WrongInput(

@@ -3,6 +3,7 @@
 from math import log
 from random import Random
 
+from gpuyard.core.domain.task import Estimate
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.learned import EVERY, HOUR, LearnedPredictor
 
@@ -34,3 +35,17 @@ def test_habits_of_the_hour_are_learnt() -> None:
 
 def test_the_same_past_gives_the_same_predictions() -> None:
     assert wrong_by(LearnedPredictor(), EVERY + 200, EVERY) == wrong_by(LearnedPredictor(), EVERY + 200, EVERY)
+
+
+def test_the_number_of_open_tasks_counts_only_tasks_that_were_estimated() -> None:
+    """Tasks with an estimate of their user, and those of before a restart, end without having been counted."""
+    predictor, asked = LearnedPredictor(), TaskFeatures("ann", "", "", 1.0)
+    for seconds in (10.0, 20.0, 30.0):
+        predictor.ended(asked, seconds, 0.0, Estimate(10.0, 5.0, 20.0))
+        predictor.ended(asked, seconds, 0.0)
+    assert set(predictor.open_tasks(asked)) == {0}
+    told = predictor.estimate(asked, 0.0)
+    predictor.ended(asked, 10.0, 0.0, Estimate(10.0, 5.0, 20.0))
+    assert set(predictor.open_tasks(asked)) == {1}
+    predictor.ended(asked, 10.0, 0.0, told)
+    assert set(predictor.open_tasks(asked)) == {0}

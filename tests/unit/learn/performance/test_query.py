@@ -1,12 +1,20 @@
 """Questions: one piece of work on many GPUs, and many parts of a model on one."""
 
 import pytest
+from msgspec.structs import replace
 
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance.gpu_specs import shipped
 from gpuyard.learn.performance.model import SHIPPED, load
 from gpuyard.learn.performance.operation_profile import OperationProfile
-from gpuyard.learn.performance.query import ask, profile_of, steps_ms
+from gpuyard.learn.performance.query import TRAINING, ask, profile_of, steps_ms
+
+
+def test_a_model_known_only_by_its_totals_is_predicted_in_the_mode_that_was_asked_for() -> None:
+    train = WorkloadSpec(model="own_net", flops=4e9, activations=1e7, parameters=2.5e7)
+    training, inference = profile_of(train), profile_of(replace(train, mode="infer"))
+    assert inference.kept_bytes == 0.0
+    assert training.step(1)["flops"] == pytest.approx(TRAINING * inference.step(1)["flops"])
 
 
 def test_many_steps_on_one_gpu_take_what_each_is_told_to_take_alone() -> None:
