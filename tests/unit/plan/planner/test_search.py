@@ -101,7 +101,7 @@ def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
 def test_a_list_without_sessions_is_a_plan_too() -> None:
     asked = drawn("agentic", 60, 4)
     sim = session_sim.laid_out(asked, np.zeros(len(asked.calls)), 200)
-    span = session_sim.play(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
+    span = session_sim.simulate_sessions(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
     played = Plan(sim.gpu, sim.start, sim.start + seconds_on(asked, sim.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
 

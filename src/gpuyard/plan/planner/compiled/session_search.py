@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled.draws import below, patience
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
-from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NOBODY, QUOTA, SessionSim, play
+from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NOBODY, QUOTA, SessionSim, simulate_sessions
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 # The figures of a search.
@@ -31,7 +31,7 @@ def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
 
 def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats, makespan_s: float) -> Floats:
     """Simulate the first list; return the scale, the cost, the best makespan, and a place for the temperature."""
-    span = play(sim, sessions, count, tie_break)
+    span = simulate_sessions(sim, sessions, count, tie_break)
     return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0])
 
 
@@ -245,7 +245,7 @@ def rearrange(
         many = count
         for _ in range(1 + (below(source, 3) == 0)):
             many = _change(trial, many, most, sim.width, sim.may_begin, trial_tie_break, reach_s, weights, source)
-        span = play(sim, trial, many, trial_tie_break)
+        span = simulate_sessions(sim, trial, many, trial_tie_break)
         cost = _value(sim.free, figures[SCALE])
         if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(sim.free):
             figures[CURRENT] = cost
