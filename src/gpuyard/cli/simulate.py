@@ -262,10 +262,10 @@ def _check_report(path: Path) -> None:
 
 
 def _write_report(path: Path, note: str, results: "list[Result]") -> None:
-    from gpuyard.simulator.charts import pictures
+    from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
-    drawn = pictures(results)
+    drawn = charts_of(results)
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)

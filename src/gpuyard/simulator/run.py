@@ -31,7 +31,7 @@ LEAST_SECONDS = 1e-3
 """Shortest estimate: an estimate of zero would count as no estimate."""
 
 ProgressCallback = Callable[[int], None]
-ALONE = Scenario()
+NO_SCENARIO = Scenario()
 NEVER_END = "the nodes that they need are gone, or a task that runs until it is cancelled uses their GPUs or budget"
 """Why tasks are left at the end of a simulation."""
 
@@ -61,7 +61,7 @@ def simulate_policy(
     oracle: bool = False,
     predictor: Callable[[], RuntimePredictor] = HistoryPredictor,
     progress: ProgressCallback = lambda _: None,
-    scenario: Scenario = ALONE,
+    scenario: Scenario = NO_SCENARIO,
     advisor: Advisor | None = None,
     watch: Callable[[World], None] = lambda _: None,
 ) -> Result:

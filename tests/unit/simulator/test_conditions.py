@@ -8,11 +8,11 @@ import pytest
 from gpuyard.core.domain.board_power import IDLE_PART, busy_watts, known_watts
 from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.clusters import Cluster, parse_cluster
-from gpuyard.simulator.energy import ASLEEP_WATTS, HOST_WATTS
+from gpuyard.simulator.energy import HOST_WATTS, SUSPENDED_WATTS
 from gpuyard.simulator.failures import NeverEnds
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
-from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SleepingNodes, kinds_of
+from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SuspendedNodes, kinds_of
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -79,14 +79,14 @@ def test_boots_that_fail_are_tried_again() -> None:
 
 def test_idle_nodes_sleep_and_are_woken_when_they_are_needed() -> None:
     jobs = Job(0, 5000, 8), Job(4000, 1000, 8)
-    found = played(Scenario(SleepingNodes(idle_seconds=600, wake_seconds=60)), *jobs)
+    found = played(Scenario(SuspendedNodes(idle_seconds=600, wake_seconds=60)), *jobs)
     assert found.measures.avg_queue_s == 30
-    awake, asleep = RESTING * (5060 + 600 + 1060), ASLEEP_WATTS * (4000 - 600)
+    awake, asleep = RESTING * (5060 + 600 + 1060), SUSPENDED_WATTS * (4000 - 600)
     assert found.further["energy_kwh"] == kwh(awake + asleep + WORK * 6000)
 
 
 def test_nodes_that_sleep_are_paid_all_the_same() -> None:
-    found = played(Scenario(SleepingNodes(100, 60), price=3600.0), Job(0, 5000, 8))
+    found = played(Scenario(SuspendedNodes(100, 60), price=3600.0), Job(0, 5000, 8))
     assert found.further["cost"] == pytest.approx(16 * 5000)
 
 
@@ -96,7 +96,7 @@ def test_every_kind_of_node_sleeps_apart() -> None:
         "node": (8, 2),
         "node.2": (4, 1),
     }
-    found = played(Scenario(SleepingNodes(100, 60)), Job(0, 10, 20), Job(5000, 10, 8), cluster=parse_cluster("3x8"))
+    found = played(Scenario(SuspendedNodes(100, 60)), Job(0, 10, 20), Job(5000, 10, 8), cluster=parse_cluster("3x8"))
     assert found.measures.jobs == 2
 
 

@@ -2,7 +2,7 @@
 
 It starts from the estimate of `HistoryPredictor` and learns the factor by which that is wrong, from what was known when
 each task was submitted: the last run times of its kinds, the size, hour and weekday, the number of open tasks of its
-kind and the time since the last one. LightGBM is fitted to the logarithm of that factor after every `EVERY` ends, on
+kind and the time since the last one. LightGBM is fitted to the logarithm of that factor after every `REFIT_EVERY` ends, on
 the last `WINDOW` of them. Before the first fit the estimate of `HistoryPredictor` is used as it is. Its band is kept,
 widened if the estimate lies outside.
 
@@ -21,10 +21,10 @@ from msgspec.structs import replace
 from gpuyard.core.domain.task import Estimate
 from gpuyard.learn.estimates.history import LEAST_SECONDS, LEVELS, HistoryPredictor, TaskFeatures
 
-EVERY = 1_000
+REFIT_EVERY = 1_000
 WINDOW = 8_000
 TREES = 60
-SHAPE = {
+TREE_PARAMETERS = {
     "objective": "regression_l1",
     "num_leaves": 8,
     "learning_rate": 0.05,
@@ -63,7 +63,7 @@ class LearnedPredictor:
         told = None
         if said is not None:
             known = self._known(asked, now, said)
-            told = said if self._model is None else self._put_right(self._model, said, known)
+            told = said if self._model is None else self._corrected(self._model, said, known)
             self._open.setdefault(told, []).append((known, log(said.seconds)))
         for kind in _own(asked):
             self._count[kind] = self._count.get(kind, 0) + 1
@@ -71,7 +71,7 @@ class LearnedPredictor:
         return told
 
     def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
-        """Record an ended task, and fit again after every `EVERY` ends."""
+        """Record an ended task, and fit again after every `REFIT_EVERY` ends."""
         self._history.ended(asked, seconds, now, told)
         if told is None or told.runs:  # a task with an estimate of its own was never counted
             for kind in _own(asked):
@@ -84,17 +84,17 @@ class LearnedPredictor:
             del self._open[told]
         self._rows.append((known, log(max(seconds, LEAST_SECONDS)) - said))
         self._ends += 1
-        if self._ends % EVERY == 0:
+        if self._ends % REFIT_EVERY == 0:
             table = lightgbm.Dataset(
                 np.array([row for row, _ in self._rows]), np.array([wrong for _, wrong in self._rows])
             )
-            self._model = lightgbm.train(SHAPE, table, TREES)
+            self._model = lightgbm.train(TREE_PARAMETERS, table, TREES)
 
     def open_tasks(self, asked: TaskFeatures) -> list[int]:
         """Return the number of open tasks of this user, and of this user with this size."""
         return [self._count.get(kind, 0) for kind in _own(asked)]
 
-    def _put_right(self, model: lightgbm.Booster, said: Estimate, known: list[float]) -> Estimate:
+    def _corrected(self, model: lightgbm.Booster, said: Estimate, known: list[float]) -> Estimate:
         seconds = said.seconds * exp(float(model.predict(np.array([known]), num_threads=1)[0]))
         low, high = min(said.low_seconds, seconds), max(said.high_seconds, seconds)
         return replace(said, seconds=seconds, low_seconds=low, high_seconds=high)
@@ -111,8 +111,8 @@ class LearnedPredictor:
                 ordered, tenth = kind.ordered, len(kind.ordered) // 10
                 middle = ordered[len(ordered) // 2]
                 known += [kind.mean, kind.variance, middle, ordered[tenth], ordered[-1 - tenth], kind.last[-1]]
-        for likeness, count in zip(_own(asked), self.open_tasks(asked), strict=True):
-            since = min(now - self._came.get(likeness, -LONG_AGO), LONG_AGO)
+        for key, count in zip(_own(asked), self.open_tasks(asked), strict=True):
+            since = min(now - self._came.get(key, -LONG_AGO), LONG_AGO)
             known += [float(count), log(1.0 + since)]
         return known
 

@@ -28,7 +28,7 @@ class CommandUsage(msgspec.Struct, frozen=True):
     energy_j: float | None
 
 
-FIRST_LOOK_S = 0.005
+FIRST_SAMPLE_S = 0.005
 """Interval of the first samples: a command may be short, so sampling starts often and slows down with every sample."""
 
 
@@ -38,7 +38,7 @@ def watch_command(argv: Sequence[str], watch: GpuWatch | None, every_s: float = 
     If sampling fails, the error is raised after the end of the command.
     """
     before, began = _ended_cpu_s(), time.monotonic()
-    pause_s = min(FIRST_LOOK_S, every_s)
+    pause_s = min(FIRST_SAMPLE_S, every_s)
     host_mib, gpu_mib, cpu_s = 0.0, 0.0, 0.0
     with watch or nullcontext(), subprocess.Popen(list(argv)) as process:  # noqa: S603
         root = psutil.Process(process.pid)

@@ -82,7 +82,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         played = simulate_policy(workload, self._policy_variant, advisor=self._reference, watch=before.watch)
         self._reference_jct_s = played.measures.avg_jct_s
         self._played = _Played(workload, self._policy_variant, self._horizon)
-        self._before = Before(before.fates, self._horizon)
+        self._before = ReferenceRun(before.fates, self._horizon)
         rows = self._played.turn(None)
         reward, seconds = self._played.bill.settle()
         info = {"seconds": seconds, "reward": reward, "potential": self._potential(rows)}
@@ -189,7 +189,7 @@ class _Stay:
 
 
 @dataclass(slots=True)
-class TaskFate:
+class TaskTimes:
     """When a task arrived, when it was placed, and how long it ran there."""
 
     came: float
@@ -197,10 +197,10 @@ class TaskFate:
     seconds: float = 0.0
 
 
-class Before:
+class ReferenceRun:
     """The timing of tasks in the reference run."""
 
-    def __init__(self, fates: Mapping[TaskId, TaskFate], horizon: float) -> None:
+    def __init__(self, fates: Mapping[TaskId, TaskTimes], horizon: float) -> None:
         self._rate = 1.0 / horizon
         self._fates = fates
         placed = sorted((fate for fate in fates.values() if fate.placed < inf), key=lambda fate: fate.came)
@@ -227,7 +227,7 @@ class Before:
             total = self._owed[place] * exp(-self._rate * (self._came[place] - now))
         return total + sum(self._of(self._fates[task], now) for task in waiting if task in self._fates)
 
-    def _of(self, fate: TaskFate, now: float) -> float:
+    def _of(self, fate: TaskTimes, now: float) -> float:
         """Return the charge of a task from now on; one that the reference had placed by now counts as placed now."""
         waits = max(0.0, fate.placed - now) if fate.placed < inf else 0.0
         if not self._rate:
@@ -246,7 +246,7 @@ class RewardMeter:
         """Number of tasks that are charged as time passes."""
         self._owed = 0.0
         self._at = self._settled_at = 0.0
-        self.fates: dict[TaskId, TaskFate] = {}
+        self.fates: dict[TaskId, TaskTimes] = {}
         self._last = 0
         """Number of the last task that was registered."""
 
@@ -311,7 +311,7 @@ class RewardMeter:
         if stay is None:
             stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)
             self._passing += 1
-            self.fates[task] = TaskFate(self._at)
+            self.fates[task] = TaskTimes(self._at)
         return stay
 
     def _placed(self, event: fact.TaskPlaced) -> None:

@@ -35,7 +35,7 @@ class NoGpus(GpuyardError):
     """The yard lends no GPU for the plan."""
 
 
-class YardGpus:
+class ClusterGpus:
     """Implements `GpuSource`. `devices` is filled with the CUDA device names of the GPUs that were lent."""
 
     def __init__(self, yard: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:

@@ -5,7 +5,7 @@ from random import Random
 
 from gpuyard.core.domain.task import Estimate
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
-from gpuyard.learn.estimates.learned import EVERY, HOUR, LearnedPredictor
+from gpuyard.learn.estimates.learned import HOUR, REFIT_EVERY, LearnedPredictor
 
 
 def wrong_by(predictor: RuntimePredictor, tasks: int, judged_from: int) -> float:
@@ -24,17 +24,20 @@ def wrong_by(predictor: RuntimePredictor, tasks: int, judged_from: int) -> float
 
 
 def test_before_there_is_enough_to_learn_from_history_speaks_alone() -> None:
-    assert wrong_by(LearnedPredictor(), EVERY // 2, 10) == wrong_by(HistoryPredictor(), EVERY // 2, 10)
+    assert wrong_by(LearnedPredictor(), REFIT_EVERY // 2, 10) == wrong_by(HistoryPredictor(), REFIT_EVERY // 2, 10)
 
 
 def test_habits_of_the_hour_are_learnt() -> None:
     assert (
-        wrong_by(LearnedPredictor(), 2 * EVERY, EVERY + 10) < wrong_by(HistoryPredictor(), 2 * EVERY, EVERY + 10) * 0.7
+        wrong_by(LearnedPredictor(), 2 * REFIT_EVERY, REFIT_EVERY + 10)
+        < wrong_by(HistoryPredictor(), 2 * REFIT_EVERY, REFIT_EVERY + 10) * 0.7
     )
 
 
 def test_the_same_past_gives_the_same_predictions() -> None:
-    assert wrong_by(LearnedPredictor(), EVERY + 200, EVERY) == wrong_by(LearnedPredictor(), EVERY + 200, EVERY)
+    assert wrong_by(LearnedPredictor(), REFIT_EVERY + 200, REFIT_EVERY) == wrong_by(
+        LearnedPredictor(), REFIT_EVERY + 200, REFIT_EVERY
+    )
 
 
 def test_the_number_of_open_tasks_counts_only_tasks_that_were_estimated() -> None:

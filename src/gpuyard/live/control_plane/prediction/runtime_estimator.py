@@ -62,7 +62,7 @@ class RuntimeEstimator:
         """Add a run-time estimate. The user's own value takes precedence, with an interval from its past accuracy."""
         asked, said = features_of(spec), spec.estimate
         if said is not None:
-            estimate: Estimate | None = self._history.believed(asked, said)
+            estimate: Estimate | None = self._history.with_user_accuracy(asked, said)
         elif (predicted := estimate_of(spec)) is not None:
             estimate = self._history.corrected(asked, predicted, spec.forecasts[0].by)
         else:

@@ -10,7 +10,7 @@ the search cools down (threshold accepting; Dueck and Scheuer 1990).
 
 from typing import Any, Final
 
-from gpuyard.plan.planner.compiled.draws import patience
+from gpuyard.plan.planner.compiled.draws import threshold_draw
 from gpuyard.plan.planner.compiled.jit import compiled
 from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, POS, START, PlanBuffer, relocate, swap_tails
 from gpuyard.plan.planner.compiled.proposals import (
@@ -30,7 +30,7 @@ from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails
 # Counters.
 TRIED, TIMED, TAKEN, CUT = range(4)
 # The figures of a search.
-SCALE, CURRENT, BEST, BEST_LATE, WARM, SPAN = range(6)
+SCALE, CURRENT, BEST, BEST_LATE, TEMPERATURE, SPAN = range(6)
 
 LATE_COSTS: Final = 1000.0
 
@@ -72,7 +72,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         if since_tails >= 30:
             note_tails(whole, real, after, order, links, switch)
             since_tails = 0
-        allowed = figures[WARM] * patience(source)
+        allowed = figures[TEMPERATURE] * threshold_draw(source)
         # A plan beyond this makespan is hardly ever accepted: timing and cheap checks stop there.
         limit = figures[SPAN] * (1.0 + 2.0 * allowed)
         moves = propose(

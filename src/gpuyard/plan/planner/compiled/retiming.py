@@ -25,7 +25,7 @@ from gpuyard.plan.planner.compiled.plan_buffer import (
     LAST,
     MODEL,
     NEXT,
-    NOBODY,
+    NONE,
     POS,
     PREV,
     START,
@@ -80,7 +80,7 @@ def retime(
             start = max(start, real[before[edge], END])
         for lane in range(whole[call, WIDTH]):
             prev = links[lane_at + lane, PREV]
-            if prev == NOBODY:
+            if prev == NONE:
                 gpu = whole[call, GPU] + lane
                 start = max(start, free_first[gpu] + switch[held_first[gpu], model])
             else:
@@ -107,7 +107,7 @@ def retime(
             _mark(dirty, place)
         for lane in range(whole[call, WIDTH]):
             follows = links[lane_at + lane, NEXT]
-            if follows != NOBODY:
+            if follows != NONE:
                 place = whole[follows, POS]
                 highest = max(highest, place)
                 _mark(dirty, place)
@@ -145,7 +145,7 @@ def note_tails(whole: Any, real: Any, after: Ints, order: Ints, links: Any, swit
             tail = max(tail, real[after[edge], HERE] + real[after[edge], TAIL])
         for lane in range(whole[call, WIDTH]):
             follows = links[whole[call, LANE] + lane, NEXT]
-            if follows != NOBODY:
+            if follows != NONE:
                 change = switch[whole[call, MODEL], whole[follows, MODEL]]
                 tail = max(tail, change + real[follows, HERE] + real[follows, TAIL])
         real[call, TAIL] = tail
@@ -174,7 +174,7 @@ def span_of(real: Any, ends: Any) -> float:
     """Return the makespan."""
     span = 0.0
     for gpu in range(len(ends)):
-        if ends[gpu, LAST] != NOBODY:
+        if ends[gpu, LAST] != NONE:
             span = max(span, real[ends[gpu, LAST], END])
     return span
 
@@ -184,7 +184,7 @@ def cost_of(real: Any, ends: Any, scale: float) -> float:
     """Return the mean over GPUs of (end / scale)^32."""
     total = 0.0
     for gpu in range(len(ends)):
-        if ends[gpu, LAST] != NOBODY:
+        if ends[gpu, LAST] != NONE:
             part = real[ends[gpu, LAST], END] / scale
             part *= part
             part *= part

@@ -23,7 +23,7 @@ from gpuyard.plan.planner.compiled.heaps import EVENT, pop_call, pop_event, push
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
-NOBODY: Final = -1
+NONE: Final = -1
 # Columns of a list of sessions.
 MODEL, GPU, QUOTA = range(3)
 # Columns of `now`, the state of the simulation: one row per session.
@@ -156,7 +156,7 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
         line[m, READY] = 0
         line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
         line[m, POOL] = line[m, UNSTARTED]
-        line[m, WAITS] = NOBODY
+        line[m, WAITS] = NONE
     for s in range(count):
         m = sessions[s, MODEL]
         now[s, LEFT] = min(sessions[s, QUOTA], line[m, POOL])
@@ -200,12 +200,12 @@ def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
 
 @njit_noref
 def _first_waiting(now: Any, line: Any, m: int) -> Any:
-    """Take a session that waits for calls of a model off the waiting list; NOBODY if there is none."""
+    """Take a session that waits for calls of a model off the waiting list; NONE if there is none."""
     s = line[m, WAITS]
-    while s != NOBODY and now[s, STATE] != WAITING:
+    while s != NONE and now[s, STATE] != WAITING:
         s = now[s, NEXT]
-    line[m, WAITS] = NOBODY
-    if s != NOBODY:
+    line[m, WAITS] = NONE
+    if s != NONE:
         line[m, WAITS] = now[s, NEXT]
         now[s, STATE] = OPEN
     return s
@@ -221,8 +221,8 @@ def _is_through(card: Any, g: int) -> Any:
 def _idle_group(
     card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
 ) -> int:
-    """Return the group at the end of its lists that has a model soonest; NOBODY if there is none."""
-    where, soonest = NOBODY, 0.0
+    """Return the group at the end of its lists that has a model soonest; NONE if there is none."""
+    where, soonest = NONE, 0.0
     for g in range(len(free)):
         if not may_begin[m, g]:
             continue
@@ -231,17 +231,17 @@ def _idle_group(
             through = through and _is_through(card, x)
         if through:
             ready = _loaded_at(free, held, switch, m, g, width, at)
-            if where == NOBODY or ready < soonest:
+            if where == NONE or ready < soonest:
                 where, soonest = g, ready
     return where
 
 
 @njit_noref
 def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
-    """Return the session that has waited longest and whose GPU has a next session; NOBODY if there is none."""
-    who = NOBODY
+    """Return the session that has waited longest and whose GPU has a next session; NONE if there is none."""
+    who = NONE
     for s in range(count):
-        if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
+        if now[s, STATE] == WAITING and (who == NONE or when[s, UNTIL] < when[who, UNTIL]):
             g = sessions[s, GPU]
             if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
                 who = s
@@ -265,7 +265,7 @@ def _first_arrivals(sim: SessionSim, tie_break: Floats) -> int:
 def _run(sim: SessionSim, s: int, m: int, first: int, call: int, at: float) -> float:
     """Let a session run a call as soon as its GPUs hold the model; return when the call ends."""
     begin = _loaded_at(sim.free, sim.held, sim.switch, m, first, sim.width[m], at)
-    end = begin + sim.seconds[call] / sim.group_speed[m, first]
+    end: float = begin + sim.seconds[call] / sim.group_speed[m, first]
     for x in range(first, first + sim.width[m]):
         sim.free[x] = end
         sim.held[x] = m
@@ -298,25 +298,25 @@ def _release_followers(sim: SessionSim, call: int, at: float, pending: int, many
 
 @njit_noref
 def _help_out(sim: SessionSim, sessions: Any, s: int, at: float) -> int:
-    """Open session `s` for calls in the pool, on GPUs at the end of their list; return its model, or NOBODY."""
+    """Open session `s` for calls in the pool, on GPUs at the end of their list; return its model, or NONE."""
     for m in range(len(sim.width)):
         if sim.line[m, POOL] == 0 or sim.line[m, READY] == 0:
             continue
         width = sim.width[m]
         where = _idle_group(sim.list_at, sim.free, sim.held, sim.switch, sim.may_begin, m, width, at)
-        if where == NOBODY:
+        if where == NONE:
             continue
         sessions[s, MODEL] = m
         sessions[s, GPU] = where
         sessions[s, QUOTA] = 1
         sim.now[s, LEFT] = 0
         sim.now[s, STATE] = OPEN
-        sim.now[s, CALL] = NOBODY
+        sim.now[s, CALL] = NONE
         sim.when[s, BEGUN] = np.inf
         for x in range(where, where + width):
             sim.list_at[x, TURN] -= 1
         return m
-    return NOBODY
+    return NONE
 
 
 @njit_noref
@@ -328,7 +328,7 @@ def _end_a_wait(sim: SessionSim, sessions: Any, count: int) -> tuple[int, int]:
     pending, pool = 0, 0
     who = _who_leaves(sessions, count, sim.now, sim.when, sim.list_at)
     for s in range(count):
-        if sim.now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
+        if sim.now[s, STATE] == WAITING and (who == NONE or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
             sim.now[s, STATE] = OPEN
             pool += _into_the_pool(sim.now, sim.line, s, sessions[s, MODEL])
             sim.stack[pending] = s
@@ -370,7 +370,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 push_call(heap, line_at[m], line[m, READY], key, call, False)
                 line[m, READY] += 1
                 other = _first_waiting(now, line, m)
-                if other != NOBODY:
+                if other != NONE:
                     stack[pending] = other
                     pending += 1
                 continue
@@ -389,7 +389,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 now[s, HERE] += 1
                 if now[s, HERE] == width[m]:
                     now[s, STATE] = OPEN
-                    now[s, CALL] = NOBODY
+                    now[s, CALL] = NONE
                     ready = _loaded_at(free, held, switch, m, sessions[s, GPU], width[m], at)
                     push_event(events, many, ready, s)
                     many += 1
@@ -414,7 +414,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 unstarted -= 1
                 while line[m, UNSTARTED] == 0:  # sessions that wait for this model need not wait any more
                     other = _first_waiting(now, line, m)
-                    if other == NOBODY:
+                    if other == NONE:
                         break
                     stack[pending] = other
                     pending += 1
@@ -433,7 +433,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                     pending += 1
         if pool > 0 and through > 0 and extra < cards:
             m = _help_out(sim, sessions, extra, at)
-            if m != NOBODY:
+            if m != NONE:
                 through -= width[m]
                 # its call is taken at once: the queue may be empty before the model is loaded
                 stack[pending] = extra
