@@ -25,7 +25,7 @@ class EstimateSource(StrEnum):
     NONE = "none"
     HISTORY = "history"
     """Predicted from the tasks that had ended by then; with an oracle, the real run times."""
-    OUTLOOK = "outlook"
+    REMAINING_TIME = "remaining_time"
     """Which tasks are likely to end soon, learned from the same history."""
 
 
@@ -54,7 +54,7 @@ POLICY_VARIANTS = {
         PolicyVariant("sjf", replace(NO_BACKFILL, policy="sjf"), EstimateSource.HISTORY),
         PolicyVariant("qssf", replace(NO_BACKFILL, policy="qssf"), EstimateSource.HISTORY),
         PolicyVariant("srtf", replace(PREEMPT_FREELY, policy="srtf"), EstimateSource.HISTORY),
-        PolicyVariant("default", Settings(), EstimateSource.OUTLOOK),
+        PolicyVariant("default", Settings(), EstimateSource.REMAINING_TIME),
         PolicyVariant("levels", Settings()),
         PolicyVariant("tiresias", replace(PREEMPT_FREELY, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
         PolicyVariant("small_first", replace(PREEMPT_FREELY, policy="small_first")),

@@ -126,9 +126,9 @@ def kinds_of(nodes: Sequence[NodeSpec]) -> dict[NodeSpec, int]:
         plain = replace(node, id=NodeId(""))
         counts[plain] = counts.get(plain, 0) + 1
     named: dict[NodeSpec, int] = {}
-    twins: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for plain, count in counts.items():
         name = dict(plain.labels).get(POOL) or "node"
-        number = twins[name] = twins.get(name, 0) + 1
+        number = numbers[name] = numbers.get(name, 0) + 1
         named[replace(plain, id=NodeId(name if number == 1 else f"{name}.{number}"))] = count
     return named

@@ -94,12 +94,12 @@ def features_from(
 class RuntimePredictor(Protocol):
     """Interface of run-time estimators. They learn of every end, and of nothing before it has happened."""
 
-    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
+    def estimate(self, features: TaskFeatures, now: float) -> Estimate | None:
         """Return the estimated run time of a task that is submitted now; None if nothing is known."""
         ...
 
-    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
-        """Learn that a task has ended after it ran for `seconds`; `told` is the estimate it was given."""
+    def ended(self, features: TaskFeatures, seconds: float, now: float, estimate: Estimate | None = None) -> None:
+        """Learn that a task has ended after it ran for `seconds`; `estimate` is the one it was given."""
         ...
 
 
@@ -113,20 +113,20 @@ class HistoryPredictor:
         self._before: tuple[TaskFeatures, Estimate | None] | None = None
         """The last question and its answer, valid until the next end: tasks are often submitted in bursts."""
 
-    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
+    def estimate(self, features: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
         """Return the estimated run time of a task with these features; None if too little is known."""
-        if self._before is None or self._before[0] != asked:
-            self._before = asked, self._estimate(asked)
+        if self._before is None or self._before[0] != features:
+            self._before = features, self._estimate(features)
         return self._before[1]
 
-    def _estimate(self, asked: TaskFeatures) -> Estimate | None:
+    def _estimate(self, features: TaskFeatures) -> Estimate | None:
         kinds = self._kinds
         known = kinds.get(())
         if known is None or len(known.ordered) < LEAST_RUNS:
             return None
         mean, variance = known.mean, known.variance
         kind: KindHistory | None = known
-        for key, (_, pull) in zip(asked.similarity_keys()[1:], LEVELS[1:], strict=False):
+        for key, (_, pull) in zip(features.similarity_keys()[1:], LEVELS[1:], strict=False):
             kind = kinds.get(key)
             if kind is None:
                 continue
@@ -149,9 +149,9 @@ class HistoryPredictor:
         """Return the history of a kind; None if there is none."""
         return self._kinds.get(key)
 
-    def with_user_accuracy(self, asked: TaskFeatures, said: Estimate) -> Estimate:
+    def with_user_accuracy(self, features: TaskFeatures, said: Estimate) -> Estimate:
         """Return the user's own estimate, with a band that reflects how accurate this user was before."""
-        kind = self._kinds.get((USER_ESTIMATE, asked.pool, asked.user))
+        kind = self._kinds.get((USER_ESTIMATE, features.pool, features.user))
         if kind is None or len(kind.ordered) < LEAST_RUNS:
             return said
         last = len(kind.ordered) - 1
@@ -162,12 +162,12 @@ class HistoryPredictor:
             high_seconds=max(said.high_seconds, said.seconds * exp(high)),
         )
 
-    def corrected(self, asked: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
+    def corrected(self, features: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
         """Return a prediction from the declared workload, corrected by the observed errors for tasks of this kind.
 
         Two own runs weigh as much as the prediction.
         """
-        kind = self._kinds.get((MODEL_PREDICTION, by, *asked))
+        kind = self._kinds.get((MODEL_PREDICTION, by, *features))
         if kind is None:
             return predicted
         runs = len(kind.ordered)
@@ -178,21 +178,21 @@ class HistoryPredictor:
             low, high = -side, side
         return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
 
-    def learn_correction(self, asked: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
+    def learn_correction(self, features: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
         """Learn the error of a prediction of the model `by` from the observed run time."""
         wrong = log(max(seconds, LEAST_SECONDS) / max(predicted_seconds, LEAST_SECONDS))
-        self._kinds.touch((MODEL_PREDICTION, by, *asked)).add(wrong, CORRECTIONS_FADE)
+        self._kinds.touch((MODEL_PREDICTION, by, *features)).add(wrong, CORRECTIONS_FADE)
 
-    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
+    def ended(self, features: TaskFeatures, seconds: float, now: float, estimate: Estimate | None = None) -> None:  # noqa: ARG002
         """Add the run to all its kinds, and adjust the band, or record how accurate the user's own estimate was."""
-        if told is not None and not told.runs:
-            wrong = log(max(seconds, LEAST_SECONDS) / told.seconds)
-            self._kinds.touch((USER_ESTIMATE, asked.pool, asked.user)).add(wrong, 1.0)
-        elif told is not None:
-            self._low = _stretched(self._low, missed=seconds < told.low_seconds)
-            self._high = _stretched(self._high, missed=seconds > told.high_seconds)
+        if estimate is not None and not estimate.runs:
+            wrong = log(max(seconds, LEAST_SECONDS) / estimate.seconds)
+            self._kinds.touch((USER_ESTIMATE, features.pool, features.user)).add(wrong, 1.0)
+        elif estimate is not None:
+            self._low = _stretched(self._low, missed=seconds < estimate.low_seconds)
+            self._high = _stretched(self._high, missed=seconds > estimate.high_seconds)
         seconds_log = log(max(seconds, LEAST_SECONDS))
-        for key, (fade, _) in zip(asked.similarity_keys(), LEVELS, strict=False):
+        for key, (fade, _) in zip(features.similarity_keys(), LEVELS, strict=False):
             self._kinds.touch(key).add(seconds_log, fade)
         self._kinds.forget()
         self._before = None

@@ -111,7 +111,7 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
     if order.jobs is not None:
         regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
     with _pool(order.workers) as at_once:
-        memory, questions = _played(order, regimes, traces, at_once, tell)
+        memory, questions = _advised_run(order, regimes, traces, at_once, tell)
         low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
         wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
         members = []
@@ -162,7 +162,7 @@ def _pool(workers: int) -> Iterator[AtOnce]:
 # --- episodes and nets -------------------------------------------------------------------------------------------------
 
 
-def _played(
+def _advised_run(
     order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
 ) -> tuple[ReplayBuffer, int]:
     """Run all episodes, with the regimes in turn."""
