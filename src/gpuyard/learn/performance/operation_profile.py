@@ -44,10 +44,6 @@ class CountedStep(Protocol):
         """Bytes kept for the backward pass."""
 
     @property
-    def largest_bytes(self) -> float:
-        """Inputs and outputs of the largest operation."""
-
-    @property
     def parameter_bytes(self) -> float:
         """Bytes of the parameters, which do not depend on the batch."""
 

@@ -154,7 +154,7 @@ def test_half_of_the_bytes_cross_in_sixteen_bits_and_weights_shrink_without_auto
 def test_what_grows_with_the_batch_is_told_from_what_stays() -> None:
     def counts(batch: int) -> Counts:
         return Counts(
-            (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 0, 50, 3.0 * batch + 7),)
+            (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 50, 3.0 * batch + 7),)
         )
 
     (part,) = parts(counts(4), counts(8), 4, 8)
