@@ -19,7 +19,7 @@ from typing import Any
 from gpuyard.core.engine.advice import FEATURES, Advisor, Rows
 from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 from gpuyard.learn.training.regimes import DESK, Regime
-from gpuyard.learn.training.train import JUDGED_ON
+from gpuyard.learn.training.train import TEST_SEEDS
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.world import World
@@ -65,7 +65,7 @@ def measured(gpus: int) -> dict[str, Any]:
     """One cluster size under every policy."""
     nodes = max(2, gpus // 8)
     kind = Regime("cost", f"{nodes // 2}x8:new+{nodes - nodes // 2}x8:old", LOAD, DESK, jobs=max(LEAST_JOBS, nodes * 8))
-    workload = kind.workload(JUDGED_ON, {})
+    workload = kind.workload(TEST_SEEDS, {})
     advisor = AdvantageAdvisor(load(DEFAULT, FEATURES))
     found: dict[str, Any] = {"gpus": workload.gpus, "jobs": workload.tasks}
     for name, asked in (("default", None), ("no advisor", None), ("dqn", advisor)):

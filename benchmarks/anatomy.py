@@ -26,9 +26,9 @@ Subject = tuple[str, str, int, Callable[[], Any], Callable[[int], tuple[Any, ...
 
 
 def of_the_zoo() -> Iterator[Subject]:
-    from gpuyard.learn.profiler.zoo import subjects
+    from gpuyard.learn.profiler.zoo import profiled_models
 
-    for one in subjects().values():
+    for one in profiled_models().values():
         for mode in ("train", "infer"):
             yield one.name, mode, one.size, one.build, one.inputs
 
@@ -81,11 +81,11 @@ def main() -> None:
         with gzip.open(wanted.out, "rt", newline="") as file:
             for line in list(csv.reader(file))[1:]:
                 there.setdefault((line[0], line[1], line[2]), []).append(line)
-    subjects = [
+    profiled_models = [
         *(of_the_zoo() if importlib.util.find_spec("gpuyard.learn.profiler") else ()),
         *(of_timm(wanted.profiles) if importlib.util.find_spec("timm") else ()),
     ]
-    for name, mode, size, build, inputs in subjects:
+    for name, mode, size, build, inputs in profiled_models:
         if (name, mode, str(size)) in there:
             continue
         try:

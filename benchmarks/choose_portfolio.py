@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from gpuyard.plan.planner.bounds import lower_bound
-from gpuyard.plan.planner.chance import Chance
 from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
+from gpuyard.plan.planner.random_numbers import RandomNumbers
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "wait": (0.0, 0.25, 0.5, 1.0, 2.0),
@@ -45,7 +45,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 """The values of each setting; a value listed twice is drawn twice as often."""
 
 
-def drawn_settings(count: int, chance: Chance) -> list[ListSettings]:
+def drawn_settings(count: int, chance: RandomNumbers) -> list[ListSettings]:
     """So many, without repetition."""
     found: dict[ListSettings, None] = {}
     while len(found) < count:
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    candidates = drawn_settings(asked.candidates, Chance(asked.seed))
+    candidates = drawn_settings(asked.candidates, RandomNumbers(asked.seed))
     problems = drawn_problems(asked.sizes, asked.pcie, asked.seed)
     log_ratio = np.zeros((len(candidates), len(problems)))
     for column, problem in enumerate(problems):

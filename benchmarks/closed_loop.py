@@ -26,7 +26,7 @@ from gpuyard.learn.performance import dataset, gpu_specs
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.ended_tasks import EndedRun, rows_of
 from gpuyard.learn.performance.model import PerformanceModel
-from gpuyard.learn.performance.query import CONTEXT_MIB
+from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB
 from gpuyard.learn.profiler.rows import ProfileRow, read
 
 ROOT = Path(__file__).parents[1]
@@ -55,8 +55,8 @@ def errors(
     """Mean error and part within the range, by kind; memory with CUDA's own part, as a cluster counts it."""
     found = {}
     for kind in MEASURES:
-        rows, more = judged[kind], CONTEXT_MIB if kind == "memory" else 0.0
-        if kind not in model.specialities:
+        rows, more = judged[kind], CUDA_CONTEXT_MIB if kind == "memory" else 0.0
+        if kind not in model.kind_models:
             continue
         said = model.predict(rows)
         scale = factor if kind == "network" else 1.0

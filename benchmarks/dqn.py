@@ -24,7 +24,7 @@ import numpy as np
 from gpuyard.core.engine.advice import FEATURES, Advisor
 from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, Layer, load
 from gpuyard.learn.training.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
-from gpuyard.learn.training.train import JUDGED_ON
+from gpuyard.learn.training.train import TEST_SEEDS
 from gpuyard.simulator.confidence import mean_of
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import simulate_policy
@@ -76,7 +76,7 @@ def once(
     kind: Regime, place: int, path: Path, venus: Path | None, philly: Path | None
 ) -> dict[str, tuple[float, float]]:
     """One workload under every policy: average completion time, and CPU seconds."""
-    workload = kind.workload(JUDGED_ON + place, traces_of(venus, philly) if kind.trace else {})
+    workload = kind.workload(TEST_SEEDS + place, traces_of(venus, philly) if kind.trace else {})
     advise = advisors(path)
     found = {}
     for name in (*HEURISTICS, *LEARNED):

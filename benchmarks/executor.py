@@ -39,9 +39,9 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from gpuyard.plan.workers.follow import Following, OwnGpus, follow
+from gpuyard.plan.workers.follow import FollowOptions, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
-from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
+from gpuyard.plan.workers.plans import assignment_of, replanner, work_of
 from gpuyard.plan.workers.settings import all_virtual
 from gpuyard.testing.rehearsal import rehearse
 
@@ -49,8 +49,8 @@ FAMILIES = "chain,fanout,diamond,agentic,hot_model,tiny,huge,multi_gpu,hetero_ti
 FIRST_SEED = 500
 OFF = 0.3
 RULES = {
-    "order": Rules(steals=False, plans_again=False),
-    "steal": Rules(plans_again=False),
+    "order": Rules(steals=False, replans=False),
+    "steal": Rules(replans=False),
     "again": Rules(),
 }
 Solve = Callable[[Problem], Plan]
@@ -105,7 +105,7 @@ def _solver(name: str) -> Solve:
 def _row(problem: Problem, solve: Solve, seed: int) -> dict[str, float]:
     plan = solve(problem)
     began = process_time()
-    exact = rehearse(_executor(problem, plan, Rules()), plan=planning_again(problem, solve))
+    exact = rehearse(_executor(problem, plan, Rules()), plan=replanner(problem, solve))
     row = {"exact": exact / plan.makespan_s, "cpu_us_a_call": (process_time() - began) / len(problem.calls) * 1e6}
     chance = Random(seed)
     drawn = {kind: chance.uniform(1 - OFF, 1 + OFF) for kind in sorted(set(work_of(problem).kind))}
@@ -122,7 +122,7 @@ def _row(problem: Problem, solve: Solve, seed: int) -> dict[str, float]:
             end = rehearse(
                 executor,
                 seconds=lambda call, factor=factor: call.seconds * factor[call.call],
-                plan=planning_again(problem, solve),
+                plan=replanner(problem, solve),
             )
             assert executor.is_over
             row[f"{name}, {words}"] = end / known
@@ -140,7 +140,7 @@ def _live(problem: Problem, solve: Solve, speed_up: float) -> float:
     began = monotonic()
     try:
         done = follow(
-            Following(problem, plan, all_virtual(problem), pool, OwnGpus(gpus), solve, speed_up=speed_up)
+            FollowOptions(problem, plan, all_virtual(problem), pool, OwnGpus(gpus), solve, speed_up=speed_up)
         ).executor
     finally:
         pool.close()

@@ -122,11 +122,11 @@ def main() -> int:
         found[name] = {label: played[name, label].result()[1] for label in chosen}
         print(table(name, found[name]) + "\n", flush=True)
         if asked.report:
-            from gpuyard.simulator.charts import pictures
+            from gpuyard.simulator.charts import charts_of
             from gpuyard.simulator.report import page
 
             asked.report.mkdir(parents=True, exist_ok=True)
-            text = page(f"Policies on {name}", __doc__ or "", results, pictures(results))
+            text = page(f"Policies on {name}", __doc__ or "", results, charts_of(results))
             (asked.report / f"{name}.html").write_text(text, encoding="utf-8")
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")

@@ -24,7 +24,7 @@ from gpuyard.core.domain.task import Estimate
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.learned import LearnedPredictor
 from gpuyard.simulator.accuracy import accuracy, by_day, typical_factor
-from gpuyard.simulator.charts import pictures
+from gpuyard.simulator.charts import charts_of
 from gpuyard.simulator.clusters import parse_cluster, read_nodes
 from gpuyard.simulator.policy_variants import EstimateSource, policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
@@ -167,7 +167,7 @@ def main() -> int:
             )
             results.append(result)
     if asked.picture:
-        asked.picture.write_bytes(pictures(results)["accuracy"])
+        asked.picture.write_bytes(charts_of(results)["accuracy"])
     return 0
 
 

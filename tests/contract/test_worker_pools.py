@@ -9,7 +9,7 @@ import pytest
 
 from gpuyard.plan.executor.messages import Done
 from gpuyard.plan.workers.local import LocalPool
-from gpuyard.plan.workers.order import Verb
+from gpuyard.plan.workers.order import OrderKind
 from gpuyard.plan.workers.pool import Pool
 from tests.contract.ray_cluster import REPOSITORY, beside_a_cluster, can_run
 from tests.contract.worker_pools import ECHO, PROMISES, all_there, ask, call
@@ -29,7 +29,7 @@ def test_a_worker_sees_its_own_gpu_first_and_those_that_wide_models_span() -> No
     try:
         all_there(pool, 0, 2)
         for gpu, seen in ((0, "4,5"), (2, "6")):
-            assert isinstance(ask(pool, gpu, 10 + gpu, Verb.LOAD), Done)
+            assert isinstance(ask(pool, gpu, 10 + gpu, OrderKind.LOAD), Done)
             assert pool.fetch(call(pool, gpu, 20 + gpu, "you"))["sees"] == seen
     finally:
         pool.close()

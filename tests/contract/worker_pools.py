@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from gpuyard.plan.executor.messages import Back, Done, ExecutorEvent, Failed, Lost
-from gpuyard.plan.workers.order import Order, Question, Runtime, Verb
+from gpuyard.plan.workers.order import CallInput, Order, OrderKind, Runtime
 from gpuyard.plan.workers.pool import Pool
 
 ECHO = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Echo"})
@@ -30,13 +30,13 @@ def all_there(pool: Pool, *gpus: int) -> None:
     assert sorted(events, key=repr) == [Back(gpu) for gpu in gpus]
 
 
-def ask(pool: Pool, gpu: int, number: int, verb: Verb, question: Question | None = None) -> ExecutorEvent:
+def ask(pool: Pool, gpu: int, number: int, verb: OrderKind, question: CallInput | None = None) -> ExecutorEvent:
     pool.send([(gpu, Order(number, verb, "echo", ECHO, 1, 0.0, question))])
     return until(pool, bool)[0]
 
 
 def call(pool: Pool, gpu: int, number: int, said: object, results: dict[str, Any] | None = None) -> Any:
-    event = ask(pool, gpu, number, Verb.CALL, Question("r", "n", 1, said, results or {}))
+    event = ask(pool, gpu, number, OrderKind.CALL, CallInput("r", "n", 1, said, results or {}))
     assert isinstance(event, Done), event
     assert event.operation == number
     return event.result
@@ -44,8 +44,8 @@ def call(pool: Pool, gpu: int, number: int, said: object, results: dict[str, Any
 
 def models_are_held_and_results_travel_between_workers(pool: Pool) -> None:
     all_there(pool, 0, 1)
-    assert isinstance(ask(pool, 0, 1, Verb.LOAD), Done)
-    assert isinstance(ask(pool, 1, 2, Verb.LOAD), Done)
+    assert isinstance(ask(pool, 0, 1, OrderKind.LOAD), Done)
+    assert isinstance(ask(pool, 1, 2, OrderKind.LOAD), Done)
     small, large = call(pool, 0, 3, "you"), call(pool, 0, 4, "large")
     answer = pool.fetch(call(pool, 1, 5, "me", {"small": small, "large": large}))
     assert answer["said"] == "echo me"
@@ -56,12 +56,12 @@ def models_are_held_and_results_travel_between_workers(pool: Pool) -> None:
 
 def what_fails_is_told_and_the_worker_lives(pool: Pool) -> None:
     all_there(pool, 0)
-    assert isinstance(ask(pool, 0, 1, Verb.LOAD), Done)
-    assert ask(pool, 0, 2, Verb.CALL, Question("r", "n", 1, "fail", {})) == Failed(2, "ValueError: as asked for")
-    event = ask(pool, 0, 3, Verb.CALL, Question("r", "n", 1, "lock", {}))
+    assert isinstance(ask(pool, 0, 1, OrderKind.LOAD), Done)
+    assert ask(pool, 0, 2, OrderKind.CALL, CallInput("r", "n", 1, "fail", {})) == Failed(2, "ValueError: as asked for")
+    event = ask(pool, 0, 3, OrderKind.CALL, CallInput("r", "n", 1, "lock", {}))
     assert isinstance(event, Failed), event
     assert pool.fetch(call(pool, 0, 4, "you"))["said"] == "echo you"
-    assert isinstance(ask(pool, 0, 5, Verb.UNLOAD), Done)
+    assert isinstance(ask(pool, 0, 5, OrderKind.UNLOAD), Done)
 
 
 def a_killed_worker_is_noticed_while_it_is_idle_and_another_one_begins(pool: Pool) -> None:
@@ -72,13 +72,13 @@ def a_killed_worker_is_noticed_while_it_is_idle_and_another_one_begins(pool: Poo
     assert isinstance(lost, Lost)
     assert lost.gpu == 0
     assert back == Back(0)
-    assert isinstance(ask(pool, 0, 1, Verb.LOAD), Done)
+    assert isinstance(ask(pool, 0, 1, OrderKind.LOAD), Done)
 
 
 def a_worker_that_dies_in_a_call_is_lost_and_says_nothing_else(pool: Pool) -> None:
     all_there(pool, 0)
-    assert isinstance(ask(pool, 0, 1, Verb.LOAD), Done)
-    pool.send([(0, Order(2, Verb.CALL, "echo", ECHO, 1, 0.0, Question("r", "n", 1, "die", {})))])
+    assert isinstance(ask(pool, 0, 1, OrderKind.LOAD), Done)
+    pool.send([(0, Order(2, OrderKind.CALL, "echo", ECHO, 1, 0.0, CallInput("r", "n", 1, "die", {})))])
     lost, back = until(pool, lambda events: len(events) >= 2)
     assert isinstance(lost, Lost)
     assert back == Back(0)

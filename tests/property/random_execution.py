@@ -11,15 +11,15 @@ from gpuyard.plan.executor.messages import (
     Back,
     Call,
     Done,
+    DropResult,
     ExecutorCommand,
     ExecutorEvent,
     Failed,
-    Forget,
-    GiveBack,
     Load,
     Lost,
-    PlanAgain,
     Reclaimed,
+    ReleaseGpu,
+    Replan,
     Stop,
     Unload,
 )
@@ -123,11 +123,11 @@ class World:
                 self._begins(now, command)
                 if self.chance.random() < self.trouble * (0.3 if isinstance(command, Load) else 1.0):
                     return Failed(command.operation, "bad luck")
-            case Stop(gpu) | GiveBack(gpu):
+            case Stop(gpu) | ReleaseGpu(gpu):
                 self.end_worker(gpu)
-                if isinstance(command, GiveBack):
+                if isinstance(command, ReleaseGpu):
                     self.gone.add(gpu)
-            case PlanAgain() | Forget():
+            case Replan() | DropResult():
                 pass
         return None
 
@@ -211,9 +211,7 @@ def run_scenario(seed: int, trouble: float = 0.1, *, bad: bool = True) -> tuple[
     """One scenario from one seed: the result of the executor, and the violations found."""
     chance = Random(seed)
     work = random_work(chance)
-    rules = Rules(
-        steals=chance.random() < 0.8, plans_again=chance.random() < 0.8, retries=50, losses=50, load_failures=50
-    )
+    rules = Rules(steals=chance.random() < 0.8, replans=chance.random() < 0.8, retries=50, losses=50, load_failures=50)
     executor = Executor(work, random_plan(work, chance), rules)
     world = World(work, chance, trouble)
     rehearse(

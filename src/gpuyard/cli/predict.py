@@ -29,7 +29,9 @@ def predict(
 
     if (task is None) == (script is None):
         raise WrongInput("Choose either --task FILE or --script FILE.py")
-    workload = api.of_file(there(task)) if task is not None else api.of_script(there(script or Path()))
+    workload = (
+        api.workload_of_file(there(task)) if task is not None else api.workload_of_script(there(script or Path()))
+    )
     workload = workload.changed(batch=batch, precision=precision)
     answers = api.predict(workload, gpu, model=model, specs=specs, calibration=calibration)
     if as_json:

@@ -75,6 +75,7 @@ def simulate(
     from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.comparison import simulate as simulate_runs
     from gpuyard.simulator.comparison import variant_names
+    from gpuyard.simulator.run import NEVER_END
 
     under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
@@ -114,7 +115,7 @@ def simulate(
         for run in compare(jobs, scenario=scenario, progress=partial(_progress, note)):
             found.append(run)
             if run.unfinished:
-                print(f"Under {run.name} {run.unfinished:,} tasks never end: the nodes that they need are gone.", file=sys.stderr)  # fmt: skip
+                print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
     if repeat > 1:
         _print_means(found, as_json)
         return
@@ -261,10 +262,10 @@ def _check_report(path: Path) -> None:
 
 
 def _write_report(path: Path, note: str, results: "list[Result]") -> None:
-    from gpuyard.simulator.charts import pictures
+    from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
-    drawn = pictures(results)
+    drawn = charts_of(results)
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)

@@ -87,12 +87,12 @@ class AdvantageAdvisor:
             return 0
         if not self._guarded:
             return int(self.advantages(seen).mean(axis=0).argmax())
-        worth = self._surely(self.advantages(seen)) if usual else self._by_rule(seen)
+        worth = self._lower_bound(self.advantages(seen)) if usual else self._by_rule(seen)
         worth -= self._model.margin
         worth[0] = 0.0
         return int(worth.argmax())
 
-    def _surely(self, advantages: Array) -> Array:
+    def _lower_bound(self, advantages: Array) -> Array:
         """Return the lower bound of each candidate's advantage."""
         mean: Array = advantages.sum(axis=0) / len(advantages)
         if not self._model.doubt:
@@ -157,8 +157,8 @@ def load(path: Path, features: Sequence[str]) -> PolicyModel:
         raise WrongPolicyModel(f"{path}: this is no model of a policy, or it is cut off or damaged.") from None
     head = _head(path, arrays)
     if tuple(head["features"]) != tuple(features):
-        strange = sorted(set(head["features"]) ^ set(features))
-        which = f": {', '.join(strange)}" if strange else ", in another order"
+        different = sorted(set(head["features"]) ^ set(features))
+        which = f": {', '.join(different)}" if different else ", in another order"
         raise WrongPolicyModel(f"{path}: the model goes by other features than this gpuyard{which}; train it anew.")
     return _model(path, head, arrays)
 

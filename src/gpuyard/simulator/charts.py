@@ -26,7 +26,7 @@ COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#00
 DrawChart = Callable[["Axes", Sequence[Result]], None]
 
 
-def pictures(results: Sequence[Result]) -> dict[str, bytes]:
+def charts_of(results: Sequence[Result]) -> dict[str, bytes]:
     """Return every chart for which there is data, as PNG by name."""
     return {
         name: _png(title, draw, results)

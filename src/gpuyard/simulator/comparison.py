@@ -66,7 +66,7 @@ class PolicyRun:
 
     @property
     def unfinished(self) -> int:
-        """Number of tasks that never end because the nodes they need are gone."""
+        """Number of tasks that never end; `gpuyard.simulator.run.NEVER_END` says why."""
         return len(self.result.recorder.lives) - self.result.measures.jobs
 
 

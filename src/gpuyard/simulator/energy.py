@@ -20,7 +20,7 @@ from gpuyard.core.domain.values import MILLI, NodeId, TaskId
 from gpuyard.simulator.samples import Samples
 
 HOST_WATTS = 150.0
-ASLEEP_WATTS = 20.0
+SUSPENDED_WATTS = 20.0
 HOUR = 3600.0
 WATT_SECONDS_A_KWH = 3.6e6
 
@@ -173,5 +173,5 @@ def _resting_watts(node: NodeSpec, power: NodePower) -> float:
     if power is NodePower.LOST:
         return 0.0
     if power is NodePower.ASLEEP:
-        return ASLEEP_WATTS
+        return SUSPENDED_WATTS
     return sum(busy_watts(gpu.model) * IDLE_PART + HOST_WATTS for gpu in node.gpus)

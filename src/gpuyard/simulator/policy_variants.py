@@ -25,7 +25,7 @@ class EstimateSource(StrEnum):
     NONE = "none"
     HISTORY = "history"
     """Predicted from the tasks that had ended by then; with an oracle, the real run times."""
-    OUTLOOK = "outlook"
+    REMAINING_TIME = "remaining_time"
     """Which tasks are likely to end soon, learned from the same history."""
 
 
@@ -43,22 +43,22 @@ class NoSuchPolicy(WrongInput):
 
 
 BACKFILL = "+backfill"
-AT_ONCE = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
+PREEMPT_FREELY = Settings(backfill=Backfill.GREEDY, preemption_min_run_seconds=0.0, preemption_limit=10_000_000)
 """Preemption immediately and without limit."""
-STOPS_AT_THE_FIRST = Settings(backfill=Backfill.NONE, preemption=False)
+NO_BACKFILL = Settings(backfill=Backfill.NONE, preemption=False)
 
 POLICY_VARIANTS = {
     it.name: it
     for it in (
-        PolicyVariant("fifo", replace(STOPS_AT_THE_FIRST, policy="fifo")),
-        PolicyVariant("sjf", replace(STOPS_AT_THE_FIRST, policy="sjf"), EstimateSource.HISTORY),
-        PolicyVariant("qssf", replace(STOPS_AT_THE_FIRST, policy="qssf"), EstimateSource.HISTORY),
-        PolicyVariant("srtf", replace(AT_ONCE, policy="srtf"), EstimateSource.HISTORY),
-        PolicyVariant("default", Settings(), EstimateSource.OUTLOOK),
+        PolicyVariant("fifo", replace(NO_BACKFILL, policy="fifo")),
+        PolicyVariant("sjf", replace(NO_BACKFILL, policy="sjf"), EstimateSource.HISTORY),
+        PolicyVariant("qssf", replace(NO_BACKFILL, policy="qssf"), EstimateSource.HISTORY),
+        PolicyVariant("srtf", replace(PREEMPT_FREELY, policy="srtf"), EstimateSource.HISTORY),
+        PolicyVariant("default", Settings(), EstimateSource.REMAINING_TIME),
         PolicyVariant("levels", Settings()),
-        PolicyVariant("tiresias", replace(AT_ONCE, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
-        PolicyVariant("small_first", replace(AT_ONCE, policy="small_first")),
-        PolicyVariant("dqn", replace(AT_ONCE, policy="dqn"), EstimateSource.HISTORY),
+        PolicyVariant("tiresias", replace(PREEMPT_FREELY, policy="tiresias", tiresias_threshold_gpu_seconds=18_000.0)),
+        PolicyVariant("small_first", replace(PREEMPT_FREELY, policy="small_first")),
+        PolicyVariant("dqn", replace(PREEMPT_FREELY, policy="dqn"), EstimateSource.HISTORY),
         PolicyVariant("priority", Settings(policy="priority")),
         PolicyVariant("fair_share", Settings(policy="fair_share")),
     )

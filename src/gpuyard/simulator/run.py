@@ -31,7 +31,9 @@ LEAST_SECONDS = 1e-3
 """Shortest estimate: an estimate of zero would count as no estimate."""
 
 ProgressCallback = Callable[[int], None]
-ALONE = Scenario()
+NO_SCENARIO = Scenario()
+NEVER_END = "the nodes that they need are gone, or a task that runs until it is cancelled uses their GPUs or budget"
+"""Why tasks are left at the end of a simulation."""
 
 
 class NothingEnded(GpuyardError):
@@ -59,7 +61,7 @@ def simulate_policy(
     oracle: bool = False,
     predictor: Callable[[], RuntimePredictor] = HistoryPredictor,
     progress: ProgressCallback = lambda _: None,
-    scenario: Scenario = ALONE,
+    scenario: Scenario = NO_SCENARIO,
     advisor: Advisor | None = None,
     watch: Callable[[World], None] = lambda _: None,
 ) -> Result:
@@ -98,7 +100,7 @@ def simulate_policy(
     world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
     world.run_to_end()
     if next(recorder.lives.over(), None) is None:
-        raise NothingEnded(f"Under {policy_variant.name} no task ends: the nodes that they need are gone.")
+        raise NothingEnded(f"Under {policy_variant.name} no task ends: {NEVER_END}.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
@@ -165,29 +167,29 @@ class _LearnedEstimate:
     ) -> None:
         self._predictor = predictor
         self._forecasts = forecasts
-        self._outlooks = RemainingTimeModel() if estimate_source is EstimateSource.OUTLOOK else None
+        self._remaining_time = RemainingTimeModel() if estimate_source is EstimateSource.REMAINING_TIME else None
         self._open: dict[TaskId, tuple[Arrival, float, Estimate | None]] = {}
         world.listeners.append(self._hear)
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
-        if self._outlooks is not None:
+        if self._remaining_time is not None:
             self._open[arrival.task] = arrival, now, None
-            return replace(arrival.spec, outlook=self._outlooks.outlook(arrival.asked))
-        told = arrival.spec.estimate or self._predictor.estimate(arrival.asked, now)
-        self._open[arrival.task] = arrival, now, told
-        return replace(arrival.spec, estimate=told)
+            return replace(arrival.spec, outlook=self._remaining_time.predict(arrival.features))
+        estimate = arrival.spec.estimate or self._predictor.estimate(arrival.features, now)
+        self._open[arrival.task] = arrival, now, estimate
+        return replace(arrival.spec, estimate=estimate)
 
     def _hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         for event in new_events:
             if isinstance(event, events.TaskEnded):
-                arrival, came, told = self._open.pop(event.task)
+                arrival, came, estimate = self._open.pop(event.task)
                 if arrival.seconds is not None:
-                    self._learn(arrival.asked, arrival.seconds, came, at, told)
+                    self._learn(arrival.features, arrival.seconds, came, at, estimate)
 
-    def _learn(self, asked: TaskFeatures, seconds: float, came: float, at: float, told: Estimate | None) -> None:
-        if self._outlooks is not None:
-            self._outlooks.observe(asked, seconds)
+    def _learn(self, features: TaskFeatures, seconds: float, came: float, at: float, estimate: Estimate | None) -> None:
+        if self._remaining_time is not None:
+            self._remaining_time.observe(features, seconds)
             return
-        self._predictor.ended(asked, seconds, at, told)
-        if told is not None and told.runs:
-            self._forecasts.add(came, told, seconds)
+        self._predictor.ended(features, seconds, at, estimate)
+        if estimate is not None and estimate.runs:
+            self._forecasts.add(came, estimate, seconds)

@@ -30,7 +30,7 @@ class ElasticNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepingNodes:
+class SuspendedNodes:
     """Nodes go to sleep when nothing has run there for a while and are woken on demand."""
 
     idle_seconds: float
@@ -49,7 +49,7 @@ class FailingNodes:
 class Scenario:
     """The conditions of a run; a condition that is not set does not apply."""
 
-    pool: ElasticNodes | SleepingNodes | None = None
+    pool: ElasticNodes | SuspendedNodes | None = None
     repair: FailingNodes | None = None
     metered: bool = False
     """Whether energy and cost are measured."""
@@ -77,7 +77,7 @@ class AppliedScenario:
         if scenario.pool is not None:
             self._found_pools(world, scenario.pool, scenario.chance)
 
-    def _found_pools(self, world: World, pool: ElasticNodes | SleepingNodes, chance: NodeRandom) -> None:
+    def _found_pools(self, world: World, pool: ElasticNodes | SuspendedNodes, chance: NodeRandom) -> None:
         assert self.meter is not None
         nodes = [order.node for order in self.opening if isinstance(order, command.JoinNode)]
         self.opening = [order for order in self.opening if not isinstance(order, command.JoinNode)]
@@ -126,9 +126,9 @@ def kinds_of(nodes: Sequence[NodeSpec]) -> dict[NodeSpec, int]:
         plain = replace(node, id=NodeId(""))
         counts[plain] = counts.get(plain, 0) + 1
     named: dict[NodeSpec, int] = {}
-    twins: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for plain, count in counts.items():
         name = dict(plain.labels).get(POOL) or "node"
-        number = twins[name] = twins.get(name, 0) + 1
+        number = numbers[name] = numbers.get(name, 0) + 1
         named[replace(plain, id=NodeId(name if number == 1 else f"{name}.{number}"))] = count
     return named

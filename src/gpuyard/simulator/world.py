@@ -28,6 +28,9 @@ TimedCommand = tuple[float, command.Command | Callable[[], command.Command]]
 """A command with its instant, or a function that creates it when the instant has come."""
 GpuKey = tuple[NodeId, int]
 """A GPU: its node and its index there."""
+INSTANTS_PER_CHECK, STUCK_CHECKS = 1_000, 10
+"""After this many instants it is checked whether a task can still end; after this many checks without one, a simulation
+ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +156,34 @@ class World:
 
     def advance(self, until: float) -> None:
         """Advance the clock; everything due happens at its own instant, with one engine decision per instant."""
-        self.run_to_end(until)
+        while (due := self.next_event()) is not None and due <= until:
+            self._happen(due)
         self.now = max(self.now, until)
 
-    def run_to_end(self, limit: float = 1e12) -> None:
-        """Advance the clock until nothing is due any more, or the next event is after `limit`."""
-        while (due := self.next_event()) is not None and due <= limit:
+    def run_to_end(self) -> None:
+        """Advance the clock until nothing is due any more, or only timers of tasks that never end are left.
+
+        A task that runs until it is cancelled keeps others waiting for their budget: the engine then tries them again
+        in every period, for ever.
+        """
+        instants = stuck = 0
+        while (due := self.next_event()) is not None and stuck < STUCK_CHECKS:
             self._happen(due)
+            instants += 1
+            if instants % INSTANTS_PER_CHECK == 0:
+                stuck = stuck + 1 if self._next is None and not self._ends_by_itself() else 0
+
+    def _ends_by_itself(self) -> bool:
+        """Return whether a running task ends, by itself or by a limit of its time, or an actor may change its nodes."""
+        return (
+            any(actor.due() is not None for actor in self.actors)
+            or any(self._left[number] < inf for number in self._since)
+            or any(
+                isinstance(task.phase, ACTIVE)
+                and (task.spec.timeout_seconds is not None or task.spec.deadline is not None)
+                for task in self.engine.state.tasks.values()
+            )
+        )
 
     def _happen(self, due: float) -> None:
         """Process everything that is due at an instant."""

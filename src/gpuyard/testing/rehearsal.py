@@ -15,13 +15,13 @@ from gpuyard.plan.executor.messages import (
     Back,
     Call,
     Done,
+    DropResult,
     ExecutorCommand,
     ExecutorEvent,
-    Forget,
-    GiveBack,
     Load,
-    PlanAgain,
-    Planned,
+    ReleaseGpu,
+    Replan,
+    Replanned,
     Stop,
     Tick,
     Unload,
@@ -61,10 +61,10 @@ def rehearse(
                 heappush(heap, (now + takes, next(numbers), said or Done(operation, takes)))
             case Stop(gpu):
                 heappush(heap, (now + restart_s, next(numbers), Back(gpu)))
-            case GiveBack() | Forget():
+            case ReleaseGpu() | DropResult():
                 pass
-            case PlanAgain(remaining):
-                heappush(heap, (now, next(numbers), Planned(plan(remaining))))
+            case Replan(remaining):
+                heappush(heap, (now, next(numbers), Replanned(plan(remaining))))
 
     for command in executor.begin(now):
         obey(command)

@@ -59,7 +59,7 @@ def test_training_files_may_follow_one_option_or_have_one_each(
     assert together["rows"] == 60
     assert {"mape", "median_ape", "within_20", "band_coverage"} <= together.keys()
     assert set(together["by_gpu"]) == {"slow-1", "middle-1"}
-    assert {name: one["rows"] for name, one in together["by_head"].items()} == {"known": 30, "strange": 30}
+    assert {name: one["rows"] for name, one in together["by_head"].items()} == {"gpu": 30, "data_sheet": 30}
 
 
 def test_a_split_of_one_set_is_shown_as_a_table(
@@ -68,7 +68,7 @@ def test_a_split_of_one_set_is_shown_as_a_table(
     assert gpuyard("train", "evaluate", "--train", slow, fast, "--split", "gpu", "--specs", specs, "--threads", 1) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["ROWS", "OF", "ROWS"]
-    assert [line.split()[0] for line in lines[1:]] == ["all", "fast-1", "slow-1", "neusight_matmul", "strange"]
+    assert [line.split()[0] for line in lines[1:]] == ["all", "fast-1", "slow-1", "neusight_matmul", "data_sheet"]
 
 
 def test_a_model_is_written(gpuyard: Gpuyard, slow: Path, specs: Path, tmp_path: Path, capsys: Said) -> None:

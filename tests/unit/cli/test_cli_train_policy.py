@@ -11,7 +11,7 @@ import pytest
 from gpuyard import cli
 
 JOBS = "submit_s,duration_s,gpu_num,user\n" + "".join(f"{60 * n},{50 + 37 * n % 900},1,u{n % 3}\n" for n in range(80))
-SMALL = ("--jobs", 20, "--episodes", 6, "--lessons", 20, "--members", 1, "--choosing", 2)
+SMALL = ("--jobs", 20, "--episodes", 6, "--training-steps", 20, "--members", 1, "--validation-workloads", 2)
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ from gpuyard.core.journal.records import JournalEntry
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
-from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToPlay, read_journal
+from gpuyard.simulator.workloads.journal import JournalWorkload, NothingToReplay, read_journal
 from gpuyard.testing import ClusterStory, TaskBehavior, cpu_task, gang, task
 from tests.replay.random_scenario import RandomScenario
 
@@ -219,12 +219,14 @@ def test_a_journal_being_written_is_read_and_not_changed(story: ClusterStory, tm
 
 
 def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
-    with pytest.raises(NothingToPlay, match=f"There is no journal in {tmp_path}."):
+    with pytest.raises(NothingToReplay, match=f"There is no journal in {tmp_path}."):
         read_journal(tmp_path)
 
 
 def test_a_journal_without_ended_tasks_is_named(story: ClusterStory, tmp_path: Path) -> None:
-    with pytest.raises(NothingToPlay, match=r"No task has ended in the journal in .*; there is nothing to play again."):
+    with pytest.raises(
+        NothingToReplay, match=r"No task has ended in the journal in .*; there is nothing to play again."
+    ):
         read(story, tmp_path)
 
 
@@ -235,7 +237,7 @@ def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp
         journal.append([JournalEntry(at, event)])
     journal.close()
     min(tmp_path.glob("facts-*.sqlite")).unlink()
-    with pytest.raises(NothingToPlay, match="begins with event 3, and what was before it is needed, too"):
+    with pytest.raises(NothingToReplay, match="begins with event 3, and what was before it is needed, too"):
         read_journal(tmp_path)
 
 

@@ -5,14 +5,14 @@ from itertools import cycle
 
 import pytest
 
-from gpuyard.core.domain.board_power import IDLE_PART, busy_watts
+from gpuyard.core.domain.board_power import IDLE_PART, busy_watts, known_watts
 from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.clusters import Cluster, parse_cluster
-from gpuyard.simulator.energy import ASLEEP_WATTS, HOST_WATTS
+from gpuyard.simulator.energy import HOST_WATTS, SUSPENDED_WATTS
 from gpuyard.simulator.failures import NeverEnds
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
-from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SleepingNodes, kinds_of
+from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SuspendedNodes, kinds_of
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
@@ -79,14 +79,14 @@ def test_failed_boots_are_retried() -> None:
 
 def test_idle_nodes_sleep_and_are_woken_when_they_are_needed() -> None:
     jobs = Job(0, 5000, 8), Job(4000, 1000, 8)
-    found = played(Scenario(SleepingNodes(idle_seconds=600, wake_seconds=60)), *jobs)
+    found = played(Scenario(SuspendedNodes(idle_seconds=600, wake_seconds=60)), *jobs)
     assert found.measures.avg_queue_s == 30
-    awake, asleep = RESTING * (5060 + 600 + 1060), ASLEEP_WATTS * (4000 - 600)
+    awake, asleep = RESTING * (5060 + 600 + 1060), SUSPENDED_WATTS * (4000 - 600)
     assert found.further["energy_kwh"] == kwh(awake + asleep + WORK * 6000)
 
 
 def test_sleeping_nodes_are_paid_for() -> None:
-    found = played(Scenario(SleepingNodes(100, 60), price=3600.0), Job(0, 5000, 8))
+    found = played(Scenario(SuspendedNodes(100, 60), price=3600.0), Job(0, 5000, 8))
     assert found.further["cost"] == pytest.approx(16 * 5000)
 
 
@@ -96,7 +96,7 @@ def test_every_kind_of_node_sleeps_separately() -> None:
         "node": (8, 2),
         "node.2": (4, 1),
     }
-    found = played(Scenario(SleepingNodes(100, 60)), Job(0, 10, 20), Job(5000, 10, 8), cluster=parse_cluster("3x8"))
+    found = played(Scenario(SuspendedNodes(100, 60)), Job(0, 10, 20), Job(5000, 10, 8), cluster=parse_cluster("3x8"))
     assert found.measures.jobs == 2
 
 
@@ -105,10 +105,29 @@ def test_every_kind_of_node_sleeps_separately() -> None:
 
 @pytest.mark.parametrize(
     ("model", "watts"),
-    [("A100", 400), ("NVIDIA A100-SXM4-80GB", 400), ("A10", 150), ("L40S", 350), ("L4", 72), ("GPU", 300)],
+    [
+        ("A100", 400),
+        ("NVIDIA A100-SXM4-80GB", 400),
+        ("NVIDIA A100 80GB PCIe", 400),
+        ("A10", 150),
+        ("L40S", 350),
+        ("L40", 300),
+        ("L4", 72),
+        ("V100M32", 300),
+        ("Tesla V100-SXM2-32GB", 300),
+        ("NVIDIA GeForce RTX 4090", 450),
+        ("GeForce RTX 3090", 350),
+        ("rtx4090", 450),
+    ],
 )
-def test_a_gpu_is_matched_by_the_model_its_name_begins_with(model: str, watts: float) -> None:
-    assert busy_watts(model) == watts
+def test_the_power_of_a_gpu_is_found_by_the_model_in_its_name(model: str, watts: float) -> None:
+    assert known_watts(model) == watts
+
+
+@pytest.mark.parametrize("model", ["GPU", "A1000", "A10G", "RTX A1000", "NVIDIA GeForce RTX 3090 Ti", "T400", "H1000"])
+def test_a_gpu_whose_name_only_begins_like_another_model_is_unknown(model: str) -> None:
+    assert known_watts(model) is None
+    assert busy_watts(model) == 300
 
 
 def test_a_partly_busy_node_draws_part_of_the_power() -> None:

@@ -6,7 +6,7 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
-from gpuyard.core.domain.tenant import QuotaMode, Split
+from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import Outcome, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing import node
@@ -96,3 +96,15 @@ def test_a_run_may_have_speeds_its_task_does_not_declare() -> None:
     world.tell(submitted(TASK, spec()))
     world.run_to_end()
     assert ends(heard) == [(40.0, TaskStatus.SUCCESS)]
+
+
+def test_a_world_ends_although_a_task_that_never_ends_uses_up_the_budget_of_another() -> None:
+    """The engine tries the other one again in each period, for ever."""
+    world, heard = world_with(command.SetTenant(Tenant(TenantId("all"), budget=Budget(0.1 / 3600, 10.0))))
+    world.tell(submitted(TASK, spec()))
+    world.advance(1.0)
+    world.runs[OTHER] = TaskBehavior(5.0)
+    world.tell(submitted(OTHER, spec()))
+    world.run_to_end()
+    assert ends(heard) == ends(heard, OTHER) == []
+    assert world.now < 1e6

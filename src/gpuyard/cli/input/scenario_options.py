@@ -9,7 +9,7 @@ from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from gpuyard.simulator.failures import NodeRandom, RandomDraw
-    from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SleepingNodes
+    from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SuspendedNodes
     from gpuyard.simulator.workloads.arrival import Workload
 
 BOOT_SECONDS, WAKE_SECONDS = 180.0, 60.0
@@ -30,7 +30,7 @@ def scenario_of(
     if price is not None and not 0 <= price <= MOST:
         raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, not below 0.")
     repair = _repair(failures) if failures is not None else None
-    pools: dict[str, ElasticNodes | SleepingNodes | None] = {"": None}
+    pools: dict[str, ElasticNodes | SuspendedNodes | None] = {"": None}
     if elastic is not None:
         pools["+elastic"] = _elastic(elastic)
     if suspend_idle is not None:
@@ -71,14 +71,14 @@ def _elastic(text: str) -> "ElasticNodes":
     return ElasticNodes(PoolSettings(int(least), int(most), boot_limit_seconds=inf), boot, failing)
 
 
-def _sleep(text: str) -> "SleepingNodes":
-    from gpuyard.simulator.scenarios import SleepingNodes
+def _sleep(text: str) -> "SuspendedNodes":
+    from gpuyard.simulator.scenarios import SuspendedNodes
 
     wrong = WrongCondition(
         f"--suspend-idle is {text!r}; it must be IDLE_SECONDS[:WAKE_SECONDS], such as 600 or 600:90."
     )
     idle, wake = _numbers(text, 1, (WAKE_SECONDS,), wrong)
-    return SleepingNodes(idle, wake)
+    return SuspendedNodes(idle, wake)
 
 
 def _repair(text: str) -> "FailingNodes":

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
-    from gpuyard.plan.workers.follow import Followed
+    from gpuyard.plan.workers.follow import FollowResult
 
 SHOWN = 10
 """So many reasons for calls that failed are told."""
@@ -108,7 +108,7 @@ class RunProgress:
         """The plan that was made first."""
         self._ends = sorted(planned.end.tolist())
 
-    def tell(self, followed: "Followed") -> None:
+    def tell(self, followed: "FollowResult") -> None:
         """If it is time to."""
         pause = 0.2 if self._is_terminal else EVERY_S
         if self._quiet or monotonic() - self._told < pause:
@@ -120,7 +120,7 @@ class RunProgress:
         total = self._ends[-1]
         words = (
             f"{executor.done:,} of {len(self._ends):,} calls, {followed.now_s:,.0f} s of {total:,.0f} s, "
-            f"{late_s:,.1f} s late ({late_s / total:.1%}), {executor.tally.stolen:,} stolen"
+            f"{late_s:,.1f} s late ({late_s / total:.1%}), {executor.counts.stolen:,} stolen"
         )
         if self._is_terminal:
             print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)

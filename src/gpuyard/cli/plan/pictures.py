@@ -29,12 +29,12 @@ def draw_gantt(
     path: Path, problem: "Problem", plans: Sequence[tuple[str, "Plan"]], lower_bound_s: float | None = None
 ) -> None:
     """Plans of one problem, each with its name, below each other on one axis of time."""
-    from gpuyard.plan.planner.gantt.bars import picture
+    from gpuyard.plan.planner.gantt.bars import chart
     from gpuyard.plan.planner.gantt.figure import figure
     from gpuyard.plan.planner.gantt.page import page
 
     gantt_ending(path)
-    seen = picture(problem, plans, lower_bound_s)
+    seen = chart(problem, plans, lower_bound_s)
     write(path, page(seen).encode() if path.suffix.lower() == ".html" else saved(figure(seen), path))
 
 

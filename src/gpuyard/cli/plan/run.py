@@ -19,7 +19,7 @@ from gpuyard.plan.workers import On
 if TYPE_CHECKING:
     from gpuyard.plan.planner.plan import Plan
     from gpuyard.plan.planner.problem import Problem
-    from gpuyard.plan.workers.leases import YardGpus
+    from gpuyard.plan.workers.leases import ClusterGpus
     from gpuyard.plan.workers.running import Borrowing
 
 INTERRUPTED = 130
@@ -118,10 +118,10 @@ def _borrowing(on: On, cluster: bool | None, server: str | None, token: str | No
     if not cluster:
         return None
 
-    def borrow(problem: "Problem", speed_up: float) -> "YardGpus":
+    def borrow(problem: "Problem", speed_up: float) -> "ClusterGpus":
         from gpuyard.cli.input.options import client
-        from gpuyard.plan.workers.leases import YardGpus
+        from gpuyard.plan.workers.leases import ClusterGpus
 
-        return YardGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
+        return ClusterGpus(client(server, token), problem.name, len(problem.gpus), speed_up)
 
     return borrow

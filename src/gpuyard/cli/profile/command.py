@@ -22,7 +22,7 @@ def command(
 
     from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.learn.profiler.command import watch_command
-    from gpuyard.learn.profiler.watch import gpus_here
+    from gpuyard.learn.profiler.watch import GpuWatch, gpus_here
 
     if which(words[0]) is None:
         raise WrongInput(f"{words[0]} is not a program that can be run here.")
@@ -30,7 +30,7 @@ def command(
     here = gpus_here()
     if gpu is not None and gpu >= here:
         raise WrongInput(f"There is no GPU {gpu} here; NVML sees {here or 'none'}.")
-    row = watch_command(words, gpu if gpu is not None else 0 if here else None)
+    row = watch_command(words, GpuWatch(gpu or 0) if here else None)
     if out is not None:
         with out.open("ab") as file:
             file.write(msgspec.json.encode(row) + b"\n")

@@ -42,9 +42,11 @@ def run(
     packages_for(models.split(","))
     from gpuyard.learn.profiler.rows import append, measured_configurations
     from gpuyard.learn.profiler.sweep import PRECISIONS
-    from gpuyard.learn.profiler.zoo import subjects
+    from gpuyard.learn.profiler.zoo import profiled_models
 
-    chosen = [s for name, s in subjects().items() if any(fnmatch(name, pattern) for pattern in models.split(","))]
+    chosen = [
+        s for name, s in profiled_models().items() if any(fnmatch(name, pattern) for pattern in models.split(","))
+    ]
     if not chosen:
         raise WrongInput(f"No model is called {models}; `gpuyard profile run --list` names them.")
     if list_only:

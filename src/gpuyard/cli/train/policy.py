@@ -23,12 +23,12 @@ def policy(
     trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to learn from besides those that are drawn, as gpuyard simulate reads them; may be said again. Only the first half of their time is used.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Of all that is drawn by chance: the same seed, the same model.")] = 0,
     episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Workloads that are played to learn from (1200).")] = None,
-    lessons: Annotated[int | None, typer.Option("--lessons", metavar="N", min=10, max=10_000_000, help="How often each net learns from what is remembered of them (6000).")] = None,
+    training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="How often each net learns from what is remembered of them (6000).")] = None,
     members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Nets that are trained apart and asked together (3).")] = None,
     minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Play no longer than this; the same seed then need not give the same model.")] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="Cores to use; the model is the same.")] = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Jobs of each workload (600).")] = None,
-    choosing: Annotated[int | None, typer.Option("--choosing", metavar="N", min=2, max=1_000, help="Workloads of each kind that the guard is chosen on, which no net has seen (8).")] = None,
+    validation_workloads: Annotated[int | None, typer.Option("--validation-workloads", metavar="N", min=2, max=1_000, help="Workloads of each kind that the guard is chosen on, which no net has seen (8).")] = None,
     curves: Annotated[Path | None, typer.Option("--curves", metavar="FILE.png", help="Draw how the nets learnt.")] = None,
     card: Annotated[Path | None, typer.Option("--card", metavar="FILE.md", help="Write what the model was trained on, what it goes by, how well it does and what it can not do.")] = None,
     as_json: Annotated[bool, json_option("Print what came out as one JSON object.")] = False,
@@ -44,17 +44,24 @@ def policy(
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
     traces = _traces(trace or [])
     from gpuyard.learn.policy_network import save
-    from gpuyard.learn.training.train import CHOOSING_SEEDS, EPISODES, LESSONS, MEMBERS, TrainingOptions, train
+    from gpuyard.learn.training.train import (
+        EPISODES,
+        MEMBERS,
+        TRAINING_STEPS,
+        VALIDATION_WORKLOADS,
+        TrainingOptions,
+        train,
+    )
 
     order = TrainingOptions(
         seed,
         episodes or EPISODES,
-        lessons or LESSONS,
+        training_steps or TRAINING_STEPS,
         members or MEMBERS,
         minutes,
         workers,
         jobs,
-        choosing or CHOOSING_SEEDS,
+        validation_workloads or VALIDATION_WORKLOADS,
     )
     trained = train(order, traces, _tell)
     save(out, trained.model)

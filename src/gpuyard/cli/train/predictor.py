@@ -38,7 +38,7 @@ def predictor(
     kinds = read_profiles(profiles or [], () if ended is None else ended.rows)
     model = PerformanceModel.learnt(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
     model.save(out)
-    gpus = sorted({gpu for one in model.specialities.values() for gpu in one.vocabulary["gpu"]})
+    gpus = sorted({gpu for one in model.kind_models.values() for gpu in one.vocabulary["gpu"]})
     said = {
         "model": str(out),
         "rows": dict(model.trained_on),

@@ -7,6 +7,7 @@ idle      12 % of that: the same H200 without a process drew 81 W. With an idle 
           allocated but unused draws more than this
 """
 
+import re
 from typing import Final
 
 BUSY_WATTS: Final = {
@@ -17,6 +18,7 @@ BUSY_WATTS: Final = {
     "A10": 150.0,
     "A100": 400.0,
     "L4": 72.0,
+    "L40": 300.0,
     "L40S": 350.0,
     "H100": 700.0,
     "H200": 700.0,
@@ -24,17 +26,28 @@ BUSY_WATTS: Final = {
     "RTX3090": 350.0,
     "RTX4090": 450.0,
 }
-"""Board power by model, from NVIDIA's data sheets; the SXM variant if there are several. Names match by prefix."""
+"""Board power by model, from NVIDIA's data sheets; the SXM variant if there are several."""
 USUAL_BUSY_WATTS: Final = 300.0
 """The busy power of a GPU whose model is not in the table."""
 IDLE_PART: Final = 0.12
+_BRAND: Final = re.compile(r"^(NVIDIA|TESLA|GEFORCE|[\s_-])+")
+_VARIANT: Final = re.compile(r"(?![\s_-]*(TI|SUPER|D|MAX-Q|LAPTOP|MOBILE)\b)([\s_-]|SXM|PCIE|NVL|M\d+|$)")
+"""What may follow the name of a model: a form factor or a memory size, such as in `V100M32` and `H100 PCIe`. With other
+letters or digits it is another model: an L40 is no L4, and an RTX 3090 Ti no RTX 3090."""
 
 
 def known_watts(model: str) -> float | None:
     """Return the busy power of a GPU model in watts; None if it is unknown."""
-    plain = model.upper().replace(" ", "").removeprefix("NVIDIA").lstrip("-")
-    known = [name for name in BUSY_WATTS if plain.startswith(name)]
-    return BUSY_WATTS[max(known, key=len)] if known else None
+    plain = _BRAND.sub("", model.upper())
+    plain = re.sub(r"^RTX[\s_-]+", "RTX", plain)
+    return next(
+        (
+            watts
+            for name, watts in BUSY_WATTS.items()
+            if plain.startswith(name) and _VARIANT.match(plain.removeprefix(name))
+        ),
+        None,
+    )
 
 
 def busy_watts(model: str) -> float:

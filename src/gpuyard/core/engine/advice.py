@@ -37,31 +37,52 @@ TASKS, SPEEDS, LOOK = 4, 3, 32
 PATIENCE = 3_600.0
 """Seconds after which the advisor is asked again about a task that waits on advice, even if no GPU was freed."""
 
-FEATURES = (
-    "waits",
-    "first",
-    "log_seconds_here",
-    "log_seconds_best",
-    "log_band",
-    "log2_gpus",
-    "speed",
-    "log_seconds_until",
-    "saved",
-    "log_queue_before",
-    "log_queue_behind",
-    "log_waited",
-    "free_after",
-    "free_faster",
-    "wide_waits",
-    "log2_wide_gpus",
-    "log_wide_seconds",
-    "log_tasks_waiting",
-    "log_work_waiting",
-    "gain_of_first",
-    "ends_an_hour",
-    "rule",
-)
-"""Names of the figures of a row, in order; gpuyard.core.engine.advisor_features defines them."""
+
+class CandidateFeatures(NamedTuple):
+    """The figures of a candidate, in the order of a model's inputs; gpuyard.core.engine.advisor_features computes them.
+
+    Names that begin with `log` are logarithms: `log1p`, or of one plus the figure to base 2 (`log2`).
+    """
+
+    waits: float
+    """1 if the candidate is that the first task waits."""
+    first: float
+    """1 if it is the decision without advice."""
+    log_seconds_here: float
+    log_seconds_best: float
+    """Expected run time at the speed of the candidate, and at full speed."""
+    log_band: float
+    """Upper bound of the run-time estimate over the estimate."""
+    log2_gpus: float
+    speed: float
+    log_seconds_until: float
+    """For a candidate that waits: seconds until faster GPUs have room."""
+    saved: float
+    """Part of its run that the task saves by waiting for faster GPUs."""
+    log_queue_before: float
+    log_queue_behind: float
+    """Hours of work per GPU that wait before and behind the task for its fastest GPUs."""
+    log_waited: float
+    free_after: float
+    free_faster: float
+    """Free GPUs of this speed after the decision, and of the fastest, in multiples of the task's GPUs."""
+    wide_waits: float
+    log2_wide_gpus: float
+    log_wide_seconds: float
+    """The first blocked task that needs more GPUs: whether there is one, its GPUs and its run time."""
+    log_tasks_waiting: float
+    log_work_waiting: float
+    """Waiting tasks and hours of their work, per GPU of the cluster."""
+    gain_of_first: float
+    """`saved` of the first candidate."""
+    ends_an_hour: float
+    """Part of all GPUs that is expected to be freed within an hour."""
+    rule: float
+    """A rule of thumb: waiting is good if it saves enough."""
+
+
+FEATURES = CandidateFeatures._fields
+"""Names of the figures of a row, in order."""
 
 Rows = Sequence[Sequence[float]]
 

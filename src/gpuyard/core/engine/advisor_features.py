@@ -1,6 +1,6 @@
 """The figures that an advisor sees of each candidate (gpuyard.core.engine.advice).
 
-A row has one figure for each name in `FEATURES`, in that order; `_row` computes them. Most of the work is the same for
+`_row` computes the figures of a `CandidateFeatures`, `_of_all` those that all candidates have in common. Most of the work is the same for
 all candidates and for all questions of an instant: the waiting tasks and their work, and the GPUs that will soon be
 free in each device group. Therefore a pass examines the cluster once, and once more after each placement (`Moment`);
 each task once, however many candidates it has (`_View`); and the running tasks of a device group only if no other has
@@ -13,7 +13,7 @@ from math import inf, log1p, log2
 
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.advice import LOOK, SPEEDS, Candidate
+from gpuyard.core.engine.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
 from gpuyard.core.engine.backfill import Amount, ends_on, need_of
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.state import State
@@ -30,7 +30,7 @@ UNKNOWN_SECONDS = 3_600.0
 """Run time in seconds that is assumed for a task without an estimate."""
 
 
-def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[list[float]]:
+def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[CandidateFeatures]:
     """Return the figures of each candidate."""
     views = [moment.view(each) for each in found]
     of_all = _of_all(moment, found[0], views[0].saved(found[0].speed))
@@ -208,7 +208,7 @@ class _View:
         return next((device_groups for each, device_groups in self.tiers if each == speed), self.tiers[0][1])
 
 
-def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
+def _of_all(moment: Moment, first: Candidate, gain: float) -> dict[str, float]:
     """Return the figures that all candidates have in common."""
     assert first.placement is not None
     state = moment.state
@@ -217,38 +217,39 @@ def _of_all(moment: Moment, first: Candidate, gain: float) -> list[float]:
     work = 0.0
     for _, _, _, _, more in moment.waiting:
         work += more
-    return [
-        float(wide is not None),
-        log2(1 + wide.spec.resources.all_gpus) if wide is not None else 0.0,
-        log1p(seconds_on(wide, 1.0, moment.at)) if wide is not None else 0.0,
-        log1p(state.queue.waiting / yard),
-        log1p(work / HOUR / yard),
-        gain,
-        moment.ends_in_an_hour / yard,
-    ]
+    return {
+        "wide_waits": float(wide is not None),
+        "log2_wide_gpus": log2(1 + wide.spec.resources.all_gpus) if wide is not None else 0.0,
+        "log_wide_seconds": log1p(seconds_on(wide, 1.0, moment.at)) if wide is not None else 0.0,
+        "log_tasks_waiting": log1p(state.queue.waiting / yard),
+        "log_work_waiting": log1p(work / HOUR / yard),
+        "gain_of_first": gain,
+        "ends_an_hour": moment.ends_in_an_hour / yard,
+    }
 
 
-def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: list[float]) -> list[float]:
+def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: dict[str, float]) -> CandidateFeatures:
     task, shape, saved = it.task, it.line.shape, view.saved(it.speed)
     waits, estimate = it.placement is None, task.estimate
-    return [
-        float(waits),
-        float(first),
-        log1p(view.seconds(it.speed)),
-        log1p(view.seconds(1.0)),
-        log1p(estimate.high_seconds / max(estimate.seconds, 1e-3)) if estimate is not None else 8.0,
-        log2(1 + task.spec.resources.all_gpus),
-        it.speed,
-        log1p(view.best(it.speed)[1]) if waits else 0.0,
-        saved,
-        log1p(view.before),
-        log1p(view.behind),
-        log1p(max(0.0, moment.at - task.submitted_at)),
-        (moment.free(view.device_groups_at(it.speed)) - (0 if waits else shape.gpus)) / max(1, shape.gpus),
-        view.free_faster / max(1, shape.gpus),
-        *of_all,
-        min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,
-    ]
+    free_here = moment.free(view.device_groups_at(it.speed)) - (0 if waits else shape.gpus)
+    return CandidateFeatures(
+        waits=float(waits),
+        first=float(first),
+        log_seconds_here=log1p(view.seconds(it.speed)),
+        log_seconds_best=log1p(view.seconds(1.0)),
+        log_band=log1p(estimate.high_seconds / max(estimate.seconds, 1e-3)) if estimate is not None else 8.0,
+        log2_gpus=log2(1 + task.spec.resources.all_gpus),
+        speed=it.speed,
+        log_seconds_until=log1p(view.best(it.speed)[1]) if waits else 0.0,
+        saved=saved,
+        log_queue_before=log1p(view.before),
+        log_queue_behind=log1p(view.behind),
+        log_waited=log1p(max(0.0, moment.at - task.submitted_at)),
+        free_after=free_here / max(1, shape.gpus),
+        free_faster=view.free_faster / max(1, shape.gpus),
+        rule=min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,
+        **of_all,
+    )
 
 
 def seconds_on(task: Task, speed: float, at: float) -> float:

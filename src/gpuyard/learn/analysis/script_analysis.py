@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.analysis import rounds
+from gpuyard.learn.analysis import iterations
 from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
 from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
 from gpuyard.learn.analysis.source import one_line
@@ -72,7 +72,7 @@ def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[i
             bound=clues.bound(),
             needs=tuple(Need(names[other], "; ".join(sorted(map(str, reasons)))) for other, reasons in why.items()),
             rounds=unit.rounds,
-            independent=rounds.are_independent(unit, script),
+            independent=iterations.are_independent(unit, script),
             reads=tuple(sorted({file.path.pattern for file in files if not file.writes})),
             writes=tuple(sorted({file.path.pattern for file in files if file.writes})),
             gpus=clues.processes if clues.uses_gpu and clues.kind() != "data" else 0,

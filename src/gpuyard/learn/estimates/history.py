@@ -4,7 +4,7 @@ Known at submission are the user, a name, a project, the size, and the pool. A *
 features, from all tasks down to this user's tasks of this name and size. Run times differ by factors, so all
 calculations use their logarithms. The estimate is the average of two values:
 
-- the median of the last runs of the most specific kind that was seen at least `ENOUGH` times;
+- the median of the last runs of the most specific kind that was seen at least `LEAST_RUNS` times;
 - a mean in which recent runs count more, computed from the general kind to the specific: each kind pulls it towards its
   own runs, more strongly the more runs it has and the less they vary.
 
@@ -26,8 +26,8 @@ from msgspec.structs import replace
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.learn.estimates.kinds import RecentKinds, SimilarityKey
 
-ENOUGH = 3
-REMEMBERED = 50
+LEAST_RUNS = 3
+MOST_RUNS = 50
 MOST_KINDS = 10_000
 """Maximum number of kinds; above it the least recently updated kind is dropped."""
 LONGEST_NAME = 200
@@ -40,24 +40,24 @@ their work quickly, a cluster slowly), and the number of own runs at which a kin
 kinds."""
 NINE_OF_TEN = 1.645
 """Nine of ten values lie within this number of standard deviations of the mean."""
-MISSES = 0.05
+MISS_RATE = 0.05
 """Allowed share of tasks that end beyond either side of the band."""
 STRETCH = 0.02
 """How much one miss stretches a side."""
 MOST_STRETCHED = 10.0
 LONGEST_LOG = log(1e9)
 """Upper limit of a band: about thirty years."""
-SAID = "said"
+USER_ESTIMATE = "user_estimate"
 """Key of the kinds that record the error factors of a user's own estimates."""
-FORETOLD = "foretold"
+MODEL_PREDICTION = "model_prediction"
 """Key of the kinds that record the error factors of run times that a model predicted from the declared workload."""
 CORRECTED_BY = 2.0
 CORRECTED_AT_LEAST = 0.1
 CORRECTIONS_FADE = 0.9
-AT_LEAST = 0.3
+LEAST_BAND = 0.3
 """Added to both sides before they are stretched: even if all runs were equal, the band is a third wide to each side."""
-NEW = 2.3
-"""Used instead of `AT_LEAST` for tasks of kinds hardly seen before: they may run ten times as long or short."""
+NEW_KIND_BAND = 2.3
+"""Used instead of `LEAST_BAND` for tasks of kinds hardly seen before: they may run ten times as long or short."""
 
 
 class TaskFeatures(NamedTuple):
@@ -94,12 +94,12 @@ def features_from(
 class RuntimePredictor(Protocol):
     """Interface of run-time estimators. They learn of every end, and of nothing before it has happened."""
 
-    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:
+    def estimate(self, features: TaskFeatures, now: float) -> Estimate | None:
         """Return the estimated run time of a task that is submitted now; None if nothing is known."""
         ...
 
-    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:
-        """Learn that a task has ended after it ran for `seconds`; `told` is the estimate it was given."""
+    def ended(self, features: TaskFeatures, seconds: float, now: float, estimate: Estimate | None = None) -> None:
+        """Learn that a task has ended after it ran for `seconds`; `estimate` is the one it was given."""
         ...
 
 
@@ -113,21 +113,21 @@ class HistoryPredictor:
         self._before: tuple[TaskFeatures, Estimate | None] | None = None
         """The last question and its answer, valid until the next end: tasks are often submitted in bursts."""
 
-    def estimate(self, asked: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
+    def estimate(self, features: TaskFeatures, now: float) -> Estimate | None:  # noqa: ARG002 - see RuntimePredictor
         """Return the estimated run time of a task with these features; None if too little is known."""
-        if self._before is None or self._before[0] != asked:
-            self._before = asked, self._estimate(asked)
+        if self._before is None or self._before[0] != features:
+            self._before = features, self._estimate(features)
         return self._before[1]
 
-    def _estimate(self, asked: TaskFeatures) -> Estimate | None:
+    def _estimate(self, features: TaskFeatures) -> Estimate | None:
         kinds = self._kinds
         known = kinds.get(())
-        if known is None or len(known.ordered) < ENOUGH:
+        if known is None or len(known.ordered) < LEAST_RUNS:
             return None
         mean, variance = known.mean, known.variance
         kind: KindHistory | None = known
-        for likeness, (_, pull) in zip(asked.similarity_keys()[1:], LEVELS[1:], strict=False):
-            kind = kinds.get(likeness)
+        for key, (_, pull) in zip(features.similarity_keys()[1:], LEVELS[1:], strict=False):
+            kind = kinds.get(key)
             if kind is None:
                 continue
             weight, inertia = kind.weight, pull
@@ -136,70 +136,70 @@ class HistoryPredictor:
             share, apart = weight / (weight + inertia), kind.mean - mean
             variance = share * kind.variance + (1.0 - share) * (variance + share * apart * apart)
             mean += share * apart
-            if len(kind.ordered) >= ENOUGH:
+            if len(kind.ordered) >= LEAST_RUNS:
                 known = kind
         runs = len(known.ordered)
         likely = (mean + known.ordered[runs // 2]) / 2
         # `kind` is the most specific kind of the task. If it has too few runs, the task may be something new.
-        side = NINE_OF_TEN * sqrt(variance) + (AT_LEAST if kind is known else NEW)
+        side = NINE_OF_TEN * sqrt(variance) + (LEAST_BAND if kind is known else NEW_KIND_BAND)
         high = max(likely, min(likely + self._high * side, LONGEST_LOG))
         return Estimate(exp(likely), exp(likely - self._low * side), exp(high), runs)
 
-    def kind(self, likeness: SimilarityKey) -> "KindHistory | None":
+    def kind(self, key: SimilarityKey) -> "KindHistory | None":
         """Return the history of a kind; None if there is none."""
-        return self._kinds.get(likeness)
+        return self._kinds.get(key)
 
-    def believed(self, asked: TaskFeatures, said: Estimate) -> Estimate:
+    def with_user_accuracy(self, features: TaskFeatures, said: Estimate) -> Estimate:
         """Return the user's own estimate, with a band that reflects how accurate this user was before."""
-        kind = self._kinds.get((SAID, asked.pool, asked.user))
-        if kind is None or len(kind.ordered) < ENOUGH:
+        kind = self._kinds.get((USER_ESTIMATE, features.pool, features.user))
+        if kind is None or len(kind.ordered) < LEAST_RUNS:
             return said
         last = len(kind.ordered) - 1
-        low, high = kind.ordered[int(MISSES * last)], kind.ordered[last - int(MISSES * last)]
+        low, high = kind.ordered[int(MISS_RATE * last)], kind.ordered[last - int(MISS_RATE * last)]
         return replace(
             said,
             low_seconds=min(said.low_seconds, said.seconds * exp(low)),
             high_seconds=max(said.high_seconds, said.seconds * exp(high)),
         )
 
-    def corrected(self, asked: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
+    def corrected(self, features: TaskFeatures, predicted: Estimate, by: str) -> Estimate:
         """Return a prediction from the declared workload, corrected by the observed errors for tasks of this kind.
 
         Two own runs weigh as much as the prediction.
         """
-        kind = self._kinds.get((FORETOLD, by, *asked))
+        kind = self._kinds.get((MODEL_PREDICTION, by, *features))
         if kind is None:
             return predicted
         runs = len(kind.ordered)
         likely = log(predicted.seconds) + runs / (runs + CORRECTED_BY) * kind.ordered[runs // 2]
         low, high = log(predicted.low_seconds / predicted.seconds), log(predicted.high_seconds / predicted.seconds)
-        if runs >= ENOUGH:
+        if runs >= LEAST_RUNS:
             side = NINE_OF_TEN * sqrt(kind.variance) + CORRECTED_AT_LEAST
             low, high = -side, side
         return Estimate(exp(likely), exp(likely + low), exp(likely + high), runs)
 
-    def learn_correction(self, asked: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
+    def learn_correction(self, features: TaskFeatures, by: str, predicted_seconds: float, seconds: float) -> None:
         """Learn the error of a prediction of the model `by` from the observed run time."""
         wrong = log(max(seconds, LEAST_SECONDS) / max(predicted_seconds, LEAST_SECONDS))
-        self._kinds.touch((FORETOLD, by, *asked)).add(wrong, CORRECTIONS_FADE)
+        self._kinds.touch((MODEL_PREDICTION, by, *features)).add(wrong, CORRECTIONS_FADE)
 
-    def ended(self, asked: TaskFeatures, seconds: float, now: float, told: Estimate | None = None) -> None:  # noqa: ARG002
+    def ended(self, features: TaskFeatures, seconds: float, now: float, estimate: Estimate | None = None) -> None:  # noqa: ARG002
         """Add the run to all its kinds, and adjust the band, or record how accurate the user's own estimate was."""
-        if told is not None and not told.runs:
-            wrong = log(max(seconds, LEAST_SECONDS) / told.seconds)
-            self._kinds.touch((SAID, asked.pool, asked.user)).add(wrong, 1.0)
-        elif told is not None:
-            self._low = _stretched(self._low, missed=seconds < told.low_seconds)
-            self._high = _stretched(self._high, missed=seconds > told.high_seconds)
+        if estimate is not None and not estimate.runs:
+            wrong = log(max(seconds, LEAST_SECONDS) / estimate.seconds)
+            self._kinds.touch((USER_ESTIMATE, features.pool, features.user)).add(wrong, 1.0)
+        elif estimate is not None:
+            self._low = _stretched(self._low, missed=seconds < estimate.low_seconds)
+            self._high = _stretched(self._high, missed=seconds > estimate.high_seconds)
         seconds_log = log(max(seconds, LEAST_SECONDS))
-        for likeness, (fade, _) in zip(asked.similarity_keys(), LEVELS, strict=False):
-            self._kinds.touch(likeness).add(seconds_log, fade)
+        for key, (fade, _) in zip(features.similarity_keys(), LEVELS, strict=False):
+            self._kinds.touch(key).add(seconds_log, fade)
         self._kinds.forget()
         self._before = None
 
 
 def _stretched(side: float, *, missed: bool) -> float:
-    return min(max(0.0, side + STRETCH * (missed - MISSES)), MOST_STRETCHED)
+    return min(max(0.0, side + STRETCH * (missed - MISS_RATE)), MOST_STRETCHED)
 
 
 class KindHistory:
@@ -216,10 +216,10 @@ class KindHistory:
         """Statistics of all runs with recent ones counting more: total weight, mean and variance."""
 
     def add(self, seconds_log: float, fade: float) -> None:
-        """Add a run; the oldest is dropped when there are more than `REMEMBERED`."""
+        """Add a run; the oldest is dropped when there are more than `MOST_RUNS`."""
         self.last.append(seconds_log)
         insort(self.ordered, seconds_log)
-        if len(self.last) > REMEMBERED:
+        if len(self.last) > MOST_RUNS:
             del self.ordered[bisect_left(self.ordered, self.last.pop(0))]
         self.weight = self.weight * fade + 1.0
         share, apart = 1.0 / self.weight, seconds_log - self.mean

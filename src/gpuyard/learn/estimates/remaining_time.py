@@ -51,9 +51,9 @@ class RemainingTimeModel:
         self._ends_of: Counter[SimilarityKey] = Counter()
         """The number of the last `MOST` ends for each most specific kind."""
 
-    def observe(self, asked: TaskFeatures, seconds: float) -> None:
+    def observe(self, features: TaskFeatures, seconds: float) -> None:
         """Learn that a task has ended after it ran for `seconds`."""
-        age, kinds = age_of(seconds), _kinds(asked)
+        age, kinds = age_of(seconds), _kinds(features)
         self._note_end(kinds[-1])
         self._known.clear()
         for key in kinds:
@@ -72,10 +72,10 @@ class RemainingTimeModel:
     def __len__(self) -> int:
         return len(self._kinds)
 
-    def outlook(self, asked: TaskFeatures) -> RemainingTimeLevels:
+    def predict(self, features: TaskFeatures) -> RemainingTimeLevels:
         """Return the levels of a task that is submitted now; empty if they would not help."""
-        kinds = _kinds(asked)
-        if not asked.user or 2 * self._ends_of[kinds[-1]] > len(self._last_ends):
+        kinds = _kinds(features)
+        if not features.user or 2 * self._ends_of[kinds[-1]] > len(self._last_ends):
             return ()
         known = self._known.get(kinds[-1])
         if known is not None:
@@ -116,11 +116,11 @@ class _Kind:
         return parts
 
 
-def _kinds(asked: TaskFeatures) -> list[SimilarityKey]:
+def _kinds(features: TaskFeatures) -> list[SimilarityKey]:
     """Return the keys of a task's kinds, the widest first."""
-    kinds: list[SimilarityKey] = [(), (asked.user,), (asked.user, asked.gpus)]
-    if asked.name:
-        kinds.append((asked.user, asked.gpus, asked.name))
+    kinds: list[SimilarityKey] = [(), (features.user,), (features.user, features.gpus)]
+    if features.name:
+        kinds.append((features.user, features.gpus, features.name))
     return kinds
 
 

@@ -25,7 +25,7 @@ from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import SHIPPED, load
 from gpuyard.learn.performance.operation_profile import OperationProfile
-from gpuyard.learn.performance.query import GpuPrediction, ask, profile_of
+from gpuyard.learn.performance.query import GpuPrediction, predict_on_gpus, profile_of
 from gpuyard.live.wire.tasks import WorkRequest
 
 SCRIPT_SECONDS = 120.0
@@ -64,16 +64,16 @@ def predict(
     (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
     predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks.
     """
-    found = described(workload).changed(batch=batch, precision=precision)
+    found = describe_workload(workload).changed(batch=batch, precision=precision)
     names = [name.strip() for name in (gpus.split(",") if isinstance(gpus, str) else gpus) if name.strip()]
     if not names:
         raise WrongInput("No GPU is named; give names such as H200,A100.")
     learned = load(SHIPPED if model is None else existing(model))
     known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
-    return ask(learned, found.spec, found.profile, names, known)
+    return predict_on_gpus(learned, found.spec, found.profile, names, known)
 
 
-def described(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
+def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
     """Return the workload given in any of the forms that `predict` accepts."""
     match workload:
         case DescribedWorkload():
@@ -86,10 +86,10 @@ def described(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | A
             except WrongRequest as error:
                 raise WrongInput(str(error)) from None
     path = existing(workload)
-    return of_script(path) if path.suffix == ".py" else of_file(path)
+    return workload_of_script(path) if path.suffix == ".py" else workload_of_file(path)
 
 
-def of_file(path: Path) -> DescribedWorkload:
+def workload_of_file(path: Path) -> DescribedWorkload:
     """Return the workload that a YAML file declares."""
     try:
         return _of_fields(parse(path.read_bytes()).value, "the file")
@@ -97,7 +97,7 @@ def of_file(path: Path) -> DescribedWorkload:
         raise WrongInput(f"{path}: {error}") from None
 
 
-def of_script(path: Path) -> DescribedWorkload:
+def workload_of_script(path: Path) -> DescribedWorkload:
     """Return the model that a script creates, found in a separate process that does not run the rest of the script."""
     call = [sys.executable, "-W", "ignore", "-m", "gpuyard.learn.performance.script", str(path)]
     try:

@@ -92,7 +92,6 @@ def _joined(parts: list[ProfileRows]) -> ProfileRows:
     if len(parts) == 1:
         return parts[0]
     first = parts[0]
-
     works = [rows.works for rows in parts if rows.works is not None]
     return ProfileRows(
         first.kind,
@@ -102,7 +101,8 @@ def _joined(parts: list[ProfileRows]) -> ProfileRows:
         np.concatenate([rows.measured for rows in parts]),
         {name: np.concatenate([rows.shape[name] for rows in parts]) for name in first.shape},
         {name: np.concatenate([rows.words[name] for rows in parts]) for name in first.words},
-        OperationProfiles.joined(works) if works else None,
+        # Rows of memory that were read from files have no operations: then the merged rows have none either.
+        OperationProfiles.joined(works) if len(works) == len(parts) else None,
     )
 
 

@@ -19,7 +19,7 @@ from gpuyard.learn.performance.dataset import ProfileRows, merge_rows
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel
 from gpuyard.learn.performance.operation_profile import OperationProfile
-from gpuyard.learn.performance.query import CONTEXT_MIB, profile_of, rows
+from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB, profile_of, query_rows
 
 LEAST_SECONDS = 30.0
 """The run time of shorter tasks is mostly startup."""
@@ -94,7 +94,7 @@ def _measured(work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, some: l
     took = {
         "network": [one.seconds / work.steps * 1e3 for one in some],
         "memory": [
-            max(one.memory_peak_mib - CONTEXT_MIB, LEAST_MIB)
+            max(one.memory_peak_mib - CUDA_CONTEXT_MIB, LEAST_MIB)
             for one in some
             if one.memory_peak_mib is not None and made.parameter_bytes
         ],
@@ -105,7 +105,7 @@ def _measured(work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, some: l
 
 def _rows(kind: str, work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, values: list[float]) -> ProfileRows:
     count = len(values)
-    asked = rows(kind, work, [made] * count, np.full(count, float(work.batch)), [chip.gpu] * count)
+    asked = query_rows(kind, work, [made] * count, np.full(count, float(work.batch)), [chip.gpu] * count)
     return replace(asked, measured=np.array(values))
 
 

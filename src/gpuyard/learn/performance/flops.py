@@ -27,24 +27,26 @@ Tensors = Sequence[torch.Tensor]
 class StepCounts:
     """Cost of one step."""
 
-    flops: float
-    """A multiply-add counts as two."""
-    matmul_flops: float
-    convolution_flops: float
-    attention_flops: float
-    bytes: float
-    """Bytes read and written, added up over operations."""
-    heavy_bytes: float
-    """Bytes of the operations that have FLOPs."""
-    kernels: int
-    heavy_kernels: int
+    operations: tuple[tuple[str, int, float, float], ...]
+    """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
     parameter_bytes: float
     activation_bytes: float
     """Bytes saved for the backward pass; 0 without one."""
-    largest_bytes: float
-    """Inputs and outputs of the largest operation."""
-    operations: tuple[tuple[str, int, float, float], ...] = ()
-    """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of matrix products, convolutions and attention; a multiply-add counts as two."""
+        return sum(flops for kind, _, flops, _ in self.operations if kind not in {"norm", "light"})
+
+    @property
+    def bytes(self) -> float:
+        """Bytes read and written, added up over operations."""
+        return sum(moved for *_, moved in self.operations)
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels."""
+        return sum(kernels for _, kernels, _, _ in self.operations)
 
 
 class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -206,25 +208,7 @@ def count(
         given = tuple(x.to(getattr(torch, dtype)) if x.is_floating_point() else x for x in inputs())
     seen = OperationCounter(model)
     seen.step(given, training=training)
-    heavy = [operation for operation in seen.operations if operation[0] not in {"norm", "light"}]
-
-    def flops(*kinds: str) -> float:
-        return sum(flops for kind, _, flops, _ in heavy if kind in kinds)
-
-    return StepCounts(
-        sum(flops for _, _, flops, _ in heavy),
-        flops("matmul"),
-        flops("convolution", "grouped"),
-        flops("attention"),
-        sum(moved for *_, moved in seen.operations),
-        sum(moved for *_, moved in heavy),
-        sum(kernels for _, kernels, _, _ in seen.operations),
-        sum(kernels for _, kernels, _, _ in heavy),
-        _bytes(model.parameters()),
-        float(sum(seen.kept.values())),
-        max((moved for *_, moved in seen.operations), default=0.0),
-        tuple(seen.operations),
-    )
+    return StepCounts(tuple(seen.operations), _bytes(model.parameters()), float(sum(seen.kept.values())))
 
 
 def storage_of(tensor: torch.Tensor) -> int:

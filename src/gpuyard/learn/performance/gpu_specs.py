@@ -34,7 +34,7 @@ REACHED, COPIED = 0.95, 0.85
 """The share that the best matrix products reach of the power-limited rate, and the best copies of the sheet's
 bandwidth: medians over P4, P100, V100, T4, A100, H100, L40S and RTX PRO 6000. Measured values are divided by it,
 because the GPUs they are compared with are described by their sheets."""
-TWINS = 1.16
+SAME_CHIP_RATIO = 1.16
 """Largest ratio of the multiprocessor counts of two boards with one chip: some are disabled on the cheaper board."""
 
 
@@ -96,7 +96,9 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
     def has_same_chip_as(self, other: "GpuSpec") -> bool:
         """Return whether both boards have nearly the same chip: the same kernels, with other memory and power."""
         size = self.sm_count / other.sm_count
-        return self.compute_capability == other.compute_capability != "" and 1 / TWINS < size < TWINS
+        return (
+            self.compute_capability == other.compute_capability != "" and 1 / SAME_CHIP_RATIO < size < SAME_CHIP_RATIO
+        )
 
 
 class GpuSpecs:

@@ -3,15 +3,17 @@
 Trees do not extrapolate, so they never predict a time. They learn the logarithm of measured over roofline from ratios,
 which behaves similarly on every GPU. Which head predicts depends on what was measured:
 
-    familiar   this GPU and this family of models were measured: both are features
-    known      this GPU was measured, the family was not: the GPU is a feature
-    twin       the GPU was not measured, one with the same chip was: it is used instead, with its own memory and power
-    strange    the GPU was not measured: only ratios that do not identify a GPU, learned from all GPUs together; where
-               each GPU has enough rows for a model of its own, their median counts as much (a committee)
+    gpu_and_family   this GPU and this family of models were measured: both are features
+    gpu              this GPU was measured, the family was not: the GPU is a feature
+    same_chip        the GPU was not measured, one with the same chip was: it is used instead, with its own memory and
+                     power
+    data_sheet       the GPU was not measured: only ratios that do not identify a GPU, learned from all GPUs together;
+                     where each GPU has enough rows for a model of its own, their median counts as much (a committee)
+    corrected        as data_sheet, with a `Correction` from the few rows that were measured on the GPU
 
-A GPU with few rows is strange with a `Correction`. Each head has a band by split conformal prediction: held-out rows,
-families or GPUs are predicted from the rest, and the band is as wide as those errors; separately for each measured GPU,
-because some are harder to predict than others. LightGBM's own quantiles promise 80 % and reach 60 %.
+Each head has a band by split conformal prediction: held-out rows, families or GPUs are predicted from the rest, and the
+band is as wide as those errors; separately for each measured GPU, because some are harder to predict than others.
+LightGBM's own quantiles promise 80 % and reach 60 %.
 """
 
 from collections.abc import Mapping
@@ -31,10 +33,10 @@ from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 BAND = 0.83
 """The share of new rows that a band is fitted to contain; 80 % are promised."""
-LEAST = 10
+LEAST_ROWS = 10
 """Minimum number of rows of a kind to learn anything."""
-ENOUGH = 400
-"""Number of rows that make a GPU known; fewer suffice if they are half of the average per GPU."""
+MEASURED_ROWS = 400
+"""Number of rows from which a GPU counts as measured; fewer suffice if they are half of the average per GPU."""
 TreeParameters = Mapping[str, float]
 """Settings of LightGBM, and the number of trees."""
 FINEST: TreeParameters = {"num_leaves": 127, "learning_rate": 0.09, "min_data_in_leaf": 8, "trees": 230}
@@ -44,12 +46,12 @@ allow 10,000 predictions in a fifth of a second."""
 SHARED: TreeParameters = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
 DETAILED: TreeParameters = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN: TreeParameters = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
-MANY = 5_000
+SQUARED_ERROR_ROWS = 5_000
 """From this number of rows on, fine trees use squared instead of absolute errors; with fewer, outliers mislead them."""
-MOST = {"familiar": 80_000, "known": 80_000, "strange": 24_000, "expert": 8_000, "fold": 16_000}
+MOST_ROWS = {"gpu_and_family": 80_000, "gpu": 80_000, "data_sheet": 24_000, "expert": 8_000, "fold": 16_000}
 """Maximum number of rows that a head is trained on; more make it slower and hardly better."""
 FOLDS = 4
-TELLING = 100
+OWN_BAND_ERRORS = 100
 """Number of errors on a GPU from which it has a band of its own."""
 THREADS = 1
 """Threads of LightGBM; 0 means all cores. On a busy machine the threads wait for each other, which is slower."""
@@ -107,7 +109,7 @@ class KindModel:
     vocabulary: dict[str, list[str]]
     """The known words of each categorical column in order, including `gpu` and `family`."""
     heads: dict[str, list[TreeModel]]
-    """familiar, known, strange, and experts (one for each known GPU)."""
+    """gpu_and_family, gpu, data_sheet, and experts (one for each measured GPU)."""
     bands: dict[str, dict[str, Band]]
     """For each head: the bands of GPUs that have their own, and one for all others."""
     corrections: dict[str, Correction] = field(default_factory=dict)
@@ -117,7 +119,7 @@ class KindModel:
         """Return the features of the rows; an unknown word is NaN."""
         base, columns = ROOFLINES[self.kind].features(rows, GpuColumns.of(rows, specs))
         words = {name: rows.words[name] for name in ROOFLINES[self.kind].words}
-        words |= {"gpu": self._as_known(_names(rows, specs), specs), "family": rows.family}
+        words |= {"gpu": self._with_same_chip(_names(rows, specs), specs), "family": rows.family}
         return FeatureTable(
             base, columns | {name: _numbered(said, self.vocabulary[name]) for name, said in words.items()}
         )
@@ -129,13 +131,17 @@ class KindModel:
         head, gpus = self._heads(table), _names(rows, specs)
         for name in np.unique(head).tolist():
             which = np.flatnonzero(head == name)
-            said = self.strange(table.take(which)) if name == "strange" else self.heads[name][0](table.take(which))
+            said = (
+                self.from_data_sheet(table.take(which))
+                if name == "data_sheet"
+                else self.heads[name][0](table.take(which))
+            )
             logs[which] = said
             bands = np.array([self._band(name, gpu) for gpu in (*self.vocabulary["gpu"], OTHERS)])
             low[which], high[which] = bands[np.nan_to_num(table.columns["gpu"][which], nan=-1).astype(np.intp)].T
-        twins = np.flatnonzero((head != "strange") & ~np.isin(gpus, self.vocabulary["gpu"]))
-        low[twins], high[twins] = np.mean([self.bands["known"][OTHERS], self.bands["strange"][OTHERS]], axis=0)
-        head[twins] = "twin"
+        same_chip = np.flatnonzero((head != "data_sheet") & ~np.isin(gpus, self.vocabulary["gpu"]))
+        low[same_chip], high[same_chip] = np.mean([self.bands["gpu"][OTHERS], self.bands["data_sheet"][OTHERS]], axis=0)
+        head[same_chip] = "same_chip"
         for gpu, correction in self.corrections.items():
             which = np.flatnonzero(gpus == gpu)
             if len(which):
@@ -147,7 +153,7 @@ class KindModel:
         low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
         return KindPrediction(np.minimum(middle, most), low, high, head)
 
-    def _as_known(self, gpus: Words, specs: GpuSpecs) -> Words:
+    def _with_same_chip(self, gpus: Words, specs: GpuSpecs) -> Words:
         """Replace each GPU without rows of its own by a measured one with the same chip, if there is one."""
         known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
         taken = {
@@ -160,12 +166,12 @@ class KindModel:
 
     def _heads(self, table: FeatureTable) -> Words:
         gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
-        familiar = gpu & family if "familiar" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
-        return np.where(familiar, "familiar", np.where(gpu, "known", "strange")).astype("<U9")
+        both = gpu & family if "gpu_and_family" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
+        return np.where(both, "gpu_and_family", np.where(gpu, "gpu", "data_sheet")).astype("<U14")
 
-    def strange(self, table: FeatureTable) -> Floats:
+    def from_data_sheet(self, table: FeatureTable) -> Floats:
         """Predict rows of GPUs without measurements."""
-        together = self.heads["strange"][0](table)
+        together = self.heads["data_sheet"][0](table)
         experts = self.heads.get("experts")
         if experts:
             together = 0.5 * (together + np.median([expert(table) for expert in experts], axis=0))
@@ -173,7 +179,7 @@ class KindModel:
 
     def seen(self, table: FeatureTable) -> Floats:
         """Return the features in which corrections are made: the ratios, and what other heads predict."""
-        ratios = table.matrix(self.heads["strange"][0].columns)
+        ratios = table.matrix(self.heads["data_sheet"][0].columns)
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
 
     def _band(self, head: str, gpu: str) -> Band:
@@ -197,45 +203,45 @@ def _numbered(said: Words, known: list[str]) -> Floats:
 
 def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
     """Learn a kind of work from its rows."""
-    if len(rows) < LEAST:
-        raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST}")
+    if len(rows) < LEAST_ROWS:
+        raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST_ROWS}")
     kind = ROOFLINES[rows.kind]
     gpu, family = _names(rows, specs), rows.family
     names, counts = np.unique(gpu, return_counts=True)
-    enough = min(ENOUGH, len(rows) / len(names) / 2)
-    known_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
+    enough = min(MEASURED_ROWS, len(rows) / len(names) / 2)
+    measured_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
     vocabulary = {name: sorted(set(rows.words[name].tolist())) for name in kind.words}
-    vocabulary |= {"gpu": known_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
+    vocabulary |= {"gpu": measured_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
     made = KindModel(rows.kind, vocabulary, {}, {})
     table = made.table(rows, specs)
     target = np.log(rows.measured / table.base)
-    taught = np.isin(gpu, known_gpus)
+    taught = np.isin(gpu, measured_gpus)
     learner = _Learner(table, target, gpu, np.random.default_rng(seed), seed)
     common = tuple(name for name in table.columns if name not in {"gpu", "family"})
     ratios = tuple(name for name in common if name not in kind.gives_away)
-    known, familiar = (*common, "gpu"), (*common, "gpu", "family")
-    if len(known_gpus) == 1:
-        known, familiar = common, (*common, "family")
+    with_gpu, with_both = (*common, "gpu"), (*common, "gpu", "family")
+    if len(measured_gpus) == 1:
+        with_gpu, with_both = common, (*common, "family")
     coarse = SHARED if kind.is_shared else PLAIN
-    made.heads["strange"] = [learner.head(ratios, taught, coarse, "strange")]
+    made.heads["data_sheet"] = [learner.head(ratios, taught, coarse, "data_sheet")]
     shape = DETAILED if kind.knows_family else FINEST
-    made.heads["known"] = [learner.head(known, taught, shape, "known")]
-    made.bands["known"] = learner.bands(known, taught, family, shape)
+    made.heads["gpu"] = [learner.head(with_gpu, taught, shape, "gpu")]
+    made.bands["gpu"] = learner.bands(with_gpu, taught, family, shape)
     if kind.knows_family:
-        made.heads["familiar"] = [learner.head(familiar, taught, FINE, "familiar")]
-        made.bands["familiar"] = learner.bands(familiar, taught, None, FINE)
-    if kind.is_committee and len(known_gpus) > 1:
-        made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in known_gpus]
-    made.bands["strange"] = {OTHERS: _strange_band(made, learner, coarse, known_gpus, taught)}
-    for one in sorted(set(names.tolist()) - set(known_gpus)):
+        made.heads["gpu_and_family"] = [learner.head(with_both, taught, FINE, "gpu_and_family")]
+        made.bands["gpu_and_family"] = learner.bands(with_both, taught, None, FINE)
+    if kind.is_committee and len(measured_gpus) > 1:
+        made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in measured_gpus]
+    made.bands["data_sheet"] = {OTHERS: _data_sheet_band(made, learner, coarse, measured_gpus, taught)}
+    for one in sorted(set(names.tolist()) - set(measured_gpus)):
         which = np.flatnonzero(gpu == one)
         if len(which) >= 5:
             few = table.take(which)
-            made.corrections[one] = Correction.of(made.seen(few), target[which] - made.strange(few), BAND)
+            made.corrections[one] = Correction.of(made.seen(few), target[which] - made.from_data_sheet(few), BAND)
     return made
 
 
-def _strange_band(
+def _data_sheet_band(
     made: KindModel,
     learner: "_Learner",
     shape: TreeParameters,
@@ -244,12 +250,12 @@ def _strange_band(
 ) -> Band:
     """Return the band from held-out known GPUs. With one GPU, families are held out instead and the band is doubled."""
     if len(known) < 2:
-        low, high = made.bands["known"][OTHERS]
+        low, high = made.bands["gpu"][OTHERS]
         return 2.0 * low, 2.0 * high
-    experts, ratios, gpu = made.heads.get("experts"), made.heads["strange"][0].columns, learner.gpu
+    experts, ratios, gpu = made.heads.get("experts"), made.heads["data_sheet"][0].columns, learner.gpu
     wrong = []
     for place, one in enumerate(known):
-        which = learner.some(gpu == one, MOST["fold"] // len(known))
+        which = learner.some(gpu == one, MOST_ROWS["fold"] // len(known))
         said = learner.head(ratios, taught & (gpu != one), shape, "fold")(learner.table.take(which))
         if experts and len(known) > 2:
             others = [expert(learner.table.take(which)) for at, expert in enumerate(experts) if at != place]
@@ -297,9 +303,11 @@ class _Learner:
         """Train a head on these rows."""
         import lightgbm
 
-        places = self.some(which, MOST[size])
+        places = self.some(which, MOST_ROWS[size])
         settings = {
-            "objective": "regression" if shape in (FINEST, FINE, SHARED) and len(places) >= MANY else "regression_l1",
+            "objective": "regression"
+            if shape in (FINEST, FINE, SHARED) and len(places) >= SQUARED_ERROR_ROWS
+            else "regression_l1",
             "feature_fraction": 0.7,
             "bagging_fraction": 0.8,
             "bagging_freq": 1,
@@ -324,7 +332,7 @@ class _Learner:
         self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: TreeParameters
     ) -> dict[str, Band]:
         """Return the bands of a head from its errors on held-out rows, or on held-out groups if there are groups."""
-        places = self.some(which, MOST["fold"])
+        places = self.some(which, MOST_ROWS["fold"])
         names = places.astype(np.str_) if groups is None or len(np.unique(groups[places])) < 2 else groups[places]
         different = np.unique(names)
         lots = self.chance.permutation(len(different)) % FOLDS
@@ -341,5 +349,5 @@ class _Learner:
                 )
         there = self.gpu[places]
         own = {one: errors[there == one] for one in np.unique(there).tolist()}
-        told = {one: _quantiles([some]) for one, some in own.items() if len(some) >= TELLING}
+        told = {one: _quantiles([some]) for one, some in own.items() if len(some) >= OWN_BAND_ERRORS}
         return told | {OTHERS: _quantiles([errors])}

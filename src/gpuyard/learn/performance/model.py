@@ -22,7 +22,7 @@ from gpuyard.learn.performance.kind_model import Band, KindModel, KindPrediction
 from gpuyard.system.files import replace_file
 
 FORMAT = "gpuyard performance model"
-VERSION = 3
+VERSION = 4
 SHIPPED = Path(__file__).parent / "data" / "performance.model"
 """The model that ships with gpuyard."""
 
@@ -32,7 +32,7 @@ class _Head(msgspec.Struct):
     trees: str
 
 
-class _Speciality(msgspec.Struct):
+class _KindFile(msgspec.Struct):
     vocabulary: dict[str, list[str]]
     heads: dict[str, list[_Head]]
     bands: dict[str, dict[str, Band]]
@@ -44,7 +44,7 @@ class _File(msgspec.Struct):
     version: int
     trained_on: dict[str, int]
     gpus: list[GpuSpec]
-    specialities: dict[str, _Speciality]
+    kind_models: dict[str, _KindFile]
     seen_until: float = 0.0
 
 
@@ -59,7 +59,7 @@ class _Beginning(msgspec.Struct):
 class PerformanceModel:
     """A kind model for each kind of work, and the GPUs it knows."""
 
-    specialities: Mapping[str, KindModel]
+    kind_models: Mapping[str, KindModel]
     specs: GpuSpecs
     trained_on: Mapping[str, int]
     """Number of rows of each kind."""
@@ -78,9 +78,9 @@ class PerformanceModel:
 
     def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
         """Predict rows of one kind."""
-        if rows.kind not in self.specialities:
-            raise WrongInput(f"The model has learnt {', '.join(self.specialities)}, and nothing of {rows.kind}")
-        return self.specialities[rows.kind].predict(rows, specs or self.specs)
+        if rows.kind not in self.kind_models:
+            raise WrongInput(f"The model has learnt {', '.join(self.kind_models)}, and nothing of {rows.kind}")
+        return self.kind_models[rows.kind].predict(rows, specs or self.specs)
 
     def save(self, path: Path) -> None:
         """Write the file atomically."""
@@ -89,18 +89,18 @@ class PerformanceModel:
             VERSION,
             dict(self.trained_on),
             list(self.specs.gpus.values()),
-            {kind: _written(one) for kind, one in self.specialities.items()},
+            {kind: _written(one) for kind, one in self.kind_models.items()},
             self.seen_until,
         )
         replace_file(path, zlib.compress(msgspec.msgpack.encode(said), 6))
 
 
-def _written(one: KindModel) -> _Speciality:
+def _written(one: KindModel) -> _KindFile:
     heads = {
         name: [_Head(list(head.columns), head.trees.model_to_string(num_iteration=-1)) for head in some]
         for name, some in one.heads.items()
     }
-    return _Speciality(one.vocabulary, heads, one.bands, one.corrections)
+    return _KindFile(one.vocabulary, heads, one.bands, one.corrections)
 
 
 def load(path: Path) -> PerformanceModel:
@@ -121,7 +121,7 @@ def load(path: Path) -> PerformanceModel:
         said = msgspec.msgpack.decode(data, type=_File)
     except msgspec.DecodeError as error:
         raise WrongInput(f"{path} is damaged: {error}") from None
-    specialities = {
+    kind_models = {
         kind: KindModel(
             kind,
             one.vocabulary,
@@ -132,10 +132,10 @@ def load(path: Path) -> PerformanceModel:
             one.bands,
             one.corrections,
         )
-        for kind, one in said.specialities.items()
+        for kind, one in said.kind_models.items()
     }
     return PerformanceModel(
-        specialities, GpuSpecs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}"
+        kind_models, GpuSpecs(said.gpus), said.trained_on, said.seen_until, f"{zlib.crc32(packed):08x}"
     )
 
 

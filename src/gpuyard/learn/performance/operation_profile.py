@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from gpuyard.learn.performance.arrays import Floats, Words
 
 KINDS = ("matmul", "convolution", "grouped", "attention", "norm", "light")
-MADE_OF = ("operations", *(f"of_{kind}" for kind in KINDS))
+OPERATION_MIX = ("operations", *(f"of_{kind}" for kind in KINDS))
 """Features of the memory that a step needs besides its tensors."""
 KEPT, LARGEST = 0.35, 1.5
 """Medians over the models of our zoo, which were counted both ways: bytes kept over the traffic of inference (a quarter
@@ -42,10 +42,6 @@ class CountedStep(Protocol):
     @property
     def activation_bytes(self) -> float:
         """Bytes kept for the backward pass."""
-
-    @property
-    def largest_bytes(self) -> float:
-        """Inputs and outputs of the largest operation."""
 
     @property
     def parameter_bytes(self) -> float:
@@ -91,7 +87,7 @@ class OperationProfile:
         return OperationProfile.of(groups, kept / batch, largest / batch, parameters)
 
     @staticmethod
-    def guessed(flops: float, activations: float, parameters: float) -> "OperationProfile":
+    def typical(flops: float, activations: float, parameters: float) -> "OperationProfile":
         """Estimate a profile from totals: one layer of each kind, with the average traffic of such models."""
         return OperationProfile.of(
             [
@@ -155,7 +151,7 @@ class OperationProfile:
         groups = self.groups * np.array([1.0, factor, factor, factor, factor])
         return replace(self, groups=groups)
 
-    def in_training(self, times: float) -> "OperationProfile":
+    def as_training(self, times: float) -> "OperationProfile":
         """Estimate a training step from inference: a third of the traffic is kept for the backward pass."""
         return replace(self.times(times), kept_bytes=KEPT * float(self.groups[:, 3].sum()))
 
@@ -261,12 +257,12 @@ def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Word
         "activations": (kept + passing) * batch * narrow / 2**20,
         "parameters": np.array([w.parameter_bytes for w in works]) * np.where(numbers == "bf16", 0.5, 1.0) / 2**20,
         "input": passing * batch * narrow / 2**20,
-        **dict(zip(MADE_OF, parts, strict=True)),
+        **dict(zip(OPERATION_MIX, parts, strict=True)),
     }
 
 
 def operation_mix(work: OperationProfile) -> Floats:
-    """Return the number of operations and the share of each kind in the traffic, in the order of `MADE_OF`."""
+    """Return the number of operations and the share of each kind in the traffic, in the order of `OPERATION_MIX`."""
     kind, kernels, _, moved, _ = work.groups.T
     shares = np.bincount(kind.astype(np.intp), moved, len(KINDS)) / max(float(moved.sum()), 1.0)
     return np.array([float(kernels.sum()), *shares])

@@ -25,9 +25,9 @@ PRECISIONS = {
     "amp_fp16": "fp16",
     "amp_bf16": "bf16",
 }
-TRAINING = 3.5
+TRAINING_COST_RATIO = 3.5
 """Ratio of a training step to an inference step, where only inference was counted."""
-CONTEXT_MIB = 1_400.0
+CUDA_CONTEXT_MIB = 1_400.0
 """Memory that CUDA and its libraries hold in addition to PyTorch's allocator."""
 MIB_OF_GB = 1_000.0
 """Usable MiB per nominal GB of a GPU's memory."""
@@ -60,11 +60,11 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
     counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
     inference = [operation_profile.find_profile(library, name, "infer", work.size) for name in names]
     if work.flops and work.activations and work.parameters:
-        inference.append(OperationProfile.guessed(work.flops, work.activations, work.parameters))
+        inference.append(OperationProfile.typical(work.flops, work.activations, work.parameters))
     for found in filter(None, counted):
         return found.with_largest()
     for found in filter(None, inference):
-        return found.in_training(TRAINING).with_largest()
+        return (found if work.mode == "infer" else found.as_training(TRAINING_COST_RATIO)).with_largest()
     near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
     offered = f"; near to it: {', '.join(near)}" if near else ""
     raise WrongInput(
@@ -72,17 +72,19 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
     )
 
 
-def ask(
+def predict_on_gpus(
     model: PerformanceModel, work: WorkloadSpec, made: OperationProfile, gpus: Sequence[str], specs: GpuSpecs
 ) -> list[GpuPrediction]:
     """Predict time, memory and utilization on each of these GPUs."""
     _check(work)
     chips = [specs.find(name) for name in gpus]
     names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
-    asked = {kind: rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")}
+    asked = {
+        kind: query_rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")
+    }
     step = model.predict(asked["network"], specs)
-    memory = model.predict(asked["memory"], specs) if "memory" in model.specialities and made.parameter_bytes else None
-    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.specialities else None
+    memory = model.predict(asked["memory"], specs) if "memory" in model.kind_models and made.parameter_bytes else None
+    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.kind_models else None
     answers = []
     for at, chip in enumerate(chips):
         room = chip.memory_gb * MIB_OF_GB
@@ -98,7 +100,7 @@ def ask(
                 None if memory is None else float(memory.low[at]),
                 high,
                 room,
-                None if high is None else high + CONTEXT_MIB <= room,
+                None if high is None else high + CUDA_CONTEXT_MIB <= room,
                 None if busy is None else float(busy.middle[at]),
                 str(step.head[at]),
             )
@@ -106,7 +108,7 @@ def ask(
     return answers
 
 
-def steps_ms(
+def predict_steps_ms(
     model: PerformanceModel,
     work: WorkloadSpec,
     steps: Sequence[tuple[OperationProfile, int]],
@@ -116,7 +118,7 @@ def steps_ms(
     """Predict the time of many steps on one GPU; `steps` has profiles and numbers of samples, `work` the rest."""
     _check(work)
     made, batch = [profile for profile, _ in steps], np.array([float(samples) for _, samples in steps])
-    asked = rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
+    asked = query_rows("network", work, made, batch, [specs.find(gpu).gpu] * len(steps))
     return [float(ms) for ms in model.predict(asked, specs).middle]
 
 
@@ -130,7 +132,7 @@ def _check(work: WorkloadSpec) -> None:
             raise WrongInput(f"{name} must be at least 1")
 
 
-def rows(
+def query_rows(
     kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: Floats, gpus: Sequence[str]
 ) -> ProfileRows:
     """Return rows of one kind without measurements: this workload with each profile, batch and GPU."""

@@ -84,7 +84,7 @@ def _define(tree: ast.Module, space: dict[str, Any], path: Path) -> list[str]:
 def _is_plain(value: ast.expr) -> bool:
     try:
         ast.literal_eval(value)
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval may raise
         return False
     return True
 

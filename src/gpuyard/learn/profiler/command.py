@@ -3,6 +3,7 @@
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from resource import RUSAGE_CHILDREN, getrusage
 
 import msgspec
@@ -27,35 +28,33 @@ class CommandUsage(msgspec.Struct, frozen=True):
     energy_j: float | None
 
 
-FIRST_LOOK_S = 0.005
+FIRST_SAMPLE_S = 0.005
 """Interval of the first samples: a command may be short, so sampling starts often and slows down with every sample."""
 
 
-def watch_command(argv: Sequence[str], gpu: int | None, every_s: float = 0.1) -> CommandUsage:
-    """Run the command to its end and sample it. Its output goes to our own output."""
-    watch = GpuWatch(gpu) if gpu is not None else None
+def watch_command(argv: Sequence[str], watch: GpuWatch | None, every_s: float = 0.1) -> CommandUsage:
+    """Run the command to its end and sample it. Its output goes to our own output.
+
+    If sampling fails, the error is raised after the end of the command.
+    """
     before, began = _ended_cpu_s(), time.monotonic()
-    pause_s = min(FIRST_LOOK_S, every_s)
-    if watch:
-        watch.__enter__()
-    process = subprocess.Popen(list(argv))  # noqa: S603
+    pause_s = min(FIRST_SAMPLE_S, every_s)
     host_mib, gpu_mib, cpu_s = 0.0, 0.0, 0.0
-    known = {process.pid: psutil.Process(process.pid)}
-    while True:
-        try:
-            code = process.wait(pause_s)
-            break
-        except subprocess.TimeoutExpired:
-            pause_s = min(2 * pause_s, every_s)
-            family = _family(known[process.pid])
-            host_mib = max(host_mib, sum(memory for memory, _ in family.values()))
-            cpu_s = max(cpu_s, sum(cpu for _, cpu in family.values()))
-            if watch:
-                gpu_mib = max(gpu_mib, watch.memory_of(set(family)))
-    seconds = time.monotonic() - began
-    cpu_s = max(cpu_s, _ended_cpu_s() - before)
-    if watch:
-        watch.__exit__(None, None, None)
+    with watch or nullcontext(), subprocess.Popen(list(argv)) as process:  # noqa: S603
+        root = psutil.Process(process.pid)
+        while True:
+            try:
+                code = process.wait(pause_s)
+                break
+            except subprocess.TimeoutExpired:
+                pause_s = min(2 * pause_s, every_s)
+                family = _family(root)
+                host_mib = max(host_mib, sum(memory for memory, _ in family.values()))
+                cpu_s = max(cpu_s, sum(cpu for _, cpu in family.values()))
+                if watch:
+                    gpu_mib = max(gpu_mib, watch.memory_of(set(family)))
+        seconds = time.monotonic() - began
+        cpu_s = max(cpu_s, _ended_cpu_s() - before)
     seen = watch.seen if watch else None
     return CommandUsage(
         " ".join(argv), code, seconds, cpu_s, host_mib, gpu_mib if watch else None,

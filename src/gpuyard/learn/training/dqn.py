@@ -100,11 +100,11 @@ class Transition(NamedTuple):
 
 def transitions(make: WorkloadFactory, seed: int) -> tuple[list[Transition], int]:
     """Run one episode; return its stored transitions and its number of questions."""
-    steps = play_episode(make, seed)
+    steps = run_episode(make, seed)
     return _remembered(steps), len(steps)
 
 
-def play_episode(make: WorkloadFactory, seed: int) -> list[EpisodeStep]:
+def run_episode(make: WorkloadFactory, seed: int) -> list[EpisodeStep]:
     """Run one episode by the rule, with random answers where something is at stake."""
     rule, draw = RuleOfThumb(), Random(f"episode/{seed}")  # noqa: S311
     env = ClusterEnv(make, horizon=HORIZON, reference=rule)
@@ -207,11 +207,11 @@ class Learner:
         self.slow.load_state_dict(self.net.state_dict())
         self._optimizer = torch.optim.AdamW(self.net.parameters(), RATE, weight_decay=DECAY)
 
-    def learn(self, lessons: int) -> Iterator[float]:
+    def learn(self, training_steps: int) -> Iterator[float]:
         """Train for this number of updates and yield the loss of each."""
-        for lesson in range(lessons):
+        for lesson in range(training_steps):
             for group in self._optimizer.param_groups:
-                group["lr"] = RATE * (LAST_RATE / RATE) ** (lesson / lessons)
+                group["lr"] = RATE * (LAST_RATE / RATE) ** (lesson / training_steps)
             yield self._lesson()
 
     def _lesson(self) -> float:

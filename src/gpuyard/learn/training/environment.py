@@ -68,7 +68,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         self._horizon = horizon
         self._policy_variant = policy_variant("dqn")
         self._reference = reference
-        self._played: _Played | None = None
+        self._advised_run: _AdvisedRun | None = None
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -81,38 +81,46 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         before = RewardMeter(self._horizon)
         played = simulate_policy(workload, self._policy_variant, advisor=self._reference, watch=before.watch)
         self._reference_jct_s = played.measures.avg_jct_s
-        self._played = _Played(workload, self._policy_variant, self._horizon)
-        self._before = Before(before.fates, self._horizon)
-        rows = self._played.turn(None)
-        reward, seconds = self._played.bill.settle()
+        self._advised_run = _AdvisedRun(workload, self._policy_variant, self._horizon)
+        self._before = ReferenceRun(before.task_times, self._horizon)
+        rows = self._advised_run.turn(None)
+        reward, seconds = self._advised_run.reward_meter.settle()
         info = {"seconds": seconds, "reward": reward, "potential": self._potential(rows)}
         self._gpus = workload.gpus
         return self._seen(rows), {**info, "behind": self._behind(rows)}
 
     def _behind(self, rows: Rows | None) -> float:
-        assert self._played is not None
-        bill = self._played.bill
-        return 0.0 if rows is None else (sum(1 for _ in bill.waiting) - self._before.waiting(bill.now)) / self._gpus
+        assert self._advised_run is not None
+        reward_meter = self._advised_run.reward_meter
+        return (
+            0.0
+            if rows is None
+            else (sum(1 for _ in reward_meter.waiting) - self._before.waiting(reward_meter.now)) / self._gpus
+        )
 
     def _potential(self, rows: Rows | None) -> float:
-        assert self._played is not None
-        return 0.0 if rows is None else -self._before.owed(self._played.bill.waiting, self._played.bill.now)
+        assert self._advised_run is not None
+        return (
+            0.0
+            if rows is None
+            else -self._before.owed(self._advised_run.reward_meter.waiting, self._advised_run.reward_meter.now)
+        )
 
     def step(self, action: int) -> tuple[Observation, SupportsFloat, bool, bool, dict[str, Any]]:
         """Answer the question with the index of a candidate; fail if it is masked."""
-        assert self._played is not None, "reset comes before step"
-        rows = self._played.turn(int(action))
-        reward, seconds = self._played.bill.settle()
+        assert self._advised_run is not None, "reset comes before step"
+        rows = self._advised_run.turn(int(action))
+        reward, seconds = self._advised_run.reward_meter.settle()
         info: dict[str, Any] = {"seconds": seconds, "potential": self._potential(rows), "behind": self._behind(rows)}
         if rows is None:
-            info["avg_jct_s"], info["reference_jct_s"] = self._played.avg_jct_s, self._reference_jct_s
+            info["avg_jct_s"], info["reference_jct_s"] = self._advised_run.avg_jct_s, self._reference_jct_s
         return self._seen(rows), reward, rows is None, False, info
 
     def close(self) -> None:
         """Abandon the episode."""
-        if self._played is not None:
-            self._played.stop()
-            self._played = None
+        if self._advised_run is not None:
+            self._advised_run.stop()
+            self._advised_run = None
 
     def _seen(self, rows: Rows | None) -> Observation:
         seen: Observation = {"candidates": np.zeros((MOST, len(FEATURES)), np.float32), "mask": np.zeros(MOST, np.int8)}
@@ -122,15 +130,15 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         return seen
 
 
-class _GivenUp(Exception):
+class _Stopped(Exception):
     """Nobody wants to know how the episode ends."""
 
 
-class _Played:
+class _AdvisedRun:
     """A world in a thread that stops at every question."""
 
     def __init__(self, workload: Workload, under: Any, horizon: float) -> None:
-        self.bill = RewardMeter(horizon)
+        self.reward_meter = RewardMeter(horizon)
         self.avg_jct_s = 0.0
         self._mine, self._theirs = Semaphore(0), Semaphore(0)
         self._rows: Rows | None = None
@@ -158,7 +166,7 @@ class _Played:
         self._mine.release()
         self._theirs.acquire()
         if self._answer is None:
-            raise _GivenUp
+            raise _Stopped
         return self._answer
 
     def stop(self) -> None:
@@ -170,9 +178,9 @@ class _Played:
 
     def _run(self, workload: Workload, under: Any) -> None:
         try:
-            result = simulate_policy(workload, under, advisor=self, watch=self.bill.watch)
+            result = simulate_policy(workload, under, advisor=self, watch=self.reward_meter.watch)
             self.avg_jct_s = result.measures.avg_jct_s
-        except _GivenUp:
+        except _Stopped:
             pass
         except BaseException as error:
             self._failed = error
@@ -189,7 +197,7 @@ class _Stay:
 
 
 @dataclass(slots=True)
-class TaskFate:
+class TaskTimes:
     """When a task arrived, when it was placed, and how long it ran there."""
 
     came: float
@@ -197,23 +205,23 @@ class TaskFate:
     seconds: float = 0.0
 
 
-class Before:
+class ReferenceRun:
     """The timing of tasks in the reference run."""
 
-    def __init__(self, fates: Mapping[TaskId, TaskFate], horizon: float) -> None:
+    def __init__(self, task_times: Mapping[TaskId, TaskTimes], horizon: float) -> None:
         self._rate = 1.0 / horizon
-        self._fates = fates
-        placed = sorted((fate for fate in fates.values() if fate.placed < inf), key=lambda fate: fate.came)
-        self._came = [fate.came for fate in placed]
-        self._placed = sorted(fate.placed for fate in placed)
+        self._task_times = task_times
+        placed = sorted((times for times in task_times.values() if times.placed < inf), key=lambda times: times.came)
+        self._came = [times.came for times in placed]
+        self._placed = sorted(times.placed for times in placed)
         self._owed = [0.0] * (len(placed) + 1)
         """For each task, the charge of it and all later ones, discounted to its arrival."""
         later = inf
         for place in reversed(range(len(placed))):
-            fate = placed[place]
-            rest = self._owed[place + 1] * exp(-self._rate * (later - fate.came)) if later < inf else 0.0
-            self._owed[place] = self._of(fate, fate.came) + rest
-            later = fate.came
+            times = placed[place]
+            rest = self._owed[place + 1] * exp(-self._rate * (later - times.came)) if later < inf else 0.0
+            self._owed[place] = self._of(times, times.came) + rest
+            later = times.came
 
     def waiting(self, now: float) -> int:
         """Return how many tasks waited at this time in the reference run."""
@@ -225,14 +233,14 @@ class Before:
         place = bisect_right(self._came, now)
         if place < len(self._came):
             total = self._owed[place] * exp(-self._rate * (self._came[place] - now))
-        return total + sum(self._of(self._fates[task], now) for task in waiting if task in self._fates)
+        return total + sum(self._of(self._task_times[task], now) for task in waiting if task in self._task_times)
 
-    def _of(self, fate: TaskFate, now: float) -> float:
+    def _of(self, times: TaskTimes, now: float) -> float:
         """Return the charge of a task from now on; one that the reference had placed by now counts as placed now."""
-        waits = max(0.0, fate.placed - now) if fate.placed < inf else 0.0
+        waits = max(0.0, times.placed - now) if times.placed < inf else 0.0
         if not self._rate:
-            return waits + fate.seconds
-        return (1.0 - exp(-self._rate * (waits + fate.seconds))) / self._rate
+            return waits + times.seconds
+        return (1.0 - exp(-self._rate * (waits + times.seconds))) / self._rate
 
 
 class RewardMeter:
@@ -246,7 +254,7 @@ class RewardMeter:
         """Number of tasks that are charged as time passes."""
         self._owed = 0.0
         self._at = self._settled_at = 0.0
-        self.fates: dict[TaskId, TaskFate] = {}
+        self.task_times: dict[TaskId, TaskTimes] = {}
         self._last = 0
         """Number of the last task that was registered."""
 
@@ -311,7 +319,7 @@ class RewardMeter:
         if stay is None:
             stay = self._stays[task] = _Stay(spec.preemption is not Preemption.NEVER)
             self._passing += 1
-            self.fates[task] = TaskFate(self._at)
+            self.task_times[task] = TaskTimes(self._at)
         return stay
 
     def _placed(self, event: events.TaskPlaced) -> None:
@@ -324,5 +332,5 @@ class RewardMeter:
             run = self._world.runs[task]
             speed = speed_of(run.speeds or (), event.placement, state.index)
             self._owed += self._worth(self._at, self._at + run.seconds / speed)
-            fate = self.fates[task]
-            fate.placed, fate.seconds = self._at, run.seconds / speed
+            times = self.task_times[task]
+            times.placed, times.seconds = self._at, run.seconds / speed

@@ -54,7 +54,7 @@ def card_text(model: PolicyModel, command: str) -> str:
     )
     learnt_from = (
         f"**What it was trained on.** {about['episodes']:,} simulated workloads with {about['questions']:,} questions, of which "
-        f"{about['remembered']:,} were remembered, {about['lessons']:,} lessons for each net, with predicted run times: {'; '.join(about['regimes'])}."
+        f"{about['remembered']:,} were remembered, {about['training_steps']:,} training steps for each net, with predicted run times: {'; '.join(about['regimes'])}."
     )
     how_well = (
         f"**How well it does** on {about['choosing']} workloads of each kind that no net has seen, and the guard was chosen on: average "

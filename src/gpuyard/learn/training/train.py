@@ -29,11 +29,11 @@ from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
-EPISODES, LESSONS, MEMBERS = 1_200, 6_000, 3
-LEARNT_FROM, CHOSEN_ON, JUDGED_ON = 10_000_000, 20_000_000, 50_000_000
+EPISODES, TRAINING_STEPS, MEMBERS = 1_200, 6_000, 3
+TRAINING_SEEDS, VALIDATION_SEEDS, TEST_SEEDS = 10_000_000, 20_000_000, 50_000_000
 """First seed of each of the three sets."""
 A_SEED = 10_000
-CHOOSING_SEEDS = 8
+VALIDATION_WORKLOADS = 8
 MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.5, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the heuristic decides."""
@@ -55,7 +55,7 @@ class TrainingOptions:
 
     seed: int = 0
     episodes: int = EPISODES
-    lessons: int = LESSONS
+    training_steps: int = TRAINING_STEPS
     members: int = MEMBERS
     minutes: float | None = None
     """Time limit for running episodes; with a limit the same seed need not give the same model."""
@@ -63,7 +63,7 @@ class TrainingOptions:
     """Number of parallel processes, with one core each."""
     jobs: int | None = None
     """Jobs in each workload; None means as the regime says."""
-    choosing: int = CHOOSING_SEEDS
+    validation_workloads: int = VALIDATION_WORKLOADS
     """Workloads of each regime on which the guard is selected."""
     regimes: Sequence[Regime] = TRAINED
 
@@ -111,7 +111,7 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
     if order.jobs is not None:
         regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
     with _pool(order.workers) as at_once:
-        memory, questions = _played(order, regimes, traces, at_once, tell)
+        memory, questions = _advised_run(order, regimes, traces, at_once, tell)
         low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
         wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
         members = []
@@ -123,14 +123,14 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
         seen.look_at(torch.from_numpy(memory.rows()))
         nets = tuple(member.net for member in members)
         model = PolicyModel(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
-        choices = judge(model, regimes, traces, order.choosing, at_once, tell)
+        choices = judge(model, regimes, traces, order.validation_workloads, at_once, tell)
     guard = choose(choices)
     about = {
         "seed": order.seed,
         "episodes": order.episodes,
-        "lessons": order.lessons,
+        "training_steps": order.training_steps,
         "members": order.members,
-        "choosing": order.choosing,
+        "choosing": order.validation_workloads,
         "trust": guard.trust,
         "regimes": [regime.name for regime in regimes],
         "questions": questions,
@@ -162,12 +162,12 @@ def _pool(workers: int) -> Iterator[AtOnce]:
 # --- episodes and nets -------------------------------------------------------------------------------------------------
 
 
-def _played(
+def _advised_run(
     order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
 ) -> tuple[ReplayBuffer, int]:
     """Run all episodes, with the regimes in turn."""
     began, found, questions = monotonic(), [], 0
-    first = LEARNT_FROM + order.seed * A_SEED
+    first = TRAINING_SEEDS + order.seed * A_SEED
     wanted = [
         (regimes[place % len(regimes)], first + place, traces if regimes[place % len(regimes)].trace else {})
         for place in range(order.episodes)
@@ -197,12 +197,12 @@ def _member(
     losses: list[tuple[int, float]] = []
     checks = [(0, _check(_exported(learner), alone, regimes, traces))]
     recent: list[float] = []
-    for lesson, loss in enumerate(learner.learn(order.lessons), start=1):
+    for lesson, loss in enumerate(learner.learn(order.training_steps), start=1):
         recent.append(loss)
         if lesson % LOSS_EVERY == 0:
             losses.append((lesson, sum(recent) / len(recent)))
             recent = []
-        if lesson % max(1, order.lessons // CHECKS) == 0:
+        if lesson % max(1, order.training_steps // CHECKS) == 0:
             checks.append((lesson, _check(_exported(learner), alone, regimes, traces)))
     return Member(_exported(learner).nets[0], losses, checks)
 
@@ -231,11 +231,16 @@ def _check(model: PolicyModel, alone: Sequence[float], regimes: Sequence[Regime]
 
 
 def judge(
-    model: PolicyModel, regimes: Sequence[Regime], traces: Traces, choosing: int, at_once: AtOnce, tell: ProgressReport
+    model: PolicyModel,
+    regimes: Sequence[Regime],
+    traces: Traces,
+    validation_workloads: int,
+    at_once: AtOnce,
+    tell: ProgressReport,
 ) -> dict[PolicyGuard, dict[str, Mean]]:
     """Evaluate every guard on every regime against the heuristic on the same workloads."""
     found: dict[PolicyGuard, dict[str, Mean]] = {}
-    places = range(choosing)
+    places = range(validation_workloads)
     wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
     answers = at_once(_judged, wanted)
     for regime in regimes:
@@ -248,7 +253,7 @@ def judge(
 
 def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> dict[PolicyGuard, float]:
     """Return for every guard the logarithm of the average completion time relative to no advice, on one workload."""
-    workload = regime.workload(CHOSEN_ON + place, traces)
+    workload = regime.workload(VALIDATION_SEEDS + place, traces)
     alone = simulate_policy(workload, ADVISED).measures.avg_jct_s
     return {
         guard: log(

@@ -5,7 +5,7 @@ its GPUs hold its model. A GPU whose next call needs another model unloads and l
 with the wait of the call. `choosing` decides which calls idle GPUs take from others.
 
 The remaining work is planned again when GPUs leave or return, and when calls deviate from their planned durations. The
-driver of the executor does that (`PlanAgain`, `Planned`); the old plan is followed in the meantime.
+driver of the executor does that (`Replan`, `Replanned`); the old plan is followed in the meantime.
 
 A group of GPUs that holds a wide model depends on each of its GPUs: one worker holds the model, so if one GPU is lost
 or given back, that worker is stopped and its calls start over elsewhere.
@@ -21,16 +21,16 @@ from gpuyard.plan.executor.messages import (
     Back,
     Call,
     Done,
+    DropResult,
     ExecutorCommand,
     ExecutorEvent,
     Failed,
-    Forget,
-    GiveBack,
     Load,
     Lost,
-    PlanAgain,
-    Planned,
     Reclaimed,
+    ReleaseGpu,
+    Replan,
+    Replanned,
     Stop,
     Tick,
     Unload,
@@ -52,7 +52,7 @@ class Rules:
     load_failures: int = 3
     """After this number of failures to load a model, a group is not used for it any more."""
     steals: bool = True
-    plans_again: bool = True
+    replans: bool = True
     drift: float = 0.03
     """The remaining work is planned again once calls deviate from their planned durations by this mean fraction …"""
     stretch: float = 0.15
@@ -70,7 +70,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Tally:
+class ExecutionCounts:
     """Counters of an execution."""
 
     switches: int = 0
@@ -78,7 +78,7 @@ class Tally:
     switch_time_s: float = 0.0
     """GPU-seconds spent loading and unloading."""
     stolen: int = 0
-    planned_again: int = 0
+    replanned: int = 0
     retries: int = 0
     moved: int = 0
     """Calls that had started on a GPU that was lost or reclaimed, and started over."""
@@ -103,7 +103,7 @@ class Executor:
     def __init__(self, work: Work, assignment: Assignment, rules: Rules | None = None) -> None:
         self.rules: Final = rules or Rules()
         self.execution = ExecutionState(work)
-        self.tally = Tally()
+        self.counts = ExecutionCounts()
         self.runs: list[Run] = []
         self.given_up: dict[int, str] = {}
         """Calls that will not be done, and the reason."""
@@ -187,13 +187,13 @@ class Executor:
                 self._failed(event)
             case Lost(gpu):
                 if self.execution.gpus[gpu].present:
-                    self.tally.lost += 1
+                    self.counts.lost += 1
                     self._remove(gpu)
             case Back(gpu):
                 self._back(gpu)
             case Reclaimed(gpu, deadline):
                 self._reclaimed(gpu, deadline)
-            case Planned(assignment):
+            case Replanned(assignment):
                 self._planned(assignment)
             case Tick():
                 pass
@@ -207,7 +207,7 @@ class Executor:
     def _done(self, event: Done) -> None:
         operation = self._operations.pop(event.operation, None)
         if operation is None:
-            self.tally.ignored += 1
+            self.counts.ignored += 1
             return
         self._free(operation)
         states = [self.execution.gpus[gpu] for gpu in operation.gpus]
@@ -259,12 +259,12 @@ class Executor:
     def _forget_result_of(self, call: int) -> None:
         ended = {CallStatus.DONE, CallStatus.GIVEN_UP}
         if call in self._results and all(self.execution.status[later] in ended for later in self._work.after[call]):
-            self._commands.append(Forget(call, self._results.pop(call)))
+            self._commands.append(DropResult(call, self._results.pop(call)))
 
     def _failed(self, event: Failed) -> None:
         operation = self._operations.pop(event.operation, None)
         if operation is None:
-            self.tally.ignored += 1
+            self.counts.ignored += 1
             return
         self._free(operation)
         first, model, call = operation.gpus[0], operation.model, operation.call
@@ -279,7 +279,7 @@ class Executor:
                 if self._failures[call] > self.rules.retries:
                     self._give_up(call, event.why)
                 else:
-                    self.tally.retries += 1
+                    self.counts.retries += 1
                     self._wait_again(call)
                     if self.execution.allowed(model, first):
                         self.execution.enqueue(call, first, at_head=True)
@@ -317,7 +317,7 @@ class Executor:
         state = self.execution.gpus[gpu]
         if not state.present:
             return
-        self.tally.reclaimed += 1
+        self.counts.reclaimed += 1
         state.leaves_s = min(state.leaves_s, deadline)
         self._unassign_queue(gpu)
         self._wants_plan = True
@@ -328,7 +328,7 @@ class Executor:
     def _planned(self, assignment: Assignment | None) -> None:
         self._plan_pending = False
         if assignment is not None:
-            self.tally.planned_again += 1
+            self.counts.replanned += 1
             self._follow(assignment)
 
     # --- following the plan -------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class Executor:
                 self._look(gpu)
         if not self._operations and self.execution.unassigned:
             self._take_unassigned()
-        if self._wants_plan and not self._plan_pending and self.rules.plans_again and not self.is_over:
+        if self._wants_plan and not self._plan_pending and self.rules.replans and not self.is_over:
             self._wants_plan = False
             remaining = self._remaining()
             self._stretch = _Stretch(sum(remaining.seconds))
@@ -375,7 +375,7 @@ class Executor:
                 self._expected_s[call] = seconds
             if remaining.call:
                 self._plan_pending = True
-                self._commands.append(PlanAgain(remaining))
+                self._commands.append(Replan(remaining))
 
     def _look(self, gpu: int) -> None:
         execution = self.execution
@@ -404,7 +404,7 @@ class Executor:
     def _take(self, call: int, first: int) -> None:
         """Put a call at the head of the queues of an idle group and advance it."""
         if self.execution.home[call] != NOWHERE:
-            self.tally.stolen += 1
+            self.counts.stolen += 1
         self.execution.dequeue(call)
         self.execution.enqueue(call, first, at_head=True)
         self._advance(call, first)
@@ -428,7 +428,7 @@ class Executor:
             return
         if not execution.has_loaded(model, first):
             for gpu in group:
-                self.tally.switches += self._last_held[gpu] not in {NOWHERE, model}
+                self.counts.switches += self._last_held[gpu] not in {NOWHERE, model}
             self._begin(OpKind.LOAD, model, group, work.load_s[model])
 
     def _make_room(self, gpu: int, model: int, first: int) -> bool:
@@ -474,7 +474,7 @@ class Executor:
                 )
 
     def _charge(self, operation: Operation) -> None:
-        self.tally.switch_time_s += (self.execution.now - operation.began_s) * len(operation.gpus)
+        self.counts.switch_time_s += (self.execution.now - operation.began_s) * len(operation.gpus)
 
     def _free(self, operation: Operation) -> None:
         for gpu in operation.gpus:
@@ -488,7 +488,7 @@ class Executor:
     def _give_back(self, gpu: int) -> None:
         if self.execution.gpus[gpu].present:
             self._remove(gpu)
-            self._commands.append(GiveBack(gpu))
+            self._commands.append(ReleaseGpu(gpu))
 
     def _stop(self, gpu: int) -> None:
         """Stop a worker that cannot be used any more."""
@@ -526,7 +526,7 @@ class Executor:
         call = operation.call
         if call == NOWHERE:
             return
-        self.tally.moved += 1
+        self.counts.moved += 1
         self._losses[call] += 1
         if self._losses[call] > self.rules.losses:
             self._give_up(call, f"its worker was lost {self._losses[call]} times while it ran")

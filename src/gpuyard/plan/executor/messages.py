@@ -54,28 +54,28 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class ReleaseGpu:
     """Stop the worker of a GPU that was reclaimed, and give the GPU back."""
 
     gpu: int
 
 
 @dataclass(frozen=True, slots=True)
-class PlanAgain:
-    """Plan the remaining work; `Planned` carries the answer. The old plan is followed in the meantime."""
+class Replan:
+    """Plan the remaining work; `Replanned` carries the answer. The old plan is followed in the meantime."""
 
     remaining: RemainingWork
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
+class DropResult:
     """All calls that depend on this one are done. Its result, possibly a final one, is left to the driver."""
 
     call: int
     result: object
 
 
-ExecutorCommand = Load | Unload | Call | Stop | GiveBack | PlanAgain | Forget
+ExecutorCommand = Load | Unload | Call | Stop | ReleaseGpu | Replan | DropResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ class Reclaimed:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """The answer to `PlanAgain`. None: the current queues are as good."""
+class Replanned:
+    """The answer to `Replan`. None: the current queues are as good."""
 
     assignment: Assignment | None
 
@@ -131,4 +131,4 @@ class Tick:
     """Time has passed."""
 
 
-ExecutorEvent = Done | Failed | Lost | Back | Reclaimed | Planned | Tick
+ExecutorEvent = Done | Failed | Lost | Back | Reclaimed | Replanned | Tick

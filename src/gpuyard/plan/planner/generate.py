@@ -19,7 +19,6 @@ from typing import Final
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.chance import Chance
 from gpuyard.plan.planner.instance import (
     FORMAT,
     Instance,
@@ -31,6 +30,7 @@ from gpuyard.plan.planner.instance import (
     WrittenWorkflow,
 )
 from gpuyard.plan.planner.problem import Floats
+from gpuyard.plan.planner.random_numbers import RandomNumbers
 
 WorkflowEdges = list[tuple[int, ...]]
 """For each node, the nodes it waits for."""
@@ -69,49 +69,49 @@ WIDE: Final = (
 # --- shapes of workflows ----------------------------------------------------------------------------------------------
 
 
-def _chain(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
-    def drawn(chance: Chance) -> WorkflowEdges:
+def _chain(least: int, most: int) -> Callable[[RandomNumbers], WorkflowEdges]:
+    def drawn(chance: RandomNumbers) -> WorkflowEdges:
         return [(i - 1,) if i else () for i in range(chance.between(least, most))]
 
     return drawn
 
 
-def _graph(least: int, most: int) -> Callable[[Chance], WorkflowEdges]:
+def _graph(least: int, most: int) -> Callable[[RandomNumbers], WorkflowEdges]:
     """Every node but the first waits for one of the four before it, and for each of the others with probability 1/4."""
 
-    def waits_for(chance: Chance, node: int) -> tuple[int, ...]:
+    def waits_for(chance: RandomNumbers, node: int) -> tuple[int, ...]:
         near = range(max(0, node - 4), node)
         one = near[chance.below(len(near))]
         return tuple(i for i in near if i == one or chance.below(4) == 0)
 
-    def drawn(chance: Chance) -> WorkflowEdges:
+    def drawn(chance: RandomNumbers) -> WorkflowEdges:
         return [waits_for(chance, i) if i else () for i in range(chance.between(least, most))]
 
     return drawn
 
 
-def _fanout(chance: Chance) -> WorkflowEdges:
+def _fanout(chance: RandomNumbers) -> WorkflowEdges:
     workers = chance.between(4, 12)
     return [(), *[(0,)] * workers, tuple(range(1, workers + 1))]
 
 
-def _diamond(_: Chance) -> WorkflowEdges:
+def _diamond(_: RandomNumbers) -> WorkflowEdges:
     return [(), (0,), (0,), (1, 2)]
 
 
 # --- models of nodes --------------------------------------------------------------------------------------------------
 
 
-def _any(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
+def _any(chance: RandomNumbers, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     return [kinds[chance.below(len(kinds))] for _ in edges]
 
 
-def _workers_alike(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
+def _workers_alike(chance: RandomNumbers, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     first, worker, last = _any(chance, kinds, edges[:3])
     return [first, *[worker] * (len(edges) - 2), last]
 
 
-def _two_are_hot(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
+def _two_are_hot(chance: RandomNumbers, kinds: list[ModelKind], edges: WorkflowEdges) -> list[ModelKind]:
     """Send six of ten calls to the first two models."""
     return [kinds[chance.below(2)] if chance.below(10) < 6 else kinds[chance.below(len(kinds))] for _ in edges]
 
@@ -119,25 +119,25 @@ def _two_are_hot(chance: Chance, kinds: list[ModelKind], edges: WorkflowEdges) -
 # --- families ---------------------------------------------------------------------------------------------------------
 
 
-def _some(count: int, of: tuple[ModelKind, ...] = SMALL) -> Callable[[Chance], list[ModelKind]]:
+def _some(count: int, of: tuple[ModelKind, ...] = SMALL) -> Callable[[RandomNumbers], list[ModelKind]]:
     """Draw this number of different models, in random order."""
 
-    def drawn(chance: Chance) -> list[ModelKind]:
+    def drawn(chance: RandomNumbers) -> list[ModelKind]:
         left = list(of)
         return [left.pop(chance.below(len(left))) for _ in range(count)]
 
     return drawn
 
 
-def _three_and_wide(chance: Chance) -> list[ModelKind]:
+def _three_and_wide(chance: RandomNumbers) -> list[ModelKind]:
     return [*_some(3)(chance), *WIDE]
 
 
-def _all_and_one_wide(_: Chance) -> list[ModelKind]:
+def _all_and_one_wide(_: RandomNumbers) -> list[ModelKind]:
     return [*SMALL, WIDE[0]]
 
 
-def _two_dozen_large(chance: Chance) -> list[ModelKind]:
+def _two_dozen_large(chance: RandomNumbers) -> list[ModelKind]:
     return [ModelKind(f"big-{i}", chance.between(40, 74), chance.between(30, 200) / 100) for i in range(24)]
 
 
@@ -146,9 +146,9 @@ class Family:
     """The parameters of one family of problems."""
 
     workflows: int
-    kinds: Callable[[Chance], list[ModelKind]]
-    edges: Callable[[Chance], WorkflowEdges]
-    choose: Callable[[Chance, list[ModelKind], WorkflowEdges], list[ModelKind]] = _any
+    kinds: Callable[[RandomNumbers], list[ModelKind]]
+    edges: Callable[[RandomNumbers], WorkflowEdges]
+    choose: Callable[[RandomNumbers, list[ModelKind], WorkflowEdges], list[ModelKind]] = _any
     scatter: float = 0.4
     times: float = 1.0
     """Calls take their model's usual time multiplied by this."""
@@ -197,7 +197,7 @@ def generate(
         raise WrongInput(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
     if nodes < 1 or gpus < 1:
         raise WrongInput("A problem has at least one node and one GPU.")
-    chance, drawn = Chance(seed), FAMILIES[family]
+    chance, drawn = RandomNumbers(seed), FAMILIES[family]
     small = gpus // 2 if mixed else 0
     memory = [80] * (gpus - small) + [40] * small
     kinds = [kind for kind in drawn.kinds(chance) if _fits(kind, memory)]
@@ -232,7 +232,7 @@ def _fits(kind: ModelKind, memory: list[int]) -> bool:
 
 
 def _shape(
-    chance: Chance, family: Family, kinds: list[ModelKind], nodes: int | None
+    chance: RandomNumbers, family: Family, kinds: list[ModelKind], nodes: int | None
 ) -> tuple[WorkflowEdges, list[ModelKind]]:
     """Draw the graph of a workflow and the models of its nodes. Long chains are cut to leave a few requests."""
     edges = family.edges(chance)
@@ -241,7 +241,7 @@ def _shape(
     return edges, family.choose(chance, kinds, edges)
 
 
-def _requests(chance: Chance, family: Family, usual: list[list[float]], nodes: int) -> list[WrittenRequest]:
+def _requests(chance: RandomNumbers, family: Family, usual: list[list[float]], nodes: int) -> list[WrittenRequest]:
     """Draw requests until they have enough nodes; all durations are drawn at once."""
     sizes = np.array([len(times) for times in usual])
     most = nodes // int(sizes.min()) + 1

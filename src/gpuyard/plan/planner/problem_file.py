@@ -21,10 +21,10 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input import strict
 from gpuyard.input.document import parse, with_line, without_repeated_names
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
-from gpuyard.plan.planner.dialect import in_our_words
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
 from gpuyard.plan.planner.problem import Calls, Level, Model, PlannerGpu, Problem, Requests, Workflow
 from gpuyard.plan.planner.validate import validate
+from gpuyard.plan.planner.workflow_format import to_instance
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
 _LARGEST_WITH_PAIRS: Final = 16_000_000
@@ -85,7 +85,7 @@ def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
         raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
     _finite(said, ())
     if "format" not in said:
-        said = {"format": FORMAT, **in_our_words(said, spelled)}
+        said = {"format": FORMAT, **to_instance(said, spelled)}
     elif said["format"] != FORMAT:
         raise LocatedError(
             ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the workflow file format."

@@ -16,14 +16,14 @@ from gpuyard.plan.executor.messages import (
     Back,
     Call,
     Done,
+    DropResult,
     ExecutorCommand,
     ExecutorEvent,
-    Forget,
-    GiveBack,
     Load,
     Lost,
-    PlanAgain,
-    Planned,
+    ReleaseGpu,
+    Replan,
+    Replanned,
     Stop,
     Tick,
     Unload,
@@ -31,8 +31,8 @@ from gpuyard.plan.executor.messages import (
 from gpuyard.plan.executor.work import Assignment
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.workers.order import Order, Question, Runtime, Verb
-from gpuyard.plan.workers.plans import assignment_of, planning_again, work_of
+from gpuyard.plan.workers.order import CallInput, Order, OrderKind, Runtime
+from gpuyard.plan.workers.plans import assignment_of, replanner, work_of
 from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.settings import Runtimes
 
@@ -77,7 +77,7 @@ class OwnGpus:
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowResult:
     """The progress of a run, and in the end its outcome."""
 
     executor: Executor
@@ -89,7 +89,7 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True)
-class Following:
+class FollowOptions:
     """A run: the plan, the workers, and the callbacks of the caller."""
 
     problem: Problem
@@ -100,7 +100,7 @@ class Following:
     strategy: Callable[[Problem], Plan]
     rules: Rules = field(default_factory=Rules)
     speed_up: float = 1.0
-    watch: Callable[[Followed], None] = lambda _followed: None
+    watch: Callable[[FollowResult], None] = lambda _followed: None
     begins: Callable[[int, range], None] = lambda _call, _gpus: None
     """Called with each call and its GPUs before it starts there."""
     leaves: Callable[[int], None] = lambda _gpu: None
@@ -111,7 +111,7 @@ class Following:
     """Polled; True ends the run."""
 
 
-def follow(it: Following) -> Followed:
+def follow(it: FollowOptions) -> FollowResult:
     """Follow a plan until every call is done, given up or impossible on the remaining GPUs, or the run is ended."""
     driver = _Driver(it)
     driver.gather()
@@ -120,18 +120,18 @@ def follow(it: Following) -> Followed:
 
 
 class _Driver:
-    def __init__(self, it: Following) -> None:
+    def __init__(self, it: FollowOptions) -> None:
         self._it = it
         work = work_of(it.problem, it.pool.hosts, it.plan)
         self._executor = Executor(work, assignment_of(it.problem, it.plan), it.rules)
         self._after = work.after
-        self._plan_again = planning_again(it.problem, it.strategy)
+        self._plan_again = replanner(it.problem, it.strategy)
         self._planner = ThreadPoolExecutor(1, "planning-again")
         self._planned: Future[Assignment | None] | None = None
         self._began = monotonic()
         self._before: list[ExecutorEvent] = []
         """Events of the GPU source from before the plan started."""
-        self.state = Followed(self._executor)
+        self.state = FollowResult(self._executor)
 
     def gather(self) -> None:
         """Wait until every worker is ready or has failed; then start the plan's clock."""
@@ -196,7 +196,7 @@ class _Driver:
                 self.state.losses.append(
                     f"what is left could not be planned again: {type(trouble).__name__}: {trouble}"
                 )
-            events.append(Planned(None if trouble is not None else self._planned.result()))
+            events.append(Replanned(None if trouble is not None else self._planned.result()))
             self._planned = None
         return events or [Tick()]
 
@@ -213,13 +213,13 @@ class _Driver:
                     pool.send([(command.gpus[0], self._order(command))])
                 case Stop(gpu):
                     pool.stop([gpu], for_good=False)
-                case GiveBack(gpu):
+                case ReleaseGpu(gpu):
                     pool.stop([gpu], for_good=True)
                     self._it.leaves(gpu)
                     self._it.gpu_source.returned(gpu)
-                case PlanAgain(remaining):
+                case Replan(remaining):
                     self._planned = self._planner.submit(self._plan_again, remaining)
-                case Forget(call, result):
+                case DropResult(call, result):
                     if not self._after[call]:
                         self._it.outcome(call, pool.fetch(result))
                     pool.forget(result)
@@ -231,14 +231,14 @@ class _Driver:
         if runtime.name == "virtual":
             runtime = Runtime("virtual", {**runtime.settings, "speed_up": it.speed_up})
         if isinstance(command, Load | Unload):
-            verb = Verb.LOAD if isinstance(command, Load) else Verb.UNLOAD
+            verb = OrderKind.LOAD if isinstance(command, Load) else OrderKind.UNLOAD
             return Order(command.operation, verb, model.name, runtime, model.gpus, command.seconds)
         request = it.problem.requests.ids[it.problem.calls.request[command.call]]
         results = {self._node(earlier): result for earlier, result in command.results.items()}
-        question = Question(
+        question = CallInput(
             request, self._node(command.call), command.attempt, it.runtimes.inputs.get(request), results
         )
-        return Order(command.operation, Verb.CALL, model.name, runtime, model.gpus, command.seconds, question)
+        return Order(command.operation, OrderKind.CALL, model.name, runtime, model.gpus, command.seconds, question)
 
     def _node(self, call: int) -> str:
         problem = self._it.problem

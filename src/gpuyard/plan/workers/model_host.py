@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from gpuyard.plan.workers.order import Order, Reply, Verb
+from gpuyard.plan.workers.order import Order, OrderKind, Reply
 from gpuyard.plan.workers.packed import Packed, pack
 from gpuyard.plan.workers.runtimes import Held, load
 
@@ -20,7 +20,7 @@ class ModelHost:
         self._told: set[tuple[str, str]] = set()
         """Errors seen before: of many calls that fail for one reason, only the first prints a traceback."""
 
-    def obey(self, order: Order, pack: Callable[[Any], Packed] = pack) -> Reply:
+    def execute(self, order: Order, pack: Callable[[Any], Packed] = pack) -> Reply:
         """Execute an order and return the reply. An exception or an unpicklable result is a failed reply."""
         began = perf_counter()
         try:
@@ -36,11 +36,11 @@ class ModelHost:
 
     def _do(self, order: Order) -> Any:
         match order.verb:
-            case Verb.LOAD:
+            case OrderKind.LOAD:
                 self._held[order.model] = load(order)
-            case Verb.UNLOAD:
+            case OrderKind.UNLOAD:
                 self._held.pop(order.model).close()
-            case Verb.CALL:
+            case OrderKind.CALL:
                 assert order.question is not None
                 results = {node: packed.unpack() for node, packed in order.question.results.items()}
                 question = replace(order.question, results=results)

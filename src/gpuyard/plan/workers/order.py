@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any
 
 
-class Verb(Enum):
+class OrderKind(Enum):
     """The action on a model."""
 
     LOAD = "load"
@@ -23,7 +23,7 @@ class Runtime:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CallInput:
     """The input of a call."""
 
     request: str
@@ -40,14 +40,14 @@ class Order:
     """One order for the worker of a GPU."""
 
     operation: int
-    verb: Verb
+    verb: OrderKind
     model: str
     runtime: Runtime
     gpus: int
     """The number of GPUs that the model spans: the worker's own and those after it."""
     seconds: float
     """The expected duration; virtual runtimes sleep this long."""
-    question: Question | None = None
+    question: CallInput | None = None
 
 
 @dataclass(frozen=True, slots=True)

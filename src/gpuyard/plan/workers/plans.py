@@ -67,7 +67,7 @@ def assignment_of(problem: Problem, plan: Plan) -> Assignment:
     return Assignment(order.tolist(), plan.gpu[order].tolist(), plan.start[order].tolist(), plan.end[order].tolist())
 
 
-def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = False) -> bytes:
+def actual_plan(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = False) -> bytes:
     """Return the actual runs as a plan file; calls that were not done are left out."""
     calls = sorted(runs, key=lambda run: run.call)
     tasks = []
@@ -80,13 +80,11 @@ def actual_of(problem: Problem, runs: Sequence[Run], *, ended_by_hand: bool = Fa
     return msgspec.json.encode(WrittenPlan(FORMAT, problem.name, tasks, ACTUAL, ended_by_hand=ended))
 
 
-def planning_again(
-    problem: Problem, strategy: Callable[[Problem], Plan]
-) -> Callable[[RemainingWork], Assignment | None]:
+def replanner(problem: Problem, strategy: Callable[[Problem], Plan]) -> Callable[[RemainingWork], Assignment | None]:
     """Return a function that plans the remaining work, and returns None if the current queues are as good."""
 
     def plan(remaining: RemainingWork) -> Assignment | None:
-        rest = rest_of(problem, remaining)
+        rest = remaining_problem(problem, remaining)
         chosen = strategy(rest)
         queued = _as_queued(rest, remaining)
         if queued is not None and chosen.makespan_s > WORTH_IT * queued.makespan_s:
@@ -103,7 +101,7 @@ def planning_again(
     return plan
 
 
-def rest_of(problem: Problem, remaining: RemainingWork) -> Problem:
+def remaining_problem(problem: Problem, remaining: RemainingWork) -> Problem:
     """Return the problem of the remaining work. Its time starts now; its calls are in the order of `RemainingWork`."""
     calls, left = problem.calls, np.array(remaining.call, dtype=np.int32)
     number = np.full(len(calls), -1, dtype=np.int32)

@@ -8,8 +8,8 @@ from gpuyard.plan.workers.clocks import Clocks
 
 
 class PlannedLevels:
-    """Sets the clock of each GPU to the level that the plan chose for a call, if the problem file gives a clock for
-    that level.
+    """Sets the clock of each GPU to the level that the plan chose for a call. For a level without a clock in the problem
+    file, the GPU runs at its own clock.
 
     `devices` are the current CUDA device names of the GPUs; for borrowed GPUs they become known over time.
     """
@@ -29,7 +29,11 @@ class PlannedLevels:
         for gpu in gpus:
             levels = self._problem.gpus[gpu].levels
             mhz = levels[level].mhz if level < len(levels) else None
-            if mhz is None or self._now.get(gpu) == mhz:
+            if mhz is None:
+                if gpu in self._now:
+                    self.leaves(gpu)
+                continue
+            if self._now.get(gpu) == mhz:
                 continue
             self._now[gpu] = mhz
             trouble = self._clocks.lock(self._devices[gpu], mhz)
@@ -37,7 +41,7 @@ class PlannedLevels:
                 self.troubles.append(trouble)
 
     def leaves(self, gpu: int) -> None:
-        """Reset the clock of a GPU that is given back."""
+        """Reset the clock of a GPU, for example when it is given back."""
         self._now.pop(gpu, None)
         self._clocks.free(self._devices[gpu])
 

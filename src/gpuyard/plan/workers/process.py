@@ -33,7 +33,7 @@ def main() -> None:
     while True:
         order = orders.get()
         path = spool / f"{os.getpid()}-{order.operation}"
-        connection.send(host.obey(order, partial(pack, path=path, large=large)))
+        connection.send(host.execute(order, partial(pack, path=path, large=large)))
 
 
 def _read(connection: Connection, orders: "SimpleQueue[Order]") -> None:

@@ -57,11 +57,11 @@ class Actor:
         """Block forever."""
         Signal().wait()
 
-    def obey(self, order: Order, nodes: list[str], *results: Any) -> tuple[Reply, Any]:
+    def execute(self, order: Order, nodes: list[str], *results: Any) -> tuple[Reply, Any]:
         """Execute an order. Results are passed and returned as separate objects: Ray moves them, not the driver."""
         if order.question is not None:
             order.question.results.update(zip(nodes, results, strict=True))
-        reply = self._host.obey(order)
+        reply = self._host.execute(order)
         return Reply(reply.operation, reply.seconds, reply.why), reply.result
 
 
@@ -111,7 +111,7 @@ class RayPool:
             waited = {} if order.question is None else dict(order.question.results)
             if order.question is not None:
                 order.question.results.clear()
-            reply, result = actor.obey.options(num_returns=2).remote(order, list(waited), *waited.values())
+            reply, result = actor.execute.options(num_returns=2).remote(order, list(waited), *waited.values())
             self._orders[reply] = (gpu, order.operation, result)
 
     def stop(self, gpus: Sequence[int], *, for_good: bool) -> None:

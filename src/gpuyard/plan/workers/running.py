@@ -25,16 +25,16 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
-from gpuyard.plan.workers.follow import Followed, Following, GpuSource, OwnGpus, follow
+from gpuyard.plan.workers.follow import FollowOptions, FollowResult, GpuSource, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
-from gpuyard.plan.workers.plans import actual_of, at_levels
+from gpuyard.plan.workers.plans import actual_plan, at_levels
 from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.power import PlannedLevels
 from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
 
 
 class BorrowedGpus(GpuSource, Protocol):
-    """GPUs borrowed for the run, such as `workers.leases.YardGpus`."""
+    """GPUs borrowed for the run, such as `workers.leases.ClusterGpus`."""
 
     devices: list[str]
     """The CUDA device name of each GPU that was lent."""
@@ -62,7 +62,7 @@ class RunWatch:
     """Called while no GPU was lent, with the task that waits for one."""
     opened: Callable[[], None] = lambda: None
     """Called when the pool of workers is open. Ray, for example, may have installed signal handlers by then."""
-    progress: Callable[[Followed], None] = lambda _followed: None
+    progress: Callable[[FollowResult], None] = lambda _followed: None
     """Called several times a second."""
     result: Callable[[int, Any], None] = lambda _call, _result: None
     """Called with the results of calls that no other call waits for."""
@@ -77,7 +77,7 @@ class PlanRun:
 
     problem: Problem
     planned: Plan
-    followed: Followed
+    followed: FollowResult
     level_warnings: tuple[str, ...] = ()
     """Power levels of the plan that could not be set."""
 
@@ -105,7 +105,7 @@ class PlanRun:
             "makespan_s": makespan,
             "gap": (makespan / planned_s - 1 if planned_s else 0.0) if self.complete else None,
             "planned_switches": measure(self.problem, self.planned).switches,
-            **asdict(executor.tally),
+            **asdict(executor.counts),
             "ended_by_hand": self.ended_early,
             "failed": [{"call": self.problem.name_of(call), "why": executor.why_not(call)} for call in sorted(left)],
             "losses": self.followed.losses,
@@ -113,7 +113,7 @@ class PlanRun:
 
     def actual(self) -> bytes:
         """The actual runs as a plan file, with the measured times."""
-        return actual_of(self.problem, self.followed.executor.runs, ended_by_hand=self.ended_early)
+        return actual_plan(self.problem, self.followed.executor.runs, ended_by_hand=self.ended_early)
 
 
 def run_plan(
@@ -162,7 +162,7 @@ def run_plan(
             source.wait(watch.waits, watch.stopped)
         pool = held.enter_context(closing(_pool(on, ray_address, problem, how, source)))
         watch.opened()
-        following = Following(
+        following = FollowOptions(
             problem,
             planned,
             how,

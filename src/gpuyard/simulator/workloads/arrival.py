@@ -17,7 +17,7 @@ class Arrival(NamedTuple):
 
     task: TaskId
     spec: TaskSpec
-    asked: TaskFeatures
+    features: TaskFeatures
     """The features that predictions use."""
     run: TaskBehavior
 

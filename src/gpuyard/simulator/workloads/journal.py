@@ -48,7 +48,7 @@ BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
 """Reasons for the end of an attempt that was not stopped."""
 
 
-class NothingToPlay(WrongInput):
+class NothingToReplay(WrongInput):
     """There is nothing in this journal that could be played again."""
 
 
@@ -115,14 +115,14 @@ def read_journal(folder: Path) -> JournalWorkload:
     reader = _Reader()
     for record in _records(place):
         if not reader.read and record.seq > 1:
-            raise NothingToPlay(
+            raise NothingToReplay(
                 f"The journal in {place} begins with event {record.seq}, and what was before it is needed, too: "
                 "copy it to a folder, together with the events that were retired (storage.retired_dir)."
             )
         reader.hear(record.at, record.event)
     found = reader.found()
     if not found.tasks:
-        raise NothingToPlay(f"No task has ended in the journal in {place}; there is nothing to play again.")
+        raise NothingToReplay(f"No task has ended in the journal in {place}; there is nothing to play again.")
     return found
 
 
@@ -130,7 +130,7 @@ def _records(place: Path) -> Iterator[Record]:
     try:
         yield from read_folder(place)
     except NoJournal as error:
-        raise NothingToPlay(str(error)) from None
+        raise NothingToReplay(str(error)) from None
 
 
 class _Reader:

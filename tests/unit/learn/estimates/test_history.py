@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from gpuyard.core.domain.task import Estimate
-from gpuyard.learn.estimates.history import ENOUGH, MOST_KINDS, HistoryPredictor, TaskFeatures
+from gpuyard.learn.estimates.history import LEAST_RUNS, MOST_KINDS, HistoryPredictor, TaskFeatures
 
 ANN = TaskFeatures("ann", "", "train", 8.0)
 
@@ -20,7 +20,7 @@ def told(history: HistoryPredictor, asked: TaskFeatures = ANN) -> Estimate:
 def test_without_history_there_is_no_prediction() -> None:
     history = HistoryPredictor()
     assert history.estimate(ANN, 0.0) is None
-    for _ in range(ENOUGH):
+    for _ in range(LEAST_RUNS):
         history.ended(ANN, 10.0, 0.0)
     assert told(history).seconds == pytest.approx(10.0)
 

@@ -13,96 +13,96 @@ from gpuyard.learn.estimates.remaining_time import KINDS, RemainingTimeModel, in
 ANN, BOB = TaskFeatures("ann", "", "train", 8.0), TaskFeatures("bob", "", "train", 8.0)
 
 
-def others_end(outlooks: RemainingTimeModel, count: int) -> None:
+def others_end(model: RemainingTimeModel, count: int) -> None:
     """Tasks of unrelated users, so that no kind dominates."""
     for number in range(count):
-        outlooks.observe(TaskFeatures(f"user-{number % 3}", "", "", 1.0), 300.0)
+        model.observe(TaskFeatures(f"user-{number % 3}", "", "", 1.0), 300.0)
 
 
-def level(outlooks: RemainingTimeModel, asked: TaskFeatures, ran_seconds: float) -> int:
-    found = outlooks.outlook(asked)
+def level(model: RemainingTimeModel, asked: TaskFeatures, ran_seconds: float) -> int:
+    found = model.predict(asked)
     return found[min(age_of(ran_seconds), len(found) - 1)]
 
 
 def test_without_history_the_task_that_has_run_least_ranks_first() -> None:
-    found = RemainingTimeModel().outlook(ANN)
+    found = RemainingTimeModel().predict(ANN)
     assert list(found) == sorted(found)
     assert found[0] == 0
     assert found[-1] == level_of(1e9)
 
 
 def test_users_of_long_tasks_are_not_expected_to_end_soon() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(30):
-        outlooks.observe(ANN, 50_000.0)
-        outlooks.observe(BOB, 30.0)
-    assert level(outlooks, ANN, 0.0) > level(outlooks, BOB, 0.0) == 0
+        model.observe(ANN, 50_000.0)
+        model.observe(BOB, 30.0)
+    assert level(model, ANN, 0.0) > level(model, BOB, 0.0) == 0
 
 
 def test_tasks_that_mostly_fail_at_once_are_tried_and_then_expected_to_be_long() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(30):
-        outlooks.observe(ANN, 10.0)
-        outlooks.observe(ANN, 100_000.0)
-    others_end(outlooks, 60)
-    assert level(outlooks, ANN, 0.0) == 0
-    assert level(outlooks, ANN, 60.0) >= 3
+        model.observe(ANN, 10.0)
+        model.observe(ANN, 100_000.0)
+    others_end(model, 60)
+    assert level(model, ANN, 0.0) == 0
+    assert level(model, ANN, 60.0) >= 3
 
 
 def test_a_long_task_that_has_nearly_ended_ranks_first_again() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(200):
-        outlooks.observe(ANN, 17_000.0)
-    others_end(outlooks, 200)
-    assert level(outlooks, ANN, 16_384.0) < level(outlooks, ANN, 100.0)
+        model.observe(ANN, 17_000.0)
+    others_end(model, 200)
+    assert level(model, ANN, 16_384.0) < level(model, ANN, 100.0)
 
 
 def test_a_new_user_is_predicted_from_all_and_then_from_their_own_tasks() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for number in range(50):
-        outlooks.observe(TaskFeatures(f"user-{number % 5}", "", "", 8.0), 50_000.0)
-        outlooks.observe(BOB, 50_000.0)
-    assert outlooks.outlook(ANN) == outlooks.outlook(TaskFeatures("carl", "", "", 1.0))
-    assert level(outlooks, ANN, 0.0) > 0
+        model.observe(TaskFeatures(f"user-{number % 5}", "", "", 8.0), 50_000.0)
+        model.observe(BOB, 50_000.0)
+    assert model.predict(ANN) == model.predict(TaskFeatures("carl", "", "", 1.0))
+    assert level(model, ANN, 0.0) > 0
     for _ in range(20):
-        outlooks.observe(ANN, 20.0)
-    assert level(outlooks, ANN, 0.0) == 0
-    assert level(outlooks, BOB, 0.0) > 0
+        model.observe(ANN, 20.0)
+    assert level(model, ANN, 0.0) == 0
+    assert level(model, BOB, 0.0) > 0
 
 
 def test_predictions_follow_changed_habits() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(3000):
-        outlooks.observe(ANN, 20.0)
+        model.observe(ANN, 20.0)
     for _ in range(6000):
-        outlooks.observe(ANN, 90_000.0)
-    others_end(outlooks, 600)
-    assert level(outlooks, ANN, 0.0) >= 3
+        model.observe(ANN, 90_000.0)
+    others_end(model, 600)
+    assert level(model, ANN, 0.0) >= 3
 
 
 def test_if_most_tasks_are_of_one_kind_nothing_is_predicted_for_it() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(20):
-        outlooks.observe(ANN, 20.0)
-    outlooks.observe(BOB, 20.0)
-    assert outlooks.outlook(ANN) == ()
-    assert outlooks.outlook(BOB) != ()
+        model.observe(ANN, 20.0)
+    model.observe(BOB, 20.0)
+    assert model.predict(ANN) == ()
+    assert model.predict(BOB) != ()
 
 
 def test_nothing_is_predicted_for_a_task_without_a_user() -> None:
-    outlooks = RemainingTimeModel()
+    model = RemainingTimeModel()
     for _ in range(10):
-        outlooks.observe(TaskFeatures(gpus=1.0), 20.0)
-    assert outlooks.outlook(TaskFeatures(gpus=1.0)) == ()
+        model.observe(TaskFeatures(gpus=1.0), 20.0)
+    assert model.predict(TaskFeatures(gpus=1.0)) == ()
 
 
 def test_names_that_never_recur_are_forgotten() -> None:
-    outlooks = RemainingTimeModel()
-    outlooks.observe(BOB, 90_000.0)
+    model = RemainingTimeModel()
+    model.observe(BOB, 90_000.0)
     for number in range(KINDS + 10):
-        outlooks.observe(TaskFeatures("ann", "", f"run-{number}", 1.0), 20.0)
-    assert len(outlooks) == KINDS
-    assert len(outlooks.outlook(BOB)) <= AGES
+        model.observe(TaskFeatures("ann", "", f"run-{number}", 1.0), 20.0)
+    assert len(model) == KINDS
+    assert len(model.predict(BOB)) <= AGES
 
 
 @given(st.lists(st.floats(1e-4, 0.6), min_size=AGES, max_size=AGES))

@@ -8,7 +8,7 @@ import pytest
 import gpuyard
 from gpuyard.cli import main
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.api import described
+from gpuyard.learn.performance.api import describe_workload
 
 pytest.importorskip("lightgbm")
 
@@ -33,7 +33,7 @@ def test_python_and_the_command_line_predict_the_same(
 
 
 def test_a_workload_described_once_is_predicted_with_other_sizes() -> None:
-    workload = described(RESNET)
+    workload = describe_workload(RESNET)
     small, large = (gpuyard.predict(workload, "H200", batch=batch)[0] for batch in (16, 256))
     assert small.step_ms < large.step_ms
 

@@ -12,6 +12,7 @@ from benchmarks.published.sources import PUBLISHED_SOURCES
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.dataset import merge_rows, read
 from gpuyard.learn.performance.gpu_specs import GpuSpecs, shipped
+from gpuyard.learn.performance.operation_profile import OperationProfile, OperationProfiles
 from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from gpuyard.learn.performance.sources import SOURCES
@@ -114,6 +115,15 @@ def test_rows_of_one_kind_from_several_files_are_merged(tmp_path: Path) -> None:
     groups, row = kinds["network"].works.flat()
     assert groups.shape == (5, len(row))
     assert set(row.tolist()) == {0, 1}
+
+
+def test_rows_with_and_without_operations_stay_aligned_when_they_are_merged(tmp_path: Path) -> None:
+    """Rows of memory from a file have no operations, those of ended tasks have them."""
+    (without,) = [rows for rows in read(file_of("gpuyard", tmp_path)) if rows.kind == "memory"]
+    profile = OperationProfile.of([("matmul", 1, 1e9, 1e6, 1e6)])
+    merged = merge_rows([without, without.of(OperationProfiles.of([profile]))])["memory"]
+    assert len(merged.take(np.array([False, True]))) == 1
+    assert merged.works is None or len(merged.works.index) == len(merged)
 
 
 @pytest.mark.parametrize(

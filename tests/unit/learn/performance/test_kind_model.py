@@ -39,14 +39,14 @@ def test_new_work_on_a_measured_gpu_is_predicted_within_its_noise(learnt: Perfor
     told = accuracy(rows.measured, learnt.predict(rows))
     assert told["mape"] < 0.08
     assert 0.7 < told["band_coverage"] < 0.97
-    assert set(learnt.predict(rows).head.tolist()) == {"known"}
+    assert set(learnt.predict(rows).head.tolist()) == {"gpu"}
 
 
 @pytest.mark.slow
 def test_an_unmeasured_gpu_is_predicted_from_its_data_sheet(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
     said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
-    assert set(said.head.tolist()) == {"strange"}
+    assert set(said.head.tolist()) == {"data_sheet"}
     assert accuracy(test.measured, said)["mape"] < 0.15
 
 
@@ -90,7 +90,7 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance_model, "VERSION", 99)
     learnt.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 3"):
+    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 4"):
         performance_model.load(file)
 
 
@@ -145,7 +145,7 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_predicted_like_that_o
     )[0]
     test = measured(tmp_path, [other], 150, seed=3, slower=1.6)
     said = PerformanceModel.learnt({train.kind: train}, specs).predict(test)
-    assert set(said.head.tolist()) == {"twin"}
+    assert set(said.head.tolist()) == {"same_chip"}
     assert accuracy(test.measured, said)["mape"] < 0.12
 
 
@@ -160,7 +160,7 @@ def test_a_gpu_that_is_harder_to_predict_has_its_own_wider_range(tmp_path: Path)
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *noisy(450, 2)]))[0]
     test = read(write(tmp_path / "s.csv", COLUMNS, noisy(400, 3)))[0]
     said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
-    assert set(said.head.tolist()) == {"known"}
+    assert set(said.head.tolist()) == {"gpu"}
     assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
 
 
@@ -168,18 +168,18 @@ def test_a_gpu_that_is_harder_to_predict_has_its_own_wider_range(tmp_path: Path)
 def test_if_rows_are_sampled_a_gpu_with_few_rows_keeps_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kind_model, "MOST", dict.fromkeys(kind_model.MOST, 600))
+    monkeypatch.setattr(kind_model, "MOST_ROWS", dict.fromkeys(kind_model.MOST_ROWS, 600))
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *products([MIDDLE], 450, 2)]))[0]
     said = PerformanceModel.learnt({train.kind: train}, SPECS)
     test = measured(tmp_path, [MIDDLE], 150, seed=3)
     assert accuracy(test.measured, said.predict(test))["mape"] < 0.09
-    assert set(said.specialities[train.kind].bands["known"]) == {"", "slow-1", "middle-1", "fast-1"}
+    assert set(said.kind_models[train.kind].bands["gpu"]) == {"", "slow-1", "middle-1", "fast-1"}
 
 
 def test_a_range_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW], 60)
     alone = kind_model.fit(replace(rows, family=np.full(len(rows), "one")), SPECS)
-    assert alone.bands["known"][""][0] < 0.0 < alone.bands["known"][""][1]
+    assert alone.bands["gpu"][""][0] < 0.0 < alone.bands["gpu"][""][1]
 
 
 def test_a_handful_of_rows_trains_nothing(tmp_path: Path) -> None:

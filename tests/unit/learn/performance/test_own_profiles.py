@@ -30,7 +30,7 @@ def test_families_left_out_of_training_are_predicted(kind: str, rows: dict[str, 
     assert said["rows"] > 300
     assert said["mape"] < BOUNDS[kind]
     assert 0.65 < said["band_coverage"] < 0.99
-    assert set(said["by_head"]) == {"known"}
+    assert set(said["by_head"]) == {"gpu"}
 
 
 def test_the_shipped_model_was_trained_on_these_rows(rows: dict[str, ProfileRows]) -> None:
@@ -38,7 +38,7 @@ def test_the_shipped_model_was_trained_on_these_rows(rows: dict[str, ProfileRows
     assert model.trained_on["memory"] > len(rows["memory"]) == 2108
     for kind, most in {"network": 0.15, "memory": 0.12, "utilisation": 0.15}.items():
         said = model.predict(rows[kind])
-        assert set(said.head.tolist()) == {"familiar"}
+        assert set(said.head.tolist()) == {"gpu_and_family"}
         assert performance_model.accuracy(rows[kind].measured, said)["mape"] < most
 
 

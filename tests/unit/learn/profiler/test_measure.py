@@ -7,14 +7,14 @@ pytest.importorskip("torch")
 from gpuyard.learn.performance.flops import count
 from gpuyard.learn.profiler.measure import MeasurementSetup, measure
 from gpuyard.learn.profiler.sweep import configurations
-from gpuyard.learn.profiler.zoo import subjects
+from gpuyard.learn.profiler.zoo import profiled_models
 
 SMALL = "own/mlp-512x4"
 
 
 @pytest.mark.slow
 def test_each_configuration_of_a_model_becomes_a_row() -> None:
-    subject = subjects()[SMALL]
+    subject = profiled_models()[SMALL]
     wanted = configurations(subject, precisions=["fp32"], batches=[1, 4])
     rows = list(measure(subject, wanted, MeasurementSetup.here("2026-11-15", "cpu"), seconds=0.0))
     assert [row.configuration for row in rows] == wanted
@@ -25,7 +25,7 @@ def test_each_configuration_of_a_model_becomes_a_row() -> None:
 
 
 def test_a_sample_of_the_configurations_is_the_same_every_time() -> None:
-    subject = subjects()[SMALL]
+    subject = profiled_models()[SMALL]
     half = configurations(subject, part=0.5)
     assert half == configurations(subject, part=0.5)
     assert 0 < len(half) < len(configurations(subject))
@@ -33,10 +33,10 @@ def test_a_sample_of_the_configurations_is_the_same_every_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in subjects() if name.startswith("own/") and name.endswith(("x1", "x4", "x6", "128"))]
+    "name", [name for name in profiled_models() if name.startswith("own/") and name.endswith(("x1", "x4", "x6", "128"))]
 )
 def test_our_own_models_can_be_counted_without_a_device(name: str) -> None:
-    subject = subjects()[name]
+    subject = profiled_models()[name]
     forward = count(subject.build, lambda: subject.inputs(2), training=False)
     both = count(subject.build, lambda: subject.inputs(2), training=True)
     assert forward.flops > 0
@@ -71,7 +71,7 @@ def test_attention_scores_never_reach_memory() -> None:
             return functional.scaled_dot_product_attention(x, x, x)
 
     counted = count(Attend, lambda: (torch.randn(1, 4, 1000, 64),), training=False)
-    assert counted.attention_flops == 4 * 4 * 1000 * 1000 * 64
+    assert counted.flops == 4 * 4 * 1000 * 1000 * 64
     assert counted.bytes == 4 * 4 * (4 * 1000 * 64)
 
 

@@ -7,9 +7,9 @@ pytest.importorskip("torch")
 import torch
 
 from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
-from gpuyard.learn.profiler.zoo import ProfiledModel, own, subjects
+from gpuyard.learn.profiler.zoo import ProfiledModel, own, profiled_models
 
-OWN = list(own.subjects())
+OWN = list(own.profiled_models())
 RUN = [subject for subject in OWN if subject.family != "recurrent" or subject.name.endswith("-256x1")]
 """Without memory, PyTorch goes through a recurrent net step by step, which takes seconds."""
 KINDS = {"image", "tokens", "vector", "sequence", "latent"}
@@ -18,8 +18,8 @@ KINDS = {"image", "tokens", "vector", "sequence", "latent"}
 def test_names_are_unique_and_show_the_origin_of_a_model() -> None:
     names = [subject.name for subject in OWN]
     assert len(names) == len(set(names))
-    assert set(names) <= set(subjects())
-    assert all(name.split("/")[0] in {"own", "torchvision", "transformers"} for name in subjects())
+    assert set(names) <= set(profiled_models())
+    assert all(name.split("/")[0] in {"own", "torchvision", "transformers"} for name in profiled_models())
 
 
 @pytest.mark.parametrize("subject", RUN, ids=[subject.name for subject in RUN])

@@ -20,7 +20,7 @@ from gpuyard.learn.training.dqn import (
     RuleOfThumb,
     Transition,
     _remembered,
-    play_episode,
+    run_episode,
     transitions,
 )
 from gpuyard.learn.training.environment import MOST
@@ -97,7 +97,7 @@ def test_an_episode_repeats_with_the_same_seed() -> None:
     def make(seed: int) -> object:
         return DESK.workload(seed, {})
 
-    one, two = play_episode(make, 5), play_episode(make, 5)  # type: ignore[arg-type]
+    one, two = run_episode(make, 5), run_episode(make, 5)  # type: ignore[arg-type]
     assert [(it.action, it.reward) for it in one] == [(it.action, it.reward) for it in two]
     assert all(0 <= it.action < it.mask.sum() for it in one), "only what is there is chosen"
     remembered, questions = transitions(make, 5)  # type: ignore[arg-type]
@@ -107,7 +107,7 @@ def test_an_episode_repeats_with_the_same_seed() -> None:
 
 def test_an_episode_without_deviations_has_shaped_rewards_of_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuyard.learn.training.dqn.EXPLORES", 0.0)
-    steps = play_episode(lambda seed: DESK.workload(seed, {}), 7)
+    steps = run_episode(lambda seed: DESK.workload(seed, {}), 7)
     assert steps
     assert not any(it.departs for it in steps)
     assert max(abs(it.reward) for it in steps) < 1e-3

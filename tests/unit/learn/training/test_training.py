@@ -19,7 +19,7 @@ from gpuyard.simulator.run import simulate_policy
 pytestmark = pytest.mark.slow  # nets are trained
 
 DESK = Regime("desk", "1x2:new+1x2:old", 0.7, {"new": (1.0, 1.0), "old": (0.2, 0.6)}, jobs=40)
-SMALL = TrainingOptions(seed=3, episodes=4, lessons=60, members=2, choosing=2, regimes=(DESK,))
+SMALL = TrainingOptions(seed=3, episodes=4, training_steps=60, members=2, validation_workloads=2, regimes=(DESK,))
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_half_trust_halves_the_influence_of_the_networks(trained: Trained) -> No
 
 def test_the_metadata_of_a_model_states_the_training_options(trained: Trained) -> None:
     about = trained.model.about
-    assert (about["seed"], about["episodes"], about["lessons"], about["members"]) == (3, 4, 60, 2)
+    assert (about["seed"], about["episodes"], about["training_steps"], about["members"]) == (3, 4, 60, 2)
     assert about["regimes"] == ["desk"]
     assert about["remembered"] <= about["questions"]
     assert set(about["won"]) <= set(about["regimes"])
@@ -121,7 +121,7 @@ def test_the_metadata_of_a_model_states_the_training_options(trained: Trained) -
 
 def test_progress_is_reported_in_sentences() -> None:
     said: list[str] = []
-    order = replace(SMALL, episodes=20, lessons=10, members=1, jobs=15)
+    order = replace(SMALL, episodes=20, training_steps=10, members=1, jobs=15)
     trained = train(order, {}, said.append)
     assert said[0].startswith("Episode 20 of 20: ")
     assert said[-1] == "The guard was tried on: desk"
@@ -129,7 +129,7 @@ def test_progress_is_reported_in_sentences() -> None:
 
 
 def test_episodes_do_not_exceed_the_time_limit() -> None:
-    order = replace(SMALL, episodes=1_000, minutes=0.0, lessons=10, members=1, regimes=(replace(DESK, jobs=30),))
+    order = replace(SMALL, episodes=1_000, minutes=0.0, training_steps=10, members=1, regimes=(replace(DESK, jobs=30),))
     assert train(order, {}, lambda _: None).model.about["questions"] > 0
 
 

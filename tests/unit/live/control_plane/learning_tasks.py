@@ -11,7 +11,7 @@ from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
-from gpuyard.learn.performance.query import CONTEXT_MIB, ask, profile_of
+from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB, predict_on_gpus, profile_of
 from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.views import TaskView
@@ -52,9 +52,9 @@ def ended(count: int, slower: float, model: PerformanceModel | None = None, seed
     model, luck, now = model or load(SHIPPED), Random(seed), time.time()
     views = []
     for number, work in enumerate(works(count, seed), start=1):
-        (said,) = ask(model, work, profile_of(work), [GPU], model.specs)
+        (said,) = predict_on_gpus(model, work, profile_of(work), [GPU], model.specs)
         seconds = said.seconds * slower * luck.uniform(0.97, 1.03)
-        peak = None if said.memory_mib is None else int(said.memory_mib * 1.1 + CONTEXT_MIB)
+        peak = None if said.memory_mib is None else int(said.memory_mib * 1.1 + CUDA_CONTEXT_MIB)
         views.append(over(number, spec(work=work), max(seconds, 60.0), now - 60.0 * (count - number), peak))
     return views
 

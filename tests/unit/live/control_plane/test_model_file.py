@@ -27,13 +27,13 @@ def shipped() -> PerformanceModel:
 
 def slower(model: PerformanceModel, times: float, seen_until: float = 0.0) -> PerformanceModel:
     """The same, but that steps take so many times as long on an H200."""
-    network = model.specialities["network"]
-    columns = len(network.heads["strange"][0].columns)
+    network = model.kind_models["network"]
+    columns = len(network.heads["data_sheet"][0].columns)
     one = np.zeros((1, columns))
     offset = Correction([0.0] * columns, [1e9] * columns, one.tolist(), [float(np.log(times)) / 2.0], -0.1, 0.1)
     corrected = replace(network, corrections={**network.corrections, "H200-SXM": offset})
     return PerformanceModel(
-        {**model.specialities, "network": corrected}, model.specs, model.trained_on, seen_until
+        {**model.kind_models, "network": corrected}, model.specs, model.trained_on, seen_until
     )  # fmt: skip
 
 

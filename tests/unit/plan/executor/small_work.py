@@ -6,8 +6,8 @@ from gpuyard.plan.executor.executor import Executor, Rules
 from gpuyard.plan.executor.messages import Call, Done, ExecutorCommand, ExecutorEvent, Load, Unload
 from gpuyard.plan.executor.work import Assignment, Work
 
-FOLLOWS_ONLY = Rules(steals=False, plans_again=False)
-KEEPS_THE_PLAN = Rules(plans_again=False)
+FOLLOWS_ONLY = Rules(steals=False, replans=False)
+KEEPS_THE_PLAN = Rules(replans=False)
 """Steals, and never asks for another plan."""
 
 CallSpec = tuple[int, float, list[int]]

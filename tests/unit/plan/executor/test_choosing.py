@@ -79,7 +79,7 @@ def test_after_a_steal_a_gpu_reloads_its_model_before_its_own_next_call() -> Non
         calls: list[CallSpec] = [(0, 90, []), (1, 5, [0]), (0, seconds, [])]
         executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 1), (2, 0)), KEEPS_THE_PLAN)
         rehearse(executor)
-        assert (executor.tally.stolen == 1) is steals, seconds
+        assert (executor.counts.stolen == 1) is steals, seconds
 
 
 def test_an_unassigned_call_is_taken_by_an_idle_gpu() -> None:
@@ -97,7 +97,7 @@ def test_a_wide_call_is_stolen_by_a_group_of_idle_gpus() -> None:
     calls: list[CallSpec] = [(1, 50, []), (1, 50, []), (1, 50, [])]
     executor = Executor(work(calls, gpus=4, width=(1, 2)), plan((0, 0), (1, 0), (2, 0)), KEEPS_THE_PLAN)
     rehearse(executor)
-    assert executor.tally.stolen == 1
+    assert executor.counts.stolen == 1
     assert sorted(where(executor).values()) == [0, 0, 2]
 
 
@@ -119,14 +119,14 @@ def test_a_faster_gpu_steals_and_a_slower_one_does_not() -> None:
     for speed, stolen in (([1.0, 4.0], 1), ([1.0, 0.1], 0)):
         executor = Executor(work(calls, gpus=2, speed=speed), plan((0, 0), (1, 0)), KEEPS_THE_PLAN)
         rehearse(executor)
-        assert executor.tally.stolen == stolen, speed
+        assert executor.counts.stolen == stolen, speed
 
 
 def test_without_stealing_every_call_stays_where_the_plan_has_it() -> None:
     executor = Executor(work([(0, 30, [])] * 4, gpus=3), plan(*((call, 0) for call in range(4))), FOLLOWS_ONLY)
     assert rehearse(executor) == 10 + 4 * 30
     assert set(where(executor).values()) == {0}
-    assert executor.tally.stolen == 0
+    assert executor.counts.stolen == 0
 
 
 def test_gpus_that_hold_several_models_fill_gaps_of_either() -> None:
@@ -137,14 +137,14 @@ def test_gpus_that_hold_several_models_fill_gaps_of_either() -> None:
     rehearse(executor, watch=lambda _, it: loads.append(it.model) if isinstance(it, Load) else None)
     assert sorted(loads) == [0, 1, 2], "nothing is unloaded, so nothing is loaded twice"
     assert starts(executor)[4] < starts(executor)[3]
-    assert executor.tally.switches == 1, "the second model came onto a GPU that held another one"
+    assert executor.counts.switches == 1, "the second model came onto a GPU that held another one"
 
 
 def test_after_a_failed_steal_a_gpu_does_not_search_again_at_once() -> None:
     """Looking is not free: with calls of 40 s it looks every 10 s at most, whatever happens meanwhile."""
     calls: list[CallSpec] = [(0, 40, []), (0, 40, [0])]
-    executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 0)), Rules(plans_again=False))
+    executor = Executor(work(calls, gpus=2), plan((0, 0), (1, 0)), Rules(replans=False))
     begun: list[float] = []
     rehearse(executor, watch=lambda now, it: begun.append(now) if isinstance(it, Call) else None)
     assert begun == [10.0, 50.0]
-    assert executor.tally.stolen == 0
+    assert executor.counts.stolen == 0

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.plan.planner.chance import Chance, words
 from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.instance import write_instance
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
+from gpuyard.plan.planner.random_numbers import RandomNumbers, words
 from tests.unit.plan.planner.small_problems import drawn
 
 
@@ -45,12 +45,12 @@ SEVEN = [0.73, 1.91, 9.24, 1.15]
 def test_random_words_are_those_of_splitmix64() -> None:
     """The figures are those of the reference implementation for the seed 1234567."""
     assert words(1234567, 3).tolist() == [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    chance = Chance(1234567)
+    chance = RandomNumbers(1234567)
     assert [int(chance.words(1)[0]) for _ in range(3)] == words(1234567, 3).tolist()
 
 
 def test_normal_values_have_mean_zero_and_deviation_one() -> None:
-    bells = Chance(1).bells(100_000)
+    bells = RandomNumbers(1).bells(100_000)
     assert abs(bells.mean()) < 0.02
     assert abs(bells.std() - 1) < 0.02
 

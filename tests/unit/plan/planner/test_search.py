@@ -8,7 +8,7 @@ import pytest
 from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled import moves, session_search, session_sim
 from gpuyard.plan.planner.compiled.decoding import ListSettings
-from gpuyard.plan.planner.compiled.draws import below, draw, patience, source_of
+from gpuyard.plan.planner.compiled.draws import below, draw, source_of, threshold_draw
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, START, make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
@@ -18,7 +18,8 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
 from gpuyard.plan.planner.strategies.dynamic import dynamic
-from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, search, worth
+from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, objective, search
+from tests.unit.plan.planner.problem_stories import ints
 from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 NO_TIME = SearchBudget(keep_going=lambda: False)
@@ -48,7 +49,7 @@ def test_incremental_timing_equals_full_timing(asked: Problem) -> None:
     plan = dynamic(asked, SearchBudget())
     buffer = make_buffer(asked, plan.gpu, order_of(asked, plan), source_of(7))
     moves.begin(buffer)
-    buffer.figures[moves.WARM] = 0.01
+    buffer.figures[moves.TEMPERATURE] = 0.01
     for _ in range(30):
         moves.improve(buffer, 50, MOVES)
         gpu = buffer.whole[: len(asked.calls), GPU].copy()
@@ -100,7 +101,7 @@ def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
 def test_a_list_without_sessions_is_a_plan_too() -> None:
     asked = drawn("agentic", 60, 4)
     sim = session_sim.laid_out(asked, np.zeros(len(asked.calls)), 200)
-    span = session_sim.play(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
+    span = session_sim.simulate_sessions(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
     played = Plan(sim.gpu, sim.start, sim.start + seconds_on(asked, sim.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
 
@@ -159,7 +160,20 @@ def test_of_two_conflicting_deadlines_the_one_with_higher_priority_is_met() -> N
     asked = problem_of(said)
     plan = search(asked, SearchBudget(rounds=40))
     assert plan.start.tolist() == [13.0, 3.0]
-    assert worth(asked, plan).late == 1.5
+    assert objective(asked, plan).late == 1.5
+
+
+def test_a_change_that_keeps_the_deadline_of_the_higher_priority_makes_a_better_plan() -> None:
+    """Both requests weigh between one and two; their weights differ all the same."""
+    said = instance(("a", "A", 10.0, ""), gpus=1, requests=2)
+    for request, priority in zip(said.requests, (0, 90), strict=True):
+        request.deadline_s, request.priority = 15.0, priority
+    asked = problem_of(said)
+    buffer = make_buffer(asked, ints(0, 0), ints(0, 1), source_of(7))
+    moves.begin(buffer)
+    buffer.figures[moves.TEMPERATURE] = 0.1
+    assert moves.improve(buffer, 200, MOVES)
+    assert buffer.best_order.tolist() == [1, 0]
 
 
 def test_every_better_plan_is_reported() -> None:
@@ -214,4 +228,4 @@ def test_random_numbers_are_the_same_on_every_machine() -> None:
     source = source_of(42)
     assert [int(draw(source)) for _ in range(2)] == [9897871255849866841, 9498230492756268597]
     assert [below(source, 10) for _ in range(5)] == [4, 6, 6, 7, 8]
-    assert [patience(source) for _ in range(2)] == [2.1976454501489076, 0.34504229137575093]
+    assert [threshold_draw(source) for _ in range(2)] == [2.1976454501489076, 0.34504229137575093]

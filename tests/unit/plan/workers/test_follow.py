@@ -6,7 +6,7 @@ import signal
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from gpuyard.plan.workers.follow import Followed, Following, OwnGpus, follow
+from gpuyard.plan.workers.follow import FollowOptions, FollowResult, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.settings import all_virtual
 from tests.unit.plan.planner.problem_stories import problem
@@ -24,7 +24,7 @@ def test_a_failed_replanning_does_not_lose_the_work() -> None:
     pool = LocalPool(["0", "1"])
     killed: list[int] = []
 
-    def kill_one(state: Followed) -> None:
+    def kill_one(state: FollowResult) -> None:
         if state.executor.done >= 1 and not killed and (pid := pool.pid(1)) is not None:
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
@@ -34,12 +34,12 @@ def test_a_failed_replanning_does_not_lose_the_work() -> None:
 
     try:
         followed = follow(
-            Following(SIX, dynamic(SIX), all_virtual(SIX), pool, OwnGpus(2), broken, speed_up=50.0, watch=kill_one)
+            FollowOptions(SIX, dynamic(SIX), all_virtual(SIX), pool, OwnGpus(2), broken, speed_up=50.0, watch=kill_one)
         )
     finally:
         pool.close()
     assert followed.executor.done == 6
-    assert followed.executor.tally.lost == 1
+    assert followed.executor.counts.lost == 1
     assert "what is left could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
     assert "the worker of GPU 1 ended with signal 9" in followed.losses
 
@@ -47,7 +47,7 @@ def test_a_failed_replanning_does_not_lose_the_work() -> None:
 def test_an_interrupted_plan_stops_where_it_is() -> None:
     pool = LocalPool(["0", "1"])
     seen: list[int] = []
-    following = Following(
+    following = FollowOptions(
         SIX,
         dynamic(SIX),
         all_virtual(SIX),

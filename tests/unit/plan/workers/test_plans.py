@@ -13,7 +13,7 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import read_problem
 from gpuyard.plan.planner.strategies import SearchBudget, strategy
-from gpuyard.plan.workers.plans import assignment_of, planning_again, rest_of, work_of
+from gpuyard.plan.workers.plans import assignment_of, remaining_problem, replanner, work_of
 from gpuyard.testing.rehearsal import rehearse
 from tests.unit.plan.planner.problem_stories import ints, problem
 
@@ -45,7 +45,7 @@ def test_the_remaining_work_begins_with_busy_gpus_that_hold_models_and_without_l
         holds=[0, -1, 1],
         busy_until_s=[12.0, 10.0, 10.0],
     )
-    rest = rest_of(p, left)
+    rest = remaining_problem(p, left)
     assert rest.calls.seconds.tolist() == [4.5, 5.5]
     assert rest.calls.earliest_s.tolist() == [2.0, 0.0]
     assert rest.calls.before.tolist() == [0]
@@ -58,7 +58,7 @@ def test_the_remaining_work_begins_with_busy_gpus_that_hold_models_and_without_l
 def test_a_plan_that_is_met_takes_the_planned_time(family: str) -> None:
     it = drawn(family)
     plan = planned(it)
-    executor = Executor(work_of(it), assignment_of(it, plan), Rules(steals=False, plans_again=False))
+    executor = Executor(work_of(it), assignment_of(it, plan), Rules(steals=False, replans=False))
     assert rehearse(executor) <= plan.makespan_s * 1.001
 
 
@@ -73,9 +73,7 @@ def test_every_plan_of_the_remaining_work_keeps_the_rules(family: str) -> None:
         return plan
 
     executor = Executor(work_of(it), assignment_of(it, planned(it)))
-    rehearse(
-        executor, seconds=lambda call: call.seconds * (0.7 if call.call % 2 else 1.3), plan=planning_again(it, again)
-    )
+    rehearse(executor, seconds=lambda call: call.seconds * (0.7 if call.call % 2 else 1.3), plan=replanner(it, again))
     assert executor.is_over
     assert len(seen) > 3
     assert all(not faults for faults in seen)
@@ -90,5 +88,5 @@ def test_a_new_plan_that_is_not_shorter_is_not_followed() -> None:
         gpu = np.zeros(len(rest.calls), dtype=np.int32)
         return timed(rest, gpu, np.argsort(rest.calls.position, kind="stable").astype(np.int32))
 
-    rehearse(executor, seconds=lambda call: call.seconds * 1.5, plan=planning_again(it, worse))
-    assert executor.tally.planned_again == 0
+    rehearse(executor, seconds=lambda call: call.seconds * 1.5, plan=replanner(it, worse))
+    assert executor.counts.replanned == 0

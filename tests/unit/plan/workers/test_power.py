@@ -32,6 +32,18 @@ def test_a_gpu_has_the_clock_of_the_level_of_each_call_and_its_own_again_in_the_
     assert nvml.clocks == {}
 
 
+def test_a_level_without_a_clock_runs_at_the_clock_of_the_gpu() -> None:
+    nvml = FakeNvml()
+    levels = [{"speed": 1.0, "watts": 300}, {"speed": 0.8, "watts": 200, "mhz": 1100}]
+    one = problem([("a", "m", 1, []), ("b", "m", 1, [])], {"m": {"memory_gb": 1}}, gpus=[{"levels": levels}])
+    plan = replace(timed(one, ints(0, 0), ints(0, 1)), level=ints(1, 0))
+    planned = PlannedLevels(one, plan, ["GPU-a"], Clocks(nvml))
+    planned.begins(0, range(1))
+    assert nvml.clocks == {"GPU-a": (1100, 1100)}
+    planned.begins(1, range(1))
+    assert nvml.clocks == {}
+
+
 def test_missing_permission_is_reported_once_and_gpus_without_levels_are_left_alone() -> None:
     plan = replace(timed(TWO, ints(1, 1, 2), ints(0, 1, 2)), level=ints(1, 1, 0))
     levels = PlannedLevels(TWO, plan, ["GPU-a", "GPU-b", "GPU-c"], Clocks(FakeNvml()))

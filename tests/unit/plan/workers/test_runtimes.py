@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpuyard.plan.workers.model_host import ModelHost
-from gpuyard.plan.workers.order import Order, Question, Reply, Runtime, Verb
+from gpuyard.plan.workers.order import CallInput, Order, OrderKind, Reply, Runtime
 from gpuyard.plan.workers.packed import pack
 
 LINES = """
@@ -25,21 +25,21 @@ for line in sys.stdin:
 """
 
 
-def asked(input: object = None, results: dict[str, Any] | None = None, attempt: int = 1) -> Question:  # noqa: A002
-    return Question("r0", "n1", attempt, input, {node: pack(result) for node, result in (results or {}).items()})
+def asked(input: object = None, results: dict[str, Any] | None = None, attempt: int = 1) -> CallInput:  # noqa: A002
+    return CallInput("r0", "n1", attempt, input, {node: pack(result) for node, result in (results or {}).items()})
 
 
-def told(runtime: Runtime, verb: Verb, question: Question | None = None, seconds: float = 0.0) -> Order:
+def told(runtime: Runtime, verb: OrderKind, question: CallInput | None = None, seconds: float = 0.0) -> Order:
     return Order(1, verb, "m", runtime, 1, seconds, question)
 
 
-def called(runtime: Runtime, *questions: Question, seconds: float = 0.0) -> list[Reply]:
+def called(runtime: Runtime, *questions: CallInput, seconds: float = 0.0) -> list[Reply]:
     """Load, ask all, unload."""
     host = ModelHost()
-    replies = [host.obey(told(runtime, Verb.LOAD))]
+    replies = [host.execute(told(runtime, OrderKind.LOAD))]
     if replies[0].why is None:
-        replies += [host.obey(told(runtime, Verb.CALL, question, seconds)) for question in questions]
-        replies.append(host.obey(told(runtime, Verb.UNLOAD)))
+        replies += [host.execute(told(runtime, OrderKind.CALL, question, seconds)) for question in questions]
+        replies.append(host.execute(told(runtime, OrderKind.UNLOAD)))
     return [replace(reply, result=reply.result.unpack()) if reply.result else reply for reply in replies]
 
 
@@ -152,5 +152,5 @@ def test_each_reason_for_a_failed_model_is_reported_once(capsys: pytest.CaptureF
     broken = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Broken"})
     missing = Runtime("python", {"python": "tests.unit.plan.workers.toy_models:Nothing"})
     for runtime in (broken, missing, broken, broken):
-        assert host.obey(told(runtime, Verb.LOAD)).why is not None
+        assert host.execute(told(runtime, OrderKind.LOAD)).why is not None
     assert capsys.readouterr().err.count("Traceback") == 2

@@ -18,8 +18,6 @@ class ModelUnit(Struct, frozen=True):
     """In order of execution: kind (see `operation_profile.KINDS`), kernels, FLOPs, bytes."""
     activation_bytes: float
     """Bytes kept for the backward pass."""
-    largest_bytes: float
-    """Inputs and outputs of the largest operation."""
     parameter_bytes: float
     """Parameters that are first used here."""
     crossing_bytes: float

@@ -138,8 +138,8 @@ class Counter(flops.OperationCounter):  # type: ignore[no-untyped-call]
             kept[self._kept_at[key]] += size
         units = [
             {
-                "block": block, "operations": done, "largest_bytes": max(moved for *_, moved in done),
-                "parameter_bytes": owned, "crossing_bytes": crossing, "activation_bytes": activations,
+                "block": block, "operations": done, "parameter_bytes": owned,
+                "crossing_bytes": crossing, "activation_bytes": activations,
             }
             for block, done, owned, crossing, activations in zip(
                 self._blocks, self._done, self._owned, self._crossing(), kept, strict=True

@@ -61,7 +61,7 @@ def partition(
     if find_spec("lightgbm") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
     from gpuyard.learn.performance.model import SHIPPED, load
-    from gpuyard.learn.performance.query import steps_ms
+    from gpuyard.learn.performance.query import predict_steps_ms
 
     if precision not in PRECISIONS:
         raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")
@@ -72,7 +72,7 @@ def partition(
     work = WorkloadSpec(model=counts.name, mode="train" if training else "infer", precision=precision)
 
     def cost(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
-        return [ms / 1e3 for ms in steps_ms(predictor, work, steps, card.gpu, known)]
+        return [ms / 1e3 for ms in predict_steps_ms(predictor, work, steps, card.gpu, known)]
 
     setting = Setting(card, gpus, training, precision, micro_batches, link_gbs)
     found = plans(counts.parts, counts.batch, cost, setting)

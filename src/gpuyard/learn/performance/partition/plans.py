@@ -33,7 +33,7 @@ from msgspec import Struct
 from gpuyard.learn.performance.gpu_specs import GpuSpec
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.partition.counts import ModelPart, together
-from gpuyard.learn.performance.query import CONTEXT_MIB, MIB_OF_GB
+from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB, MIB_OF_GB
 
 Cost = Callable[[Sequence[tuple[OperationProfile, int]]], Sequence[float]]
 """Returns the seconds of a step for each profile with its number of samples."""
@@ -222,7 +222,9 @@ class _Model:
         owned = self.owned[last] - self.owned[first]
         kept = (self.kept[last] - self.kept[first]) * samples
         largest = max(part.profile.largest_bytes for part in self.parts[first:last]) * samples * self.narrow
-        memory = CONTEXT_MIB * MIB + largest + (owned * COPIES + kept * under_way if self.setting.training else owned)
+        memory = (
+            CUDA_CONTEXT_MIB * MIB + largest + (owned * COPIES + kept * under_way if self.setting.training else owned)
+        )
         crossing = self.crossing(first, samples)
         return Stage(self.parts[first].block, self.parts[last - 1].block, seconds, owned, memory, crossing)
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from gpuyard.learn.performance.arrays import Floats
 from gpuyard.learn.performance.dataset import ProfileRows
-from gpuyard.learn.performance.operation_profile import MADE_OF
+from gpuyard.learn.performance.operation_profile import OPERATION_MIX
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 OWN_MIB = 40.0
@@ -28,5 +28,5 @@ def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Fl
         "context": np.log2(base / context),
         "batch": np.log2(rows.shape["batch"]),
         "sm": np.log2(chips.sm),
-        **{name: rows.shape[name] for name in MADE_OF},
+        **{name: rows.shape[name] for name in OPERATION_MIX},
     }

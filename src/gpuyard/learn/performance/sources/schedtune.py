@@ -7,7 +7,7 @@ import numpy as np
 
 from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 from gpuyard.learn.performance.gpu_specs import GpuSpec, shipped
-from gpuyard.learn.performance.operation_profile import MADE_OF
+from gpuyard.learn.performance.operation_profile import OPERATION_MIX
 
 
 @cache
@@ -38,7 +38,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
                 "activations": columns.numbers("activations_mb", above=0),
                 "parameters": columns.numbers("parameters_mb", above=0),
                 "input": columns.numbers("input_mb", above=0),
-                **dict.fromkeys(MADE_OF, np.zeros(len(columns))),
+                **dict.fromkeys(OPERATION_MIX, np.zeros(len(columns))),
             },
             {
                 "source": constant_column("schedtune", len(columns)),

@@ -74,5 +74,5 @@ def _anatomy(
 ) -> OperationProfile | None:
     found = operation_profile.find_profile(library, model.split(".", maxsplit=1)[0], "infer", int(size))
     if found is None and np.isfinite(flops) and np.isfinite(activations):
-        found = OperationProfile.guessed(max(flops, 1e6), activations, parameters)
+        found = OperationProfile.typical(max(flops, 1e6), activations, parameters)
     return found.times(3.0) if found is not None and mode == "train" else found

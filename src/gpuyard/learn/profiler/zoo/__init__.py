@@ -29,17 +29,17 @@ class ProfiledModel:
     batches: tuple[int, ...] = (1, 8, 32, 128)
 
 
-def subjects() -> dict[str, ProfiledModel]:
+def profiled_models() -> dict[str, ProfiledModel]:
     """Return all models that can be measured here, by name."""
     from gpuyard.learn.profiler.zoo import own
 
-    found = list(own.subjects())
+    found = list(own.profiled_models())
     if find_spec("torchvision"):
         from gpuyard.learn.profiler.zoo import vision
 
-        found += vision.subjects()
+        found += vision.profiled_models()
     if find_spec("transformers"):
         from gpuyard.learn.profiler.zoo import language
 
-        found += language.subjects()
+        found += language.profiled_models()
     return {subject.name: subject for subject in found}

@@ -48,7 +48,7 @@ class _Plain(nn.Module):
         return out
 
 
-def subjects() -> list[ProfiledModel]:
+def profiled_models() -> list[ProfiledModel]:
     """Return all language models."""
     return [
         ProfiledModel(f"transformers/{name}", family, "tokens", tokens, _builder(config, kind, options), _tokens(tokens), (1, 4, 16, 64))

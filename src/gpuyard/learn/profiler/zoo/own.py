@@ -208,7 +208,7 @@ class Recommender(nn.Module):
         return out
 
 
-def subjects() -> Iterable[ProfiledModel]:
+def profiled_models() -> Iterable[ProfiledModel]:
     """Yield all of our own models."""
     for width, depth in ((256, 4), (512, 8), (768, 12), (1024, 16), (2048, 12)):
         for tokens in (128, 512):

@@ -28,7 +28,7 @@ NAMES = {
 """Each model with its family."""
 
 
-def subjects() -> list[ProfiledModel]:
+def profiled_models() -> list[ProfiledModel]:
     """Return all vision models, at 224 pixels."""
     return [
         ProfiledModel(f"torchvision/{name}", family, "image", 224, _builder(name), _image, (1, 8, 32, 128))

@@ -93,20 +93,20 @@ class PerformancePredictor:
 
 
 def _ask(model: "PerformanceModel", work: WorkloadSpec, gpus: tuple[str, ...]) -> tuple[Forecast, ...]:
-    from gpuyard.learn.performance.query import CONTEXT_MIB, ask, profile_of
+    from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB, predict_on_gpus, profile_of
 
     made = profile_of(work)
     known = {name: chip for name in gpus if (chip := _chip(model, name)) is not None}
-    answers = ask(model, work, made, list(known.values()), model.specs) if known else []
+    answers = predict_on_gpus(model, work, made, list(known.values()), model.specs) if known else []
     return tuple(
         Forecast(
             gpu_model=name,
             seconds=one.seconds,
             low_seconds=one.step_low_ms * work.steps / 1e3,
             high_seconds=one.step_high_ms * work.steps / 1e3,
-            memory_mib=_with(one.memory_mib, CONTEXT_MIB),
-            memory_low_mib=_with(one.memory_low_mib, CONTEXT_MIB),
-            memory_high_mib=_with(one.memory_high_mib, CONTEXT_MIB),
+            memory_mib=_with(one.memory_mib, CUDA_CONTEXT_MIB),
+            memory_low_mib=_with(one.memory_low_mib, CUDA_CONTEXT_MIB),
+            memory_high_mib=_with(one.memory_high_mib, CUDA_CONTEXT_MIB),
             utilization=None if one.utilisation is None else 100.0 * one.utilisation,
             by=model.name,
         )

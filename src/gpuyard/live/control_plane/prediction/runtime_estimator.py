@@ -55,19 +55,19 @@ class RuntimeEstimator:
 
     def __init__(self) -> None:
         self._history = HistoryPredictor()
-        self._outlooks = RemainingTimeModel()
+        self._remaining_time = RemainingTimeModel()
         self.scores = AccuracyTracker()
 
     def estimated(self, spec: TaskSpec, now: float) -> TaskSpec:
         """Add a run-time estimate. The user's own value takes precedence, with an interval from its past accuracy."""
         asked, said = features_of(spec), spec.estimate
         if said is not None:
-            estimate: Estimate | None = self._history.believed(asked, said)
+            estimate: Estimate | None = self._history.with_user_accuracy(asked, said)
         elif (predicted := estimate_of(spec)) is not None:
             estimate = self._history.corrected(asked, predicted, spec.forecasts[0].by)
         else:
             estimate = self._history.estimate(asked, now)
-        outlook = () if spec.command is None else self._outlooks.outlook(asked)
+        outlook = () if spec.command is None else self._remaining_time.predict(asked)
         return replace(spec, estimate=estimate, outlook=outlook)
 
     def current_estimate(self, spec: TaskSpec, now: float) -> Estimate | None:
@@ -120,7 +120,7 @@ class RuntimeEstimator:
         asked, seconds = over.asked, over.seconds
         self._history.ended(asked, seconds, over.at, None if over.forecasts else over.told)
         if not over.lease:
-            self._outlooks.observe(asked, seconds)
+            self._remaining_time.observe(asked, seconds)
         predicted = forecast_for(over.forecasts, over.ran_on or "")
         if over.well and predicted is not None:
             self._history.learn_correction(asked, predicted.by, predicted.seconds, seconds)

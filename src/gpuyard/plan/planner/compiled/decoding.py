@@ -36,16 +36,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.heaps import EVENT
-from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
-from gpuyard.plan.planner.compiled.world import (
+from gpuyard.plan.planner.compiled.decoding_state import (
     CARD,
     CELL,
+    COUNTERS,
     JOB,
     LINE,
-    NOBODY,
-    TALLY,
-    PlanWorld,
+    NONE,
+    DecodingState,
     mark_busy,
     mark_idle,
     pop_event,
@@ -53,6 +51,8 @@ from gpuyard.plan.planner.compiled.world import (
     push_event,
     push_ready,
 )
+from gpuyard.plan.planner.compiled.heaps import EVENT
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.problem import Floats, Ints
 
 
@@ -89,8 +89,8 @@ def _begin(w: Any, call: Any, g: Any, now: float) -> None:
     w.cards[g].fresh = 0
     for j in range(g, g + width):
         w.cards[j].free_at = end
-    w.tally[0].left -= jobs[call].seconds * width
-    w.tally[0].a_gpu = w.tally[0].left / len(w.cards)
+    w.counters[0].left -= jobs[call].seconds * width
+    w.counters[0].a_gpu = w.counters[0].left / len(w.cards)
     push_event(w, end, g)
     for e in range(w.after_at[call], w.after_at[call + 1]):
         n = w.after[e]
@@ -120,18 +120,18 @@ def _come(w: Any, call: Any, now: float) -> None:
     m = np.int64(w.jobs[call].model)
     line = w.lines[m]
     line.soon -= w.jobs[call].seconds
-    models, kinds = w.tally[0].models, w.tally[0].kinds
-    best = np.int64(NOBODY)
+    models, kinds = w.counters[0].models, w.counters[0].kinds
+    best = np.int64(NONE)
     if line.width > 1:
         best = w.cells[(models + 1) * kinds + m].first
     else:
         speed = 0.0
         for cell in range(m * kinds, m * kinds + kinds):
             g = w.cells[cell].first
-            if g != NOBODY and w.group_speed[m, g] > speed:
+            if g != NONE and w.group_speed[m, g] > speed:
                 best = g
                 speed = w.group_speed[m, g]
-    if best == NOBODY:
+    if best == NONE:
         push_ready(w, m, call)
     else:
         mark_busy(w, best)
@@ -145,7 +145,7 @@ def _come(w: Any, call: Any, now: float) -> None:
 def _leave(w: Any, g: Any) -> None:
     """Stop counting a single GPU for the model it holds."""
     a = w.cards[g].hold
-    if a != NOBODY and w.lines[a].width == 1:
+    if a != NONE and w.lines[a].width == 1:
         w.lines[a].groups -= 1
 
 
@@ -175,7 +175,7 @@ def _load_for_group(w: Any, g: Any, now: float) -> None:
     lead.waiting -= 1
     if lead.waiting == 0:
         for j in range(first, first + w.lines[m].width):
-            w.cards[j].claim = NOBODY
+            w.cards[j].claim = NONE
             w.cards[j].session = first
             w.cards[j].free_at = lead.loaded_at
         push_event(w, lead.loaded_at, first)
@@ -188,9 +188,9 @@ def _fall_apart(w: Any, first: Any, now: float) -> None:
     fresh = w.cards[first].fresh
     w.lines[m].groups -= 1
     for j in range(first, first + w.lines[m].width):
-        w.cards[j].session = NOBODY
+        w.cards[j].session = NONE
         w.cards[j].fresh = fresh
-        if w.cards[j].claim == NOBODY:
+        if w.cards[j].claim == NONE:
             mark_idle(w, j)
         else:
             _load_for_group(w, j, now)
@@ -198,12 +198,12 @@ def _fall_apart(w: Any, first: Any, now: float) -> None:
 
 @njit_noref
 def _best_group(w: Any, b: Any, now: float) -> Any:
-    """Return the group that could hold a wide model soonest, summed over its members; NOBODY if all are taken."""
+    """Return the group that could hold a wide model soonest, summed over its members; NONE if all are taken."""
     width = w.lines[b].width
     # Steps of the width keep groups from overlapping; with room for one group only, any position will do.
     step = 1 if len(w.cards) < 2 * width else width
     best = np.inf
-    first = NOBODY
+    first = NONE
     g = 0
     while g + width <= len(w.cards):
         if not w.may_begin[b, g]:
@@ -212,8 +212,8 @@ def _best_group(w: Any, b: Any, now: float) -> Any:
         cost = 0.0
         for j in range(g, g + width):
             card = w.cards[j]
-            speaks = w.cards[card.session] if card.session != NOBODY else w.cards[j]
-            spoken_for = card.claim != NOBODY or (card.session != NOBODY and card.hold == b)
+            speaks = w.cards[card.session] if card.session != NONE else w.cards[j]
+            spoken_for = card.claim != NONE or (card.session != NONE and card.hold == b)
             if spoken_for or (speaks.fresh == 1 and (speaks.idle == 0 or w.lines[b].many == 0)):
                 cost = np.inf
                 break
@@ -232,7 +232,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
     w.lines[b].groups += 1
     for j in range(first, beyond):
         other = w.cards[j].session
-        if other != NOBODY and w.cards[other].idle == 1:
+        if other != NONE and w.cards[other].idle == 1:
             mark_busy(w, other)
             _fall_apart(w, other, now)
     w.cards[first].formed = b
@@ -241,7 +241,7 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
     for j in range(first, beyond):
         w.cards[j].claim = first
     for j in range(first, beyond):
-        if w.cards[j].session != NOBODY:
+        if w.cards[j].session != NONE:
             continue  # it runs a call of another wide group, which is dissolved when that ends
         if w.cards[j].idle == 1:
             mark_busy(w, j)
@@ -268,7 +268,7 @@ def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
     else:
         worth /= line.groups + 1
     if line.many > 0:
-        late = w.jobs[w.heap[line.at]].rank + change - of.calm * w.tally[0].a_gpu
+        late = w.jobs[w.heap[line.at]].rank + change - of.calm * w.counters[0].a_gpu
         if late > 0.0:
             worth += of.urgent * late
     return worth - of.cost * change
@@ -277,7 +277,7 @@ def _worth_going(w: Any, of: ListSettings, a: Any, b: Any) -> Any:
 @njit_noref
 def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
     """The value of waiting for the idle groups that hold a, in seconds of work per group."""
-    if a == NOBODY or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
+    if a == NONE or w.lines[a].groups == 0 or (single and w.lines[a].width > 1):
         return 0.0
     line = w.lines[a]
     return of.wait * (of.soon * line.soon + of.later * line.later) / line.groups
@@ -287,11 +287,11 @@ def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
 def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
     """Whether b has or may get waiting calls, and g, alone or as the first of a group, could hold it or help to."""
     line = w.lines[b]
-    if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NOBODY):
+    if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NONE):
         return False
     if line.many == 0:
         coming = line.soon > 1e-9 or (of.later > 0.0 and line.later > 1e-9)
-        if w.tally[0].must == 1 or not coming or w.cards[g].fresh == 1:
+        if w.counters[0].must == 1 or not coming or w.cards[g].fresh == 1:
             return False
     return line.width > 1 or w.may_begin[b, g]
 
@@ -299,12 +299,12 @@ def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
 @njit_noref
 def _change(w: Any, of: ListSettings, now: float) -> None:
     """Switch idle GPUs to models that need them more, largest gain first. With `must`, one switches in any case."""
-    must = w.tally[0].must == 1
-    models, kinds = w.tally[0].models, w.tally[0].kinds
+    must = w.counters[0].must == 1
+    models, kinds = w.counters[0].models, w.counters[0].kinds
     singles = (models + 1) * kinds
-    while w.tally[0].idle > 0:
+    while w.counters[0].idle > 0:
         best = -np.inf if must else 0.0
-        nobody: Any = np.int64(NOBODY)
+        nobody: Any = np.int64(NONE)
         goes = to = group = nobody
         for cell in range(len(w.cells)):
             if w.cells[cell].many == 0:
@@ -315,17 +315,17 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
                 if not _could_go(w, of, g, b):
                     continue
                 gain = _worth_going(w, of, w.cards[g].hold, b) - waiting
-                if gain > best or (must and to == NOBODY):
+                if gain > best or (must and to == NONE):
                     first = _best_group(w, b, now) if w.lines[b].width > 1 else g
-                    if first != NOBODY:
+                    if first != NONE:
                         best, goes, to, group = gain, g, b, first
-        if to == NOBODY:
+        if to == NONE:
             return
         if w.lines[to].width > 1:
             _form(w, to, group, now)
         else:
             mark_busy(w, goes)
-            if w.cards[goes].session != NOBODY:
+            if w.cards[goes].session != NONE:
                 _fall_apart(w, goes, now)
                 mark_busy(w, goes)
             _send(w, goes, to, now)
@@ -340,15 +340,15 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
 def _free(w: Any, g: Any, now: float) -> None:
     """Continue with a GPU, or the wide group that starts at it, that has ended a call or a load."""
     cards = w.cards
-    if cards[g].session != NOBODY:
+    if cards[g].session != NONE:
         for j in range(g, g + w.lines[cards[g].hold].width):
-            if cards[j].claim != NOBODY:
+            if cards[j].claim != NONE:
                 _fall_apart(w, g, now)
                 return
-    elif cards[g].claim != NOBODY:
+    elif cards[g].claim != NONE:
         _load_for_group(w, g, now)
         return
-    elif cards[g].hold == NOBODY or w.lines[cards[g].hold].width > 1:
+    elif cards[g].hold == NONE or w.lines[cards[g].hold].width > 1:
         mark_idle(w, g)
         return
     if w.lines[cards[g].hold].many > 0:
@@ -371,21 +371,21 @@ def _run(w: Any, of: ListSettings) -> None:
     _change(w, of, now)
     while ended < len(w.jobs):
         # No event is pending although calls are left: no GPU wants to switch by itself, so one is made to.
-        if w.tally[0].events == 0:
-            w.tally[0].must = 1
+        if w.counters[0].events == 0:
+            w.counters[0].must = 1
             _change(w, of, now)
-            w.tally[0].must = 0
+            w.counters[0].must = 0
         now, who = pop_event(w)
         if who < 0:
             _come(w, -1 - who, now)
         else:
             call = w.cards[who].running
-            if call != NOBODY:
-                w.cards[who].running = NOBODY
+            if call != NONE:
+                w.cards[who].running = NONE
                 ended += 1
                 _end(w, call, now)
             _free(w, who, now)
-        if w.tally[0].idle > 0:
+        if w.counters[0].idle > 0:
             _change(w, of, now)
 
 
@@ -416,16 +416,16 @@ def decode(
     cells = np.zeros((models + 1) * kinds + models, dtype=CELL)
     heap = np.zeros(calls, dtype=np.int32)
     events = np.zeros(calls + gpus, dtype=EVENT)
-    tally = np.zeros(1, dtype=TALLY)
+    counters = np.zeros(1, dtype=COUNTERS)
     gpu = np.zeros(calls, dtype=np.int32)
     start = np.zeros(calls)
-    w = PlanWorld(
-        after_at, after, switch, may_begin, group_speed, jobs, cards, lines, cells, heap, events, tally, gpu, start
+    w = DecodingState(
+        after_at, after, switch, may_begin, group_speed, jobs, cards, lines, cells, heap, events, counters, gpu, start
     )
-    tally[0].models = models
-    tally[0].kinds = kinds
+    counters[0].models = models
+    counters[0].kinds = kinds
     for cell in range(len(cells)):
-        cells[cell].first = NOBODY
+        cells[cell].first = NONE
     for m in range(models):
         lines[m].width = width[m]
     for call in range(calls):
@@ -436,8 +436,8 @@ def decode(
         job.unended = job.unstarted
         line.later += seconds[call]
         line.at += 1
-        tally[0].left += seconds[call] * line.width
-    tally[0].a_gpu = tally[0].left / gpus
+        counters[0].left += seconds[call] * line.width
+    counters[0].a_gpu = counters[0].left / gpus
     beyond = 0
     for m in range(models):
         beyond += lines[m].at
@@ -445,8 +445,8 @@ def decode(
     for g in range(gpus - 1, -1, -1):
         card = cards[g]
         card.hold, card.kind, card.free_at = held_first[g], kind[g], free_first[g]
-        card.session, card.claim, card.running = NOBODY, NOBODY, NOBODY
-        if card.hold != NOBODY and lines[card.hold].width == 1:
+        card.session, card.claim, card.running = NONE, NONE, NONE
+        if card.hold != NONE and lines[card.hold].width == 1:
             lines[card.hold].groups += 1
         if card.free_at > 0.0:
             push_event(w, card.free_at, g)

@@ -33,7 +33,7 @@ def below(source: Any, count: int) -> int:
 
 
 @compiled
-def patience(source: Any) -> float:
+def threshold_draw(source: Any) -> float:
     """Return approximately -log2 of a uniform random number: usually about one, rarely large.
 
     It counts the leading zeros of a draw and interpolates linearly; the platform's logarithm may differ in its last

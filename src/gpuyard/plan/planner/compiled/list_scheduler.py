@@ -13,9 +13,9 @@ since few do. Planning backwards reverses that, which often gains more than all 
 import numpy as np
 
 from gpuyard.plan.planner.compiled.decoding import ListSettings, decode
+from gpuyard.plan.planner.compiled.decoding_state import NONE
 from gpuyard.plan.planner.compiled.jit import compiled
 from gpuyard.plan.planner.compiled.timing import order_of, timed
-from gpuyard.plan.planner.compiled.world import NOBODY
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
@@ -79,7 +79,7 @@ class ListScheduler:
             problem.may_begin,
             problem.group_speed,
             self._kind,
-            np.full(gpus, NOBODY, dtype=np.int32),
+            np.full(gpus, NONE, dtype=np.int32),
             np.zeros(gpus),
             rank,
             key if nudge is None else key - nudge,

@@ -10,7 +10,7 @@ the search cools down (threshold accepting; Dueck and Scheuer 1990).
 
 from typing import Any, Final
 
-from gpuyard.plan.planner.compiled.draws import patience
+from gpuyard.plan.planner.compiled.draws import threshold_draw
 from gpuyard.plan.planner.compiled.jit import compiled
 from gpuyard.plan.planner.compiled.plan_buffer import END, GPU, POS, START, PlanBuffer, relocate, swap_tails
 from gpuyard.plan.planner.compiled.proposals import (
@@ -30,7 +30,7 @@ from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails
 # Counters.
 TRIED, TIMED, TAKEN, CUT = range(4)
 # The figures of a search.
-SCALE, CURRENT, BEST, BEST_LATE, WARM, SPAN = range(6)
+SCALE, CURRENT, BEST, BEST_LATE, TEMPERATURE, SPAN = range(6)
 
 LATE_COSTS: Final = 1000.0
 
@@ -45,10 +45,10 @@ def begin(buffer: PlanBuffer) -> None:
     figures[BEST] = span
     figures[CURRENT] = cost_of(buffer.real, buffer.ends, span)
     if len(buffer.deadline) > 0:
-        figures[CURRENT] += LATE_COSTS * lateness(
+        figures[BEST_LATE], lateness_now = lateness(
             buffer.real, buffer.late_at, buffer.late_calls, buffer.deadline, buffer.late_weight, span
         )
-        figures[BEST_LATE] = figures[CURRENT] // LATE_COSTS
+        figures[CURRENT] += LATE_COSTS * lateness_now
 
 
 @compiled
@@ -72,7 +72,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         if since_tails >= 30:
             note_tails(whole, real, after, order, links, switch)
             since_tails = 0
-        allowed = figures[WARM] * patience(source)
+        allowed = figures[TEMPERATURE] * threshold_draw(source)
         # A plan beyond this makespan is hardly ever accepted: timing and cheap checks stop there.
         limit = figures[SPAN] * (1.0 + 2.0 * allowed)
         moves = propose(
@@ -109,13 +109,14 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 many, log, log_real, limit,
             )  # fmt: skip
         counts[TIMED] += changed
-        cost = 0.0
+        cost = late = 0.0
         if done:
             cost = cost_of(real, ends, scale)
             if len(deadline) > 0:
-                cost += LATE_COSTS * lateness(
+                late, lateness_now = lateness(
                     real, buffer.late_at, buffer.late_calls, deadline, buffer.late_weight, scale
                 )
+                cost += LATE_COSTS * lateness_now
         else:
             counts[CUT] += 1
         # If the last GPU becomes longer by the fraction `allowed`, the mean of 32nd powers rises by about this much.
@@ -125,7 +126,6 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
             figures[CURRENT] = cost
             span = span_of(real, ends)
             figures[SPAN] = span
-            late = cost // LATE_COSTS if len(deadline) > 0 else 0.0
             if late < figures[BEST_LATE] or (late == figures[BEST_LATE] and span < figures[BEST]):
                 new = True
                 figures[BEST_LATE] = late

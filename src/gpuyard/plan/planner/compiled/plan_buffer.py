@@ -26,7 +26,7 @@ SECONDS, EARLIEST, HERE, START, END, TAIL = range(6)
 PREV, NEXT = range(2)
 FIRST, LAST = range(2)
 
-NOBODY: Final = -1
+NONE: Final = -1
 
 
 class PlanBuffer(NamedTuple):
@@ -86,8 +86,8 @@ def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBu
         calls.before,
         calls.after,
         np.array(order, dtype=np.int32),
-        np.full((lanes, 2), NOBODY, dtype=np.int32),
-        np.full((len(problem.gpus), 2), NOBODY, dtype=np.int32),
+        np.full((lanes, 2), NONE, dtype=np.int32),
+        np.full((len(problem.gpus), 2), NONE, dtype=np.int32),
         problem.held_first,
         problem.free_first,
         problem.switch,
@@ -126,7 +126,7 @@ def _deadlines(problem: Problem) -> tuple[Ints, Ints, Floats, Floats]:
 def lay(buffer: PlanBuffer) -> None:
     """Link the lanes and time all calls, by order and GPUs."""
     whole, real, ends, links = buffer.whole, buffer.real, buffer.ends, buffer.links
-    ends[:] = NOBODY
+    ends[:] = NONE
     for place in range(len(buffer.order)):
         call = buffer.order[place]
         whole[call, POS] = place
@@ -134,8 +134,8 @@ def lay(buffer: PlanBuffer) -> None:
             gpu = whole[call, GPU] + lane
             prev = ends[gpu, LAST]
             links[whole[call, LANE] + lane, PREV] = prev
-            links[whole[call, LANE] + lane, NEXT] = NOBODY
-            if prev == NOBODY:
+            links[whole[call, LANE] + lane, NEXT] = NONE
+            if prev == NONE:
                 ends[gpu, FIRST] = call
             else:
                 links[whole[prev, LANE] + gpu - whole[prev, GPU], NEXT] = call
@@ -161,12 +161,12 @@ def lay(buffer: PlanBuffer) -> None:
 
 @njit_noref
 def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) -> None:
-    """Link two calls on a GPU; NOBODY is the start or the end of the list."""
-    if prev == NOBODY:
+    """Link two calls on a GPU; NONE is the start or the end of the list."""
+    if prev == NONE:
         ends[gpu, FIRST] = after
     else:
         links[whole[prev, LANE] + gpu - whole[prev, GPU], NEXT] = after
-    if after == NOBODY:
+    if after == NONE:
         ends[gpu, LAST] = prev
     else:
         links[whole[after, LANE] + gpu - whole[after, GPU], PREV] = prev
@@ -176,10 +176,10 @@ def _join(whole: Any, links: Any, ends: Any, gpu: int, prev: int, after: int) ->
 def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any:
     """Return the last call on a GPU before a position of the order."""
     call = ends[gpu, LAST]
-    if call == NOBODY or whole[call, POS] < place:
+    if call == NONE or whole[call, POS] < place:
         return call
     if whole[ends[gpu, FIRST], POS] >= place:
-        return NOBODY
+        return NONE
     i = place - 1
     call = order[i]
     while not (whole[call, GPU] <= gpu < whole[call, GPU] + whole[call, WIDTH]):
@@ -191,7 +191,7 @@ def last_before(whole: Any, order: Ints, ends: Any, gpu: int, place: int) -> Any
 @njit_noref
 def after_on(whole: Any, links: Any, ends: Any, gpu: int, call: int) -> Any:
     """Return the call after this one on a GPU."""
-    return ends[gpu, FIRST] if call == NOBODY else links[whole[call, LANE] + gpu - whole[call, GPU], NEXT]
+    return ends[gpu, FIRST] if call == NONE else links[whole[call, LANE] + gpu - whole[call, GPU], NEXT]
 
 
 @njit_noref
@@ -212,7 +212,7 @@ def relocate(
     for lane in range(width):
         follows = links[at + lane, NEXT]
         _join(whole, links, ends, whole[call, GPU] + lane, links[at + lane, PREV], follows)
-        if follows != NOBODY:
+        if follows != NONE:
             touched[many] = follows
             many += 1
     if place > old:
@@ -233,7 +233,7 @@ def relocate(
         follows = after_on(whole, links, ends, to + lane, prev)
         _join(whole, links, ends, to + lane, prev, call)
         _join(whole, links, ends, to + lane, call, follows)
-        if follows != NOBODY:
+        if follows != NONE:
             touched[many] = follows
             many += 1
     touched[many] = call
@@ -256,29 +256,29 @@ def swap_tails(
         next_a, next_b = after_on(whole, links, ends, a, prev_a), after_on(whole, links, ends, b, prev_b)
         for gpu, first in ((a, next_a), (b, next_b)):
             call = first
-            if call != NOBODY:
+            if call != NONE:
                 touched[many] = call
                 many += 1
-            while call != NOBODY:
+            while call != NONE:
                 if whole[call, GPU] == gpu:
                     run[moved] = call
                     moved += 1
                 call = after_on(whole, links, ends, gpu, call)
         last_a, last_b = ends[a, LAST], ends[b, LAST]
-        if prev_a == NOBODY:
+        if prev_a == NONE:
             ends[a, FIRST] = next_b
         else:
             links[whole[prev_a, LANE] + a - whole[prev_a, GPU], NEXT] = next_b
-        if prev_b == NOBODY:
+        if prev_b == NONE:
             ends[b, FIRST] = next_a
         else:
             links[whole[prev_b, LANE] + b - whole[prev_b, GPU], NEXT] = next_a
-        if next_b != NOBODY:
+        if next_b != NONE:
             links[whole[next_b, LANE] + b - whole[next_b, GPU], PREV] = prev_a
-        if next_a != NOBODY:
+        if next_a != NONE:
             links[whole[next_a, LANE] + a - whole[next_a, GPU], PREV] = prev_b
-        ends[a, LAST] = prev_a if next_b == NOBODY else last_b
-        ends[b, LAST] = prev_b if next_a == NOBODY else last_a
+        ends[a, LAST] = prev_a if next_b == NONE else last_b
+        ends[b, LAST] = prev_b if next_a == NONE else last_a
     for i in range(moved):
         call = run[i]
         to = whole[call, GPU] + (two - one if whole[call, GPU] < one + width and whole[call, GPU] >= one else one - two)

@@ -18,7 +18,7 @@ from gpuyard.plan.planner.compiled.plan_buffer import (
     LAST,
     MODEL,
     NEXT,
-    NOBODY,
+    NONE,
     POS,
     PREV,
     SECONDS,
@@ -54,23 +54,23 @@ def propose(
     call = order[below(source, calls)]
     if below(source, 2) == 0:
         late = _critical(whole, real, before, links, ends, switch, below(source, calls // gpus + 2), source)
-        call = call if late == NOBODY else late
+        call = call if late == NONE else late
     gpu, place = whole[call, GPU], whole[call, POS]
     reach = min(4 << below(source, 12), calls // 4 + 1)
     if kind == 0:  # next to a call of the same model
         other = _like(whole, order, call, reach, source)
-        if other == NOBODY:
+        if other == NONE:
             return 0
         return _do(todo, 0, call, whole[other, GPU], AHEAD + below(source, 2), other)
     if kind == 1:  # to another group at the same time
         to = _other_group(may_begin, whole[call, MODEL], gpu, source)
-        return 0 if to == NOBODY else _do(todo, 0, call, to, STAY, 0)
+        return 0 if to == NONE else _do(todo, 0, call, to, STAY, 0)
     if kind == 2:  # earlier or later
         to = max(0, min(calls - 1, place + below(source, 2 * reach + 1) - reach))
         return 0 if to == place else _do(todo, 0, call, gpu, AT, to)
     if kind == 3:  # exchange two calls of the same model
         other = _like(whole, order, call, reach, source)
-        if other == NOBODY:
+        if other == NONE:
             return 0
         many = _do(todo, 0, call, whole[other, GPU], AT, whole[other, POS])
         return _do(todo, many, other, gpu, AT, place)
@@ -89,25 +89,25 @@ def _critical(
 ) -> int:
     """Return a critical call: from the end of a GPU that ends late, some steps back along what each call waited for.
 
-    NOBODY if the sampled GPUs have no calls.
+    NONE if the sampled GPUs have no calls.
     """
-    call = NOBODY
+    call = NONE
     for _ in range(3):
         gpu = below(source, len(ends))
         other = ends[gpu, LAST]
-        if other != NOBODY and (call == NOBODY or real[other, END] > real[call, END]):
+        if other != NONE and (call == NONE or real[other, END] > real[call, END]):
             call = other
-    while call != NOBODY and steps > 0:
+    while call != NONE and steps > 0:
         steps -= 1
-        start, reason = real[call, START], NOBODY
+        start, reason = real[call, START], NONE
         for edge in range(whole[call, BEFORE], whole[call + 1, BEFORE]):
             if real[before[edge], END] == start:
                 reason = before[edge]
         for lane in range(whole[call, WIDTH]):
             prev = links[whole[call, LANE] + lane, PREV]
-            if prev != NOBODY and real[prev, END] + switch[whole[prev, MODEL], whole[call, MODEL]] == start:
+            if prev != NONE and real[prev, END] + switch[whole[prev, MODEL], whole[call, MODEL]] == start:
                 reason = prev
-        if reason == NOBODY:
+        if reason == NONE:
             break
         call = reason
     return call
@@ -115,7 +115,7 @@ def _critical(
 
 @njit_noref
 def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
-    """Return another call of the same model, searching from a random position within reach; NOBODY if none is near."""
+    """Return another call of the same model, searching from a random position within reach; NONE if none is near."""
     place = whole[call, POS] + below(source, 2 * reach + 1) - reach
     place = max(0, min(len(order) - 1, place))
     for _ in range(200):
@@ -125,17 +125,17 @@ def _like(whole: Any, order: Ints, call: int, reach: int, source: Any) -> Any:
         place += 1
         if place == len(order):
             place = 0
-    return NOBODY
+    return NONE
 
 
 @njit_noref
 def _other_group(may_begin: Flags, model: int, than: int, source: Any) -> int:
-    """Return another random group for a model; NOBODY if a few draws find none."""
+    """Return another random group for a model; NONE if a few draws find none."""
     for _ in range(8):
         gpu = below(source, may_begin.shape[1])
         if may_begin[model, gpu] and gpu != than:
             return gpu
-    return NOBODY
+    return NONE
 
 
 @njit_noref
@@ -154,11 +154,11 @@ def _run_around(whole: Any, links: Any, call: int, back: bool, forth: bool, run:
     gpu, model = whole[call, GPU], whole[call, MODEL]
     if back:
         prev = links[whole[first, LANE], PREV]
-        while prev != NOBODY and whole[prev, MODEL] == model and whole[prev, GPU] == gpu:
+        while prev != NONE and whole[prev, MODEL] == model and whole[prev, GPU] == gpu:
             first = prev
             prev = links[whole[first, LANE], PREV]
     many = 0
-    while first != NOBODY and whole[first, MODEL] == model and whole[first, GPU] == gpu:
+    while first != NONE and whole[first, MODEL] == model and whole[first, GPU] == gpu:
         run[many] = first
         many += 1
         if first == call and not forth:
@@ -186,18 +186,16 @@ def _session_elsewhere(
     many = _run_around(whole, links, call, part != 1, part != 2, run)
     if many > LONGEST_RUN:
         return 0
-    to, other = NOBODY, NOBODY
+    to, other = NONE, NONE
     if beside_like:
         other = _like(whole, order, call, reach, source)
-        if other != NOBODY:
+        if other != NONE:
             to = whole[other, GPU]
         if to == gpu and whole[run[0], POS] <= whole[other, POS] and whole[other, POS] <= whole[run[many - 1], POS]:
             return 0
     else:
         to = _other_group(may_begin, whole[call, MODEL], gpu, source)
-    if to == NOBODY or (
-        ends[to, LAST] != NOBODY and real[ends[to, LAST], END] + 0.5 * _seconds(real, run, many) > limit
-    ):
+    if to == NONE or (ends[to, LAST] != NONE and real[ends[to, LAST], END] + 0.5 * _seconds(real, run, many) > limit):
         return 0
     together = beside_like and below(source, 2) == 0
     for i in range(many):
@@ -215,7 +213,7 @@ def _session_earlier(whole: Any, links: Any, todo: Any, run: Ints, call: int) ->
     gpu = whole[call, GPU]
     many = _run_around(whole, links, call, True, True, run)
     first, then = run[0], links[whole[run[many - 1], LANE], NEXT]
-    if then == NOBODY or whole[then, GPU] != gpu:
+    if then == NONE or whole[then, GPU] != gpu:
         return 0
     many = _run_around(whole, links, then, False, True, run)
     if many > LONGEST_RUN:
@@ -237,7 +235,7 @@ def _tails_of_blocks(whole: Any, links: Any, ends: Any, may_begin: Flags, todo: 
         there = other if lane < width else gpu
         on = begin + lane % width
         x = ends[on, LAST]
-        while x != NOBODY and whole[x, POS] >= place:
+        while x != NONE and whole[x, POS] >= place:
             if whole[x, GPU] < begin or whole[x, GPU] + whole[x, WIDTH] > begin + width:
                 return 0
             if not may_begin[whole[x, MODEL], whole[x, GPU] - begin + there]:
@@ -273,7 +271,7 @@ def is_hopeless(
         follows = after_on(whole, links, ends, to, prev)
     if prev == call or follows == call:  # noqa: PLR1714 (numba does not support `in` here)
         return False
-    if prev != NOBODY:
+    if prev != NONE:
         ready = real[prev, END] + switch[whole[prev, MODEL], model]
         if to == whole[call, GPU]:
             ready -= real[call, HERE]
@@ -282,6 +280,6 @@ def is_hopeless(
     for edge in range(whole[call, AFTER], whole[call + 1, AFTER]):
         if end + real[after[edge], HERE] + real[after[edge], TAIL] > limit:
             return True
-    if follows == NOBODY:
+    if follows == NONE:
         return bool(end > limit)
     return bool(end + switch[model, whole[follows, MODEL]] + real[follows, HERE] + real[follows, TAIL] > limit)

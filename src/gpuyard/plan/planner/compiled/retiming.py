@@ -25,7 +25,7 @@ from gpuyard.plan.planner.compiled.plan_buffer import (
     LAST,
     MODEL,
     NEXT,
-    NOBODY,
+    NONE,
     POS,
     PREV,
     START,
@@ -80,7 +80,7 @@ def retime(
             start = max(start, real[before[edge], END])
         for lane in range(whole[call, WIDTH]):
             prev = links[lane_at + lane, PREV]
-            if prev == NOBODY:
+            if prev == NONE:
                 gpu = whole[call, GPU] + lane
                 start = max(start, free_first[gpu] + switch[held_first[gpu], model])
             else:
@@ -107,7 +107,7 @@ def retime(
             _mark(dirty, place)
         for lane in range(whole[call, WIDTH]):
             follows = links[lane_at + lane, NEXT]
-            if follows != NOBODY:
+            if follows != NONE:
                 place = whole[follows, POS]
                 highest = max(highest, place)
                 _mark(dirty, place)
@@ -145,7 +145,7 @@ def note_tails(whole: Any, real: Any, after: Ints, order: Ints, links: Any, swit
             tail = max(tail, real[after[edge], HERE] + real[after[edge], TAIL])
         for lane in range(whole[call, WIDTH]):
             follows = links[whole[call, LANE] + lane, NEXT]
-            if follows != NOBODY:
+            if follows != NONE:
                 change = switch[whole[call, MODEL], whole[follows, MODEL]]
                 tail = max(tail, change + real[follows, HERE] + real[follows, TAIL])
         real[call, TAIL] = tail
@@ -174,7 +174,7 @@ def span_of(real: Any, ends: Any) -> float:
     """Return the makespan."""
     span = 0.0
     for gpu in range(len(ends)):
-        if ends[gpu, LAST] != NOBODY:
+        if ends[gpu, LAST] != NONE:
             span = max(span, real[ends[gpu, LAST], END])
     return span
 
@@ -184,7 +184,7 @@ def cost_of(real: Any, ends: Any, scale: float) -> float:
     """Return the mean over GPUs of (end / scale)^32."""
     total = 0.0
     for gpu in range(len(ends)):
-        if ends[gpu, LAST] != NOBODY:
+        if ends[gpu, LAST] != NONE:
             part = real[ends[gpu, LAST], END] / scale
             part *= part
             part *= part
@@ -195,13 +195,16 @@ def cost_of(real: Any, ends: Any, scale: float) -> float:
 
 
 @compiled
-def lateness(real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float) -> float:
-    """Return the weight of the requests that miss their deadline, plus up to 1 % of it for how late they are."""
-    total = 0.0
+def lateness(
+    real: Any, late_at: Ints, late_calls: Ints, deadline: Floats, late_weight: Floats, scale: float
+) -> tuple[float, float]:
+    """Return the weight of the requests that miss their deadline, and the same plus up to 1 % for how late they are."""
+    weight = total = 0.0
     for i in range(len(deadline)):
         end = 0.0
         for j in range(late_at[i], late_at[i + 1]):
             end = max(end, real[late_calls[j], END])
         if end > deadline[i]:
+            weight += late_weight[i]
             total += late_weight[i] * (1.0 + 0.01 * min(1.0, (end - deadline[i]) / scale))
-    return total
+    return weight, total

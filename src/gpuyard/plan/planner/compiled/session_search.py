@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.draws import below, patience
+from gpuyard.plan.planner.compiled.draws import below, threshold_draw
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
-from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NOBODY, QUOTA, SessionSim, play
+from gpuyard.plan.planner.compiled.session_sim import BEGUN, GPU, MODEL, NONE, QUOTA, SessionSim, simulate_sessions
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 # The figures of a search.
-SCALE, CURRENT, BEST, WARM = range(4)
+SCALE, CURRENT, BEST, TEMPERATURE = range(4)
 
 
 def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
@@ -31,20 +31,20 @@ def count_of(problem: Problem, gpu: Ints, order: Ints) -> int:
 
 def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats, makespan_s: float) -> Floats:
     """Simulate the first list; return the scale, the cost, the best makespan, and a place for the temperature."""
-    span = play(sim, sessions, count, tie_break)
+    span = simulate_sessions(sim, sessions, count, tie_break)
     return np.array([makespan_s, _value(sim.free, makespan_s), span, 0.0])
 
 
 @compiled
 def listed(sim: SessionSim, order: Ints, gpu: Ints, sessions: Any) -> int:
     """Write the sessions of a plan, whose calls are given by start; return their number, at most as many as fit."""
-    last = np.full(len(sim.free), NOBODY, dtype=np.int32)
+    last = np.full(len(sim.free), NONE, dtype=np.int32)
     count = 0
     for i in range(len(order)):
         call = order[i]
         m, first = sim.model[call], gpu[order[i]]
         s = last[first]
-        same = s != NOBODY and sessions[s, MODEL] == m and sessions[s, GPU] == first
+        same = s != NONE and sessions[s, MODEL] == m and sessions[s, GPU] == first
         for g in range(first, first + sim.width[m]):
             same = same and last[g] == s
         if not same:
@@ -100,12 +100,12 @@ def _group(may_begin: Any, model: int, source: Any) -> int:
         g = below(source, may_begin.shape[1])
         if may_begin[model, g]:
             return g
-    return NOBODY
+    return NONE
 
 
 @njit_noref
 def _other(sessions: Any, count: int, s: int, source: Any) -> int:
-    """Return another session of the same model, or NOBODY."""
+    """Return another session of the same model, or NONE."""
     place = below(source, count)
     for _ in range(count):
         if place != s and sessions[place, MODEL] == sessions[s, MODEL]:
@@ -113,14 +113,14 @@ def _other(sessions: Any, count: int, s: int, source: Any) -> int:
         place += 1
         if place == count:
             place = 0
-    return NOBODY
+    return NONE
 
 
 @njit_noref
 def _hand_over(sessions: Any, count: int, s: int, source: Any) -> int:
     """Move all calls, some, or a few from a session to another one; return the new number of sessions."""
     other = _other(sessions, count, s, source)
-    if other == NOBODY:
+    if other == NONE:
         return count
     quota = sessions[s, QUOTA]
     how = below(source, 3)
@@ -178,18 +178,18 @@ def _change(
         return _hand_over(sessions, count, s, source)
     if kind == 1:  # to another group at the same time
         g = _group(may_begin, m, source)
-        if g != NOBODY:
+        if g != NONE:
             sessions[s, GPU] = g
     elif kind == 2:  # to another time, possibly to another group
         g = first
         if below(source, 2) == 0:
             g = _group(may_begin, m, source)
-        if g != NOBODY:
+        if g != NONE:
             _drop(sessions, count, s)
             _put(sessions, count - 1, near, m, g, quota)
     elif kind == 3:  # split in two
         g = _group(may_begin, m, source)
-        if g != NOBODY and quota > 1 and count < most:
+        if g != NONE and quota > 1 and count < most:
             many = 1 + below(source, quota - 1)
             sessions[s, QUOTA] -= many
             _put(sessions, count, near, m, g, many)
@@ -245,9 +245,11 @@ def rearrange(
         many = count
         for _ in range(1 + (below(source, 3) == 0)):
             many = _change(trial, many, most, sim.width, sim.may_begin, trial_tie_break, reach_s, weights, source)
-        span = play(sim, trial, many, trial_tie_break)
+        span = simulate_sessions(sim, trial, many, trial_tie_break)
         cost = _value(sim.free, figures[SCALE])
-        if span < np.inf and cost <= figures[CURRENT] + figures[WARM] * patience(source) * 32.0 / len(sim.free):
+        if span < np.inf and cost <= figures[CURRENT] + figures[TEMPERATURE] * threshold_draw(source) * 32.0 / len(
+            sim.free
+        ):
             figures[CURRENT] = cost
             count = many
             _sort(trial, count, sim.when)

@@ -23,7 +23,7 @@ from gpuyard.plan.planner.compiled.heaps import EVENT, pop_call, pop_event, push
 from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
-NOBODY: Final = -1
+NONE: Final = -1
 # Columns of a list of sessions.
 MODEL, GPU, QUOTA = range(3)
 # Columns of `now`, the state of the simulation: one row per session.
@@ -156,7 +156,7 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
         line[m, READY] = 0
         line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
         line[m, POOL] = line[m, UNSTARTED]
-        line[m, WAITS] = NOBODY
+        line[m, WAITS] = NONE
     for s in range(count):
         m = sessions[s, MODEL]
         now[s, LEFT] = min(sessions[s, QUOTA], line[m, POOL])
@@ -200,12 +200,12 @@ def _into_the_pool(now: Any, line: Any, s: int, m: int) -> Any:
 
 @njit_noref
 def _first_waiting(now: Any, line: Any, m: int) -> Any:
-    """Take a session that waits for calls of a model off the waiting list; NOBODY if there is none."""
+    """Take a session that waits for calls of a model off the waiting list; NONE if there is none."""
     s = line[m, WAITS]
-    while s != NOBODY and now[s, STATE] != WAITING:
+    while s != NONE and now[s, STATE] != WAITING:
         s = now[s, NEXT]
-    line[m, WAITS] = NOBODY
-    if s != NOBODY:
+    line[m, WAITS] = NONE
+    if s != NONE:
         line[m, WAITS] = now[s, NEXT]
         now[s, STATE] = OPEN
     return s
@@ -221,8 +221,8 @@ def _is_through(card: Any, g: int) -> Any:
 def _idle_group(
     card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
 ) -> int:
-    """Return the group at the end of its lists that has a model soonest; NOBODY if there is none."""
-    where, soonest = NOBODY, 0.0
+    """Return the group at the end of its lists that has a model soonest; NONE if there is none."""
+    where, soonest = NONE, 0.0
     for g in range(len(free)):
         if not may_begin[m, g]:
             continue
@@ -231,55 +231,130 @@ def _idle_group(
             through = through and _is_through(card, x)
         if through:
             ready = _loaded_at(free, held, switch, m, g, width, at)
-            if where == NOBODY or ready < soonest:
+            if where == NONE or ready < soonest:
                 where, soonest = g, ready
     return where
 
 
 @njit_noref
 def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
-    """Return the session that has waited longest and whose GPU has a next session; NOBODY if there is none."""
-    who = NOBODY
+    """Return the session that has waited longest and whose GPU has a next session; NONE if there is none."""
+    who = NONE
     for s in range(count):
-        if now[s, STATE] == WAITING and (who == NOBODY or when[s, UNTIL] < when[who, UNTIL]):
+        if now[s, STATE] == WAITING and (who == NONE or when[s, UNTIL] < when[who, UNTIL]):
             g = sessions[s, GPU]
             if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
                 who = s
     return who
 
 
+@njit_noref
+def _first_arrivals(sim: SessionSim, tie_break: Floats) -> int:
+    """Set the keys of all calls, and schedule the arrival of those that wait for none; return the number of events."""
+    many = 0
+    for call in range(len(sim.model)):
+        sim.key[call] = -(sim.rank[call] + tie_break[sim.kind[call]])
+        sim.waits_for[call] = sim.before_at[call + 1] - sim.before_at[call]
+        if sim.waits_for[call] == 0:
+            push_event(sim.events, many, sim.earliest[call], _arrival(call))
+            many += 1
+    return many
+
+
+@njit_noref
+def _run(sim: SessionSim, s: int, m: int, first: int, call: int, at: float) -> float:
+    """Let a session run a call as soon as its GPUs hold the model; return when the call ends."""
+    begin = _loaded_at(sim.free, sim.held, sim.switch, m, first, sim.width[m], at)
+    end: float = begin + sim.seconds[call] / sim.group_speed[m, first]
+    for x in range(first, first + sim.width[m]):
+        sim.free[x] = end
+        sim.held[x] = m
+    sim.start[call] = begin
+    sim.gpu[call] = first
+    sim.when[s, BEGUN] = min(sim.when[s, BEGUN], begin)
+    sim.now[s, STATE] = RUNNING
+    sim.now[s, CALL] = call
+    return end
+
+
+@njit_noref
+def _release_followers(sim: SessionSim, call: int, at: float, pending: int, many: int) -> tuple[int, int]:
+    """Release the calls that waited only for this one, when their request has arrived.
+
+    Return the new numbers of entries of the stack and of events.
+    """
+    for edge in range(sim.after_at[call], sim.after_at[call + 1]):
+        other = sim.after[edge]
+        sim.waits_for[other] -= 1
+        if sim.waits_for[other] == 0:
+            if sim.earliest[other] > at:
+                push_event(sim.events, many, sim.earliest[other], _arrival(other))
+                many += 1
+            else:
+                sim.stack[pending] = _ready(len(sim.free), other)
+                pending += 1
+    return pending, many
+
+
+@njit_noref
+def _help_out(sim: SessionSim, sessions: Any, s: int, at: float) -> int:
+    """Open session `s` for calls in the pool, on GPUs at the end of their list; return its model, or NONE."""
+    for m in range(len(sim.width)):
+        if sim.line[m, POOL] == 0 or sim.line[m, READY] == 0:
+            continue
+        width = sim.width[m]
+        where = _idle_group(sim.list_at, sim.free, sim.held, sim.switch, sim.may_begin, m, width, at)
+        if where == NONE:
+            continue
+        sessions[s, MODEL] = m
+        sessions[s, GPU] = where
+        sessions[s, QUOTA] = 1
+        sim.now[s, LEFT] = 0
+        sim.now[s, STATE] = OPEN
+        sim.now[s, CALL] = NONE
+        sim.when[s, BEGUN] = np.inf
+        for x in range(where, where + width):
+            sim.list_at[x, TURN] -= 1
+        return m
+    return NONE
+
+
+@njit_noref
+def _end_a_wait(sim: SessionSim, sessions: Any, count: int) -> tuple[int, int]:
+    """End the session that has waited longest and has a next one; if there is none, all that wait.
+
+    Return the numbers of sessions on the stack and of calls that go into the pool.
+    """
+    pending, pool = 0, 0
+    who = _who_leaves(sessions, count, sim.now, sim.when, sim.list_at)
+    for s in range(count):
+        if sim.now[s, STATE] == WAITING and (who == NONE or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
+            sim.now[s, STATE] = OPEN
+            pool += _into_the_pool(sim.now, sim.line, s, sessions[s, MODEL])
+            sim.stack[pending] = s
+            pending += 1
+    return pending, pool
+
+
 @compiled
-def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float:
+def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float:
     """Simulate a list and return the makespan; starts and GPUs of all calls are left in the simulation.
 
     The `stack` holds everything that can proceed: a session, a GPU that goes on to its next session, a call that is
     ready. When it is empty, time advances to the next event: a request arrives, a session has loaded or its call ends,
     a session has waited long enough. `active` counts the pending events that certainly let something proceed: all kinds
-    but the last. It is one function because it is the inner loop: divided along its comments it takes five to ten
-    percent longer.
+    but the last. The inner loop is one function because its counters are local variables.
     """
-    model, seconds, earliest, before_at, after_at, after = (
-        sim.model, sim.seconds, sim.earliest, sim.before_at, sim.after_at, sim.after,
-    )  # fmt: skip
-    width, switch, may_begin, group_speed, line_at = (
-        sim.width, sim.switch, sim.may_begin, sim.group_speed, sim.line_at,
-    )  # fmt: skip
-    waits_for, key, heap, line, now, when, card, lists = (
-        sim.waits_for, sim.key, sim.heap, sim.line, sim.now, sim.when, sim.list_at, sim.lists,
+    model, width, switch, line_at = sim.model, sim.width, sim.switch, sim.line_at
+    key, heap, line, now, when, card, lists = (
+        sim.key, sim.heap, sim.line, sim.now, sim.when, sim.list_at, sim.lists,
     )  # fmt: skip
     free, held, events, stack = sim.free, sim.held, sim.events, sim.stack
-    start, gpu = sim.start, sim.gpu
-    calls, gpus, models, cards = len(model), len(free), len(width), len(now)
-    wait, least = tie_break[-1], max(1e-3, seconds.mean())
+    gpus, cards = len(free), len(now)
+    wait, least = tie_break[-1], max(1e-3, sim.seconds.mean())
     pool = _lay_out(sim, sessions, count)
-    many, active, unstarted, at, span = 0, 0, calls, 0.0, 0.0
-    for call in range(calls):
-        key[call] = -(sim.rank[call] + tie_break[sim.kind[call]])
-        waits_for[call] = before_at[call + 1] - before_at[call]
-        if waits_for[call] == 0:
-            push_event(events, many, earliest[call], _arrival(call))
-            many += 1
-            active += 1
+    many = active = _first_arrivals(sim, tie_break)
+    unstarted, at, span = len(model), 0.0, 0.0
     through, extra = 0, count
     pending = 0
     for g in range(gpus):  # every GPU goes to the first session of its list
@@ -295,7 +370,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 push_call(heap, line_at[m], line[m, READY], key, call, False)
                 line[m, READY] += 1
                 other = _first_waiting(now, line, m)
-                if other != NOBODY:
+                if other != NONE:
                     stack[pending] = other
                     pending += 1
                 continue
@@ -314,7 +389,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 now[s, HERE] += 1
                 if now[s, HERE] == width[m]:
                     now[s, STATE] = OPEN
-                    now[s, CALL] = NOBODY
+                    now[s, CALL] = NONE
                     ready = _loaded_at(free, held, switch, m, sessions[s, GPU], width[m], at)
                     push_event(events, many, ready, s)
                     many += 1
@@ -330,18 +405,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 else:
                     line[m, POOL] -= 1
                     pool -= 1
-                begin = at
-                for x in range(first, first + width[m]):
-                    begin = max(begin, free[x] + switch[held[x], m])
-                end = begin + seconds[call] / group_speed[m, first]
-                for x in range(first, first + width[m]):
-                    free[x] = end
-                    held[x] = m
-                start[call] = begin
-                gpu[call] = first
-                when[s, BEGUN] = min(when[s, BEGUN], begin)
-                now[s, STATE] = RUNNING
-                now[s, CALL] = call
+                end = _run(sim, s, m, first, call, at)
                 push_event(events, many, end, s)
                 many += 1
                 active += 1
@@ -350,7 +414,7 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 unstarted -= 1
                 while line[m, UNSTARTED] == 0:  # sessions that wait for this model need not wait any more
                     other = _first_waiting(now, line, m)
-                    if other == NOBODY:
+                    if other == NONE:
                         break
                     stack[pending] = other
                     pending += 1
@@ -367,41 +431,20 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
                 for x in range(first, first + width[m]):
                     stack[pending] = _next_session_of(x)
                     pending += 1
-        if pool > 0 and through > 0:  # GPUs at the end of their list help out
-            for m in range(models):
-                if line[m, POOL] == 0 or line[m, READY] == 0 or extra == cards:
-                    continue
-                where = _idle_group(card, free, held, switch, may_begin, m, width[m], at)
-                if where == NOBODY:
-                    continue
-                s = extra
-                extra += 1
-                sessions[s, MODEL] = m
-                sessions[s, GPU] = where
-                sessions[s, QUOTA] = 1
-                now[s, LEFT] = 0
-                now[s, STATE] = OPEN
-                now[s, CALL] = NOBODY
-                when[s, BEGUN] = np.inf
-                for x in range(where, where + width[m]):
-                    card[x, TURN] -= 1
-                    through -= 1
+        if pool > 0 and through > 0 and extra < cards:
+            m = _help_out(sim, sessions, extra, at)
+            if m != NONE:
+                through -= width[m]
                 # its call is taken at once: the queue may be empty before the model is loaded
-                stack[pending] = s
+                stack[pending] = extra
                 pending += 1
-                break
-            if pending > 0:
+                extra += 1
                 continue
         if unstarted == 0:
             return span
-        if active == 0:  # deadlock: the session that waited longest and has a next one ends; if there is none, all end
-            who = _who_leaves(sessions, count, now, when, card)
-            for s in range(count):
-                if now[s, STATE] == WAITING and (who == NOBODY or who == s):  # noqa: PLR1714, SIM109 (numba does not support `in` here)
-                    now[s, STATE] = OPEN
-                    pool += _into_the_pool(now, line, s, sessions[s, MODEL])
-                    stack[pending] = s
-                    pending += 1
+        if active == 0:  # deadlock
+            pending, left = _end_a_wait(sim, sessions, count)
+            pool += left
             if pending == 0:
                 return np.inf
             continue
@@ -417,17 +460,9 @@ def play(sim: SessionSim, sessions: Any, count: int, tie_break: Floats) -> float
             pending += 1
             if now[who, STATE] == RUNNING:
                 call = now[who, CALL]
-                for edge in range(after_at[call], after_at[call + 1]):
-                    other = after[edge]
-                    waits_for[other] -= 1
-                    if waits_for[other] == 0:
-                        if earliest[other] > at:
-                            push_event(events, many, earliest[other], _arrival(other))
-                            many += 1
-                            active += 1
-                        else:
-                            stack[pending] = _ready(gpus, other)
-                            pending += 1
+                before = many
+                pending, many = _release_followers(sim, call, at, pending, many)
+                active += many - before
             now[who, STATE] = OPEN
         elif now[who - cards, STATE] == WAITING and when[who - cards, UNTIL] == at:
             s = _session_that_waited(cards, who)

@@ -60,7 +60,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Chart:
     """One or several plans of one problem, on one time axis."""
 
     problem: Problem
@@ -87,11 +87,11 @@ class Picture:
         return f" ({makespan_s / self.lower_bound_s - 1:.1%} above the bound)"
 
 
-def picture(
+def chart(
     problem: Problem, plans: Sequence[tuple[str, Plan]], lower_bound_s: float | None = None, most: int = MOST_BARS
-) -> Picture:
+) -> Chart:
     """Chart plans of one problem, each with its name, one below the other."""
-    return Picture(
+    return Chart(
         problem,
         tuple(
             Panel(name, measure(problem, plan), bars(problem, plan, most), path(problem, plan)) for name, plan in plans

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from gpuyard.plan.planner.gantt.bars import Bars, Panel, Picture
+from gpuyard.plan.planner.gantt.bars import Bars, Chart, Panel
 from gpuyard.plan.planner.gantt.colors import color, lighter
 
 if TYPE_CHECKING:
@@ -17,39 +17,39 @@ MOST_NAMED: Final = 14
 SWITCH, IDLE, PATH, BOUND = "#666666", "#f2f2f2", "#000000", "#c00000"
 
 
-def figure(picture: Picture) -> "Figure":
+def figure(chart: Chart) -> "Figure":
     """Draw the panels one below the other on one time axis."""
     from matplotlib.figure import Figure
 
-    lanes = len(picture.problem.gpus)
+    lanes = len(chart.problem.gpus)
     height = min(5.0, 1.2 + 0.28 * lanes)
-    drawn = Figure(figsize=(WIDTH_INCHES, height * len(picture.panels) + 0.9), layout="constrained")
-    drawn.suptitle(picture.problem.name, fontsize="medium")
-    every = drawn.subplots(len(picture.panels), sharex=True, squeeze=False)[:, 0]
-    for axes, panel in zip(every, picture.panels, strict=True):
-        _panel(axes, picture, panel, lanes)
+    drawn = Figure(figsize=(WIDTH_INCHES, height * len(chart.panels) + 0.9), layout="constrained")
+    drawn.suptitle(chart.problem.name, fontsize="medium")
+    every = drawn.subplots(len(chart.panels), sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(every, chart.panels, strict=True):
+        _panel(axes, chart, panel, lanes)
     every[-1].set_xlabel("seconds")
-    names = _legend(picture)
+    names = _legend(chart)
     drawn.legend(handles=names, loc="outside lower center", ncols=min(8, len(names)), fontsize="small", frameon=False)
     return drawn
 
 
-def _panel(axes: "Axes", picture: Picture, panel: Panel, lanes: int) -> None:
-    axes.set_title(picture.title(panel), fontsize="medium", loc="left")
+def _panel(axes: "Axes", chart: Chart, panel: Panel, lanes: int) -> None:
+    axes.set_title(chart.title(panel), fontsize="medium", loc="left")
     axes.set_facecolor(IDLE)
-    _rectangles(axes, picture, panel.bars, lanes)
+    _rectangles(axes, chart, panel.bars, lanes)
     along = [at for step in panel.path for at in (step.begin, step.end)]
     axes.plot(along, [step.gpu for step in panel.path for _ in range(2)], color=PATH, linewidth=1.1)
-    if picture.lower_bound_s is not None:
-        axes.axvline(picture.lower_bound_s, color=BOUND, linestyle="--", linewidth=1.2)
-    axes.set_xlim(0, picture.until * 1.01)
+    if chart.lower_bound_s is not None:
+        axes.axvline(chart.lower_bound_s, color=BOUND, linestyle="--", linewidth=1.2)
+    axes.set_xlim(0, chart.until * 1.01)
     axes.set_ylim(lanes - 0.5, -0.5)
     axes.set_ylabel("GPU")
     if lanes <= 24:
-        axes.set_yticks(range(lanes), [str(gpu.id) for gpu in picture.problem.gpus])
+        axes.set_yticks(range(lanes), [str(gpu.id) for gpu in chart.problem.gpus])
 
 
-def _rectangles(axes: "Axes", picture: Picture, bars: Bars, lanes: int) -> None:
+def _rectangles(axes: "Axes", chart: Chart, bars: Bars, lanes: int) -> None:
     """Draw one collection per style and one path of all switches: a thousand times faster than one object per bar."""
     from matplotlib.collections import PolyCollection
     from matplotlib.patches import PathPatch
@@ -57,9 +57,9 @@ def _rectangles(axes: "Axes", picture: Picture, bars: Bars, lanes: int) -> None:
 
     half = 0.42 if lanes <= 40 else 0.5
     low, high = bars.gpu - half, bars.gpu + half
-    left, right = bars.begin, np.maximum(bars.end, bars.begin + picture.until / 4000)
+    left, right = bars.begin, np.maximum(bars.end, bars.begin + chart.until / 4000)
     corners = np.stack([np.stack(c, axis=1) for c in ((left, low), (right, low), (right, high), (left, high))], axis=1)
-    for model in range(len(picture.problem.models)):
+    for model in range(len(chart.problem.models)):
         for level in np.unique(bars.level):
             which = (bars.model == model) & ~bars.switch & (bars.level == level)
             axes.add_collection(
@@ -70,11 +70,11 @@ def _rectangles(axes: "Axes", picture: Picture, bars: Bars, lanes: int) -> None:
         axes.add_patch(PathPatch(switches, facecolor="#ffffff", edgecolor=SWITCH, hatch="//////", linewidth=0))
 
 
-def _legend(picture: Picture) -> list[Any]:
+def _legend(chart: Chart) -> list[Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    models = picture.problem.models
+    models = chart.problem.models
     names: list[Any] = [Patch(facecolor=color(i), label=m.name) for i, m in enumerate(models[:MOST_NAMED])]
     if len(models) > MOST_NAMED:
         names.append(Patch(facecolor="none", label=f"and {len(models) - MOST_NAMED} more models"))
@@ -83,6 +83,6 @@ def _legend(picture: Picture) -> list[Any]:
         Patch(facecolor=IDLE, edgecolor="#bbbbbb", label="idle"),
         Line2D([], [], color=PATH, linewidth=1.1, label="critical path"),
     ]
-    if picture.lower_bound_s is not None:
+    if chart.lower_bound_s is not None:
         names.append(Line2D([], [], color=BOUND, linestyle="--", label="lower bound"))
     return names

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from gpuyard.plan.planner.gantt.bars import Bars, Panel, Picture
+from gpuyard.plan.planner.gantt.bars import Bars, Chart, Panel
 from gpuyard.plan.planner.gantt.colors import color
 
 TICKS: Final = 1_000_000
@@ -14,33 +14,33 @@ MOST_NAMED: Final = 40_000
 """With more calls than this, bars show how many they contain instead of which."""
 
 
-def page(picture: Picture) -> str:
+def page(chart: Chart) -> str:
     """Return the HTML file."""
-    said = msgspec.json.encode(_said(picture)).decode().replace("</", "<\\/")
+    said = msgspec.json.encode(_said(chart)).decode().replace("</", "<\\/")
     return _PAGE.replace("__SAID__", said)
 
 
-def _said(picture: Picture) -> dict[str, Any]:
-    problem = picture.problem
+def _said(chart: Chart) -> dict[str, Any]:
+    problem = chart.problem
     named = len(problem.calls) <= MOST_NAMED
     return {
         "problem": problem.name,
-        "until": picture.until,
-        "bound": picture.lower_bound_s,
+        "until": chart.until,
+        "bound": chart.lower_bound_s,
         "gpus": [f"{g.id} {g.type}".strip() for g in problem.gpus],
         "models": [{"name": m.name, "color": color(i)} for i, m in enumerate(problem.models)],
         "workflows": [w.nodes for w in problem.workflows] if named else [],
         "requests": problem.requests.ids if named else [],
         "workflow": problem.requests.workflow.tolist() if named else [],
         "first": problem.first_call.tolist() if named else [],
-        "panels": [_panel(picture, panel) for panel in picture.panels],
+        "panels": [_panel(chart, panel) for panel in chart.panels],
     }
 
 
-def _panel(picture: Picture, panel: Panel) -> dict[str, Any]:
-    scale = TICKS / picture.until
+def _panel(chart: Chart, panel: Panel) -> dict[str, Any]:
+    scale = TICKS / chart.until
     return {
-        "title": picture.title(panel),
+        "title": chart.title(panel),
         "path": [[s.gpu, round(s.begin * scale), round(s.end * scale)] for s in panel.path],
         **_columns(panel.bars, scale),
     }

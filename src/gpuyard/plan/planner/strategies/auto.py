@@ -17,7 +17,7 @@ from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.batch import batch
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.heft_affinity import heft_affinity
-from gpuyard.plan.planner.strategies.search import MOST_CALLS, improved, worth
+from gpuyard.plan.planner.strategies.search import MOST_CALLS, improved, objective
 
 FEW_CALLS: Final = 16
 """`exact` usually proves the optimum within seconds for up to this number of calls."""
@@ -31,7 +31,7 @@ def auto(problem: Problem, budget: SearchBudget) -> Plan:
     known: list[Plan] = []
 
     def tell(plan: Plan) -> None:
-        if not known or worth(problem, plan) < min(worth(problem, one) for one in known):
+        if not known or objective(problem, plan) < min(objective(problem, one) for one in known):
             budget.better(plan)
 
     telling = replace(budget, better=tell)
@@ -44,8 +44,8 @@ def auto(problem: Problem, budget: SearchBudget) -> Plan:
     from gpuyard.plan.planner.strategies import exact
 
     known.append(improved(problem, _first_part(telling), known))
-    best = min(known, key=lambda plan: worth(problem, plan))
-    return min(exact.improved(problem, best, telling), best, key=lambda plan: worth(problem, plan))
+    best = min(known, key=lambda plan: objective(problem, plan))
+    return min(exact.improved(problem, best, telling), best, key=lambda plan: objective(problem, plan))
 
 
 def _has_time(problem: Problem, budget: SearchBudget) -> bool:

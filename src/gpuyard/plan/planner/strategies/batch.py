@@ -13,7 +13,7 @@ from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 from gpuyard.plan.planner.strategies import SearchBudget
-from gpuyard.plan.planner.strategies.residents import by_the_rules
+from gpuyard.plan.planner.strategies.residents import retimed
 
 
 def batch(problem: Problem, _: SearchBudget) -> Plan:
@@ -34,7 +34,7 @@ def batch(problem: Problem, _: SearchBudget) -> Plan:
         start[chosen] = end[chosen] - lasts
         gpu[chosen] = first
         available[group], holds[group] = end[chosen[-1]], model
-    return by_the_rules(problem, Plan(gpu, start, end))
+    return retimed(problem, Plan(gpu, start, end))
 
 
 def _batches(problem: Problem) -> list[Ints]:

@@ -13,12 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from gpuyard.plan.planner.chance import words
 from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
+from gpuyard.plan.planner.random_numbers import words
 from gpuyard.plan.planner.strategies import SearchBudget
-from gpuyard.plan.planner.strategies.residents import by_the_rules
+from gpuyard.plan.planner.strategies.residents import retimed
 
 WEIGHT: Final = 0.1
 
@@ -46,4 +46,4 @@ def dynamic(problem: Problem, budget: SearchBudget) -> Plan:
             WEIGHT,
         )
     )
-    return by_the_rules(problem, plan)
+    return retimed(problem, plan)

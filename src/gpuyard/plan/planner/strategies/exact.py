@@ -119,7 +119,7 @@ def _ticks_a_second(problem: Problem, plan: Plan) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Programme:
+class _Program:
     """The CP-SAT model, and the variables needed to read its solution."""
 
     model: Any
@@ -135,29 +135,29 @@ def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float)
     """Improve this plan; return the plan found, the lower bound, and whether the search is complete."""
     from ortools.sat.python import cp_model
 
-    plan = _twins_in_order(problem, _renamed(plan) if _alike(problem) else plan)
-    programme = _programme(problem, plan, ticks)
-    _hint(problem, plan, programme, ticks)
+    plan = _identical_calls_in_order(problem, _renamed(plan) if _alike(problem) else plan)
+    program = _program(problem, plan, ticks)
+    _hint(problem, plan, program, ticks)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.interleave_search = True  # alternates two searches: one proves by propagation, one by relaxation
     solver.parameters.subsolvers.extend(["no_lp", "max_lp"])
     solver.parameters.random_seed = seed % 2**31
     solver.parameters.max_deterministic_time = effort
-    status = solver.solve(programme.model)
+    status = solver.solve(program.model)
     proven = max(0.0, solver.best_objective_bound) / ticks
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:
         return plan, proven, False
     gpu = np.zeros(len(problem.calls), dtype=np.int32)
-    for (call, g), taken in programme.takes.items():
+    for (call, g), taken in program.takes.items():
         if solver.value(taken):
             gpu[call] = g
-    start = np.array([solver.value(s) for s in programme.start]) / ticks
+    start = np.array([solver.value(s) for s in program.start]) / ticks
     order = order_of(problem, Plan(gpu, start, start + seconds_on(problem, gpu)))
     return timed(problem, gpu, order), proven, status == cp_model.OPTIMAL
 
 
-def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
+def _program(problem: Problem, plan: Plan, ticks: int) -> _Program:
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -201,7 +201,7 @@ def _programme(problem: Problem, plan: Plan, ticks: int) -> _Programme:
     if _alike(problem):
         _name_in_order(model, takes, many, gpus)
     model.minimize(makespan)
-    return _Programme(model, start, takes, edge, makespan)
+    return _Program(model, start, takes, edge, makespan)
 
 
 def _trip(
@@ -209,7 +209,7 @@ def _trip(
     edge: dict[tuple[int, int, int], Any], switch: Any, free: int, used: Any,
 ) -> list[Any]:  # fmt: skip
     """Add the circuit of GPU h, if it is used; return the durations of its switches."""
-    before, twins = _ancestors(problem), _twins(problem)
+    before, identical = _ancestors(problem), _identical_calls(problem)
     arcs: list[Any] = []
     paid: list[Any] = []
     arcs.append((DEPOT, DEPOT, ~used))
@@ -226,7 +226,7 @@ def _trip(
         model.add(start[i] >= free + load).only_enforce_if(first)
         paid.append(load * first)
         for j in on:
-            if j == i or j in before[i] or (j < i and twins[j] == twins[i]):
+            if j == i or j in before[i] or (j < i and identical[j] == identical[i]):
                 continue
             follows = edge[h, i + 1, j + 1] = model.new_bool_var("")
             arcs.append((i + 1, j + 1, follows))
@@ -262,7 +262,7 @@ def _ancestors(problem: Problem) -> list[set[int]]:
     return found
 
 
-def _twins(problem: Problem) -> list[Any]:
+def _identical_calls(problem: Problem) -> list[Any]:
     """Return a key for each call; two calls with equal keys can be swapped when they follow each other on one GPU."""
     calls = problem.calls
     return [
@@ -276,12 +276,12 @@ def _twins(problem: Problem) -> list[Any]:
     ]
 
 
-def _twins_in_order(problem: Problem, plan: Plan) -> Plan:
+def _identical_calls_in_order(problem: Problem, plan: Plan) -> Plan:
     """Return the same plan with interchangeable consecutive calls in the order of their numbers."""
-    twins, order = _twins(problem), order_of(problem, plan)
+    identical, order = _identical_calls(problem), order_of(problem, plan)
     place = np.argsort(order)
     for lane in in_order(problem, plan):
-        for _, run in groupby(lane.tolist(), key=lambda call: twins[call]):
+        for _, run in groupby(lane.tolist(), key=lambda call: identical[call]):
             some = list(run)
             order[np.sort(place[some])] = sorted(some)
     return timed(problem, plan.gpu, order)
@@ -310,20 +310,20 @@ def _name_in_order(model: Any, takes: dict[tuple[int, int], Any], many: int, gpu
             model.add_bool_or([~takes[i, g], *(takes[j, g - 1] for j in range(i))])
 
 
-def _hint(problem: Problem, plan: Plan, programme: _Programme, ticks: int) -> None:
-    model = programme.model
-    for (i, g), taken in programme.takes.items():
+def _hint(problem: Problem, plan: Plan, program: _Program, ticks: int) -> None:
+    model = program.model
+    for (i, g), taken in program.takes.items():
         model.add_hint(taken, int(plan.gpu[i]) == g)
     used = {
         (h, a, b)
         for h, lane in enumerate(in_order(problem, plan))
         for a, b in pairwise([DEPOT, *(lane + 1).tolist(), DEPOT])
     }
-    for key, follows in programme.edge.items():
+    for key, follows in program.edge.items():
         model.add_hint(follows, key in used)
-    for i, start in enumerate(programme.start):
+    for i, start in enumerate(program.start):
         model.add_hint(start, _whole(plan.start[i], ticks))
-    model.add_hint(programme.makespan, _whole(plan.makespan_s, ticks))
+    model.add_hint(program.makespan, _whole(plan.makespan_s, ticks))
 
 
 def _whole(seconds: float, ticks: int) -> int:

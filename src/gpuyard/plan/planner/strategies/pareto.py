@@ -54,14 +54,18 @@ def pareto(problem: Problem, budget: SearchBudget) -> Plan:
 def pareto_front(problem: Problem, budget: SearchBudget, idle_rate: float | None = None) -> Front:
     """Return all non-dominated plans, and the choice among them at an idle rate (None: that of the shortest plan)."""
     can_plan("pareto", problem)
-    farm = _Farm(problem, budget)
-    parents = _parents(problem, budget, farm)
+    population = _Population(problem, budget)
+    parents = _parents(problem, budget, population)
     if len(problem.calls):
-        _breed(farm, budget, [*(farm.genes_of(plan) for plan in parents), *_first_generation(farm, budget)])
-    return front(problem, farm.points, idle_rate)
+        _breed(
+            population,
+            budget,
+            [*(population.genes_of(plan) for plan in parents), *_first_generation(population, budget)],
+        )
+    return front(problem, population.points, idle_rate)
 
 
-class _Farm:
+class _Population:
     """The non-dominated plans so far, and the conversion between plans and genes."""
 
     def __init__(self, problem: Problem, budget: SearchBudget) -> None:
@@ -105,7 +109,7 @@ class _Farm:
         return np.lexsort((self._rank, lifted(self._rank, calls.before_at, calls.before, key))).astype(np.int32)
 
 
-def _parents(problem: Problem, budget: SearchBudget, farm: _Farm) -> list[Plan]:
+def _parents(problem: Problem, budget: SearchBudget, population: _Population) -> list[Plan]:
     """Return the plans of the other strategies, shortest first; their intermediate plans are considered, too."""
     used, rounds = budget.used, budget.rounds
     if rounds is None and used is None:
@@ -114,18 +118,18 @@ def _parents(problem: Problem, budget: SearchBudget, farm: _Farm) -> list[Plan]:
     def part() -> bool:
         return budget.keep_going() and (used is None or used() < FOR_OTHERS)
 
-    share = replace(budget, rounds=rounds, keep_going=part, better=farm.look_at)
+    share = replace(budget, rounds=rounds, keep_going=part, better=population.look_at)
     plans: list[Plan] = []
     for name in PARENTS:
         if name in STRATEGIES and (not plans or part()):
             plans.append(strategy(name)(problem, share))
-            farm.look_at(plans[-1])
+            population.look_at(plans[-1])
     return sorted(plans, key=lambda plan: plan.makespan_s)
 
 
-def _first_generation(farm: _Farm, budget: SearchBudget) -> list[Genes]:
+def _first_generation(population: _Population, budget: SearchBudget) -> list[Genes]:
     """Return plans by level, by model or as listed, from list schedulers of different reluctance, as genes."""
-    problem, calls = farm.problem, farm.problem.calls
+    problem, calls = population.problem, population.problem.calls
     if len(calls) * len(problem.gpus) > MOST_STEPS:
         return []
     of_level, found = levels(problem).astype(np.float64), []
@@ -139,11 +143,11 @@ def _first_generation(farm: _Farm, budget: SearchBudget) -> list[Genes]:
             problem.width, problem.may_begin, problem.group_speed, problem.switch, problem.held_first, problem.free_first,
             reluctance, balance,
         )  # fmt: skip
-        found.append(farm.genes_of(timed(problem, gpu, order)))
+        found.append(population.genes_of(timed(problem, gpu, order)))
     return found
 
 
-def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
+def _breed(population: _Population, budget: SearchBudget, first: list[Genes]) -> None:
     """Run one generation after another until the budget is spent."""
     from pymoo.algorithms.moo.nsga2 import NSGA2
     from pymoo.core.evaluator import Evaluator
@@ -151,10 +155,13 @@ def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
     from pymoo.core.termination import NoTermination
     from pymoo.problems.static import StaticProblem
 
-    objectives = len(farm.points[0].objectives)
+    objectives = len(population.points[0].objectives)
     search = Search(n_var=len(first[0]), n_obj=objectives)
     algorithm = NSGA2(
-        pop_size=POPULATION, sampling=_filled(first), eliminate_duplicates=True, **_operators(farm.problem, budget.seed)
+        pop_size=POPULATION,
+        sampling=_filled(first),
+        eliminate_duplicates=True,
+        **_operators(population.problem, budget.seed),
     )
     algorithm.setup(search, termination=NoTermination(), seed=budget.seed % 2**32)
     rounds = GENERATIONS if budget.rounds is None and budget.used is None else budget.rounds
@@ -165,7 +172,7 @@ def _breed(farm: _Farm, budget: SearchBudget, first: list[Genes]) -> None:
         for genes in children.get("X"):
             if values and not budget.keep_going():
                 return
-            values.append(farm.grow(genes))
+            values.append(population.grow(genes))
         Evaluator().eval(StaticProblem(search, F=np.array(values)), children)
         algorithm.tell(infills=children)
         generation += 1

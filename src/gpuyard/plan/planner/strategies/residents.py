@@ -4,7 +4,7 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 
 
-def by_the_rules(problem: Problem, plan: Plan) -> Plan:
+def retimed(problem: Problem, plan: Plan) -> Plan:
     """Return the same assignment and order, timed with several resident models; the plan itself if GPUs hold one."""
     if not problem.many_residents:
         return plan

@@ -25,7 +25,7 @@ import numpy as np
 
 from gpuyard.plan.planner.compiled import moves, session_search, session_sim
 from gpuyard.plan.planner.compiled.decoding import ListSettings
-from gpuyard.plan.planner.compiled.draws import below, patience, source_of
+from gpuyard.plan.planner.compiled.draws import below, source_of, threshold_draw
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.plan_buffer import make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
@@ -84,22 +84,22 @@ def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Worth:
+class Objective:
     """The order of plans; less is better."""
 
     late: float
     makespan_s: float
 
 
-def worth(problem: Problem, plan: Plan) -> Worth:
+def objective(problem: Problem, plan: Plan) -> Objective:
     """Return the weighted number of late requests, then the makespan."""
     deadline = problem.requests.deadline_s
     if not np.isfinite(deadline).any():
-        return Worth(0.0, plan.makespan_s)
+        return Objective(0.0, plan.makespan_s)
     end = np.zeros(len(deadline))
     np.maximum.at(end, problem.calls.request, plan.end)
     late = (end > deadline) * (1.0 + problem.requests.priority / 100.0)
-    return Worth(float(late.sum()), plan.makespan_s)
+    return Objective(float(late.sum()), plan.makespan_s)
 
 
 class _Best:
@@ -109,7 +109,7 @@ class _Best:
         self._problem, self._budget = problem, budget
         self.has_deadlines = bool(np.isfinite(problem.requests.deadline_s).any())
         self._plan: Plan | None = None
-        self.worth = Worth(np.inf, np.inf)
+        self.worth = Objective(np.inf, np.inf)
 
     @property
     def plan(self) -> Plan:
@@ -117,12 +117,14 @@ class _Best:
         assert self._plan is not None
         return self._plan
 
-    def offer(self, plan: Plan) -> Worth:
+    def offer(self, plan: Plan) -> Objective:
         """Take the plan if it is better; its calls then start as early as possible, unless that makes it worse."""
-        said = worth(self._problem, plan)
+        said = objective(self._problem, plan)
         if said < self.worth:
             timely = timed(self._problem, plan.gpu, order_of(self._problem, plan))
-            self._plan, self.worth = min(((plan, said), (timely, worth(self._problem, timely))), key=lambda one: one[1])
+            self._plan, self.worth = min(
+                ((plan, said), (timely, objective(self._problem, timely))), key=lambda one: one[1]
+            )
             self._budget.better(self._plan)
         return said
 
@@ -163,7 +165,7 @@ def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
     node = _nodes(problem)
     requests, nodes = len(problem.requests.ids), int(node.max(initial=0)) + 1
     reach = 0.1 * problem.work_s / max(1, requests)
-    current, current_worth = (PORTFOLIO[0], np.zeros(requests), np.zeros(nodes)), Worth(np.inf, np.inf)
+    current, current_worth = (PORTFOLIO[0], np.zeros(requests), np.zeros(nodes)), Objective(np.inf, np.inf)
     tried = 0
     for at in clock.until(LISTS_UNTIL):
         part = at / LISTS_UNTIL
@@ -185,7 +187,7 @@ def _lists(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
         tried += 1
         nudge = of_request[problem.calls.request] + of_node[node]
         said = best.offer(scheduler.plan(settings, nudge))
-        allowed = current_worth.makespan_s * (1.0 + _cooled(2e-3, part) * patience(source) * (part >= 0.3))
+        allowed = current_worth.makespan_s * (1.0 + _cooled(2e-3, part) * threshold_draw(source) * (part >= 0.3))
         if said.late < current_worth.late or (said.late == current_worth.late and said.makespan_s <= allowed):
             current, current_worth = (settings, of_request, of_node), said
     if tried == 0:
@@ -243,7 +245,7 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
         part = (at - LISTS_UNTIL) / (SESSIONS_UNTIL - LISTS_UNTIL)
         if part > 0.3 and figures[session_search.BEST] > 1.02 * plan.makespan_s:
             return
-        figures[session_search.WARM] = _cooled(1e-3, part)
+        figures[session_search.TEMPERATURE] = _cooled(1e-3, part)
         count = rearranged(count, 2)
         if figures[session_search.BEST] < min(known, best.worth.makespan_s):
             known = figures[session_search.BEST]
@@ -262,6 +264,6 @@ def _moves(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None:
     begun: float | None = None
     for at in clock.until(1.0):
         begun = at if begun is None else begun
-        buffer.figures[moves.WARM] = _cooled(3e-5, (at - begun) / (1.0 - begun))
+        buffer.figures[moves.TEMPERATURE] = _cooled(3e-5, (at - begun) / (1.0 - begun))
         if moves.improve(buffer, 100, MOVES):
             best.offer(timed(problem, buffer.best_gpu, buffer.best_order))

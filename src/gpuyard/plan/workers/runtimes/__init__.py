@@ -9,7 +9,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final, Protocol
 
-from gpuyard.plan.workers.order import Order, Question, Runtime
+from gpuyard.plan.workers.order import CallInput, Order, Runtime
 
 RUNTIMES: Final = {
     "python": "python_model:load",
@@ -23,7 +23,7 @@ RUNTIMES: Final = {
 class Held(Protocol):
     """A loaded model."""
 
-    def call(self, question: Question, seconds: float) -> Any:
+    def call(self, question: CallInput, seconds: float) -> Any:
         """Return the answer of the model. `seconds` is the planned duration."""
 
     def close(self) -> None:

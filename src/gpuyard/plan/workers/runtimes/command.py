@@ -10,7 +10,7 @@ import subprocess
 from contextlib import suppress
 from typing import Any
 
-from gpuyard.plan.workers.order import Order, Question
+from gpuyard.plan.workers.order import CallInput, Order
 
 PATIENCE_S = 5.0
 """How long a program that was told to end may take."""
@@ -33,7 +33,7 @@ class _Program:
             raise ProgramEnded(f"{self._name} ended with exit code {self._process.wait()}")
         return line
 
-    def call(self, question: Question, seconds: float) -> Any:  # noqa: ARG002
+    def call(self, question: CallInput, seconds: float) -> Any:  # noqa: ARG002
         assert self._process.stdin is not None
         said = {
             "request": question.request,

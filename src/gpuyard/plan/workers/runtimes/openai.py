@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuyard.plan.workers.order import Order, Question
+from gpuyard.plan.workers.order import CallInput, Order
 
 TIMEOUT_S = 600.0
 
@@ -30,11 +30,11 @@ class _Server:
         if self._model not in names:
             raise ServerRefused(f"{self._url} has no model {self._model!r}; it has {', '.join(names) or 'none'}")
 
-    def call(self, question: Question, seconds: float) -> Any:  # noqa: ARG002
+    def call(self, question: CallInput, seconds: float) -> Any:  # noqa: ARG002
         body = {"model": self._model, "messages": self._messages(question), **self._options}
         return self._ask("POST", "/chat/completions", body)["choices"][0]["message"]["content"]
 
-    def _messages(self, question: Question) -> Any:
+    def _messages(self, question: CallInput) -> Any:
         if isinstance(question.input, dict) and "messages" in question.input:
             return question.input["messages"]
         if self._prompt is not None:

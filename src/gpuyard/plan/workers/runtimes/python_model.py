@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from gpuyard.plan.workers.order import Order, Question
+from gpuyard.plan.workers.order import CallInput, Order
 
 
 class _PythonModel:
-    def __init__(self, model: Callable[[Question], Any]) -> None:
-        self._model: Callable[[Question], Any] | None = model
+    def __init__(self, model: Callable[[CallInput], Any]) -> None:
+        self._model: Callable[[CallInput], Any] | None = model
 
-    def call(self, question: Question, seconds: float) -> Any:  # noqa: ARG002
+    def call(self, question: CallInput, seconds: float) -> Any:  # noqa: ARG002
         assert self._model is not None
         return self._model(question)
 

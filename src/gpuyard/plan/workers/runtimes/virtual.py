@@ -8,7 +8,7 @@ from random import Random
 from time import sleep
 from typing import Any
 
-from gpuyard.plan.workers.order import Order, Question
+from gpuyard.plan.workers.order import CallInput, Order
 
 
 class PretendedFailure(Exception):
@@ -23,7 +23,7 @@ class _Virtual:
         self._seed = settings.get("seed", 0)
         sleep(order.seconds / self._speed_up)
 
-    def call(self, question: Question, seconds: float) -> Any:
+    def call(self, question: CallInput, seconds: float) -> Any:
         chance = Random(f"{self._seed}/{question.request}/{question.node}/{question.attempt}")  # noqa: S311
         sleep(seconds * chance.uniform(1 - self._drift, 1 + self._drift) / self._speed_up)
         if chance.random() < self._fails:

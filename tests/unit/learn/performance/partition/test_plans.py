@@ -154,7 +154,7 @@ def test_sixteen_bit_traffic_halves_and_weights_shrink_without_autocast() -> Non
 def test_memory_that_grows_with_the_batch_is_distinguished_from_the_rest() -> None:
     def counts(batch: int) -> Counts:
         return Counts(
-            (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 0, 50, 3.0 * batch + 7),)
+            (ModelUnit("a", (("matmul", 1, 10.0 * batch, 4.0 * batch + 100),), 6.0 * batch, 50, 3.0 * batch + 7),)
         )
 
     (part,) = parts(counts(4), counts(8), 4, 8)

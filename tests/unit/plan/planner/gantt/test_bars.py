@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpuyard.plan.planner.gantt.bars import Step, bars, path, picture
+from gpuyard.plan.planner.gantt.bars import Step, bars, chart, path
 from tests.unit.plan.planner.gantt.plans import back_to_back, plan, two_step_problem
 
 
@@ -61,7 +61,7 @@ def test_the_critical_path_begins_with_the_arrival_of_a_request_if_that_was_wait
 
 def test_a_title_states_the_quality_of_the_plan() -> None:
     problem = two_step_problem(1)
-    seen = picture(problem, [("by hand", plan((0, 1, 5), (0, 8, 14)))], lower_bound_s=10.0)
+    seen = chart(problem, [("by hand", plan((0, 1, 5), (0, 8, 14)))], lower_bound_s=10.0)
     assert seen.title(seen.panels[0]) == (
         "by hand: 14.0 s (40.0% above the bound), 1 switches, GPUs at work 36% (spread 71%)"
     )

@@ -1,11 +1,11 @@
-from gpuyard.plan.planner.gantt.bars import picture
+from gpuyard.plan.planner.gantt.bars import chart
 from gpuyard.plan.planner.gantt.figure import figure
 from tests.unit.plan.planner.gantt.plans import back_to_back, plan, two_step_problem
 
 
 def test_two_plans_share_one_time_axis() -> None:
     problem = two_step_problem(2)
-    drawn = figure(picture(problem, [("mine", back_to_back(problem)), ("yours", back_to_back(problem))], 10.0))
+    drawn = figure(chart(problem, [("mine", back_to_back(problem)), ("yours", back_to_back(problem))], 10.0))
     above, below = drawn.axes
     assert above.get_xlim() == below.get_xlim()
     assert above.get_title(loc="left").startswith("mine: 14.0 s")
@@ -14,7 +14,7 @@ def test_two_plans_share_one_time_axis() -> None:
 def test_the_legend_names_what_is_shown_and_a_bound_only_if_there_is_one() -> None:
     problem = two_step_problem(1)
     by_hand = plan((0, 1, 5), (0, 8, 14))
-    names = [text.get_text() for text in figure(picture(problem, [("", by_hand)])).legends[0].get_texts()]
+    names = [text.get_text() for text in figure(chart(problem, [("", by_hand)])).legends[0].get_texts()]
     assert names == ["small", "large", "loading a model", "idle", "critical path"]
-    names = [text.get_text() for text in figure(picture(problem, [("", by_hand)], 9.0)).legends[0].get_texts()]
+    names = [text.get_text() for text in figure(chart(problem, [("", by_hand)], 9.0)).legends[0].get_texts()]
     assert names[-1] == "lower bound"

@@ -5,14 +5,14 @@ from shutil import which
 import msgspec
 import pytest
 
-from gpuyard.plan.planner.gantt.bars import picture
+from gpuyard.plan.planner.gantt.bars import chart
 from gpuyard.plan.planner.gantt.page import page
 from tests.unit.plan.planner.gantt.plans import back_to_back, plan, two_step_problem
 
 
 def test_a_page_is_self_contained() -> None:
     problem = two_step_problem(2)
-    text = page(picture(problem, [("by hand", back_to_back(problem))], 10.0))
+    text = page(chart(problem, [("by hand", back_to_back(problem))], 10.0))
     assert "http:" not in text
     assert "https:" not in text
     assert "src=" not in text
@@ -20,20 +20,20 @@ def test_a_page_is_self_contained() -> None:
 
 def test_a_name_cannot_end_its_script_element() -> None:
     problem = two_step_problem(1)
-    text = page(picture(problem, [("</script><b>", plan((0, 1, 5), (0, 8, 14)))]))
+    text = page(chart(problem, [("</script><b>", plan((0, 1, 5), (0, 8, 14)))]))
     assert "</script><b>" not in text
 
 
 def test_a_large_plan_stays_a_small_page() -> None:
     problem = two_step_problem(30_000, gpus=4)
-    text = page(picture(problem, [("by hand", back_to_back(problem))]))
+    text = page(chart(problem, [("by hand", back_to_back(problem))]))
     assert len(text) < 2_000_000
 
 
 @pytest.mark.skipif(which("node") is None, reason="the script of the page runs in node")
 def test_the_page_draws_its_plans_and_describes_each_bar() -> None:
     problem = two_step_problem(2)
-    seen = picture(problem, [("mine", back_to_back(problem)), ("yours", back_to_back(problem))], 10.0)
+    seen = chart(problem, [("mine", back_to_back(problem)), ("yours", back_to_back(problem))], 10.0)
     script = Path(__file__).with_name("page_in_node.js")
     ran = subprocess.run(["node", script], input=page(seen), capture_output=True, text=True, check=True, timeout=60)
     said = msgspec.json.decode(ran.stdout)

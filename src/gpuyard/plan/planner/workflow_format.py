@@ -84,7 +84,7 @@ _REQUEST: Final = _Words(
 _ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
-def in_our_words(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
+def to_instance(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
     """Convert a file to an instance; `spelled` is filled with the path in the file of each path in the instance."""
     ours = _renamed(said, _TOP, (), (), spelled)
     memory = ours.pop("gpu_memory_gb", None)

@@ -11,7 +11,7 @@ import numpy as np
 from gpuyard.plan.planner.compiled import heaps
 from gpuyard.plan.planner.compiled.jit import njit_noref
 
-NOBODY: Final = -1
+NONE: Final = -1
 
 _i, _f, _s = np.int64, np.float64, np.int32
 
@@ -38,13 +38,13 @@ CELL: Final = np.dtype([("first", _i), ("many", _i)])
 """A list of idle GPUs. The first cells are single GPUs, by the model they hold (none: the last) and by kind; then
 follows a cell for each model with its wide groups, by their first GPU."""
 
-TALLY: Final = np.dtype(
+COUNTERS: Final = np.dtype(
     [("events", _i), ("idle", _i), ("models", _i), ("kinds", _i), ("must", _i), ("left", _f), ("a_gpu", _f)]
 )
 """`must`: nothing happens unless a GPU switches. `left`: GPU-seconds of calls not started; `a_gpu`: that per GPU."""
 
 
-class PlanWorld(NamedTuple):
+class DecodingState(NamedTuple):
     """All arrays of a list schedule in the making."""
 
     after_at: Any
@@ -58,7 +58,7 @@ class PlanWorld(NamedTuple):
     cells: Any
     heap: Any
     events: Any
-    tally: Any
+    counters: Any
     gpu: Any
     start: Any
 
@@ -73,16 +73,16 @@ class PlanWorld(NamedTuple):
 @njit_noref
 def push_event(w: Any, at: float, who: Any) -> None:
     """Add an event: for a GPU, or for a call whose request arrives (−1 − call)."""
-    many = w.tally[0].events
-    w.tally[0].events = many + 1
+    many = w.counters[0].events
+    w.counters[0].events = many + 1
     heaps.push_event(w.events, many, at, who)
 
 
 @njit_noref
 def pop_event(w: Any) -> tuple[float, Any]:
     """Remove the next event; return its time and subject."""
-    many = w.tally[0].events
-    w.tally[0].events = many - 1
+    many = w.counters[0].events
+    w.counters[0].events = many - 1
     return heaps.pop_event(w.events, many)
 
 
@@ -114,10 +114,10 @@ def pop_ready(w: Any, m: Any) -> Any:
 @njit_noref
 def _cell(w: Any, g: Any) -> Any:
     hold = w.cards[g].hold
-    models, kinds = w.tally[0].models, w.tally[0].kinds
-    if w.cards[g].session != NOBODY:
+    models, kinds = w.counters[0].models, w.counters[0].kinds
+    if w.cards[g].session != NONE:
         return w.cells[(models + 1) * kinds + hold]
-    if hold == NOBODY:
+    if hold == NONE:
         hold = models
     return w.cells[hold * kinds + w.cards[g].kind]
 
@@ -128,12 +128,12 @@ def mark_idle(w: Any, g: Any) -> None:
     cards, cell = w.cards, _cell(w, g)
     cards[g].idle = 1
     cards[g].next = cell.first
-    cards[g].prev = NOBODY
-    if cell.first != NOBODY:
+    cards[g].prev = NONE
+    if cell.first != NONE:
         cards[cell.first].prev = g
     cell.first = g
     cell.many += 1
-    w.tally[0].idle += 1
+    w.counters[0].idle += 1
 
 
 @njit_noref
@@ -141,12 +141,12 @@ def mark_busy(w: Any, g: Any) -> None:
     """Mark a GPU, or the wide group that starts at it, as busy."""
     cards, cell = w.cards, _cell(w, g)
     after, before = cards[g].next, cards[g].prev
-    if before == NOBODY:
+    if before == NONE:
         cell.first = after
     else:
         cards[before].next = after
-    if after != NOBODY:
+    if after != NONE:
         cards[after].prev = before
     cards[g].idle = 0
     cell.many -= 1
-    w.tally[0].idle -= 1
+    w.counters[0].idle -= 1

@@ -23,7 +23,7 @@ def words(seed: int, count: int) -> RandomWords:
     return mixed
 
 
-class Chance:
+class RandomNumbers:
     """A stream of draws."""
 
     def __init__(self, seed: int) -> None:
