@@ -30,7 +30,7 @@ def test_on_nodes_of_root_a_user_without_an_account_is_refused_at_submission_wit
         mapped = yard.ask("PATCH", "/api/v1/users/alice", {"system_user": "nobody"}, token=admin)
         assert mapped.json["system_user"] == "nobody"
         assert yard.ask("POST", TASKS, ONE, token=alice).status == 201
-        assert yard.yard.account_of(TenantId("lab"), "alice") == "nobody"
+        assert yard.yard.stores.system_users.account_of(TenantId("lab"), "alice") == "nobody"
 
 
 def test_a_task_that_came_before_the_first_node_waits_where_it_has_no_account(tmp_path: Path) -> None:

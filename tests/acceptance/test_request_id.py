@@ -58,7 +58,7 @@ def test_each_command_carries_the_id_of_its_own_request(tmp_path: Path) -> None:
     with RestYard(tmp_path, gpus=0) as yard:
         yard.ask("POST", "/api/v1/tasks", {"command": "true"}, X_Request_ID="first")
         yard.ask("DELETE", "/api/v1/tasks/task-1", X_Request_ID="second")
-        caused = {type(it.fact): it.request_id for it in yard.yard.journal.read() if it.request_id}
+        caused = {type(it.fact): it.request_id for it in yard.yard.stores.journal.read() if it.request_id}
         assert caused[TaskSubmitted] == "first"
         assert "second" in caused.values()
         assert yard.get("/api/v1/tasks/task-1")["request_id"] == "first"
@@ -68,7 +68,7 @@ def test_a_failure_of_the_server_names_the_request_in_message_and_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RestYard(tmp_path) as yard:
-        monkeypatch.setattr(yard.yard, "page", None)
+        monkeypatch.setattr(yard.yard.queries, "page", None)
         reply = yard.ask("GET", "/api/v1/tasks", X_Request_ID="look-for-me")
         assert reply.status == 500
         assert "request id look-for-me" in reply.error["message"]

@@ -279,7 +279,7 @@ def test_every_change_of_users_and_tokens_is_a_fact_with_who_and_from_where(lab:
     made = lab.yard.ask("POST", "/api/v1/tokens", {"username": "carol"}, token=lab.admin).json
     lab.yard.ask("DELETE", f"/api/v1/tokens/{made['id']}", token=lab.admin)
     lab.yard.ask("DELETE", "/api/v1/users/carol", token=lab.admin)
-    noted = [(it.fact.what, it.by) for it in lab.yard.yard.journal.read() if isinstance(it.fact, AccessChanged)]
+    noted = [(it.fact.what, it.by) for it in lab.yard.yard.stores.journal.read() if isinstance(it.fact, AccessChanged)]
     said = ("user_added", "token_made", "token_revoked", "user_removed")
     assert noted == [(what, "root-of-all@127.0.0.1") for what in said]
 

@@ -133,12 +133,12 @@ def test_a_tenant_hears_of_its_own_tasks_only(tmp_path: Path) -> None:
 
 
 def test_who_was_away_for_longer_than_facts_are_kept_is_told_what_is_missing(yard: RestYard) -> None:
-    journal = yard.yard.journal
+    journal = yard.yard.stores.journal
     journal.segment_facts = 10
     for _ in range(3):
         for _ in range(10):
             yard.submit(gpu_count=99)
-        yard.inside(yard.yard._save_snapshot)
+        yard.inside(yard.yard.snapshots.save)
     retired = journal.retire()
     assert retired > 2
     with listening(yard, Last_Event_ID="2") as events:

@@ -19,6 +19,7 @@ from gpuyard.core.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskSt
 from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
+from gpuyard.live.control_plane.access.principal import issuer_of
 from gpuyard.live.control_plane.nodes.agents import TRIES, Deposed
 from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
@@ -127,14 +128,14 @@ def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_en
             await first.joins()
             (task,) = await submit(yard, spec())
             await first.is_told("launch")
-            encode = yard.journal.encode
+            encode = yard.stores.journal.encode
 
             def breaks(entry: Any) -> bytes:
                 if type(entry.fact).__name__ == "AttemptStarted":
                     raise ZeroDivisionError("a fact nobody can write")
                 return encode(entry)
 
-            yard.journal.encode = breaks  # type: ignore[method-assign]
+            yard.stores.journal.encode = breaks  # type: ignore[method-assign]
             for _ in range(TRIES):
                 last = Hand(address)
                 await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
@@ -190,7 +191,7 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_go_on(tmp_pa
             await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             assert (await back.is_told("launch")).task in {task, waits}
             await ended(yard, task)
-            facts = [it.fact for it in yard.journal.read()]
+            facts = [it.fact for it in yard.stores.journal.read()]
             assert not any(isinstance(fact, NodeLost | TaskRequeued) for fact in facts)
             await back.leaves()
 
@@ -255,7 +256,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
         async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
-            await yard._save_snapshot()
+            await yard.snapshots.save()
             shutil.copytree(tmp_path / "yard", tmp_path / "copy")
             (old,) = await submit(yard, spec(tenant="a"))
             assert (await hand.is_told("launch")).origin == 11
@@ -276,7 +277,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
             launch = await hand.is_told("launch")
             assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
             assert view.exit_code is None
-            facts = [type(it.fact) for it in yard.journal.read()]
+            facts = [type(it.fact) for it in yard.stores.journal.read()]
             assert (facts.count(RemainsFound), facts.count(RemainsEnded)) == (1, 1)
             assert await submit(yard, spec()) == [TaskId(new + 1)]
             await hand.leaves()
@@ -463,7 +464,7 @@ def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_sa
             session = await hand.registers()
             (task,) = await submit(yard, spec())
             await until(lambda: yard.views.tasks[task].placement)
-            await yard.tell(CancelTask(task), ADMIN)
+            await yard.loop.tell(CancelTask(task), issuer_of(ADMIN))
             await hand.connects(session)
             stop = await hand.is_told("stop")
             assert (stop.task, stop.attempt) == (task, 1)
@@ -481,7 +482,7 @@ def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same
             await hand.joins()
             (task,) = await submit(yard, spec())
             assert (await hand.is_told("launch")).attempt == 1
-            await yard._save_snapshot()
+            await yard.snapshots.save()
             shutil.copytree(tmp_path / "yard", tmp_path / "copy")
             await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await hand.is_told_it_was_received(1)
@@ -532,7 +533,7 @@ def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not
         await here.joins(attempts=[stray])
         await there.joins(node=other, instance="m")
         await settled(yard)
-        why = await yard.look(lambda state, now: why_waits(state, TaskId(1), now))
+        why = await yard.queries.look(lambda state, now: why_waits(state, TaskId(1), now))
         assert why == StrayRuns(TaskId(1), N)
         assert yard.views.tasks[TaskId(1)].status is TaskStatus.PENDING
         return here, there
@@ -679,7 +680,7 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_pat
             if known:
                 await hand_in(address)
                 yard.agents._last_heard[N] -= 120.0
-            journal = yard.journal
+            journal = yard.stores.journal
             assert isinstance(journal, SlowJournal)
             yard.loop._append_seconds = 1.0  # so that it is appended in a thread
             journal.may_write.clear()

@@ -32,15 +32,15 @@ def test_the_archive_is_searched_for_keys_that_it_may_have_and_for_no_others(tmp
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             await submit(yard, spec(), key="old", body=b"old")
-            await yard._archive_now()
+            await yard.archiver.archive_now()
         async with open_yard(tmp_path) as (yard, _):
-            yard.archive.__class__ = Watched
+            yard.stores.archive.__class__ = Watched
             while not yard._requests._filter_is_whole:
                 await asyncio.sleep(0.001)
             assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == []
             assert await submit(yard, spec(), key="old", body=b"old") == [TaskId(1)]
-            await yard._archive_now()
+            await yard.archiver.archive_now()
             assert await submit(yard, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == ["old", "new"]
 

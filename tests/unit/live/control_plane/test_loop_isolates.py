@@ -35,7 +35,7 @@ def test_a_question_that_fails_is_answered_and_the_engine_stays_as_it_is(tmp_pat
 
 def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engine(tmp_path: Path) -> None:
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_yard(tmp_path) as (yard, _):
             engine = yard.loop.engine
@@ -43,9 +43,9 @@ def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engi
             def full(_: object) -> None:
                 raise StorageFull("There is no space left for secrets.")
 
-            yard.secrets.put = full  # type: ignore[method-assign, assignment]
+            yard.stores.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):
-                await yard.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
+                await yard.submissions.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
             assert yard.loop.engine is engine
             assert await submit(yard, spec()) == [TaskId(1)]
 
@@ -71,7 +71,7 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
             assert isinstance(answers[1], Broken)
             assert sorted(view.spec.name for view in yard.views.tasks.values()) == ["a", "b"]
             assert await submit(yard, spec(name="c"))
-            names = [it.fact.spec.name for it in yard.journal.read() if isinstance(it.fact, TaskSubmitted)]
+            names = [it.fact.spec.name for it in yard.stores.journal.read() if isinstance(it.fact, TaskSubmitted)]
             assert names == ["a", "b", "c"], "the poison never became a fact"
 
     run(story)
@@ -80,14 +80,14 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
 def test_a_fact_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
-            encode = yard.journal.encode
+            encode = yard.stores.journal.encode
 
             def breaks(entry: Any) -> bytes:
                 if isinstance(entry.fact, TaskSubmitted) and entry.fact.spec.name == "poison":
                     raise TypeError("Encoding objects of this type is unsupported")
                 return encode(entry)
 
-            yard.journal.encode = breaks  # type: ignore[method-assign]
+            yard.stores.journal.encode = breaks  # type: ignore[method-assign]
             asked = [asyncio.create_task(submit(yard, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
@@ -101,38 +101,38 @@ def test_a_request_that_is_refused_takes_no_secret_of_the_next_one(tmp_path: Pat
     """Both are given the same numbers: the first keeps none of them."""
 
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_yard(tmp_path) as (yard, _):
             hers = spec(secrets=("A",), after_success=(TaskId(999),))
             refused, accepted = await asyncio.gather(
-                yard.submit([Submission([hers], {"A": "eve's"})], ADMIN),
-                yard.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
+                yard.submissions.submit([Submission([hers], {"A": "eve's"})], ADMIN),
+                yard.submissions.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
             )
             assert isinstance(refused, Refusal)
             assert not isinstance(accepted, Refusal)
             await settled(yard)
-            assert yard.secrets.get(accepted[0].id) == {"B": "bob's"}
+            assert yard.stores.secrets.get(accepted[0].id) == {"B": "bob's"}
 
     run(story)
 
 
 def test_a_large_request_that_is_sent_again_gets_all_of_its_tasks(tmp_path: Path) -> None:
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_yard(tmp_path) as (yard, _):
             asked = [Submission([spec()] * 5_000, {})]
 
             async def keeps_archiving() -> None:
                 while True:
-                    await yard._archive_now()
+                    await yard.archiver.archive_now()
                     await asyncio.sleep(0)
 
             archiving = asyncio.create_task(keeps_archiving())
-            first = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            first = await yard.submissions.submit(asked, ADMIN, key="k", body=b"body")
             archiving.cancel()
-            again = await yard.submit(asked, ADMIN, key="k", body=b"body")
+            again = await yard.submissions.submit(asked, ADMIN, key="k", body=b"body")
             assert not isinstance(first, Refusal)
             assert not isinstance(again, Refusal)
             assert [view.id for view in again] == [view.id for view in first]

@@ -156,7 +156,9 @@ def test_a_yard_accepts_it_with_its_forecasts_as_a_fact_and_remembers_them_after
             answer = view.answer()
             assert (answer.ran_on, answer.work is not None, len(answer.forecasts)) == ("H100", True, 2)
             assert answer.estimated_seconds is not None
-            facts = [record.fact for record in yard.journal.read() if isinstance(record.fact, fact.TaskSubmitted)]
+            facts = [
+                record.fact for record in yard.stores.journal.read() if isinstance(record.fact, fact.TaskSubmitted)
+            ]
             assert facts[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):
                 await submit(yard, spec(work=WorkloadSpec(model="resnet5000")))

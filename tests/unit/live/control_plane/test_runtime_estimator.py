@@ -126,7 +126,7 @@ def test_a_yard_foresees_what_it_has_seen_also_after_a_restart(tmp_path: Path) -
         runtime_estimator = RuntimeEstimator()
         async with open_yard(tmp_path, runtime_estimator=runtime_estimator) as (yard, _):
             assert yard.views.tasks[again].spec.estimate == before  # the fact stays as it was
-            runtime_estimator.remember(yard.archive.newest(MOST_REMEMBERED))
+            runtime_estimator.remember(yard.stores.archive.newest(MOST_REMEMBERED))
             (later,) = await submit(yard, spec(name="train", user="ann"))
             assert yard.views.tasks[later].spec.estimate == before
 

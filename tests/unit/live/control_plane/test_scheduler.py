@@ -21,11 +21,13 @@ from gpuyard.core.engine.state import State
 from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane import loop
+from gpuyard.live.control_plane.access.principal import issuer_of
 from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
 from gpuyard.live.control_plane.rest.health import health_of
 from gpuyard.live.control_plane.rest.nodes import node_of
-from gpuyard.live.control_plane.scheduler import Scheduler, Submission
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing import FullJournal
@@ -54,9 +56,9 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def full_journal_of(yard: Scheduler) -> FullJournal:
     """The journal of a yard, on a disk that is full from now on."""
-    assert isinstance(yard.journal, FullJournal)
-    yard.journal.full = True
-    return yard.journal
+    assert isinstance(yard.stores.journal, FullJournal)
+    yard.stores.journal.full = True
+    return yard.stores.journal
 
 
 def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_a_task_runs_and_its_end_is_told_after_a_restart_too(tmp_path: Path) -> 
             await until(lambda: not node.attempts and node.ended == 1)
             playing.cancel()
         async with open_yard(tmp_path) as (yard, _):
-            answer = await yard.answer(task)
+            answer = await yard.queries.answer(task)
             assert answer is not None
             told = msgspec.json.decode(answer[1])
             assert (told["status"], told["name"], told["node_id"], told["exit_code"]) == ("success", "train", "n1", 0)
@@ -82,11 +84,11 @@ def test_open_tasks_are_there_again_after_a_restart_with_and_without_a_snapshot(
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, _):
             tasks = await submit(yard, *(spec(name=f"t{place}") for place in range(20)))
-            await yard.tell(CancelTask(tasks[0]), ADMIN)
+            await yard.loop.tell(CancelTask(tasks[0]), issuer_of(ADMIN))
         async with open_yard(tmp_path) as (yard, _):
             assert await status(yard, tasks[0]) == "cancelled"
             assert [await status(yard, task) for task in tasks[1:]] == ["pending"] * 19
-            page = await yard.page(Filters(), None, 100)
+            page = await yard.queries.page(Filters(), None, 100)
             assert page.total == 20
             assert len(page.answers) == 20
 
@@ -97,7 +99,9 @@ def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
     async def story() -> None:
         for expected in (1, 2):
             async with open_yard(tmp_path) as (yard, _):
-                epochs = [record.fact.epoch for record in yard.journal.read() if isinstance(record.fact, EpochBegan)]
+                epochs = [
+                    record.fact.epoch for record in yard.stores.journal.read() if isinstance(record.fact, EpochBegan)
+                ]
                 assert epochs[-1] == expected
 
     run(story)
@@ -111,7 +115,7 @@ def test_a_request_sent_twice_is_accepted_once_and_another_body_is_a_conflict(tm
             with pytest.raises(WrongRequest, match="used with another body") as conflict:
                 await submit(yard, spec(), key="k", body=b"two")
             assert conflict.value.status == 409
-            await yard._archive_now()
+            await yard.archiver.archive_now()
             assert await submit(yard, spec(), key="k", body=b"one") == both[0]
             assert await submit(yard, spec(tenant="other"), key="k", body=b"one") != both[0]
         async with open_yard(tmp_path) as (yard, _):
@@ -125,11 +129,13 @@ def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
         async with open_yard(tmp_path) as (yard, _):
             before = yard.loop.committed
             wrong = spec(after_success=(TaskId(99),))
-            answer = await yard.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
+            answer = await yard.submissions.submit(
+                [Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k"
+            )
             assert isinstance(answer, Refusal)
             assert not isinstance(answer, QuotaForbids)
             assert yard.loop.committed == before
-            assert yard.secrets.get(TaskId(2)) == {}
+            assert yard.stores.secrets.get(TaskId(2)) == {}
             assert await submit(yard, spec(), key="k")
 
     run(story)
@@ -144,11 +150,11 @@ def test_secrets_reach_the_node_and_nothing_else(tmp_path: Path) -> None:
                 welcome = await register_node(stub, pb.Registration(node=node, instance="i"), TOKEN)
                 call = stub.connect(metadata=(("session", welcome.session),))
                 await call.write(pb.AgentMessage())
-                await yard.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
+                await yard.submissions.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
                 while not (commands := (await call.read()).commands):
                     continue
                 assert commands[0].launch.secrets == {"TOKEN": "hunter2"}
-            await yard._save_snapshot()
+            await yard.snapshots.save()
         for path in tmp_path.rglob("*"):
             if path.is_file() and not path.name.startswith("secrets.sqlite"):
                 assert b"hunter2" not in path.read_bytes(), path
@@ -168,7 +174,7 @@ def test_a_node_that_falls_silent_is_lost_and_its_task_starts_elsewhere(tmp_path
             await until(lambda: NodeId("other") in yard.views.nodes)
             playing.cancel()
             await ended(yard, task)
-            (requeued,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, TaskRequeued)]
+            (requeued,) = [it.fact for it in yard.stores.journal.read() if isinstance(it.fact, TaskRequeued)]
             assert requeued.cause.sentence() == "Node silent was lost."
             also.cancel()
 
@@ -208,7 +214,7 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
             playing = asyncio.create_task(node.play(address))
             await until(lambda: yard.views.tasks[task].status is TaskStatus.RUNNING)
             assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
-            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.journal.read())
+            assert any(isinstance(it.fact, AttemptRecovered) for it in yard.stores.journal.read())
             view = yard.views.tasks[task]
             node.end(next(iter(node.attempts)))
             await ended(yard, task)
@@ -233,7 +239,7 @@ def test_an_attempt_its_node_has_forgotten_is_tried_again_with_that_reason(tmp_p
             node.attempts.clear()
             playing = asyncio.create_task(node.play(address))
             await until(lambda: node.launched == 2)
-            (lost,) = [it.fact for it in yard.journal.read() if isinstance(it.fact, AttemptEnded)]
+            (lost,) = [it.fact for it in yard.stores.journal.read() if isinstance(it.fact, AttemptEnded)]
             assert lost.message == NOT_THERE
             playing.cancel()
 
@@ -367,15 +373,15 @@ def test_while_there_is_no_space_questions_are_answered_from_what_is_committed(t
                 return list(state.tasks)
 
             waiting = asyncio.create_task(submit(yard, spec()))
-            asked_with_it = asyncio.create_task(yard.look(tasks))
+            asked_with_it = asyncio.create_task(yard.queries.look(tasks))
             await until(lambda: yard.loop.full)
             assert await asked_with_it == [kept]
-            assert await yard.look(tasks) == [kept]
-            assert (await yard.explain(kept)).reason is not None
-            assert (await yard.page(Filters(), None, 10)).total == 1
+            assert await yard.queries.look(tasks) == [kept]
+            assert (await yard.queries.explain(kept)).reason is not None
+            assert (await yard.queries.page(Filters(), None, 10)).total == 1
             journal.full = False
             (new,) = await waiting
-            assert await yard.look(tasks) == [kept, new]
+            assert await yard.queries.look(tasks) == [kept, new]
 
     run(story)
 
@@ -423,19 +429,19 @@ def test_a_yard_says_whether_it_works_or_stops(tmp_path: Path) -> None:
 def test_who_did_what_is_known_after_its_facts_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path, retired_folder=tmp_path / "retired") as (yard, _):
-            yard.journal.segment_facts = 1
+            yard.stores.journal.segment_facts = 1
             (task,) = await submit(yard, spec())
             for _ in range(3):
-                await yard.tell(CancelTask(task), ADMIN)
+                await yard.loop.tell(CancelTask(task), issuer_of(ADMIN))
                 (task,) = await submit(yard, spec())
-                await yard._save_snapshot()
+                await yard.snapshots.save()
             (tmp_path / "retired").write_text("in the way")
-            yard._tidy()
-            assert next(yard.journal.read()).seq == 1, "what can not be packed stays"
+            yard.snapshots.remove_old()
+            assert next(yard.stores.journal.read()).seq == 1, "what can not be packed stays"
             (tmp_path / "retired").unlink()
-            yard._tidy()
+            yard.snapshots.remove_old()
             with pytest.raises(FactsRetired):
-                yard.journal.read()
+                yard.stores.journal.read()
         ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.fact, TaskEnded)]
         assert {it.by for it in ended} == {"local:root@127.0.0.1"}
 
@@ -474,7 +480,7 @@ def test_whose_task_is_lost_with_wait_stays_and_goes_on_when_the_node_returns(tm
             await until(lambda: not yard.views.nodes[NodeId("n")].lost)
             node.end(AttemptRef(task, 1))
             await ended(yard, task)
-            facts = [type(it.fact) for it in yard.journal.read()]
+            facts = [type(it.fact) for it in yard.stores.journal.read()]
             assert (facts.count(TaskPlaced), facts.count(TaskEnded)) == (1, 1)
             playing.cancel()
 
@@ -495,7 +501,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
                 await ended(yard, task)
                 tasks.append(task)
             assert not yard.views.nodes[NodeId("n")].lost
-            instants = [record.at for record in yard.journal.read()]
+            instants = [record.at for record in yard.stores.journal.read()]
             assert instants == sorted(instants)
             playing.cancel()
         async with open_yard(tmp_path) as (yard, _):
@@ -609,7 +615,7 @@ def test_while_there_is_no_space_nodes_stay_connected_and_nobody_is_lost(tmp_pat
             await ended(yard, tasks[0])
             await waiting
             assert yard.views.tasks[tasks[1]].status is TaskStatus.RUNNING
-            assert not any(isinstance(it.fact, TaskRequeued) for it in yard.journal.read())
+            assert not any(isinstance(it.fact, TaskRequeued) for it in yard.stores.journal.read())
             playing.cancel()
 
     run(story)
@@ -693,11 +699,11 @@ def test_a_task_that_is_placed_in_the_moment_its_node_connects_is_launched_as_it
             for _ in range(20):
                 joining = asyncio.create_task(hand.joins())
                 asked = [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})]
-                (view,) = await yard.submit(asked, ADMIN)  # type: ignore[misc]
+                (view,) = await yard.submissions.submit(asked, ADMIN)  # type: ignore[misc]
                 await joining
                 launch = (await _next(hand.call, "launch")).launch
                 assert (launch.by_owner, dict(launch.secrets)) == (True, {"TOKEN": "hunter2"})
-                await yard.tell(CancelTask(view.id), ADMIN)
+                await yard.loop.tell(CancelTask(view.id), issuer_of(ADMIN))
                 await hand.says(view.id, ended=pb.Ended(outcome=pb.Ended.STOPPED))
                 await ended(yard, view.id, TaskStatus.CANCELLED)
 

@@ -40,6 +40,7 @@ from gpuyard.live.control_plane.nodes.outputs import Outputs
 from gpuyard.live.control_plane.nodes.reconcile import Reconciled, reconcile
 from gpuyard.live.control_plane.nodes.refused_agents import RefusedAgents
 from gpuyard.live.control_plane.nodes.sessions import AgentSession
+from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -55,9 +56,6 @@ from gpuyard.live.wire.rpc import (
 )
 from gpuyard.version import __version__
 
-CHECK_SECONDS = 1.0
-"""Interval of the check for silent nodes."""
-HEARTBEAT_SECONDS = 5.0
 BEATS_TO_MISS = 3
 """Minimum number of heartbeats within the time after which a node is lost, whatever that time is."""
 MOST_AWAY_SECONDS = 86_400.0
@@ -100,18 +98,12 @@ class AgentConnections:
         self,
         loop: EngineLoop,
         views: Views,
+        options: SchedulerOptions,
         *,
-        join_token: str,
         secrets: SecretLookup,
-        run_as: Callable[[TenantId, str], str] = lambda _tenant, _user: "",
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
-        offline_after_seconds: float = 15.0,
-        check_seconds: float = CHECK_SECONDS,
-        yard_key: bytes = b"",
-        take_over: bool = False,
+        run_as: Callable[[TenantId, str], str],
         draw_origin: Callable[[], int],
-        unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
-        position_at: Callable[[int], Position | None] = lambda _: None,
+        position_at: Callable[[int], Position | None],
     ) -> None:
         self.sessions: dict[NodeId, AgentSession] = {}
         self.outputs = Outputs(self.sessions)
@@ -119,17 +111,16 @@ class AgentConnections:
         """The last heartbeat of each node."""
         self._loop = loop
         self._views = views
-        self._join_token = join_token
+        self._join_token = options.join_token
         self._secrets = secrets
         self._run_as = run_as
-        self._heartbeat_seconds = min(heartbeat_seconds, offline_after_seconds / BEATS_TO_MISS)
-        self._offline_after_seconds = offline_after_seconds
-        self._check_seconds = check_seconds
-        self._yard_key = yard_key
-        self._take_over = take_over
+        self._heartbeat_seconds = min(options.heartbeat_seconds, options.offline_after_seconds / BEATS_TO_MISS)
+        self._offline_after_seconds = options.offline_after_seconds
+        self._check_seconds = options.check_seconds
+        self._yard_key = options.yard_key
+        self._take_over = options.take_over
         self._draw_origin = draw_origin
-        self._unsafe_labels = unsafe_labels
-        """Labels of nodes whose tasks would be admins here."""
+        self._unsafe_labels = options.unsafe_labels
         self._believed = False
         """True after one unproven claim of a later epoch was accepted, as --take-over allows."""
         self._position_at = position_at

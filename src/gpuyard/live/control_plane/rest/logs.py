@@ -138,7 +138,7 @@ async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[
 
 async def _last_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """Return the last attempt of a task that was archived meanwhile; None if it is not a new one."""
-    kept = await context.yard.answer(task)
+    kept = await context.yard.queries.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:
         return None
