@@ -13,9 +13,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from gpuyard.core.domain.commands import CancelTask, ReportEnded, ReportStarted
+from gpuyard.core.domain.commands import CancelTask, CordonNode, ReportEnded, ReportStarted
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.values import Outcome, TaskId, TenantId
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TenantId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
@@ -349,6 +349,29 @@ def test_following_waits_for_the_start_goes_on_with_the_next_attempt_and_ends_wi
     yard.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
     assert response.read() == b""
     connection.close()
+
+
+def test_following_the_output_of_one_node_leaves_out_attempts_on_other_nodes(agent: tuple[RestYard, Agent]) -> None:
+    yard, player = agent
+    other = Agent(yard, "n2", {(1, 2): b"elsewhere\n"})
+    player._output.update({(1, 1): b"first\n"})
+    yard.submit(priority="high", retries=1)
+    start(yard)
+    yard.inside(other.start)
+    until(lambda: len(yard.yard.agents.sessions) == 2)
+    yard.tell(CordonNode(NodeId("n1")))
+    connection = http.client.HTTPConnection("127.0.0.1", yard.port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", f"{TASKS}/1/logs?follow=true&node=n1")
+    response = connection.getresponse()
+    assert response.readline() == b"first\n"
+    yard.tell(ReportEnded(TaskId(1), 1, Outcome.FAILED, 1))
+    until(lambda: yard.yard.views.tasks[TaskId(1)].attempts == 2)
+    start(yard, attempt=2)
+    assert yard.ask("GET", f"{TASKS}/1/logs").body == b"elsewhere\n"
+    yard.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
+    assert response.read() == b""
+    connection.close()
+    yard.inside(other.stop)
 
 
 def test_a_slow_reader_holds_back_the_node_and_one_who_leaves_ends_it(agent: tuple[RestYard, Agent]) -> None:

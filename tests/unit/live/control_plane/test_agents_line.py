@@ -1,21 +1,24 @@
 """The scheduler's side of the line to agents under hard conditions: twins, old copies, nonsense, absences."""
 
 import asyncio
+import gc
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+from structlog.testing import capture_logs
 
 from gpuyard.core.domain.commands import CancelTask
 from gpuyard.core.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
 from gpuyard.core.domain.refusals import StrayRuns
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
@@ -92,6 +95,22 @@ class Hand:
         await self._channel.close(None)
 
 
+@contextmanager
+def broken_by(yard: Scheduler, event: str) -> Iterator[None]:
+    """A scheduler that can not write events of this kind."""
+    journal = yard.stores.journal
+    encode = journal.encode
+
+    def breaks(entry: Any) -> bytes:
+        if type(entry.fact).__name__ == event:
+            raise ZeroDivisionError("an event that can not be written")
+        return encode(entry)
+
+    journal.encode = breaks  # type: ignore[method-assign]
+    yield
+    journal.encode = encode  # type: ignore[method-assign]
+
+
 async def refused(address: str, code: str, **more: Any) -> str:
     async with grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as told:
@@ -128,25 +147,74 @@ def test_a_report_that_can_not_be_written_is_refused_alone_and_dropped_in_the_en
             await first.joins()
             (task,) = await submit(yard, spec())
             await first.is_told("launch")
-            encode = yard.stores.journal.encode
-
-            def breaks(entry: Any) -> bytes:
-                if type(entry.fact).__name__ == "AttemptStarted":
-                    raise ZeroDivisionError("a fact nobody can write")
-                return encode(entry)
-
-            yard.stores.journal.encode = breaks  # type: ignore[method-assign]
-            for _ in range(TRIES):
-                last = Hand(address)
-                await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
-                await last.says(task, started=pb.Started())
-                while await last.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
-                    continue
+            with broken_by(yard, "AttemptStarted"):
+                for _ in range(TRIES):
+                    last = Hand(address)
+                    await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
+                    await last.says(task, started=pb.Started())
+                    while await last.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                        continue
             last = Hand(address)
             await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
             await last.says(task, started=pb.Started())
             await last.is_told_it_was_received(1)
             assert await submit(yard, spec()) == [TaskId(2)], "everybody else goes on"
+
+    run(story)
+
+
+def test_reports_that_broke_the_engine_are_counted_only_while_their_attempt_is_open(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(yard, spec())
+            await hand.is_told("launch")
+            with broken_by(yard, "AttemptStarted"):
+                await hand.says(task, started=pb.Started())
+                while await hand.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                    continue
+            assert len(yard.agents._broke) == 1
+            hand = Hand(address)
+            await hand.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING)])
+            assert len(yard.agents._broke) == 1, "it may come again"
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED))
+            await ended(yard, task)
+            assert not yard.agents._broke
+            await hand.leaves()
+
+    run(story)
+
+
+def test_reports_of_attempts_that_a_node_no_longer_has_are_not_counted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_yard(tmp_path) as (yard, address):
+            yard.agents._broke = {(N, AttemptRef(TaskId(7), 1, 3)): 1}
+            hand = Hand(address)
+            await hand.joins(attempts=[pb.Attempt(task=7, attempt=1, origin=3, state=pb.Attempt.RUNNING)])
+            assert yard.agents._broke
+            await Hand(address).joins()
+            assert not yard.agents._broke
+
+    run(story)
+
+
+def test_a_change_of_a_gpus_health_that_breaks_the_engine_is_logged_and_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+        async with open_yard(tmp_path) as (yard, address):
+            hand = Hand(address)
+            await hand.joins()
+            with broken_by(yard, "GpuHealthChanged"), capture_logs() as logs:
+                await hand.beats(gpus=[pb.GpuUse(index=0, health=pb.GpuUse.OFFLINE)])
+                await until(lambda: any(line["event"] == "gpu_health_not_recorded" for line in logs))
+            await hand.beats(gpus=[pb.GpuUse(index=0, health=pb.GpuUse.OFFLINE)])
+            await until(lambda: yard.views.nodes[N].health)
+            await hand.leaves()
+        logs.clear()  # they hold the error, and with it the future
+        gc.collect()
+        assert not [message for message in said if "never retrieved" in message]
 
     run(story)
 

@@ -167,7 +167,10 @@ class AgentConnections:
             for part in placement.slices if placement and len(placement.slices) > 1 else ():
                 self._send(part.node, launches.resume(self._ref(event), part.gpus, event.round))
         elif isinstance(event, fact.AttemptEnded):
-            self._gangs.pop(self._ref(event), None)
+            ref = self._ref(event)
+            self._gangs.pop(ref, None)
+            if self._broke:
+                self._broke = {where: count for where, count in self._broke.items() if where[1] != ref}
 
     def _ref(self, event: Any) -> AttemptRef:
         """Return the attempt of a committed fact, which is the last one of its task."""
@@ -284,6 +287,9 @@ class AgentConnections:
             self._registering[spec.id].remove(agent)
             if not self._registering[spec.id]:
                 del self._registering[spec.id]
+        self._broke = {
+            (node, ref): count for (node, ref), count in self._broke.items() if node != spec.id or ref in there
+        }
         session = AgentSession(request, there)
         if (old := self.sessions.get(spec.id)) is not None:
             old.close()
@@ -560,8 +566,14 @@ class AgentConnections:
             return
         if view.health.get(index, GpuHealth.OK) is not health:
             session.telling.add(index)
-            told = self._loop.tell(command.SetGpuHealth(session.node, index, health), f"agent:{session.node}")
-            told.add_done_callback(lambda _: session.telling.discard(index))
+
+            def told(answer: "asyncio.Future[Any]") -> None:
+                session.telling.discard(index)
+                if not answer.cancelled() and (error := answer.exception()) is not None:
+                    log.warning("gpu_health_not_recorded", node=session.node, gpu=index, why=str(error))
+
+            order = command.SetGpuHealth(session.node, index, health)
+            self._loop.tell(order, f"agent:{session.node}").add_done_callback(told)
 
     def _take_reports(self, session: AgentSession) -> None:
         """Pass a node's reports to the engine. If the disk is full, keep them and acknowledge nothing."""
