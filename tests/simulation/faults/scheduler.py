@@ -21,7 +21,7 @@ from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.control_plane import server
-from gpuyard.live.control_plane.nodes.agents import Deposed
+from gpuyard.live.control_plane.nodes.registration import Deposed
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey

@@ -154,8 +154,8 @@ class Scheduler:
                     keep_note(self.clock, self._options.clock_file),
                     self._begin(version),
                 )
-                self.agents.deposed = asyncio.get_running_loop().create_future()
-                deposed = group.create_task(_failing(self.agents.deposed))
+                self.agents.registration.deposed = asyncio.get_running_loop().create_future()
+                deposed = group.create_task(_failing(self.agents.registration.deposed))
                 beside = [group.create_task(work) for work in works]
                 with suppress(StorageFull):  # it was told to stop while the disk was full
                     await self.loop.run()
@@ -204,7 +204,7 @@ class Scheduler:
                 agents.hear(record)
             except Exception:  # the fact is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
-                agents.reset_sessions()
+                agents.sessions.close_all()
             event = record.fact
             if isinstance(event, TaskSubmitted) and event.key:
                 self._requests.note(event, record.at)

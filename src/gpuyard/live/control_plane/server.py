@@ -39,8 +39,8 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
-from gpuyard.live.control_plane.nodes.agents import Deposed, refuse_unsafe_node
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
+from gpuyard.live.control_plane.nodes.registration import Deposed, refuse_unsafe_node
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator

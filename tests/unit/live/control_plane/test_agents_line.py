@@ -23,7 +23,8 @@ from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import issuer_of
-from gpuyard.live.control_plane.nodes.agents import TRIES, Deposed
+from gpuyard.live.control_plane.nodes.registration import Deposed
+from gpuyard.live.control_plane.nodes.reports import TRIES
 from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
@@ -174,13 +175,13 @@ def test_reports_that_broke_the_engine_are_counted_only_while_their_attempt_is_o
                 await hand.says(task, started=pb.Started())
                 while await hand.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
                     continue
-            assert len(yard.agents._broke) == 1
+            assert len(yard.agents._reports._broke) == 1
             hand = Hand(address)
             await hand.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING)])
-            assert len(yard.agents._broke) == 1, "it may come again"
+            assert len(yard.agents._reports._broke) == 1, "it may come again"
             await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED))
             await ended(yard, task)
-            assert not yard.agents._broke
+            assert not yard.agents._reports._broke
             await hand.leaves()
 
     run(story)
@@ -189,12 +190,12 @@ def test_reports_that_broke_the_engine_are_counted_only_while_their_attempt_is_o
 def test_reports_of_attempts_that_a_node_no_longer_has_are_not_counted(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_yard(tmp_path) as (yard, address):
-            yard.agents._broke = {(N, AttemptRef(TaskId(7), 1, 3)): 1}
+            yard.agents._reports._broke = {(N, AttemptRef(TaskId(7), 1, 3)): 1}
             hand = Hand(address)
             await hand.joins(attempts=[pb.Attempt(task=7, attempt=1, origin=3, state=pb.Attempt.RUNNING)])
-            assert yard.agents._broke
+            assert yard.agents._reports._broke
             await Hand(address).joins()
-            assert not yard.agents._broke
+            assert not yard.agents._reports._broke
 
     run(story)
 
@@ -747,7 +748,7 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_pat
         async with open_yard(tmp_path, SlowJournal, check_seconds=60.0) as (yard, address):
             if known:
                 await hand_in(address)
-                yard.agents._last_heard[N] -= 120.0
+                yard.agents.liveness.last_heard[N] -= 120.0
             journal = yard.stores.journal
             assert isinstance(journal, SlowJournal)
             yard.loop._append_seconds = 1.0  # so that it is appended in a thread
@@ -755,7 +756,9 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_let_in(tmp_pat
             other = asyncio.create_task(submit(yard, spec()))
             await until(journal.writes.is_set)  # what comes now waits for this commit
             both = [asyncio.create_task(hand_in(address, **it)) for it in ({}, {"boot": "a copy elsewhere"})]
-            await until(lambda: len(yard.agents._registering.get(N, ())) == 1 and any(it.done() for it in both))
+            await until(
+                lambda: len(yard.agents.liveness._registering.get(N, ())) == 1 and any(it.done() for it in both)
+            )
             journal.may_write.set()
             answers = await asyncio.gather(*both, return_exceptions=True)
             assert sum(isinstance(answer, grpc.aio.AioRpcError) for answer in answers) == 1
@@ -844,8 +847,8 @@ def test_a_scheduler_that_stood_still_lets_no_twin_in_because_it_was_quicker(tmp
         async with open_yard(tmp_path, check_seconds=60.0) as (yard, address):
             await hand_in(address)
             agents = yard.agents
-            agents._last_heard[N] -= 120.0
-            agents._checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
+            agents.liveness.last_heard[N] -= 120.0
+            agents.liveness.checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")
 
     run(story)

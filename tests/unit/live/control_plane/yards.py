@@ -79,19 +79,19 @@ async def settled(yard: Scheduler) -> None:
 
 async def silent_for(yard: Scheduler, seconds: float) -> None:
     """Let time pass in which no node is heard of, and wait until the scheduler has looked for lost ones twice."""
-    agents = yard.agents
-    for instants in (agents._last_heard, agents._away_until):
+    liveness = yard.agents.liveness
+    for instants in (liveness.last_heard, liveness.away_until):
         for node in instants:
             instants[node] -= seconds
-    agents._patient_until -= seconds
+    liveness.patient_until -= seconds
     await _looked(yard)
     await _looked(yard)  # by now the loop has been told what was found the first time
     await settled(yard)
 
 
 async def _looked(yard: Scheduler) -> None:
-    before = yard.agents._checked_at
-    await until(lambda: yard.agents._checked_at != before)
+    before = yard.agents.liveness.checked_at
+    await until(lambda: yard.agents.liveness.checked_at != before)
 
 
 def spec(**more: Any) -> TaskSpec:

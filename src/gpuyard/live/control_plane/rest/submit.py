@@ -15,8 +15,7 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.state import State
 from gpuyard.core.placement.shape import Shape
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope, issuer_of
-from gpuyard.live.control_plane.nodes.agents import is_owner
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope, is_owner, issuer_of
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Refused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
