@@ -25,12 +25,13 @@ from typing import NamedTuple
 import msgspec
 
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, process_tag
+from gpuyard.live.agent.supervisor.adopted_commands import LOST_BEGINNING, AdoptedCommands
 from gpuyard.live.agent.supervisor.attempt_record import Attempt, new_attempt
 from gpuyard.live.agent.supervisor.attempt_store import AttemptStore
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.exit_records import PATIENCE_SECONDS, ExitRecords, is_kept
-from gpuyard.live.agent.supervisor.fence import FenceTable, FenceWatcher, fork_watcher
+from gpuyard.live.agent.supervisor.exit_records import ExitRecords
+from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
@@ -51,12 +52,9 @@ OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
 LOOK_FOR_EXIT_SECONDS = 0.02
-MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
-"""Limit on the descriptors used for adopted commands; the rest are for clients and outputs."""
 
 LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
-LOST_BEGINNING = "Its supervisor was killed while it began."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
@@ -75,12 +73,14 @@ class AttemptHolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._memory = AttemptStore(folder / paths.LOG)
-        self._table = FenceTable(folder / paths.TABLE)
         self._mark = paths.mark_of(folder)
         self._cgroups = Cgroups(self._mark)
         self.selector = selectors.DefaultSelector()
         """The selector of the server's loop."""
         self._process_tree = ProcessTree(self._mark, self._cgroups)
+        self._fences = FencedAttempts(folder / paths.TABLE, self._mark, self._process_tree.helpers)
+        self._exits = ExitRecords(folder)
+        self.adopted = AdoptedCommands(folder, self._process_tree, self._exits)
         self._starters = Starters(self._mark, self.selector, self._process_tree.helpers, self._starters_made)
         self._process_tree.hear_launcher = self._starters.receive
         self._process_tree.began_as_starter = self._starters.began_unannounced
@@ -101,22 +101,9 @@ class AttemptHolder:
         self._open: set[AttemptKey] = set()
         """Attempts that have not ended."""
         self._waiting: dict[AttemptKey, Launch] = {}
-        self._slots: dict[AttemptKey, int] = {}
-        self._watcher: FenceWatcher | None = None
-        self._fenced: dict[AttemptKey, Attempt] = {}
-        """Attempts that end when the lease runs out."""
         self._timers = AttemptTimers()
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
-        self.pidfds: dict[int, Attempt] = {}
-        """Descriptors that signal the end of adopted commands, for the server's selector."""
-        self._exits = ExitRecords(folder)
-        self._shortened_at = 0.0
-        """When the lease was last shortened, on the boot clock."""
-        self._unreported: dict[AttemptKey, float] = {}
-        """Adopted commands that are over without an exit record yet, and until when to wait for it."""
-        self._unwatched: list[Attempt] = []
-        """Adopted commands for which no descriptor was left; they are polled."""
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
@@ -124,11 +111,11 @@ class AttemptHolder:
         """Take over the attempts of a supervisor that is gone: adopt what runs, report what does not."""
         ended_starters = end_old_launchers(self._mark)
         self._exits.begin()
-        struck = self._find_slots()
+        struck = self._fences.take_over()
         self._attempts, same_boot = self._memory.read()
         for key, found in self._process_tree.find_commands().items():
             if key not in self._attempts:  # the log was lost or damaged, but the command still runs
-                born, fence = (found.began, found.began), key in self._slots
+                born, fence = (found.began, found.began), key in self._fences
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
         open_ones = [attempt for attempt in self._attempts.values() if attempt.end is None]
         self._open = {attempt.key for attempt in open_ones}
@@ -137,7 +124,7 @@ class AttemptHolder:
         for attempt in open_ones:
             if attempt.end is None:
                 self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
-        self._free_slots_of_nobody()
+        self._fences.keep_only(self._open)
         self._memory.begin(self._attempts)
         self._process_tree.invalidate()  # some have ended since
         self._sweep()
@@ -157,13 +144,13 @@ class AttemptHolder:
         """Continue after `Replace`. This is the same process, so the children are still its own."""
         self._process_tree.helpers.update(helpers)
         self._exits.begin()
-        struck = self._find_slots()
+        struck = self._fences.take_over()
         self.take_up(attempts, waiting, queued)
         for key in self._open:
             if key in struck:
                 self._attempts[key].stopping = AttemptEnding.FENCED
-            self._fence(self._attempts[key])
-        self._free_slots_of_nobody()
+            self._fences.add(self._attempts[key])
+        self._fences.keep_only(self._open)
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
@@ -190,7 +177,7 @@ class AttemptHolder:
             elif attempt.pid:
                 self._process_tree.commands[attempt.pid] = attempt
                 if not attempt.ours:
-                    self._watch_adopted(attempt)
+                    self.adopted.watch(attempt)
             self._set_timer(attempt)
         self._memory.begin(self._attempts)
 
@@ -206,12 +193,12 @@ class AttemptHolder:
             self._finish(attempt, AttemptEnding.LOST)
             return
         if attempt.lease:
-            self._fence(attempt)
+            self._fences.add(attempt)
             self._set_timer(attempt)
             return
         if attempt.command_ended:
             self._process_tree.sweeping[attempt.key] = attempt
-            self._fence(attempt)
+            self._fences.add(attempt)
             self._set_timer(attempt)
             return
         if attempt.phase is ProcessPhase.WAITING:
@@ -225,53 +212,16 @@ class AttemptHolder:
             attempt.may_not_have_begun = False  # all starters were killed
             self._process_tree.commands[attempt.pid] = attempt
             self._start_clock(attempt)
-            self._watch_adopted(attempt)
+            self.adopted.watch(attempt)
         elif attempt.pid:
             attempt.message = LOST_TRACE
-            self._lose_adopted(attempt)
+            self.adopted.ended(attempt)
         else:  # end whatever it left: it is unknown how far it got
             attempt.message = LOST_BEGINNING
             attempt.command_ended = True
             self._process_tree.sweeping[attempt.key] = attempt
-        self._fence(attempt)
+        self._fences.add(attempt)
         self._set_timer(attempt)
-
-    def _watch_adopted(self, attempt: Attempt) -> None:
-        if len(self.pidfds) >= MOST_PIDFDS:
-            self._unwatched.append(attempt)
-            return
-        try:
-            self.pidfds[os.pidfd_open(attempt.pid)] = attempt
-        except ProcessLookupError:
-            self._lose_adopted(attempt)
-
-    def _lose_adopted(self, attempt: Attempt) -> None:
-        """Handle the end of an adopted command. Its keeper has recorded how it ended, or is about to."""
-        if self._process_tree.commands.get(attempt.pid) is attempt:  # another process may have its pid now
-            del self._process_tree.commands[attempt.pid]
-        found = self._exits.find(attempt.pid, attempt.born)
-        if found is None and is_kept(attempt.pid, attempt.born, self._folder):
-            # If the supervisor itself ends the command, the reason is known, so a short wait is enough.
-            patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
-            give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
-            if now() < give_up_at:
-                return
-        if found is None:  # reaped since the last look, or by a process that keeps no record
-            found = self._exits.find(attempt.pid, attempt.born)
-        self._unreported.pop(attempt.key, None)
-        if found is not None and found.never_began and attempt.may_not_have_begun:
-            attempt.message = LOST_BEGINNING
-        elif found is not None:
-            attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
-        attempt.command_ended = True
-        self._process_tree.sweeping[attempt.key] = attempt
-
-    def _look_at_unreported(self) -> None:
-        if not self._unreported:
-            return
-        for key in list(self._unreported):
-            self._lose_adopted(self._attempts[key])
-        self._sweep()
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -301,21 +251,13 @@ class AttemptHolder:
                 case messages.Extend():
                     self._extend(command)
                 case messages.Renew():
-                    made_at = min(command.made_at, now())
-                    if made_at >= self._shortened_at:
-                        self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
+                    self._fences.renew(command.made_at, command.seconds)
                 case messages.Shorten():
-                    self._shorten(command)
+                    self._fences.shorten(command.made_at, command.seconds)
                 case messages.ForgetAttempts():
                     self._forget(command.keys)
         if launches:
             self._launch(launches)
-
-    def _shorten(self, command: messages.Shorten) -> None:
-        self._shortened_at = min(command.made_at, now())
-        self._table.lease_end = min(self._table.lease_end, self._shortened_at + command.seconds)
-        if self._watcher is not None:
-            self._watcher.ring()  # it sleeps until the end of the old lease
 
     def holding(self) -> messages.Holding:
         """List all attempts held."""
@@ -349,13 +291,13 @@ class AttemptHolder:
             if self._is_fenced_off(attempt):
                 continue
             if launch.wait:
-                self._fence(attempt)
+                self._fences.add(attempt)
                 attempt.port = _free_port()
                 self._waiting[launch.key] = launch
                 self._memory.note(attempt)
                 self._events.append(messages.Prepared(launch.key, attempt.port))
             elif launch.lease:
-                self._fence(attempt)
+                self._fences.add(attempt)
                 self._start_clock(attempt)
                 self._memory.note(attempt)
                 self._events.append(messages.Launched(launch.key, 0, attempt.at))
@@ -429,7 +371,7 @@ class AttemptHolder:
             self._starters.give_back(starter)
             self._not_launched(attempt, str(error))
             return
-        self._fence(attempt)
+        self._fences.add(attempt)
         self._process_tree.commands[attempt.pid] = attempt
         self._listen_to(it, 0 if starter.order(order) else select.EPOLLOUT)
         self._set_timer(attempt)
@@ -504,8 +446,7 @@ class AttemptHolder:
     def _forget_starter(self, attempt: Attempt) -> None:
         """Drop a starter that will not become a command. It ends soon, or when the file system it waits for answers."""
         self._process_tree.commands.pop(attempt.pid, None)
-        if (slot := self._slots.pop(attempt.key, None)) is not None:
-            self._table.take(slot)
+        self._fences.free_slot(attempt.key)
         self._given_up[attempt.pid] = attempt.key
         self._process_tree.helpers.add(attempt.pid)
 
@@ -529,9 +470,8 @@ class AttemptHolder:
         attempt.phase = ProcessPhase.ENDED
         attempt.begins_by = None
         attempt.end = end
-        if (slot := self._slots.pop(attempt.key, None)) is not None:
-            self._table.take(slot)
-        for of_open_ones in (self._waiting, self._queue, self._queued_until, self._fenced):
+        self._fences.remove(attempt.key)
+        for of_open_ones in (self._waiting, self._queue, self._queued_until):
             of_open_ones.pop(attempt.key, None)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
@@ -622,9 +562,9 @@ class AttemptHolder:
         instants = [instant] if (instant := self._timers.next()) is not None else []
         if self._process_tree.commands or self._memory.has_pending:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
-        if self._fenced:
-            instants.append(self._table.lease_end)
-        if self._unreported:
+        if (instant := self._fences.due_at) is not None:
+            instants.append(instant)
+        if self.adopted.has_unreported:
             instants.append(now() + LOOK_FOR_EXIT_SECONDS)
         if self._queue and len(self._starters):
             return 0.0
@@ -634,30 +574,22 @@ class AttemptHolder:
 
     def tick(self) -> None:
         """Do everything that is due."""
-        self._look_at_unreported()
+        if self.adopted.look_for_records(self._attempts):
+            self._sweep()
         self._starters.tick(len(self._queue))
         if self._queue and len(self._starters):
             self._order_queued()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
-        if self._fenced and self._table.lease_end <= at:
-            fenced, self._fenced = self._fenced, {}
-            for attempt in fenced.values():
-                self._end(attempt, AttemptEnding.FENCED, 0.0)
+        for attempt in self._fences.lapsed(at):
+            self._end(attempt, AttemptEnding.FENCED, 0.0)
         if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
             self._checked_output_at = at
             for attempt in self._process_tree.commands.values():
                 _trim(attempt)
-            self._look_at_unwatched()
-
-    def _look_at_unwatched(self) -> None:
-        over = [attempt for attempt in self._unwatched if not proc.is_alive(attempt.pid, attempt.born)]
-        for attempt in over:
-            self._unwatched.remove(attempt)
-            self._lose_adopted(attempt)
-        if over:
-            self._sweep()
+            if self.adopted.poll_unwatched():
+                self._sweep()
 
     def _extend(self, command: messages.Extend) -> None:
         self._events.append(messages.Extended(command.key))
@@ -724,7 +656,7 @@ class AttemptHolder:
         if attempt.end is not None:  # its starter had failed
             return
         kill_at = now() + max(0.0, grace_seconds)
-        is_over = attempt.command_ended or attempt.key in self._unreported
+        is_over = attempt.command_ended or self.adopted.is_unreported(attempt.key)
         is_first = attempt.stopping is None and not is_over
         if is_first:
             attempt.stopping = reason
@@ -754,8 +686,8 @@ class AttemptHolder:
             if found is None:
                 break
             pid = found.si_pid
-            if pid == self.watcher_pid:
-                self._lose_watcher()
+            if pid == self._fences.watcher_pid:
+                self._fences.watcher_ended()
             known = self._process_tree.commands.get(pid)
             if known is not None and known.key in self._starting:
                 self._hear_starter(known.key)
@@ -787,9 +719,7 @@ class AttemptHolder:
 
     def adopted_ended(self, descriptor: int) -> None:
         """Handle the end of an adopted command."""
-        self._lose_adopted(self.pidfds.pop(descriptor))
-        os.close(descriptor)
-        self._process_tree.invalidate()  # a table read before its end would list it as its own leftover
+        self.adopted.descriptor_ready(descriptor)
         self._sweep()
 
     def _clear_exits(self) -> None:
@@ -834,14 +764,13 @@ class AttemptHolder:
         return AttemptEnding.SUCCEEDED if attempt.exit_code == 0 else AttemptEnding.FAILED
 
     def _finish(self, attempt: Attempt, ending: AttemptEnding) -> None:
-        slot = self._slots.pop(attempt.key, None)
         # The watcher may have killed it. A success still counts, because the command had ended by itself before.
-        if slot is not None and self._table.take(slot) and ending is not AttemptEnding.SUCCEEDED:
+        if self._fences.remove(attempt.key) and ending is not AttemptEnding.SUCCEEDED:
             ending = AttemptEnding.FENCED
-        for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
+        for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until):
             of_open_ones.pop(attempt.key, None)
         self._suspend_later.discard(attempt.key)
-        self._unreported.pop(attempt.key, None)
+        self.adopted.forget(attempt.key)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         if attempt.cgroup:
@@ -857,57 +786,17 @@ class AttemptHolder:
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
-    def _find_slots(self) -> set[AttemptKey]:
-        """Take over the fence slots of the previous supervisor, so that no fenced attempt is without one.
-
-        Return the attempts that the watcher has killed.
-        """
-        fenced = list(self._table.fenced())
-        self._slots = {entry.key: entry.slot for entry in fenced}
-        return {entry.key for entry in fenced if entry.struck}
-
-    def _free_slots_of_nobody(self) -> None:
-        for key in self._slots.keys() - self._open:
-            self._table.take(self._slots.pop(key))
-
     def _is_fenced_off(self, attempt: Attempt) -> bool:
         """Return whether a fenced attempt may not begin, for lack of a lease or of a slot. If so, it has been ended."""
         if not attempt.fence:
             return False
-        if self._table.lease_end <= now():
+        if self._fences.lease_end <= now():
             self._too_late(attempt)
-        elif self._table.is_full:
+        elif self._fences.is_full:
             self._not_launched(attempt, "Its node can not fence any more attempts at once.")
         else:
             return False
         return True
-
-    def _fence(self, attempt: Attempt) -> None:
-        if attempt.fence:
-            self._fenced[attempt.key] = attempt
-        if not attempt.fence or not attempt.pid:
-            return
-        was_empty = self._table.is_empty
-        if attempt.key not in self._slots:
-            self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
-        if self._watcher is None:
-            self._table.generation += 1  # tells a watcher of an earlier supervisor to end
-            self._fork_watcher()
-        elif was_empty:
-            self._watcher.ring()
-
-    def _fork_watcher(self) -> None:
-        self._watcher = fork_watcher(self._table, self._mark)
-        self._process_tree.helpers.add(self._watcher.pid)
-
-    def _lose_watcher(self) -> None:
-        """Handle the end of the watcher. Fenced attempts need a new one."""
-        assert self._watcher is not None
-        os.close(self._watcher.bell)
-        self._process_tree.helpers.discard(self._watcher.pid)
-        self._watcher = None
-        if not self._table.is_empty:
-            self._fork_watcher()
 
     # --- the end of a turn --------------------------------------------------------------------------------------------
 
@@ -950,7 +839,7 @@ class AttemptHolder:
     @property
     def watcher_pid(self) -> int:
         """The pid of the watcher; 0 if there is none."""
-        return self._watcher.pid if self._watcher else 0
+        return self._fences.watcher_pid
 
 
 def _trim(attempt: Attempt) -> None:
