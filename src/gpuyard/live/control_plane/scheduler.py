@@ -182,7 +182,7 @@ class Scheduler:
     async def stop(self, patience_seconds: float) -> None:
         """Notify the nodes, write the archive and a snapshot, and end."""
         self.ready, self.stopping = False, True
-        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable facts stay durable
+        with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(patience_seconds))
                 self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
@@ -196,13 +196,13 @@ class Scheduler:
         return recover(self.stores.journal, self._advisor)[0]
 
     def _hear(self, records: Sequence[Record]) -> None:
-        """Pass on committed facts: the only way in which other parts learn of them."""
+        """Pass on committed events: the only way in which other parts learn of them."""
         views, agents = self.views, self.agents
         for record in records:
             views.apply(record)
             try:
                 agents.hear(record)
-            except Exception:  # the fact is durable: all nodes register again and are reconciled with the state
+            except Exception:  # the event is durable: all nodes register again and are reconciled with the state
                 log.exception("dispatch_failed", seq=record.seq)
                 agents.sessions.close_all()
             event = record.fact

@@ -5,45 +5,43 @@
        └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
                                     Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
 
-The common path is cheap: one order to a waiting process (`spawn.py`), one wait, one read of the list of children, and
-three lines in the log. `process_tree.py` knows which attempt a process belongs to and what a command left behind;
-`fence.py` enforces a lease even if the supervisor is killed. Nothing here touches a file system of the tasks, so one
-that does not answer affects only the attempt that needs it.
+    command_starts.py      from the launch to the running command
+    process_tree.py        which attempt a process belongs to, and what a command left behind
+    fenced_attempts.py     the lease, which `fence.py` enforces even if the supervisor is killed
+    adopted_commands.py    commands that an earlier supervisor started
+    attempt_store.py       all of it on disk
+
+The common path is cheap: one order to a waiting process, one wait, one read of the list of children, and three lines in
+the log. Nothing here touches a file system of the tasks, so one that does not answer affects only the attempt that
+needs it.
 """
 
 import os
-import select
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, process_tag
+from gpuyard.live.agent.supervisor import messages, paths, proc
 from gpuyard.live.agent.supervisor.adopted_commands import LOST_BEGINNING, AdoptedCommands
 from gpuyard.live.agent.supervisor.attempt_record import Attempt, new_attempt
 from gpuyard.live.agent.supervisor.attempt_store import AttemptStore
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
 from gpuyard.live.agent.supervisor.clock import now
+from gpuyard.live.agent.supervisor.command_starts import CommandStarts
 from gpuyard.live.agent.supervisor.exit_records import ExitRecords
 from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 from gpuyard.live.agent.supervisor.spawn import (
-    CanNotSpawn,
-    Starter,
-    Starters,
     end_old_launchers,
     no_starter,
-    order_of,
     too_slow,
-    why,
 )
 from gpuyard.live.agent.supervisor.timers import AttemptTimers
 from gpuyard.version import __version__
@@ -57,14 +55,6 @@ LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit co
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
-
-
-class Starting(NamedTuple):
-    """An attempt whose starter has received its order and has not answered yet."""
-
-    attempt: Attempt
-    launch: Launch
-    starter: Starter
 
 
 class AttemptHolder:
@@ -81,20 +71,6 @@ class AttemptHolder:
         self._fences = FencedAttempts(folder / paths.TABLE, self._mark, self._process_tree.helpers)
         self._exits = ExitRecords(folder)
         self.adopted = AdoptedCommands(folder, self._process_tree, self._exits)
-        self._starters = Starters(self._mark, self.selector, self._process_tree.helpers, self._starters_made)
-        self._process_tree.hear_launcher = self._starters.receive
-        self._process_tree.began_as_starter = self._starters.began_unannounced
-        self._queue: dict[AttemptKey, Launch] = {}
-        """Launches that wait for a starter."""
-        self._queued_until: dict[AttemptKey, float] = {}
-        """When to give up launches in `_queue`, on the boot clock, unless a starter becomes ready."""
-        self._starting: dict[AttemptKey, Starting] = {}
-        self._lines: dict[int, AttemptKey] = {}
-        """The attempts in `_starting` by the descriptor of their socket."""
-        self._closed_lines = select.epoll()
-        self.selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
-        self._given_up: dict[int, AttemptKey] = {}
-        """Starters that failed or were killed and have not been reaped yet, by pid."""
         self._suspend_later: set[AttemptKey] = set()
         """Attempts to suspend as soon as their command runs."""
         self._attempts: dict[AttemptKey, Attempt] = {}
@@ -102,6 +78,17 @@ class AttemptHolder:
         """Attempts that have not ended."""
         self._waiting: dict[AttemptKey, Launch] = {}
         self._timers = AttemptTimers()
+        self._starts = CommandStarts(
+            self._mark,
+            self.selector,
+            self._process_tree,
+            self._cgroups,
+            self._memory,
+            self._fences,
+            self._timers,
+            self._attempts,
+            self,
+        )
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
 
@@ -112,7 +99,8 @@ class AttemptHolder:
         ended_starters = end_old_launchers(self._mark)
         self._exits.begin()
         struck = self._fences.take_over()
-        self._attempts, same_boot = self._memory.read()
+        held, same_boot = self._memory.read()
+        self._attempts.update(held)
         for key, found in self._process_tree.find_commands().items():
             if key not in self._attempts:  # the log was lost or damaged, but the command still runs
                 born, fence = (found.began, found.began), key in self._fences
@@ -127,8 +115,8 @@ class AttemptHolder:
         self._fences.keep_only(self._open)
         self._memory.begin(self._attempts)
         self._process_tree.invalidate()  # some have ended since
-        self._sweep()
-        self._starters.prepare(0)
+        self.sweep()
+        self._starts.prepare()
         self._exits.noted(0)
         self._clear_exits()
 
@@ -155,18 +143,15 @@ class AttemptHolder:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
             self._process_tree.helpers.discard(watcher_pid)
-        for launch, descriptor in starting:
-            attempt = self._attempts[launch.key]
-            starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
-            self._listen_to(Starting(attempt, launch, starter), 0)
+        self._starts.take_up(starting)
         self.reap()
-        self._starters.prepare(len(self._queue))
-        self._limit_wait(self._queue.values())
+        self._starts.prepare()
+        self._starts.limit_waits()
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
         """Load the attempts and write them to the log. No process is touched, so this can be tried with a copy."""
         self._waiting = {launch.key: launch for launch in waiting}
-        self._queue = {launch.key: launch for launch in queued}
+        self._starts.queue_up(queued)
         for attempt in attempts:
             self._attempts[attempt.key] = attempt
             if attempt.end is not None:
@@ -178,7 +163,7 @@ class AttemptHolder:
                 self._process_tree.commands[attempt.pid] = attempt
                 if not attempt.ours:
                     self.adopted.watch(attempt)
-            self._set_timer(attempt)
+            self.set_timer(attempt)
         self._memory.begin(self._attempts)
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
@@ -194,12 +179,12 @@ class AttemptHolder:
             return
         if attempt.lease:
             self._fences.add(attempt)
-            self._set_timer(attempt)
+            self.set_timer(attempt)
             return
         if attempt.command_ended:
             self._process_tree.sweeping[attempt.key] = attempt
             self._fences.add(attempt)
-            self._set_timer(attempt)
+            self.set_timer(attempt)
             return
         if attempt.phase is ProcessPhase.WAITING:
             attempt.message = LOST_GANG
@@ -221,7 +206,7 @@ class AttemptHolder:
             attempt.command_ended = True
             self._process_tree.sweeping[attempt.key] = attempt
         self._fences.add(attempt)
-        self._set_timer(attempt)
+        self.set_timer(attempt)
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -266,8 +251,8 @@ class AttemptHolder:
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
         """Return the arguments of `continue_from`: all attempts, and those that wait, are queued and are starting."""
-        starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
-        return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
+        queued, starting = self._starts.handover()
+        return list(self._attempts.values()), list(self._waiting.values()), queued, starting
 
     @property
     def helpers(self) -> list[int]:
@@ -280,7 +265,7 @@ class AttemptHolder:
             self._events.append(attempt.end)
         elif attempt.phase is ProcessPhase.WAITING:
             self._events.append(messages.Prepared(attempt.key, attempt.port))
-        elif not self._is_to_begin(attempt.key):
+        elif attempt.key not in self._starts:
             self._events.append(messages.Launched(attempt.key, attempt.pid, attempt.at))
 
     def _launch(self, launches: list[Launch]) -> None:
@@ -288,7 +273,7 @@ class AttemptHolder:
         runs: list[Launch] = []
         for launch in launches:
             attempt = self._attempts[launch.key]
-            if self._is_fenced_off(attempt):
+            if self.is_fenced_off(attempt):
                 continue
             if launch.wait:
                 self._fences.add(attempt)
@@ -302,124 +287,13 @@ class AttemptHolder:
                 self._memory.note(attempt)
                 self._events.append(messages.Launched(launch.key, 0, attempt.at))
             elif not launch.argv and not launch.shell:
-                self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
+                self.not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
             else:
                 runs.append(launch)
-        self._run(runs)
+        self._starts.start(runs)
 
-    def _run(self, launches: list[Launch]) -> None:
-        for launch in launches:
-            if not self._is_fenced_off(self._attempts[launch.key]):
-                self._queue[launch.key] = launch
-        self._order_queued()
-        self._limit_wait(launches)
-
-    def _limit_wait(self, launches: Iterable[Launch]) -> None:
-        """Limit how long those of these launches that found no starter wait for one."""
-        for launch in launches:
-            if launch.key in self._queue:
-                self._queued_until[launch.key] = now() + launch.launch_seconds
-                self._set_timer(self._attempts[launch.key])
-
-    def _is_to_begin(self, key: AttemptKey) -> bool:
-        """Return whether an attempt was launched and its command does not run yet."""
-        return key in self._starting or key in self._queue
-
-    def _starters_made(self) -> None:
-        self._order_queued()
-        if self._process_tree.has_unclear:
-            self._sweep()
-
-    def _order_queued(self) -> None:
-        """Give orders to starters that are ready. The pid of each is on disk before it can become a command."""
-        starting = []
-        for launch in list(islice(self._queue.values(), len(self._starters))):
-            attempt = self._attempts[launch.key]
-            del self._queue[launch.key]
-            self._queued_until.pop(launch.key, None)
-            if self._is_fenced_off(attempt):
-                continue
-            starter = self._starters.take()
-            group = self._cgroups.open(launch.key) if launch.cgroup else None
-            attempt.pid, attempt.born, attempt.cgroup = starter.pid, starter.born, group is not None
-            attempt.begins_by = attempt.begins_by or now() + launch.launch_seconds
-            self._memory.note(attempt)
-            starting.append((Starting(attempt, launch, starter), group))
-        if starting:
-            try:
-                self._memory.write()
-            except OSError as error:
-                sentence = f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
-                for it, _ in starting:
-                    self._starters.give_back(it.starter)
-                    self._not_launched(it.attempt, sentence)
-            else:
-                for it, group in starting:
-                    self._order(it, group)
-        self._starters.prepare(len(self._queue))
-
-    def _order(self, it: Starting, group: Path | None) -> None:
-        attempt, launch, starter = it
-        env = launch.env | {
-            "GPUYARD_TASK_ID": str(launch.key.task),
-            "GPUYARD_ATTEMPT": str(launch.key.attempt),
-            process_tag.NAME: process_tag.value(self._mark, launch.key),
-        }
-        try:
-            order = order_of(launch, env, group)
-        except CanNotSpawn as error:
-            self._starters.give_back(starter)
-            self._not_launched(attempt, str(error))
-            return
-        self._fences.add(attempt)
-        self._process_tree.commands[attempt.pid] = attempt
-        self._listen_to(it, 0 if starter.order(order) else select.EPOLLOUT)
-        self._set_timer(attempt)
-
-    def _listen_to(self, it: Starting, mask: int) -> None:
-        self._starting[it.attempt.key] = it
-        self._lines[it.starter.line.fileno()] = it.attempt.key
-        self._closed_lines.register(it.starter.line, mask)  # epoll reports a hang-up even with an empty mask
-
-    def _hear_starters(self) -> None:
-        for descriptor, _ in self._closed_lines.poll(0):
-            if descriptor in self._lines:
-                self._hear_starter(self._lines[descriptor])
-
-    def _hear_starter(self, key: AttemptKey) -> None:
-        """Check whether a starter has become its command."""
-        it = self._starting[key]
-        attempt, launch, starter = it
-        if not starter.send():
-            return
-        answer = starter.answer()
-        if answer is None:
-            self._closed_lines.modify(starter.line, 0)
-            return
-        self._drop_starter(it)
-        if answer == launcher.ABOUT_TO_BEGIN:
-            self._began(attempt)
-            return
-        self._forget_starter(attempt)
-        if answer:
-            self._not_launched(attempt, why(answer, launch))
-        elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: try another starter
-            attempt.pid, attempt.born = 0, proc.UNBORN
-            self._queue[key] = launch
-            self._queued_until[key] = attempt.begins_by
-            self._set_timer(attempt)
-            self._order_queued()
-        else:
-            self._not_launched(attempt, too_slow(launch))
-
-    def _drop_starter(self, it: Starting) -> None:
-        del self._starting[it.attempt.key]
-        del self._lines[it.starter.line.fileno()]
-        self._timers.drop(it.attempt.key)
-        self._closed_lines.unregister(it.starter.line)
-        it.starter.close()
-
-    def _began(self, attempt: Attempt) -> None:
+    def command_began(self, attempt: Attempt) -> None:
+        """Handle that the command of an attempt runs."""
         attempt.phase = ProcessPhase.RUNNING
         attempt.at = time.time()
         attempt.begins_by = None
@@ -431,25 +305,6 @@ class AttemptHolder:
             self._suspend_later.discard(attempt.key)
             self._suspend(attempt.key)
 
-    def _has_begun(self, attempt: Attempt) -> bool:
-        """Return whether the command runs. If it does not, kill its starter, so that it never will."""
-        if attempt.key in self._starting:
-            self._hear_starter(attempt.key)
-        it = self._starting.get(attempt.key)
-        if it is None:
-            return attempt.key not in self._queue
-        it.starter.kill()
-        self._drop_starter(it)
-        self._forget_starter(attempt)
-        return False
-
-    def _forget_starter(self, attempt: Attempt) -> None:
-        """Drop a starter that will not become a command. It ends soon, or when the file system it waits for answers."""
-        self._process_tree.commands.pop(attempt.pid, None)
-        self._fences.free_slot(attempt.key)
-        self._given_up[attempt.pid] = attempt.key
-        self._process_tree.helpers.add(attempt.pid)
-
     def _too_late(self, attempt: Attempt) -> None:
         """End an attempt as fenced: the scheduler may have given it to another node already, so it is not a failure."""
         sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
@@ -457,7 +312,8 @@ class AttemptHolder:
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
         )
 
-    def _not_launched(self, attempt: Attempt, sentence: str) -> None:
+    def not_launched(self, attempt: Attempt, sentence: str) -> None:
+        """End an attempt whose command can not be started."""
         self._never_began(attempt, messages.NotLaunched(attempt.key, sentence, time.time()))
 
     def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
@@ -471,8 +327,8 @@ class AttemptHolder:
         attempt.begins_by = None
         attempt.end = end
         self._fences.remove(attempt.key)
-        for of_open_ones in (self._waiting, self._queue, self._queued_until):
-            of_open_ones.pop(attempt.key, None)
+        self._waiting.pop(attempt.key, None)
+        self._starts.drop(attempt.key)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         self._suspend_later.discard(attempt.key)
@@ -493,7 +349,7 @@ class AttemptHolder:
         attempt.phase = ProcessPhase.RUNNING
         self._memory.note(attempt)
         env = launch.env | command.env
-        self._run([_with_env(launch, env)])
+        self._starts.start([_with_env(launch, env)])
 
     def _stop(self, command: messages.StopAttempt) -> None:
         attempt = self._attempts.get(command.key)
@@ -512,7 +368,7 @@ class AttemptHolder:
             self._events.append(attempt.end)
         elif attempt.phase is ProcessPhase.SUSPENDED:
             self._events.append(messages.SuspendedNow(key))
-        elif self._is_to_begin(key):
+        elif key in self._starts:
             self._suspend_later.add(key)
         elif attempt.phase is ProcessPhase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
@@ -566,19 +422,15 @@ class AttemptHolder:
             instants.append(instant)
         if self.adopted.has_unreported:
             instants.append(now() + LOOK_FOR_EXIT_SECONDS)
-        if self._queue and len(self._starters):
-            return 0.0
-        if (instant := self._starters.due_at(len(self._queue))) is not None:
+        if (instant := self._starts.due_at()) is not None:
             instants.append(instant)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do everything that is due."""
         if self.adopted.look_for_records(self._attempts):
-            self._sweep()
-        self._starters.tick(len(self._queue))
-        if self._queue and len(self._starters):
-            self._order_queued()
+            self.sweep()
+        self._starts.tick()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
@@ -589,7 +441,7 @@ class AttemptHolder:
             for attempt in self._process_tree.commands.values():
                 _trim(attempt)
             if self.adopted.poll_unwatched():
-                self._sweep()
+                self.sweep()
 
     def _extend(self, command: messages.Extend) -> None:
         self._events.append(messages.Extended(command.key))
@@ -599,7 +451,7 @@ class AttemptHolder:
         attempt.times_out_at = attempt.seconds_left = None
         if command.seconds_left:
             attempt.seconds_left = max(0.0, command.made_at + command.seconds_left - now())
-        if attempt.phase is ProcessPhase.RUNNING and not self._is_to_begin(command.key):
+        if attempt.phase is ProcessPhase.RUNNING and command.key not in self._starts:
             self._start_clock(attempt)
         self._memory.note(attempt)
 
@@ -607,12 +459,12 @@ class AttemptHolder:
         if attempt.seconds_left is not None:
             attempt.times_out_at = now() + attempt.seconds_left
             attempt.seconds_left = None
-            self._set_timer(attempt)
+            self.set_timer(attempt)
 
-    def _set_timer(self, attempt: Attempt) -> None:
+    def set_timer(self, attempt: Attempt) -> None:
         """Schedule the next look at an attempt for the earliest of its deadlines."""
         every = (
-            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._queued_until.get(attempt.key),
+            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._starts.queued_until(attempt.key),
         )  # fmt: skip
         instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
@@ -621,13 +473,14 @@ class AttemptHolder:
             self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
-        if self._queued_until.get(attempt.key, at + 1) <= at:
-            self._no_starter(attempt, self._queue[attempt.key])
+        queued_until = self._starts.queued_until(attempt.key)
+        if queued_until is not None and queued_until <= at:
+            self._no_starter(attempt, self._starts.launch_of(attempt.key))
             return
-        if attempt.key in self._starting and attempt.begins_by is not None and attempt.begins_by <= at:
-            launch = self._starting[attempt.key].launch
-            if not self._has_begun(attempt) and attempt.end is None:
-                self._not_launched(attempt, too_slow(launch))
+        if self._starts.is_starting(attempt.key) and attempt.begins_by is not None and attempt.begins_by <= at:
+            launch = self._starts.launch_of(attempt.key)
+            if not self._starts.has_begun(attempt) and attempt.end is None:
+                self.not_launched(attempt, too_slow(launch))
             if attempt.end is not None:
                 return
         if attempt.times_out_at is not None and attempt.times_out_at <= at:
@@ -641,15 +494,15 @@ class AttemptHolder:
             # Repeat after a while: a process may have been forking, or could not be killed at that moment.
             attempt.kill_at = at + LOOK_AGAIN_SECONDS
         if attempt.command_ended:
-            self._sweep()
+            self.sweep()
         elif attempt.end is None:
-            self._set_timer(attempt)
+            self.set_timer(attempt)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def _end(self, attempt: Attempt, reason: AttemptEnding, grace_seconds: float) -> None:
         """Begin to end an attempt. The first reason is kept; a later call can still shorten the grace."""
-        if not self._has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
+        if not self._starts.has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
             if attempt.end is None:
                 self._finish(attempt, reason)
             return
@@ -672,7 +525,7 @@ class AttemptHolder:
             self._process_tree.signal(family, signal.SIGTERM)
             if attempt.phase is ProcessPhase.SUSPENDED:
                 self._process_tree.signal(family, signal.SIGCONT)
-        self._set_timer(attempt)
+        self.set_timer(attempt)
 
     def reap(self) -> None:
         """Wait for all children that have ended, and finish the attempts that left nothing behind."""
@@ -689,15 +542,15 @@ class AttemptHolder:
             if pid == self._fences.watcher_pid:
                 self._fences.watcher_ended()
             known = self._process_tree.commands.get(pid)
-            if known is not None and known.key in self._starting:
-                self._hear_starter(known.key)
+            if known is not None and self._starts.is_starting(known.key):
+                self._starts.hear(known.key)
                 known = self._process_tree.commands.get(pid)
             if known is not None:  # if the supervisor is killed now, the next one knows how it ended
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
             attempt = self._process_tree.waited_for(pid)
             if attempt is None:
-                self._lose_helper(pid)
+                self._starts.child_ended(pid)
             if attempt is not None:
                 over = True
                 attempt.command_ended = True
@@ -707,27 +560,19 @@ class AttemptHolder:
                     attempt.exit_code = os.WEXITSTATUS(status)
                 self._process_tree.sweeping[attempt.key] = attempt
         if over or self._process_tree.sweeping:
-            self._sweep()
-
-    def _lose_helper(self, pid: int) -> None:
-        """Handle the end of a child that ran no command."""
-        if (key := self._given_up.pop(pid, None)) is not None:
-            self._process_tree.helpers.discard(pid)
-            self._cgroups.close(key)
-        elif self._starters.lose(pid):
-            self._order_queued()
+            self.sweep()
 
     def adopted_ended(self, descriptor: int) -> None:
         """Handle the end of an adopted command."""
         self.adopted.descriptor_ready(descriptor)
-        self._sweep()
+        self.sweep()
 
     def _clear_exits(self) -> None:
         """Delete the keepers' exit records once no open attempt is adopted."""
         if all(self._attempts[key].ours for key in self._open):
             self._exits.clear()
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Finish attempts whose command is over and left nothing behind; end the leftovers of the others."""
         if not self._process_tree.sweeping:
             return
@@ -754,7 +599,7 @@ class AttemptHolder:
                 self._process_tree.signal(left, signal.SIGCONT)
                 self._memory.note(attempt)
             if attempt.end is None:
-                self._set_timer(attempt)
+                self.set_timer(attempt)
 
     def _own_ending(self, attempt: Attempt) -> AttemptEnding:
         if attempt.stopping is not None:
@@ -767,8 +612,9 @@ class AttemptHolder:
         # The watcher may have killed it. A success still counts, because the command had ended by itself before.
         if self._fences.remove(attempt.key) and ending is not AttemptEnding.SUCCEEDED:
             ending = AttemptEnding.FENCED
-        for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until):
-            of_open_ones.pop(attempt.key, None)
+        self._process_tree.sweeping.pop(attempt.key, None)
+        self._waiting.pop(attempt.key, None)
+        self._starts.drop(attempt.key)
         self._suspend_later.discard(attempt.key)
         self.adopted.forget(attempt.key)
         self._timers.drop(attempt.key)
@@ -786,14 +632,14 @@ class AttemptHolder:
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
-    def _is_fenced_off(self, attempt: Attempt) -> bool:
+    def is_fenced_off(self, attempt: Attempt) -> bool:
         """Return whether a fenced attempt may not begin, for lack of a lease or of a slot. If so, it has been ended."""
         if not attempt.fence:
             return False
         if self._fences.lease_end <= now():
             self._too_late(attempt)
         elif self._fences.is_full:
-            self._not_launched(attempt, "Its node can not fence any more attempts at once.")
+            self.not_launched(attempt, "Its node can not fence any more attempts at once.")
         else:
             return False
         return True
@@ -817,8 +663,7 @@ class AttemptHolder:
 
     def close(self) -> None:
         """Remove the starters, sockets and control groups of this supervisor."""
-        self._starters.close()
-        self._closed_lines.close()
+        self._starts.close()
         self._cgroups.leave()
 
     @property
@@ -834,7 +679,7 @@ class AttemptHolder:
     @property
     def begins_nothing(self) -> bool:
         """Whether no attempt is between its launch and the start of its command."""
-        return not self._starting and not self._queue
+        return self._starts.is_empty
 
     @property
     def watcher_pid(self) -> int:

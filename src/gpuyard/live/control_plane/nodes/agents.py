@@ -106,7 +106,7 @@ class AgentConnections:
     # --- what the engine decided -------------------------------------------------------------------------------------
 
     def hear(self, record: Record) -> None:
-        """Send the commands that follow from a committed fact."""
+        """Send the commands that follow from a committed event."""
         event = record.fact
         if isinstance(event, TaskPlaced):
             self._launch(event)
@@ -129,7 +129,7 @@ class AgentConnections:
             self._reports.ended(ref)
 
     def _ref(self, event: Any) -> AttemptRef:
-        """Return the attempt of a committed fact, which is the last one of its task."""
+        """Return the attempt of a committed event, which is the last one of its task."""
         return AttemptRef(event.task, event.attempt, self._views.tasks[event.task].origin)
 
     def _extend(self, task: TaskId) -> None:

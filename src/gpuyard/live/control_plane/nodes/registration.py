@@ -137,7 +137,7 @@ class AgentRegistration:
         try:
             with self._liveness.registering(spec.id, agent):
                 await self._check_epoch(request, context)
-                await self._notice_lost_facts(request, context)
+                await self._notice_lost_events(request, context)
                 there = {attempt_of(it): int(it.state) for it in request.attempts}
                 answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
                 if isinstance(answer, Refusal):
@@ -248,8 +248,8 @@ class AgentRegistration:
             )
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
-    async def _notice_lost_facts(self, request: pb.Registration, context: Any) -> None:
-        """Compare the last fact that the node has seen with the journal, to detect that an old copy was restored."""
+    async def _notice_lost_events(self, request: pb.Registration, context: Any) -> None:
+        """Compare the last event that the node has seen with the journal, to detect that an old copy was restored."""
         if request.highest_task > self._loop.engine.state.last_task:
             answer = await self._loop.tell(command.SkipTaskNumbers(TaskId(request.highest_task)))
             if isinstance(answer, Refusal):
