@@ -34,9 +34,10 @@ from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.garbage_collection import freeze_recovered
+from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import http_server
-from gpuyard.live.control_plane.scheduler import Scheduler
+from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
@@ -148,7 +149,10 @@ async def opened(folder: Path, gpus: int = 8) -> AsyncIterator[Bench]:
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
     access = AccessStore.open(folder / "access.sqlite")
     scheduler = Scheduler(
-        journal, engine, views, archive, secrets, join_token="join", offline_after_seconds=3600.0, snapshot_seconds=1e6
+        Stores(journal, archive, secrets),
+        engine,
+        views,
+        SchedulerOptions(join_token="join", offline_after_seconds=3600.0, snapshot_seconds=1e6),
     )
     running = asyncio.create_task(scheduler.run("bench"))
     while not scheduler.ready:
@@ -225,9 +229,9 @@ async def fill(bench: Bench, waiting: int) -> None:
 async def with_many_waiting(bench: Bench, waiting: int) -> None:
     await fill(bench, waiting)
     scheduler, said = bench.scheduler, f"with {waiting:,} waiting"
-    await bench.measure(f"snapshot {said}", scheduler._save_snapshot)
+    await bench.measure(f"snapshot {said}", scheduler.snapshots.save)
     await bench.ask("POST", TASKS, {"command": "true", "tenant_id": "t1"})
-    await bench.measure(f"second snapshot {said}", scheduler._save_snapshot)
+    await bench.measure(f"second snapshot {said}", scheduler.snapshots.save)
     for place in (150, waiting // 2, waiting):
         path = f"{TASKS}/task-{place}"
         await bench.measure(f"explain task {place:,} {said}", partial(bench.ask, "GET", f"{path}/explain", count=20))
@@ -250,7 +254,7 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     from gpuyard.core.domain.task import Resources, TaskSpec
     from gpuyard.core.domain.values import TenantId
     from gpuyard.live.control_plane.access.principal import Principal, Role, Via
-    from gpuyard.live.control_plane.scheduler import Submission
+    from gpuyard.live.control_plane.submissions import Submission
 
     who = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
     spec = TaskSpec(TenantId("quick"), Resources(cpus=1), command="true")
@@ -258,7 +262,7 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     async def one() -> None:
         nonlocal ended
         while time.perf_counter() < until:
-            views = await scheduler.submit([Submission([spec], {})], who)
+            views = await scheduler.submissions.submit([Submission([spec], {})], who)
             assert isinstance(views, list)
             task = TaskId(views[0].id)
             while scheduler.views.tasks[task].placement is None:

@@ -23,9 +23,10 @@ from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
+from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
-from gpuyard.live.control_plane.scheduler import Scheduler
+from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.settings import ServerSettings
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
@@ -129,7 +130,10 @@ class RestCluster:
         secrets = SecretStore.open(self._folder / "secrets.sqlite")
         self.access = AccessStore.open(self._folder / "access.sqlite", hasher=QUICK)
         self.scheduler = Scheduler(
-            journal, engine, views, archive, secrets, join_token="join", origin=0, offline_after_seconds=3600.0
+            Stores(journal, archive, secrets),
+            engine,
+            views,
+            SchedulerOptions(join_token="join", origin=0, offline_after_seconds=3600.0),
         )
         running = asyncio.create_task(self.scheduler.run("test"))
         while not self.scheduler.ready and not running.done():

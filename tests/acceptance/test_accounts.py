@@ -32,7 +32,7 @@ def test_on_agents_running_as_root_a_user_without_an_account_is_refused_at_submi
         mapped = cluster.ask("PATCH", "/api/v1/users/alice", {"system_user": "nobody"}, token=admin)
         assert mapped.json["system_user"] == "nobody"
         assert cluster.ask("POST", TASKS, ONE, token=alice).status == 201
-        assert cluster.scheduler.account_of(TenantId("lab"), "alice") == "nobody"
+        assert cluster.scheduler.stores.system_users.account_of(TenantId("lab"), "alice") == "nobody"
 
 
 def test_a_task_submitted_before_the_first_node_waits_if_it_has_no_account(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_each_command_carries_the_id_of_its_own_request(tmp_path: Path) -> None:
     with RestCluster(tmp_path, gpus=0) as cluster:
         cluster.ask("POST", "/api/v1/tasks", {"command": "true"}, X_Request_ID="first")
         cluster.ask("DELETE", "/api/v1/tasks/task-1", X_Request_ID="second")
-        caused = {type(it.event): it.request_id for it in cluster.scheduler.journal.read() if it.request_id}
+        caused = {type(it.event): it.request_id for it in cluster.scheduler.stores.journal.read() if it.request_id}
         assert caused[TaskSubmitted] == "first"
         assert "second" in caused.values()
         assert cluster.get("/api/v1/tasks/task-1")["request_id"] == "first"
@@ -73,7 +73,7 @@ def test_a_failure_of_the_server_names_the_request_in_message_and_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RestCluster(tmp_path) as cluster:
-        monkeypatch.setattr(cluster.scheduler, "page", None)
+        monkeypatch.setattr(cluster.scheduler.queries, "page", None)
         reply = cluster.ask("GET", "/api/v1/tasks", X_Request_ID="look-for-me")
         assert reply.status == 500
         assert "request id look-for-me" in reply.error["message"]

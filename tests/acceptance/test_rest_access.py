@@ -282,7 +282,9 @@ def test_every_change_of_users_and_tokens_is_an_event_with_who_and_from_where(la
     lab.cluster.ask("DELETE", f"/api/v1/tokens/{made['id']}", token=lab.admin)
     lab.cluster.ask("DELETE", "/api/v1/users/carol", token=lab.admin)
     noted = [
-        (it.event.what, it.by) for it in lab.cluster.scheduler.journal.read() if isinstance(it.event, AccessChanged)
+        (it.event.what, it.by)
+        for it in lab.cluster.scheduler.stores.journal.read()
+        if isinstance(it.event, AccessChanged)
     ]
     said = ("user_added", "token_made", "token_revoked", "user_removed")
     assert noted == [(what, "root-of-all@127.0.0.1") for what in said]

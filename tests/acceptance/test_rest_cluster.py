@@ -36,7 +36,7 @@ def test_the_split_is_changed_at_once_and_the_journal_names_the_user(cluster: Re
     told = cluster.ask("PUT", "/api/v1/quota", {"online_percent": 0.25, "mode": "borrow"}).json
     assert (told["total_gpus"], told["online"]["quota"], told["batch"]["quota"], told["mode"]) == (4, 1, 3, "borrow")
     assert cluster.ask("PUT", "/api/v1/quota", {"online_percent": 0.5}).json["mode"] == "borrow"
-    last = list(cluster.scheduler.journal.read())[-1]
+    last = list(cluster.scheduler.stores.journal.read())[-1]
     assert type(last.event).__name__ == "SplitSet"
     assert last.by.endswith("@127.0.0.1")
 

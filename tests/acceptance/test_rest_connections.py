@@ -216,3 +216,9 @@ def test_when_all_connections_are_in_use_a_new_one_gets_503(tmp_path: Path) -> N
 def test_connection_limits_follow_the_number_of_descriptors() -> None:
     assert Limits.within(1 << 16, 4096, 1024) == (4096, 1024, (1 << 16) - 128)
     assert Limits.within(256, 4096, 1024) == (96, 48, 192)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", TASKS, f"{TASKS}/1", f"{TASKS}/task-1", "/api/v1/nodes"])
+def test_a_line_break_after_a_path_is_part_of_the_path(cluster: RestCluster, path: str) -> None:
+    reply = cluster.ask("GET", f"{path}%0A")
+    assert (reply.status, "code" in reply.error) == (404, True)

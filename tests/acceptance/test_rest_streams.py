@@ -13,9 +13,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from gpuyard.core.domain.commands import CancelTask, ReportEnded, ReportStarted
+from gpuyard.core.domain.commands import CancelTask, CordonNode, ReportEnded, ReportStarted
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.domain.values import Outcome, TaskId, TenantId
+from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TenantId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire import agents_pb2 as pb
@@ -133,12 +133,12 @@ def test_a_tenant_receives_only_events_of_its_own_tasks(tmp_path: Path) -> None:
 
 
 def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(cluster: RestCluster) -> None:
-    journal = cluster.scheduler.journal
+    journal = cluster.scheduler.stores.journal
     journal.segment_events = 10
     for _ in range(3):
         for _ in range(10):
             cluster.submit(gpu_count=99)
-        cluster.inside(cluster.scheduler._save_snapshot)
+        cluster.inside(cluster.scheduler.snapshots.save)
     retired = journal.retire()
     assert retired > 2
     with listening(cluster, Last_Event_ID="2") as events:
@@ -351,6 +351,29 @@ def test_following_waits_for_the_start_continues_with_the_next_attempt_and_ends_
     cluster.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
     assert response.read() == b""
     connection.close()
+
+
+def test_following_the_output_of_one_node_leaves_out_attempts_on_other_nodes(agent: tuple[RestCluster, Agent]) -> None:
+    cluster, player = agent
+    other = Agent(cluster, "n2", {(1, 2): b"elsewhere\n"})
+    player._output.update({(1, 1): b"first\n"})
+    cluster.submit(priority="high", retries=1)
+    start(cluster)
+    cluster.inside(other.start)
+    until(lambda: len(cluster.scheduler.agents.sessions) == 2)
+    cluster.tell(CordonNode(NodeId("n1")))
+    connection = http.client.HTTPConnection("127.0.0.1", cluster.port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", f"{TASKS}/1/logs?follow=true&node=n1")
+    response = connection.getresponse()
+    assert response.readline() == b"first\n"
+    cluster.tell(ReportEnded(TaskId(1), 1, Outcome.FAILED, 1))
+    until(lambda: cluster.scheduler.views.tasks[TaskId(1)].attempts == 2)
+    start(cluster, attempt=2)
+    assert cluster.ask("GET", f"{TASKS}/1/logs").body == b"elsewhere\n"
+    cluster.tell(ReportEnded(TaskId(1), 2, Outcome.SUCCEEDED, 0))
+    assert response.read() == b""
+    connection.close()
+    cluster.inside(other.stop)
 
 
 def test_a_slow_reader_slows_the_node_down_and_a_closed_connection_ends_the_transfer(

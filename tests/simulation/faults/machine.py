@@ -20,10 +20,11 @@ import msgspec
 
 from gpuyard import __version__
 from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.attempt_relay import AttemptRelay
 from gpuyard.live.agent.identity import Account
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.launch_builder import LaunchBuilder
-from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.link import AgentLink, LinkOptions
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
@@ -285,14 +286,13 @@ class Machine:
             async def heartbeat() -> pb.Heartbeat:
                 return pb.Heartbeat(at=self.clock.wall(), gpus=[pb.GpuUse(index=card.index) for card in self.cards])
 
+            state_file = AgentStateFile(self.folder, self.clock.machine_start(), AtOnce())
             self.agent = agent = AgentLink(
                 node,
-                "127.0.0.1",
-                self.addresses,
-                JOIN_TOKEN,
-                AgentStateFile(self.folder, self.clock.machine_start(), AtOnce()),
+                LinkOptions(address="127.0.0.1", addresses=self.addresses, join_token=JOIN_TOKEN),
+                state_file,
                 processes,
-                launch_builder,
+                AttemptRelay(processes, launch_builder, state_file, self.clock),
                 heartbeat,
                 clock=self.clock,
                 uniform=self.chance.uniform,

@@ -21,9 +21,9 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
-from gpuyard.live.control_plane.access.principal import Principal, Role, Via
+from gpuyard.live.control_plane.access.principal import Principal, Role, Via, issuer_of
 from gpuyard.live.control_plane.scheduler import Scheduler
-from gpuyard.live.control_plane.scheduler import Submission as Asked
+from gpuyard.live.control_plane.submissions import Submission as Asked
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
 from tests.simulation.faults.ledger import SCHEDULER, Book, Judge, Ledger, Submission, Wrong, spoken
 from tests.simulation.faults.machine import TOKEN, Machine, Work
@@ -280,7 +280,7 @@ class Scenario:
         token = submission.token
         while True:
             answer = await self.scheduler.ask(
-                lambda active: active.submit([Asked([spec], {})], WHO, key=token, body=token.encode())
+                lambda active: active.submissions.submit([Asked([spec], {})], WHO, key=token, body=token.encode())
             )
             if isinstance(answer, list) and answer:
                 submission.task = int(answer[0].id)
@@ -297,7 +297,7 @@ class Scenario:
         """An operator asks for something."""
 
         async def ask(active: Scheduler) -> Any:
-            return await active.tell(asked, WHO)
+            return await active.loop.tell(asked, issuer_of(WHO))
 
         answer = await self.scheduler.ask(ask)
         if not quiet:

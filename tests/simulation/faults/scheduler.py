@@ -21,8 +21,9 @@ from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.control_plane import server
-from gpuyard.live.control_plane.nodes.agents import Deposed
-from gpuyard.live.control_plane.scheduler import Scheduler
+from gpuyard.live.control_plane.nodes.registration import Deposed
+from gpuyard.live.control_plane.options import SchedulerOptions
+from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey
 from gpuyard.live.control_plane.stores.recovery import found_cluster, recover
 from gpuyard.live.wire.rpc import agents_handler
@@ -194,17 +195,17 @@ class SchedulerMachine:
         found_cluster(engine, journal, views, self.clock.wall())
         server._catch_up(archive, views)  # type: ignore[arg-type]
         active = Scheduler(
-            journal,  # type: ignore[arg-type]
+            Stores(journal, archive, NoSecrets()),  # type: ignore[arg-type]
             engine,
             views,
-            archive,  # type: ignore[arg-type]
-            NoSecrets(),  # type: ignore[arg-type]
-            join_token=JOIN_TOKEN,
-            request_key=b"key",
+            SchedulerOptions(
+                join_token=JOIN_TOKEN,
+                request_key=b"key",
+                yard_key=self.disk.yard_key,
+                clock_file=self.disk.clock_file,
+                take_over=take_over,
+            ),
             clock=self.clock,
-            clock_file=self.disk.clock_file,
-            yard_key=self.disk.yard_key,
-            take_over=take_over,
         )  # its origin is drawn at random, and all randomness comes from the seed
         running = asyncio.create_task(active.run(__version__))
         while not active.ready and not running.done():

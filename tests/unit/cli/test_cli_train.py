@@ -8,7 +8,7 @@ import pytest
 from gpuyard import cli
 from gpuyard.learn.performance.ended_tasks import ended_runs, mean_error
 from gpuyard.learn.performance.model import SHIPPED, load
-from gpuyard.live.control_plane.scheduler import archive_row
+from gpuyard.live.control_plane.stores.archiver import archive_row
 from tests.unit.learn.performance.synthetic_rows import COLUMNS, FAST, MIDDLE, SLOW, products, write, write_specs
 from tests.unit.live.control_plane.learning_tasks import archive_of, ended
 

@@ -1,10 +1,12 @@
 """Which process runs `up` on a data folder: known exactly while it runs."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
@@ -50,3 +52,15 @@ def test_a_folder_that_cannot_be_created_is_reported_in_one_sentence(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(NoFolder, match="--data-dir"), RunningMark.take(tmp_path / "file" / "data"):
         raise AssertionError("there is no such folder")
+
+
+def test_a_reader_of_the_mark_does_not_prevent_a_start(tmp_path: Path) -> None:
+    with RunningMark.take(tmp_path):
+        pass
+    reader = os.open(tmp_path / FILE, os.O_RDONLY)
+    fcntl.flock(reader, fcntl.LOCK_SH)  # as `running_cluster` does for a moment
+    release = Timer(0.05, os.close, (reader,))
+    release.start()
+    with RunningMark.take(tmp_path):
+        assert running_cluster(tmp_path) is not None
+    release.join()

@@ -6,6 +6,7 @@ process.
 
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.system.locks import take_lock
 
 FILE = MARK
+READER_SECONDS, RETRY_SECONDS = 1.0, 0.01
 
 
 class AlreadyUp(GpuyardError):
@@ -49,7 +51,7 @@ class RunningMark:
         """Lock the file of this folder; if it is locked, fail with an error that names the other process."""
         try:
             closed_folder(folder, "data folder", "--data-dir")
-            descriptor = take_lock(folder / FILE)
+            descriptor = _locked(folder)
         except BlockingIOError:
             other = running_cluster(folder)
             who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
@@ -73,6 +75,18 @@ class RunningMark:
         """Write the addresses at which we listen."""
         os.truncate(self._descriptor, 0)
         os.pwrite(self._descriptor, msgspec.json.encode(RunningCluster(os.getpid(), http, grpc)), 0)
+
+
+def _locked(folder: Path) -> int:
+    """Lock the file. A process that asks `running_cluster` holds the lock for a moment, so try again for a second."""
+    give_up_at = time.monotonic() + READER_SECONDS
+    while True:
+        try:
+            return take_lock(folder / FILE)
+        except BlockingIOError:
+            if running_cluster(folder) is not None or time.monotonic() > give_up_at:
+                raise
+            time.sleep(RETRY_SECONDS)
 
 
 def running_cluster(folder: Path) -> RunningCluster | None:

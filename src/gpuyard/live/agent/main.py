@@ -20,10 +20,11 @@ from gpuyard.core.domain.values import GpuHealth
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.live.agent import outputs, peer, telemetry, tls
 from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.attempt_relay import AttemptRelay
 from gpuyard.live.agent.identity import Identities, own_account
 from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
 from gpuyard.live.agent.launch_builder import LaunchBuilder
-from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.link import AgentLink, LinkOptions, channel_to
 from gpuyard.live.agent.settings import AgentSettings
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import mark_of
@@ -96,9 +97,9 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
     async with SupervisorClient(folder / "supervisor") as processes:
-        agent = node.agent(processes)
-        running = asyncio.create_task(agent.run())
-        pruning = asyncio.create_task(node.keep_tidy(agent))
+        link, relay = node.connect(processes)
+        running = asyncio.create_task(link.run())
+        pruning = asyncio.create_task(node.keep_tidy(relay))
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -109,7 +110,7 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
             for task in (running, pruning):
                 if task.done():
                     task.result()
-            await agent.say_goodbye()
+            await link.say_goodbye()
         finally:
             running.cancel()
             pruning.cancel()
@@ -174,7 +175,7 @@ class AgentNode:
         numbers = self._inventory.numbers
         return {numbers[gpu] for occupant in self.launch_builder.occupants.values() for gpu in occupant.gpus}
 
-    def agent(self, processes: SupervisorClient) -> AgentLink:
+    def connect(self, processes: SupervisorClient) -> tuple[AgentLink, AttemptRelay]:
         """Build the connection to the scheduler for this node."""
         settings = self._settings
         self._mark = mark_of(processes.folder)
@@ -193,38 +194,45 @@ class AgentNode:
             gpus=[card.model for card in self._cards],
             virtual=any(card.virtual for card in self._cards),
         )
-        scheduler = settings.scheduler
-        agent = AgentLink(
+        state_file = self._state_file()
+        relay = AttemptRelay(processes, self.launch_builder, state_file)
+        self.launch_builder.is_over = lambda key: _is_over(relay, key)
+        link = AgentLink(
             node,
-            settings.agent.address or _own_address(str(settings.addresses[0])),
-            tuple(str(address) for address in settings.addresses),
-            join_token_of(settings, self._folder),
-            self._state_file(),
+            self._link_options(),
+            state_file,
             processes,
-            self.launch_builder,
-            lambda: self._heartbeat(agent),
-            credentials=_credentials(settings),
+            relay,
+            lambda: self._heartbeat(relay),
+            uid_of_listener=peer.uid_of_listener,
+            what_is_wrong=partial(tls.what_is_wrong, settings.tls),
+            open_channel=partial(channel_to, credentials=_credentials(settings)),
+        )
+        return link, relay
+
+    def _link_options(self) -> LinkOptions:
+        settings, scheduler = self._settings, self._settings.scheduler
+        return LinkOptions(
+            address=settings.agent.address or _own_address(str(settings.addresses[0])),
+            addresses=tuple(str(address) for address in settings.addresses),
+            join_token=join_token_of(settings, self._folder),
+            accept_yard=self._accept_yard,
             heartbeat_seconds=float(settings.agent.heartbeat_interval),
             connection_seconds=float(scheduler.connection_timeout),
             retry_seconds=float(scheduler.retry_interval),
             max_retry_seconds=float(scheduler.max_retry_interval),
             away_seconds=float(settings.agent.away_timeout),
-            uid_of_listener=peer.uid_of_listener,
-            what_is_wrong=partial(tls.what_is_wrong, settings.tls),
-            accept_yard=self._accept_yard,
         )
-        self.launch_builder.is_over = lambda key: _is_over(agent, key)
-        return agent
 
     def _state_file(self) -> AgentStateFile:
         state_file = AgentStateFile(self._folder, SYSTEM_CLOCK.machine_start())
         self._identities.scheduler_uid = lambda: state_file.memory.scheduler_uid
         return state_file
 
-    async def _heartbeat(self, agent: AgentLink) -> pb.Heartbeat:
+    async def _heartbeat(self, relay: AttemptRelay) -> pb.Heartbeat:
         occupants = [
             Occupant(key, held.pid, occupant.gpus, occupant.lease, occupant.whole)
-            for key, held in agent.held.items()
+            for key, held in relay.held.items()
             if (occupant := self.launch_builder.occupants.get(key)) is not None
             and held.phase is not messages.ProcessPhase.ENDED
         ]
@@ -276,14 +284,14 @@ class AgentNode:
             gpus=self._gpus,
         )
 
-    async def keep_tidy(self, agent: AgentLink) -> None:
+    async def keep_tidy(self, relay: AttemptRelay) -> None:
         """Delete old output periodically.
 
         It waits for the list of attempts first, so that output of running ones is kept.
         """
-        await agent.listed.wait()
+        await relay.listed.wait()
         while True:
-            held = [outputs.path_of(self._outputs, key) for key in agent.held]
+            held = [outputs.path_of(self._outputs, key) for key in relay.held]
             await asyncio.to_thread(
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
@@ -331,8 +339,8 @@ def _scheduler_data(folder: Path) -> tuple[Path, ...]:
     return (folder.parent / "join_token", folder.parent / "journal", *data_folders())
 
 
-def _is_over(agent: AgentLink, key: messages.AttemptKey) -> bool:
-    held = agent.held.get(key)
+def _is_over(relay: AttemptRelay, key: messages.AttemptKey) -> bool:
+    held = relay.held.get(key)
     return held is None or held.phase is messages.ProcessPhase.ENDED
 
 

@@ -10,6 +10,7 @@ and also runs while the machine sleeps. It starts at
 and then drifts towards the wall clock by one second in a hundred, so that displayed times become right.
 """
 
+import asyncio
 from pathlib import Path
 from threading import Lock
 
@@ -22,6 +23,7 @@ from gpuyard.system.files import replace_file
 DRIFT = 0.01
 """How much faster or slower than real time it runs while it differs from the wall clock."""
 WORTH_TELLING_SECONDS = 5.0
+SAVE_SECONDS = 5.0
 
 log = structlog.get_logger()
 
@@ -85,9 +87,19 @@ def read_note(path: Path) -> ClockNote | None:
         return None
 
 
-def write_note(path: Path, note: ClockNote) -> None:
-    """Save the state. A failure is ignored: the next start then uses the wall clock."""
+def save_note(clock: EngineClock, path: Path | None) -> None:
+    """Save the state for the next scheduler. A failure is ignored: the next start then uses the wall clock."""
+    clock.ahead_seconds()  # logs a large difference
+    if path is None:
+        return
     try:
-        replace_file(path, msgspec.json.encode(note), durable=False)
+        replace_file(path, msgspec.json.encode(clock.note()), durable=False)
     except OSError as error:
         log.warning("clock_not_noted", message=str(error))
+
+
+async def keep_note(clock: EngineClock, path: Path | None) -> None:
+    """Save the state periodically until cancelled."""
+    while True:
+        save_note(clock, path)
+        await asyncio.sleep(SAVE_SECONDS)

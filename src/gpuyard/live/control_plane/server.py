@@ -39,13 +39,14 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
-from gpuyard.live.control_plane.nodes.agents import Deposed, refuse_unsafe_node
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
+from gpuyard.live.control_plane.nodes.registration import Deposed, refuse_unsafe_node
+from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
 from gpuyard.live.control_plane.rest.app import make_app
 from gpuyard.live.control_plane.rest.serving import Limits, http_server
-from gpuyard.live.control_plane.scheduler import Scheduler, archive_row
+from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.settings import (
     ALGORITHMS,
     ServerGpuSection,
@@ -59,6 +60,7 @@ from gpuyard.live.control_plane.settings import (
     wrong_tls_files,
 )
 from gpuyard.live.control_plane.stores.archive import Archive, SubmitKey
+from gpuyard.live.control_plane.stores.archiver import archive_row
 from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
@@ -138,7 +140,7 @@ async def serve(
             ready.cancel()
             if yard.ready and not told.done():
                 await _while_it_runs(running, _apply(yard, settings, default_mode))
-                await asyncio.to_thread(_add_users, access, yard.system_users, settings)
+                await asyncio.to_thread(_add_users, access, yard.stores.system_users, settings)
                 _refuse_a_yard_without_admin(access, settings)
                 freeze_recovered()
                 async with _served(yard, running, access, settings, agents, http, pool) as serving:
@@ -335,20 +337,27 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     access = AccessStore.open(settings.access_file)
     stack.callback(access.close)
     _catch_up(archive, views)
+    system_users = SystemUsers.open(folder / "system_users.json", lambda tenant: settings.tenant_entry(tenant).user)
     yard = Scheduler(
-        journal,
+        Stores(journal, archive, secrets, system_users),
         engine,
         views,
-        archive,
-        secrets,
+        _options(settings, take_over=take_over),
+        runtime_estimator=_runtime_estimator(archive) if settings.prediction.enabled else None,
+        performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
+        advisor=advisor,
+    )
+    return yard, access
+
+
+def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
+    folder = settings.data_dir
+    return SchedulerOptions(
         join_token=join_token(settings),
         request_key=_drawn(folder / "request_key").encode(),
         yard_key=_drawn(folder / "yard_key").encode(),
-        clock_file=folder / "clock.json",
         take_over=take_over,
         unsafe_labels=unsafe_labels(settings),
-        run_as=lambda tenant: settings.tenant_entry(tenant).user,
-        system_users=SystemUsers.open(folder / "system_users.json"),
         offline_after_seconds=float(settings.agent.heartbeat_timeout),
         sweep_seconds=float(settings.schedule_seconds),
         snapshot_seconds=float(settings.scheduler.snapshot_interval),
@@ -357,11 +366,8 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
-        runtime_estimator=_runtime_estimator(archive) if settings.prediction.enabled else None,
-        performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
-        advisor=advisor,
+        clock_file=folder / "clock.json",
     )
-    return yard, access
 
 
 def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: str, setting: str) -> None:

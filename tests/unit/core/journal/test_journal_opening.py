@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFrom
 from gpuyard.core.domain.events import TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal import snapshots
-from gpuyard.core.journal.records import JournalEntry, Position, Snapshot
+from gpuyard.core.journal.codec import Codec
+from gpuyard.core.journal.records import JournalEntry, Position, Record, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal, read_folder
 
 
@@ -400,3 +402,38 @@ def test_snapshots_may_be_saved_in_parallel_to_the_writer(tmp_path: Path) -> Non
     assert journal.head.seq == first.seq + 399
     journal.close()
     SqliteJournal.open(tmp_path).close()
+
+
+class Retiring(Codec):
+    """Retires what it can when the first event is read."""
+
+    journal: SqliteJournal
+
+    def decode(self, seq: int, payload: bytes) -> Record:
+        if seq == 1:
+            self.journal.retire()
+        return super().decode(seq, payload)
+
+
+def test_a_segment_that_is_retired_while_the_journal_is_verified_is_no_damage(tmp_path: Path) -> None:
+    codec = Retiring()
+    journal = codec.journal = SqliteJournal.open(tmp_path, segment_events=1, codec=codec)
+    for task in range(1, 8):
+        head = journal.append(held(task))
+        if task in {3, 6}:
+            journal.save_snapshot(Snapshot(head, {}))
+
+    assert journal.verify() == 4, "the events 4 to 7 are left"
+    journal.close()
+
+
+def test_snapshots_that_are_saved_at_the_same_time_do_not_delete_each_other(tmp_path: Path) -> None:
+    journal = SqliteJournal.open(tmp_path)
+    heads = [journal.append(held(task)) for task in range(1, 41)]
+    with ThreadPoolExecutor(4) as pool:
+        for saved in [pool.submit(journal.save_snapshot, Snapshot(head, {})) for head in heads]:
+            saved.result()
+
+    kept = [journal.snapshot_path(each.seq) for each in journal._snapshots]
+    assert sorted(tmp_path.glob(snapshots.PATTERN)) == kept
+    journal.close()

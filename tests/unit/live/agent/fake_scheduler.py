@@ -10,10 +10,11 @@ from typing import Any
 import grpc.aio
 
 from gpuyard.live.agent.agent_state import AgentStateFile
+from gpuyard.live.agent.attempt_relay import AttemptRelay
 from gpuyard.live.agent.identity import Identities
 from gpuyard.live.agent.inventory.virtual import Virtual
 from gpuyard.live.agent.launch_builder import LaunchBuilder
-from gpuyard.live.agent.link import AgentLink
+from gpuyard.live.agent.link import AgentLink, LinkOptions
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -122,9 +123,12 @@ async def node(
         output_limit_bytes=1 << 20, grace_seconds=1.0,
     )  # fmt: skip
     async with fake_scheduler() as (scheduler, address), SupervisorClient(folder / "supervisor") as processes:
-        agent = AgentLink(
-            pb.Node(id="node-1"), "127.0.0.1", (address,), TOKEN, AgentStateFile(folder), processes, launch_builder, heartbeat,
+        options = LinkOptions(
+            address="127.0.0.1", addresses=(address,), join_token=TOKEN,
             heartbeat_seconds=0.1, retry_seconds=0.1, max_retry_seconds=0.2,
         )  # fmt: skip
+        state_file = AgentStateFile(folder)
+        relay = AttemptRelay(processes, launch_builder, state_file)
+        agent = AgentLink(pb.Node(id="node-1"), options, state_file, processes, relay, heartbeat)
         async with meanwhile(agent.run()):
             yield scheduler, agent

@@ -282,7 +282,7 @@ def test_a_running_attempt_continues_whatever_the_settings_now_say_of_its_user(w
             launch = pb.Launch(shell="sleep 600", by_owner=True, gpus=[2])
             scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
             await scheduler.hears_of(1, "started")
-            agent._launch_builder.forget(AttemptKey(1, 1))  # as in an agent that was started again
+            agent._relay._launch_builder.forget(AttemptKey(1, 1))  # as in an agent that was started again
             scheduler.say(
                 pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", run_as="no-such", gpus=[2]))
             )
@@ -290,6 +290,6 @@ def test_a_running_attempt_continues_whatever_the_settings_now_say_of_its_user(w
             async with asyncio.timeout(PATIENCE_SECONDS):
                 while (report := await scheduler.reports.get()).task != 2:
                     assert not report.HasField("ended"), report
-            assert agent._launch_builder.gpus_of(AttemptKey(1, 1), 0) == [2]
+            assert agent._relay._launch_builder.gpus_of(AttemptKey(1, 1), 0) == [2]
 
     asyncio.run(story())

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_attempts_are_reported_with_their_origin_and_their_gpus(work_dir: Path) 
             scheduler.say(pb.Command(task=1, attempt=1, origin=77, launch=launch))
             report = await scheduler.hears_of(1, "started")
             assert (report.origin, 0.0 <= report.seconds_ago < PATIENCE_SECONDS) == (77, True)
-            (told,) = agent._registration().attempts
+            (told,) = agent._relay.attempts()
             assert (told.task, told.attempt, told.origin, list(told.gpus)) == (1, 1, 77, [1, 3])
             scheduler.say(pb.Command(task=1, attempt=1, origin=78, stop=pb.Stop()))  # another one's attempt
             scheduler.say(pb.Command(task=1, attempt=1, origin=77, stop=pb.Stop()))
@@ -200,13 +201,15 @@ def test_a_process_of_another_user_on_the_schedulers_port_is_not_contacted(work_
             memory.scheduler_uid = 998
             agent._uid_of_listener = lambda _: 65534
             heard = len(scheduler.registrations)
-            sentence = await _is_refused_by(scheduler, agent, agent._addresses[0])
+            sentence = await _is_refused_by(scheduler, agent, agent._options.addresses[0])
             assert "--accept-yard yard" in sentence
             assert len(scheduler.registrations) == heard
             assert peer.refused(998, "a:1", memory) == peer.refused(0, "a:1", memory) == ""
             assert peer.refused(os.geteuid(), "a:1", memory) == peer.refused(None, "a:1", memory) == ""
-            agent._accept_yard = "yard"
-            assert await agent._listener(agent._addresses[0]) == 65534, "the administrator has said that it is right"
+            agent._options = replace(agent._options, accept_yard="yard")
+            assert await agent._listener(agent._options.addresses[0]) == 65534, (
+                "the administrator has said that it is right"
+            )
 
     asyncio.run(story())
 
@@ -215,7 +218,7 @@ def test_the_kernel_names_the_local_listener(work_dir: Path) -> None:
     async def story() -> None:
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
-            assert await asyncio.to_thread(peer.uid_of_listener, agent._addresses[0]) == os.geteuid()
+            assert await asyncio.to_thread(peer.uid_of_listener, agent._options.addresses[0]) == os.geteuid()
         assert await asyncio.to_thread(peer.uid_of_listener, "127.0.0.1:1") is None
 
     asyncio.run(story())
@@ -226,11 +229,11 @@ def test_a_cluster_accepted_by_mistake_does_not_erase_the_right_one(work_dir: Pa
         async with node(work_dir) as (scheduler, agent), fake_scheduler() as (other, address):
             await scheduler.heartbeats.get()
             before = agent._state_file.memory
-            agent._accept_yard = "a typing error"
+            agent._options = replace(agent._options, accept_yard="a typing error")
             other.yard = "rebuilt"
             assert "--accept-yard rebuilt" in await _is_refused_by(other, agent, address)
             assert agent._state_file.memory is before
-            agent._accept_yard = "rebuilt"
+            agent._options = replace(agent._options, accept_yard="rebuilt")
             connecting = asyncio.create_task(agent._connect(address))
             await other.heartbeats.get()
             assert (agent._state_file.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)

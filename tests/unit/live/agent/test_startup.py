@@ -69,7 +69,7 @@ def test_the_account_of_the_scheduler_found_by_the_kernel_is_not_given_to_tasks(
     node = AgentNode(settings(tmp_path, text), tmp_path)
     before = node._identities.account("a", by_owner=False)
     (tmp_path / "supervisor").mkdir()
-    node.agent(SupervisorClient(tmp_path / "supervisor"))
+    node.connect(SupervisorClient(tmp_path / "supervisor"))
     refusal = node._identities.account("a", by_owner=False)
     assert isinstance(refusal, str)
     assert "the system user daemon, who runs the scheduler on this machine" in refusal

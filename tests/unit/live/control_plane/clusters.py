@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +17,31 @@ from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import Principal, Role, Via
-from gpuyard.live.control_plane.scheduler import Scheduler, Submission
+from gpuyard.live.control_plane.options import SchedulerOptions
+from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.stores.archive import Archive
 from gpuyard.live.control_plane.stores.recovery import found_cluster, open_journal, recover
 from gpuyard.live.control_plane.stores.secrets import SecretStore
+from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.wire.rpc import agents_handler
 
 ADMIN = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
 TOKEN = "let-me-in"
+OPTIONS = {field.name for field in fields(SchedulerOptions)}
 
 
 @asynccontextmanager
 async def open_scheduler(
     folder: Path, store: type[SqliteJournal] | None = None, **more: Any
 ) -> AsyncIterator[tuple[Scheduler, str]]:
-    """The scheduler and its address for agents. `store`: another kind of journal."""
+    """The scheduler, and where agents find it. `store`: another kind of journal; `more`: options, or parts of the scheduler."""
     journal = open_journal(folder / "journal") if store is None else store.open(folder / "journal")
     engine, views = recover(journal)
     found_cluster(engine, journal, views, time.time())
     archive, secrets = Archive.open(folder / "archive.sqlite"), SecretStore.open(folder / "secrets.sqlite")
-    scheduler = Scheduler(journal, engine, views, archive, secrets, join_token=TOKEN, **{"origin": 0, **more})
+    chosen = {name: more.pop(name) for name in OPTIONS & more.keys()}
+    options = SchedulerOptions(join_token=TOKEN, **{"origin": 0, **chosen})
+    scheduler = Scheduler(Stores(journal, archive, secrets), engine, views, options, **more)
     running = asyncio.create_task(scheduler.run("test"))
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((agents_handler(scheduler.agents),))
@@ -68,24 +74,24 @@ async def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
 async def settled(scheduler: Scheduler) -> None:
     """All that was asked before is decided and durable: what has not happened by now does not happen by itself."""
     for _ in range(2):
-        await scheduler.look(lambda _state, now: now)
+        await scheduler.queries.look(lambda _state, now: now)
 
 
 async def silent_for(scheduler: Scheduler, seconds: float) -> None:
-    """Let time pass without heartbeats, and wait until the scheduler has checked for lost nodes twice."""
-    agents = scheduler.agents
-    for instants in (agents._last_heard, agents._away_until):
+    """Let time pass in which no node is heard of, and wait until the scheduler has looked for lost ones twice."""
+    liveness = scheduler.agents.liveness
+    for instants in (liveness.last_heard, liveness.away_until):
         for node in instants:
             instants[node] -= seconds
-    agents._patient_until -= seconds
+    liveness.patient_until -= seconds
     await _looked(scheduler)
     await _looked(scheduler)  # by now the loop has been told what was found the first time
     await settled(scheduler)
 
 
 async def _looked(scheduler: Scheduler) -> None:
-    before = scheduler.agents._checked_at
-    await until(lambda: scheduler.agents._checked_at != before)
+    before = scheduler.agents.liveness.checked_at
+    await until(lambda: scheduler.agents.liveness.checked_at != before)
 
 
 def spec(**more: Any) -> TaskSpec:
@@ -96,7 +102,7 @@ def spec(**more: Any) -> TaskSpec:
 
 async def submit(scheduler: Scheduler, *specs: TaskSpec, **more: Any) -> list[TaskId]:
     """Submit tasks that must be accepted."""
-    answer = await scheduler.submit([Submission([each], {}) for each in specs], ADMIN, **more)
+    answer = await scheduler.submissions.submit([Submission([each], {}) for each in specs], ADMIN, **more)
     assert not isinstance(answer, Refusal), answer.sentence()
     return [view.id for view in answer]
 
@@ -105,7 +111,7 @@ async def status(scheduler: Scheduler, task: TaskId) -> str:
     """The answer of the API for a task."""
     import msgspec
 
-    answer = await scheduler.answer(task)
+    answer = await scheduler.queries.answer(task)
     assert answer is not None
     return str(msgspec.json.decode(answer[1])["status"])
 

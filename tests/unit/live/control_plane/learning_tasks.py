@@ -12,8 +12,8 @@ from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
 from gpuyard.learn.performance.query import CUDA_CONTEXT_MIB, predict_on_gpus, profile_of
-from gpuyard.live.control_plane.scheduler import archive_row
 from gpuyard.live.control_plane.stores.archive import Archive
+from gpuyard.live.control_plane.stores.archiver import archive_row
 from gpuyard.live.control_plane.views import TaskView
 from tests.unit.live.control_plane.clusters import spec
 

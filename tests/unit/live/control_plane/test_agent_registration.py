@@ -1,25 +1,30 @@
 """Registration of agents in edge cases: duplicates, old copies, invalid reports, absences."""
 
 import asyncio
+import gc
 import shutil
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 import pytest
+from structlog.testing import capture_logs
 
 from gpuyard.core.domain.commands import CancelTask
 from gpuyard.core.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
 from gpuyard.core.domain.refusals import StrayRuns
 from gpuyard.core.domain.task import Resources
-from gpuyard.core.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
+from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from gpuyard.live.control_plane.nodes.agents import TRIES, Deposed
+from gpuyard.live.control_plane.access.principal import issuer_of
+from gpuyard.live.control_plane.nodes.registration import Deposed
+from gpuyard.live.control_plane.nodes.reports import TRIES
 from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
@@ -91,6 +96,22 @@ class Hand:
         await self._channel.close(None)
 
 
+@contextmanager
+def broken_by(yard: Scheduler, event: str) -> Iterator[None]:
+    """A scheduler that can not write events of this kind."""
+    journal = yard.stores.journal
+    encode = journal.encode
+
+    def breaks(entry: Any) -> bytes:
+        if type(entry.fact).__name__ == event:
+            raise ZeroDivisionError("an event that can not be written")
+        return encode(entry)
+
+    journal.encode = breaks  # type: ignore[method-assign]
+    yield
+    journal.encode = encode  # type: ignore[method-assign]
+
+
 async def refused(address: str, code: str, **more: Any) -> str:
     async with grpc.aio.insecure_channel(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as told:
@@ -127,25 +148,74 @@ def test_an_unwritable_report_is_refused_alone_and_dropped_in_the_end(tmp_path: 
             await first.joins()
             (task,) = await submit(scheduler, spec())
             await first.is_told("launch")
-            encode = scheduler.journal.encode
-
-            def breaks(entry: Any) -> bytes:
-                if type(entry.event).__name__ == "AttemptStarted":
-                    raise ZeroDivisionError("an event nobody can write")
-                return encode(entry)
-
-            scheduler.journal.encode = breaks  # type: ignore[method-assign]
-            for _ in range(TRIES):
-                last = Hand(address)
-                await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
-                await last.says(task, started=pb.Started())
-                while await last.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
-                    continue
+            with broken_by(scheduler, "AttemptStarted"):
+                for _ in range(TRIES):
+                    last = Hand(address)
+                    await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
+                    await last.says(task, started=pb.Started())
+                    while await last.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                        continue
             last = Hand(address)
             await last.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.PREPARED)])
             await last.says(task, started=pb.Started())
             await last.is_told_it_was_received(1)
             assert await submit(scheduler, spec()) == [TaskId(2)], "everything else continues"
+
+    run(story)
+
+
+def test_reports_that_broke_the_engine_are_counted_only_while_their_attempt_is_open(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_scheduler(tmp_path) as (scheduler, address):
+            hand = Hand(address)
+            await hand.joins()
+            (task,) = await submit(scheduler, spec())
+            await hand.is_told("launch")
+            with broken_by(scheduler, "AttemptStarted"):
+                await hand.says(task, started=pb.Started())
+                while await hand.call.read() is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                    continue
+            assert len(scheduler.agents._reports._broke) == 1
+            hand = Hand(address)
+            await hand.joins(attempts=[pb.Attempt(task=task, attempt=1, state=pb.Attempt.RUNNING)])
+            assert len(scheduler.agents._reports._broke) == 1, "it may come again"
+            await hand.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED))
+            await ended(scheduler, task)
+            assert not scheduler.agents._reports._broke
+            await hand.leaves()
+
+    run(story)
+
+
+def test_reports_of_attempts_that_a_node_no_longer_has_are_not_counted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_scheduler(tmp_path) as (scheduler, address):
+            scheduler.agents._reports._broke = {(N, AttemptRef(TaskId(7), 1, 3)): 1}
+            hand = Hand(address)
+            await hand.joins(attempts=[pb.Attempt(task=7, attempt=1, origin=3, state=pb.Attempt.RUNNING)])
+            assert scheduler.agents._reports._broke
+            await Hand(address).joins()
+            assert not scheduler.agents._reports._broke
+
+    run(story)
+
+
+def test_a_change_of_a_gpus_health_that_breaks_the_engine_is_logged_and_tried_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        said: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
+        async with open_scheduler(tmp_path) as (scheduler, address):
+            hand = Hand(address)
+            await hand.joins()
+            with broken_by(scheduler, "GpuHealthChanged"), capture_logs() as logs:
+                await hand.beats(gpus=[pb.GpuUse(index=0, health=pb.GpuUse.OFFLINE)])
+                await until(lambda: any(line["event"] == "gpu_health_not_recorded" for line in logs))
+            await hand.beats(gpus=[pb.GpuUse(index=0, health=pb.GpuUse.OFFLINE)])
+            await until(lambda: scheduler.views.nodes[N].health)
+            await hand.leaves()
+        logs.clear()  # they hold the error, and with it the future
+        gc.collect()
+        assert not [message for message in said if "never retrieved" in message]
 
     run(story)
 
@@ -190,7 +260,7 @@ def test_an_agent_that_stops_on_purpose_is_waited_for_and_its_tasks_continue(tmp
             await back.says(task, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             assert (await back.is_told("launch")).task in {task, waits}
             await ended(scheduler, task)
-            events = [it.event for it in scheduler.journal.read()]
+            events = [it.event for it in scheduler.stores.journal.read()]
             assert not any(isinstance(event, NodeLost | TaskRequeued) for event in events)
             await back.leaves()
 
@@ -255,7 +325,7 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
         async with open_scheduler(tmp_path / "cluster", origin=11, yard_key=KEY) as (scheduler, address):
             hand = Hand(address)
             await hand.joins()
-            await scheduler._save_snapshot()
+            await scheduler.snapshots.save()
             shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
             (old,) = await submit(scheduler, spec(tenant="a"))
             assert (await hand.is_told("launch")).origin == 11
@@ -276,7 +346,7 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
             launch = await hand.is_told("launch")
             assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
             assert view.exit_code is None
-            events = [type(it.event) for it in scheduler.journal.read()]
+            events = [type(it.event) for it in scheduler.stores.journal.read()]
             assert (events.count(RemainsFound), events.count(RemainsEnded)) == (1, 1)
             assert await submit(scheduler, spec()) == [TaskId(new + 1)]
             await hand.leaves()
@@ -465,7 +535,7 @@ def test_a_task_cancelled_before_its_node_connects_ends_when_the_node_reports_no
             session = await hand.registers()
             (task,) = await submit(scheduler, spec())
             await until(lambda: scheduler.views.tasks[task].placement)
-            await scheduler.tell(CancelTask(task), ADMIN)
+            await scheduler.loop.tell(CancelTask(task), issuer_of(ADMIN))
             await hand.connects(session)
             stop = await hand.is_told("stop")
             assert (stop.task, stop.attempt) == (task, 1)
@@ -483,7 +553,7 @@ def test_an_attempt_that_ran_since_an_old_copy_is_not_started_under_the_same_nam
             await hand.joins()
             (task,) = await submit(scheduler, spec())
             assert (await hand.is_told("launch")).attempt == 1
-            await scheduler._save_snapshot()
+            await scheduler.snapshots.save()
             shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
             await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await hand.is_told_it_was_received(1)
@@ -534,7 +604,7 @@ def test_a_task_does_not_start_beside_its_attempt_that_an_old_copy_does_not_know
         await here.joins(attempts=[stray])
         await there.joins(node=other, instance="m")
         await settled(scheduler)
-        why = await scheduler.look(lambda state, now: why_waits(state, TaskId(1), now))
+        why = await scheduler.queries.look(lambda state, now: why_waits(state, TaskId(1), now))
         assert why == StrayRuns(TaskId(1), N)
         assert scheduler.views.tasks[TaskId(1)].status is TaskStatus.PENDING
         return here, there
@@ -680,15 +750,17 @@ def test_of_two_agents_with_one_name_that_register_at_once_one_is_accepted(tmp_p
         async with open_scheduler(tmp_path, SlowJournal, check_seconds=60.0) as (scheduler, address):
             if known:
                 await hand_in(address)
-                scheduler.agents._last_heard[N] -= 120.0
-            journal = scheduler.journal
+                scheduler.agents.liveness.last_heard[N] -= 120.0
+            journal = scheduler.stores.journal
             assert isinstance(journal, SlowJournal)
             scheduler.loop._append_seconds = 1.0  # so that it is appended in a thread
             journal.may_write.clear()
             other = asyncio.create_task(submit(scheduler, spec()))
             await until(journal.writes.is_set)  # what comes now waits for this commit
             both = [asyncio.create_task(hand_in(address, **it)) for it in ({}, {"boot": "a copy elsewhere"})]
-            await until(lambda: len(scheduler.agents._registering.get(N, ())) == 1 and any(it.done() for it in both))
+            await until(
+                lambda: len(scheduler.agents.liveness._registering.get(N, ())) == 1 and any(it.done() for it in both)
+            )
             journal.may_write.set()
             answers = await asyncio.gather(*both, return_exceptions=True)
             assert sum(isinstance(answer, grpc.aio.AioRpcError) for answer in answers) == 1
@@ -781,8 +853,8 @@ def test_a_scheduler_that_hung_admits_no_duplicate_agent_because_it_was_quicker(
         async with open_scheduler(tmp_path, check_seconds=60.0) as (scheduler, address):
             await hand_in(address)
             agents = scheduler.agents
-            agents._last_heard[N] -= 120.0
-            agents._checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
+            agents.liveness.last_heard[N] -= 120.0
+            agents.liveness.checked_at -= 60.0 + 120.0  # as after SIGSTOP for two minutes, before it has looked again
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")
 
     run(story)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.control_plane.clock import EngineClock, read_note, write_note
+from gpuyard.live.control_plane.clock import EngineClock, read_note, save_note
 
 HOUR = 3600.0
 
@@ -60,7 +60,7 @@ def test_a_clock_jump_fires_no_timer_and_is_corrected_slowly(jump: float) -> Non
 def test_a_clock_jump_while_no_scheduler_ran_is_detected_on_the_same_machine(tmp_path: Path) -> None:
     machine = Machine()
     first = EngineClock(0.0, machine)
-    write_note(tmp_path / "clock.json", first.note())
+    save_note(first, tmp_path / "clock.json")
     left = first()
     machine.passes(30.0)
     machine.now += 8 * HOUR

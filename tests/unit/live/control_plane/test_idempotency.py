@@ -32,15 +32,15 @@ def test_the_archive_is_searched_only_for_keys_that_it_may_have(tmp_path: Path) 
     async def story() -> None:
         async with open_scheduler(tmp_path) as (scheduler, _):
             await submit(scheduler, spec(), key="old", body=b"old")
-            await scheduler._archive_now()
+            await scheduler.archiver.archive_now()
         async with open_scheduler(tmp_path) as (scheduler, _):
-            scheduler.archive.__class__ = Watched
+            scheduler.stores.archive.__class__ = Watched
             while not scheduler._requests._filter_is_whole:
                 await asyncio.sleep(0.001)
             assert await submit(scheduler, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == []
             assert await submit(scheduler, spec(), key="old", body=b"old") == [TaskId(1)]
-            await scheduler._archive_now()
+            await scheduler.archiver.archive_now()
             assert await submit(scheduler, spec(), key="new", body=b"new") == [TaskId(2)]
             assert asked == ["old", "new"]
 

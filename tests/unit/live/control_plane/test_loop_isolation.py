@@ -35,7 +35,7 @@ def test_a_failing_query_is_answered_and_the_engine_is_kept(tmp_path: Path) -> N
 
 def test_a_full_disk_for_the_secrets_is_reported_as_such_and_keeps_the_engine(tmp_path: Path) -> None:
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_scheduler(tmp_path) as (scheduler, _):
             engine = scheduler.loop.engine
@@ -43,9 +43,9 @@ def test_a_full_disk_for_the_secrets_is_reported_as_such_and_keeps_the_engine(tm
             def full(_: object) -> None:
                 raise StorageFull("There is no space left for secrets.")
 
-            scheduler.secrets.put = full  # type: ignore[method-assign, assignment]
+            scheduler.stores.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):
-                await scheduler.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
+                await scheduler.submissions.submit([Submission([spec(secrets=("A",))], {"A": "b"})], ADMIN)
             assert scheduler.loop.engine is engine
             assert await submit(scheduler, spec()) == [TaskId(1)]
 
@@ -71,7 +71,9 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
             assert isinstance(answers[1], Broken)
             assert sorted(view.spec.name for view in scheduler.views.tasks.values()) == ["a", "b"]
             assert await submit(scheduler, spec(name="c"))
-            names = [it.event.spec.name for it in scheduler.journal.read() if isinstance(it.event, TaskSubmitted)]
+            names = [
+                it.event.spec.name for it in scheduler.stores.journal.read() if isinstance(it.event, TaskSubmitted)
+            ]
             assert names == ["a", "b", "c"], "the poison never became an event"
 
     run(story)
@@ -80,14 +82,14 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
 def test_an_event_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path) as (scheduler, _):
-            encode = scheduler.journal.encode
+            encode = scheduler.stores.journal.encode
 
             def breaks(entry: Any) -> bytes:
                 if isinstance(entry.event, TaskSubmitted) and entry.event.spec.name == "poison":
                     raise TypeError("Encoding objects of this type is unsupported")
                 return encode(entry)
 
-            scheduler.journal.encode = breaks  # type: ignore[method-assign]
+            scheduler.stores.journal.encode = breaks  # type: ignore[method-assign]
             asked = [asyncio.create_task(submit(scheduler, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
             assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
@@ -101,38 +103,38 @@ def test_a_refused_request_takes_no_secret_of_the_next_one(tmp_path: Path) -> No
     """Both are given the same numbers: the first keeps none of them."""
 
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_scheduler(tmp_path) as (scheduler, _):
             hers = spec(secrets=("A",), after_success=(TaskId(999),))
             refused, accepted = await asyncio.gather(
-                scheduler.submit([Submission([hers], {"A": "eve's"})], ADMIN),
-                scheduler.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
+                scheduler.submissions.submit([Submission([hers], {"A": "eve's"})], ADMIN),
+                scheduler.submissions.submit([Submission([spec(secrets=("B",))], {"B": "bob's"})], ADMIN),
             )
             assert isinstance(refused, Refusal)
             assert not isinstance(accepted, Refusal)
             await settled(scheduler)
-            assert scheduler.secrets.get(accepted[0].id) == {"B": "bob's"}
+            assert scheduler.stores.secrets.get(accepted[0].id) == {"B": "bob's"}
 
     run(story)
 
 
 def test_a_repeated_large_request_gets_all_of_its_tasks(tmp_path: Path) -> None:
     async def story() -> None:
-        from gpuyard.live.control_plane.scheduler import Submission
+        from gpuyard.live.control_plane.submissions import Submission
 
         async with open_scheduler(tmp_path) as (scheduler, _):
             asked = [Submission([spec()] * 5_000, {})]
 
             async def keeps_archiving() -> None:
                 while True:
-                    await scheduler._archive_now()
+                    await scheduler.archiver.archive_now()
                     await asyncio.sleep(0)
 
             archiving = asyncio.create_task(keeps_archiving())
-            first = await scheduler.submit(asked, ADMIN, key="k", body=b"body")
+            first = await scheduler.submissions.submit(asked, ADMIN, key="k", body=b"body")
             archiving.cancel()
-            again = await scheduler.submit(asked, ADMIN, key="k", body=b"body")
+            again = await scheduler.submissions.submit(asked, ADMIN, key="k", body=b"body")
             assert not isinstance(first, Refusal)
             assert not isinstance(again, Refusal)
             assert [view.id for view in again] == [view.id for view in first]

@@ -14,7 +14,7 @@ from gpuyard.learn.performance.ended_tasks import EndedRun, ended_runs
 from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
 from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
-from gpuyard.live.control_plane.scheduler import archive_row
+from gpuyard.live.control_plane.stores.archiver import archive_row
 from gpuyard.live.control_plane.views import TaskView
 from tests.unit.live.control_plane.clusters import open_scheduler, run, until
 from tests.unit.live.control_plane.learning_tasks import archive_of, ended
@@ -119,7 +119,7 @@ def test_an_invalid_model_file_changes_nothing(tmp_path: Path, damage: str) -> N
 def test_a_running_scheduler_loads_a_new_model_and_uses_it_at_once(
     tmp_path: Path, shipped: PerformanceModel, twice_as_long: list[TaskView], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuyard.live.control_plane.scheduler.MODEL_SECONDS", 0.02)
+    monkeypatch.setattr("gpuyard.live.control_plane.prediction.model_watch.MODEL_SECONDS", 0.02)
     file = tmp_path / "yard.model"
     performance_predictor = PerformancePredictor(file)
     work = twice_as_long[0].spec.work

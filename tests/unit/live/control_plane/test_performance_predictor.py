@@ -157,7 +157,9 @@ def test_a_yard_accepts_it_with_its_forecasts_as_an_event_and_remembers_them_aft
             assert (answer.ran_on, answer.work is not None, len(answer.forecasts)) == ("H100", True, 2)
             assert answer.estimated_seconds is not None
             events = [
-                record.event for record in scheduler.journal.read() if isinstance(record.event, events.TaskSubmitted)
+                record.event
+                for record in scheduler.stores.journal.read()
+                if isinstance(record.event, events.TaskSubmitted)
             ]
             assert events[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):

@@ -16,7 +16,7 @@ from gpuyard.core.domain.task import NewTask, Resources, TaskSpec
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.live.control_plane.loop import LIGHT
-from gpuyard.live.control_plane.scheduler import Submission, _weight
+from gpuyard.live.control_plane.submissions import Submission, _weight
 
 BASE = 500
 """Tasks that are there before."""

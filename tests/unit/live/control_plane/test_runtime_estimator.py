@@ -126,7 +126,7 @@ def test_a_scheduler_predicts_from_history_even_after_a_restart(tmp_path: Path) 
         runtime_estimator = RuntimeEstimator()
         async with open_scheduler(tmp_path, runtime_estimator=runtime_estimator) as (scheduler, _):
             assert scheduler.views.tasks[again].spec.estimate == before  # the event stays as it was
-            runtime_estimator.remember(scheduler.archive.newest(MOST_REMEMBERED))
+            runtime_estimator.remember(scheduler.stores.archive.newest(MOST_REMEMBERED))
             (later,) = await submit(scheduler, spec(name="train", user="ann"))
             assert scheduler.views.tasks[later].spec.estimate == before
 

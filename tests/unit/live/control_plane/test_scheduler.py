@@ -21,11 +21,13 @@ from gpuyard.core.engine.state import State
 from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane import loop
+from gpuyard.live.control_plane.access.principal import issuer_of
 from gpuyard.live.control_plane.lifecycle_log import GATHER_SECONDS
 from gpuyard.live.control_plane.rest.health import health_of
 from gpuyard.live.control_plane.rest.nodes import node_of
-from gpuyard.live.control_plane.scheduler import Scheduler, Submission
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.stores.archive import Filters
+from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import AgentsStub
 from gpuyard.testing import FullJournal
@@ -53,10 +55,10 @@ def _tries_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def full_journal_of(scheduler: Scheduler) -> FullJournal:
-    """The journal of a scheduler on a disk that is full from now on."""
-    assert isinstance(scheduler.journal, FullJournal)
-    scheduler.journal.full = True
-    return scheduler.journal
+    """The journal of a scheduler, on a disk that is full from now on."""
+    assert isinstance(scheduler.stores.journal, FullJournal)
+    scheduler.stores.journal.full = True
+    return scheduler.stores.journal
 
 
 def test_a_task_runs_and_its_end_is_known_after_a_restart(tmp_path: Path) -> None:
@@ -69,7 +71,7 @@ def test_a_task_runs_and_its_end_is_known_after_a_restart(tmp_path: Path) -> Non
             await until(lambda: not node.attempts and node.ended == 1)
             playing.cancel()
         async with open_scheduler(tmp_path) as (scheduler, _):
-            answer = await scheduler.answer(task)
+            answer = await scheduler.queries.answer(task)
             assert answer is not None
             told = msgspec.json.decode(answer[1])
             assert (told["status"], told["name"], told["node_id"], told["exit_code"]) == ("success", "train", "n1", 0)
@@ -82,11 +84,11 @@ def test_open_tasks_survive_a_restart_with_and_without_a_snapshot(tmp_path: Path
     async def story() -> None:
         async with open_scheduler(tmp_path) as (scheduler, _):
             tasks = await submit(scheduler, *(spec(name=f"t{place}") for place in range(20)))
-            await scheduler.tell(CancelTask(tasks[0]), ADMIN)
+            await scheduler.loop.tell(CancelTask(tasks[0]), issuer_of(ADMIN))
         async with open_scheduler(tmp_path) as (scheduler, _):
             assert await status(scheduler, tasks[0]) == "cancelled"
             assert [await status(scheduler, task) for task in tasks[1:]] == ["pending"] * 19
-            page = await scheduler.page(Filters(), None, 100)
+            page = await scheduler.queries.page(Filters(), None, 100)
             assert page.total == 20
             assert len(page.answers) == 20
 
@@ -98,7 +100,9 @@ def test_every_scheduler_has_an_epoch_of_its_own(tmp_path: Path) -> None:
         for expected in (1, 2):
             async with open_scheduler(tmp_path) as (scheduler, _):
                 epochs = [
-                    record.event.epoch for record in scheduler.journal.read() if isinstance(record.event, EpochBegan)
+                    record.event.epoch
+                    for record in scheduler.stores.journal.read()
+                    if isinstance(record.event, EpochBegan)
                 ]
                 assert epochs[-1] == expected
 
@@ -113,7 +117,7 @@ def test_a_repeated_request_is_accepted_once_and_another_body_is_a_conflict(tmp_
             with pytest.raises(WrongRequest, match="used with another body") as conflict:
                 await submit(scheduler, spec(), key="k", body=b"two")
             assert conflict.value.status == 409
-            await scheduler._archive_now()
+            await scheduler.archiver.archive_now()
             assert await submit(scheduler, spec(), key="k", body=b"one") == both[0]
             assert await submit(scheduler, spec(tenant="other"), key="k", body=b"one") != both[0]
         async with open_scheduler(tmp_path) as (scheduler, _):
@@ -127,11 +131,13 @@ def test_a_refused_batch_leaves_nothing_behind(tmp_path: Path) -> None:
         async with open_scheduler(tmp_path) as (scheduler, _):
             before = scheduler.loop.committed
             wrong = spec(after_success=(TaskId(99),))
-            answer = await scheduler.submit([Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k")
+            answer = await scheduler.submissions.submit(
+                [Submission([spec()], {}), Submission([wrong], {"A": "b"})], ADMIN, key="k"
+            )
             assert isinstance(answer, Refusal)
             assert not isinstance(answer, QuotaForbids)
             assert scheduler.loop.committed == before
-            assert scheduler.secrets.get(TaskId(2)) == {}
+            assert scheduler.stores.secrets.get(TaskId(2)) == {}
             assert await submit(scheduler, spec(), key="k")
 
     run(story)
@@ -146,11 +152,13 @@ def test_secrets_reach_only_the_node(tmp_path: Path) -> None:
                 welcome = await register_node(stub, pb.Registration(node=node, instance="i"), TOKEN)
                 call = stub.connect(metadata=(("session", welcome.session),))
                 await call.write(pb.AgentMessage())
-                await scheduler.submit([Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN)
+                await scheduler.submissions.submit(
+                    [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})], ADMIN
+                )
                 while not (commands := (await call.read()).commands):
                     continue
                 assert commands[0].launch.secrets == {"TOKEN": "hunter2"}
-            await scheduler._save_snapshot()
+            await scheduler.snapshots.save()
         for path in tmp_path.rglob("*"):
             if path.is_file() and not path.name.startswith("secrets.sqlite"):
                 assert b"hunter2" not in path.read_bytes(), path
@@ -170,7 +178,7 @@ def test_a_silent_node_is_lost_and_its_task_starts_elsewhere(tmp_path: Path) -> 
             await until(lambda: NodeId("other") in scheduler.views.nodes)
             playing.cancel()
             await ended(scheduler, task)
-            (requeued,) = [it.event for it in scheduler.journal.read() if isinstance(it.event, TaskRequeued)]
+            (requeued,) = [it.event for it in scheduler.stores.journal.read() if isinstance(it.event, TaskRequeued)]
             assert requeued.cause.sentence() == "Node silent was lost."
             also.cancel()
 
@@ -210,7 +218,7 @@ def test_an_attempt_whose_task_still_waits_is_taken_back_when_its_node_returns(t
             playing = asyncio.create_task(node.play(address))
             await until(lambda: scheduler.views.tasks[task].status is TaskStatus.RUNNING)
             assert (node.launched, list(node.attempts)) == (1, [(task, 1, 0)])
-            assert any(isinstance(it.event, AttemptRecovered) for it in scheduler.journal.read())
+            assert any(isinstance(it.event, AttemptRecovered) for it in scheduler.stores.journal.read())
             view = scheduler.views.tasks[task]
             node.end(next(iter(node.attempts)))
             await ended(scheduler, task)
@@ -235,7 +243,7 @@ def test_an_attempt_its_node_has_forgotten_is_retried_with_that_reason(tmp_path:
             node.attempts.clear()
             playing = asyncio.create_task(node.play(address))
             await until(lambda: node.launched == 2)
-            (lost,) = [it.event for it in scheduler.journal.read() if isinstance(it.event, AttemptEnded)]
+            (lost,) = [it.event for it in scheduler.stores.journal.read() if isinstance(it.event, AttemptEnded)]
             assert lost.message == NOT_THERE
             playing.cancel()
 
@@ -367,15 +375,15 @@ def test_without_space_queries_are_answered_from_committed_state(tmp_path: Path)
                 return list(state.tasks)
 
             waiting = asyncio.create_task(submit(scheduler, spec()))
-            asked_with_it = asyncio.create_task(scheduler.look(tasks))
+            asked_with_it = asyncio.create_task(scheduler.queries.look(tasks))
             await until(lambda: scheduler.loop.full)
             assert await asked_with_it == [kept]
-            assert await scheduler.look(tasks) == [kept]
-            assert (await scheduler.explain(kept)).reason is not None
-            assert (await scheduler.page(Filters(), None, 10)).total == 1
+            assert await scheduler.queries.look(tasks) == [kept]
+            assert (await scheduler.queries.explain(kept)).reason is not None
+            assert (await scheduler.queries.page(Filters(), None, 10)).total == 1
             journal.full = False
             (new,) = await waiting
-            assert await scheduler.look(tasks) == [kept, new]
+            assert await scheduler.queries.look(tasks) == [kept, new]
 
     run(story)
 
@@ -423,19 +431,19 @@ def test_a_scheduler_reports_whether_it_works_or_stops(tmp_path: Path) -> None:
 def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say_so(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path, retired_folder=tmp_path / "retired") as (scheduler, _):
-            scheduler.journal.segment_events = 1
+            scheduler.stores.journal.segment_events = 1
             (task,) = await submit(scheduler, spec())
             for _ in range(3):
-                await scheduler.tell(CancelTask(task), ADMIN)
+                await scheduler.loop.tell(CancelTask(task), issuer_of(ADMIN))
                 (task,) = await submit(scheduler, spec())
-                await scheduler._save_snapshot()
+                await scheduler.snapshots.save()
             (tmp_path / "retired").write_text("in the way")
-            scheduler._tidy()
-            assert next(scheduler.journal.read()).seq == 1, "what cannot be packed stays"
+            scheduler.snapshots.remove_old()
+            assert next(scheduler.stores.journal.read()).seq == 1, "what can not be packed stays"
             (tmp_path / "retired").unlink()
-            scheduler._tidy()
+            scheduler.snapshots.remove_old()
             with pytest.raises(EventsRetired):
-                scheduler.journal.read()
+                scheduler.stores.journal.read()
         ended = [it for it in read_folder(tmp_path / "retired") if isinstance(it.event, TaskEnded)]
         assert {it.by for it in ended} == {"local:root@127.0.0.1"}
 
@@ -477,7 +485,7 @@ def test_a_lost_task_with_on_lost_wait_continues_when_the_node_returns(tmp_path:
             await until(lambda: not scheduler.views.nodes[NodeId("n")].lost)
             node.end(AttemptRef(task, 1))
             await ended(scheduler, task)
-            events = [type(it.event) for it in scheduler.journal.read()]
+            events = [type(it.event) for it in scheduler.stores.journal.read()]
             assert (events.count(TaskPlaced), events.count(TaskEnded)) == (1, 1)
             playing.cancel()
 
@@ -498,7 +506,7 @@ def test_a_clock_jump_changes_nothing(tmp_path: Path) -> None:
                 await ended(scheduler, task)
                 tasks.append(task)
             assert not scheduler.views.nodes[NodeId("n")].lost
-            instants = [record.at for record in scheduler.journal.read()]
+            instants = [record.at for record in scheduler.stores.journal.read()]
             assert instants == sorted(instants)
             playing.cancel()
         async with open_scheduler(tmp_path) as (scheduler, _):
@@ -618,7 +626,7 @@ def test_without_space_nodes_stay_connected_and_none_is_lost(tmp_path: Path) -> 
             await ended(scheduler, tasks[0])
             await waiting
             assert scheduler.views.tasks[tasks[1]].status is TaskStatus.RUNNING
-            assert not any(isinstance(it.event, TaskRequeued) for it in scheduler.journal.read())
+            assert not any(isinstance(it.event, TaskRequeued) for it in scheduler.stores.journal.read())
             playing.cancel()
 
     run(story)
@@ -702,11 +710,11 @@ def test_a_task_placed_while_its_node_connects_is_launched_with_its_owner_and_se
             for _ in range(20):
                 joining = asyncio.create_task(hand.joins())
                 asked = [Submission([spec(secrets=("TOKEN",))], {"TOKEN": "hunter2"})]
-                (view,) = await scheduler.submit(asked, ADMIN)  # type: ignore[misc]
+                (view,) = await scheduler.submissions.submit(asked, ADMIN)  # type: ignore[misc]
                 await joining
                 launch = (await _next(hand.call, "launch")).launch
                 assert (launch.by_owner, dict(launch.secrets)) == (True, {"TOKEN": "hunter2"})
-                await scheduler.tell(CancelTask(view.id), ADMIN)
+                await scheduler.loop.tell(CancelTask(view.id), issuer_of(ADMIN))
                 await hand.says(view.id, ended=pb.Ended(outcome=pb.Ended.STOPPED))
                 await ended(scheduler, view.id, TaskStatus.CANCELLED)
 

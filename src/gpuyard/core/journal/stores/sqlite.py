@@ -66,6 +66,8 @@ class SqliteJournal:
         self._snapshots = found.snapshots
         self._mutex = Lock()
         self._retiring = Lock()
+        self._saving = Lock()
+        """Held from the writing of a snapshot to the deletion of older ones, which would delete one not yet listed."""
         self._closed = False
         self._unusable = ""
         self._unnoted: tuple[Position, list[bytes]] | None = None
@@ -164,19 +166,26 @@ class SqliteJournal:
 
     def verify(self) -> int:
         """Check every stored event, oldest first; return how many. Raises JournalDamaged at the first defect."""
-        return sum(1 for _ in self.read(segment.first_seq(self._paths[0]) - 1))
+        while True:
+            with self._mutex:
+                self._check_usable()
+                paths, until = list(self._paths), self._head.seq
+            try:
+                return sum(1 for _ in self._decoded(paths, segment.first_seq(paths[0]) - 1, until))
+            except EventsRetired:
+                continue  # a segment was retired meanwhile, which is no defect
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
         """Write a snapshot durably, and delete all but the two newest. Another thread may append meanwhile."""
         self._check_position(snapshot.position)
-        with as_journal_errors(self._folder):
+        with self._saving, as_journal_errors(self._folder):
             snapshots.write(self._folder, snapshot)
             self._keep_newest(snapshot.position)
 
     def adopt_snapshot(self, position: Position, folder: Path) -> None:
         """Move in the snapshot at this position, which another process wrote durably to `folder` (same file system)."""
         self._check_position(position)
-        with as_journal_errors(self._folder):
+        with self._saving, as_journal_errors(self._folder):
             snapshots.path_of(folder, position.seq).replace(snapshots.path_of(self._folder, position.seq))
             sync_folder(self._folder)
             self._keep_newest(position)
@@ -197,7 +206,7 @@ class SqliteJournal:
     def _keep_newest(self, position: Position) -> None:
         with self._mutex:
             self._snapshots = sorted({*self._snapshots, position}, key=lambda each: each.seq)[-2:]
-        kept = {snapshots.path_of(self._folder, each.seq) for each in self._snapshots}
+            kept = {snapshots.path_of(self._folder, each.seq) for each in self._snapshots}
         for path in self._folder.glob(snapshots.PATTERN):
             if path not in kept:
                 path.unlink()

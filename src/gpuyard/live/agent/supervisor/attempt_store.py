@@ -129,9 +129,9 @@ class AttemptStore:
         # After a write that failed half way, start on a new line.
         content = (b"\n" if self._is_torn else b"") + b"\n".join(self._pending) + b"\n"
         self._is_torn = True
-        written = os.write(self._descriptor, content)
-        if written < len(content):
-            os.write(self._descriptor, content[written:])
+        left = memoryview(content)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
         self._is_torn = False
         self._size += len(content)
         self._pending = []

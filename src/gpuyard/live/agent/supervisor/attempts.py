@@ -5,44 +5,43 @@
        └─ wait: Prepared ── Start ─────────────┘  └── Suspend, Resume     │                  │
                                     Stop, time-out, lease over: TERM, grace, KILL   TERM, grace, KILL of what is left
 
-The common path is cheap: one order to a waiting process (`spawn.py`), one wait, one read of the list of children, and
-three lines in the log. `process_tree.py` knows which attempt a process belongs to and what a command left behind;
-`fence.py` enforces a lease even if the supervisor is killed. Nothing here touches a file system of the tasks, so one
-that does not answer affects only the attempt that needs it.
+    command_starts.py      from the launch to the running command
+    process_tree.py        which attempt a process belongs to, and what a command left behind
+    fenced_attempts.py     the lease, which `fence.py` enforces even if the supervisor is killed
+    adopted_commands.py    commands that an earlier supervisor started
+    attempt_store.py       all of it on disk
+
+The common path is cheap: one order to a waiting process, one wait, one read of the list of children, and three lines in
+the log. Nothing here touches a file system of the tasks, so one that does not answer affects only the attempt that
+needs it.
 """
 
 import os
-import select
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import launcher, messages, paths, proc, process_tag
+from gpuyard.live.agent.supervisor import messages, paths, proc
+from gpuyard.live.agent.supervisor.adopted_commands import LOST_BEGINNING, AdoptedCommands
 from gpuyard.live.agent.supervisor.attempt_record import Attempt, new_attempt
 from gpuyard.live.agent.supervisor.attempt_store import AttemptStore
 from gpuyard.live.agent.supervisor.cgroup import Cgroups
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.exit_records import PATIENCE_SECONDS, ExitRecords, is_kept
-from gpuyard.live.agent.supervisor.fence import FenceTable, FenceWatcher, fork_watcher
+from gpuyard.live.agent.supervisor.command_starts import CommandStarts
+from gpuyard.live.agent.supervisor.exit_records import ExitRecords
+from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessEnded, ProcessPhase
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 from gpuyard.live.agent.supervisor.spawn import (
-    CanNotSpawn,
-    Starter,
-    Starters,
     end_old_launchers,
     no_starter,
-    order_of,
     too_slow,
-    why,
 )
 from gpuyard.live.agent.supervisor.timers import AttemptTimers
 from gpuyard.version import __version__
@@ -51,22 +50,11 @@ OUTPUT_CHECK_SECONDS = 1.0
 SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
 LOOK_FOR_EXIT_SECONDS = 0.02
-MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
-"""Limit on the descriptors used for adopted commands; the rest are for clients and outputs."""
 
 LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
 LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
-LOST_BEGINNING = "Its supervisor was killed while it began."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
-
-
-class Starting(NamedTuple):
-    """An attempt whose starter has received its order and has not answered yet."""
-
-    attempt: Attempt
-    launch: Launch
-    starter: Starter
 
 
 class AttemptHolder:
@@ -75,48 +63,34 @@ class AttemptHolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._memory = AttemptStore(folder / paths.LOG)
-        self._table = FenceTable(folder / paths.TABLE)
         self._mark = paths.mark_of(folder)
         self._cgroups = Cgroups(self._mark)
         self.selector = selectors.DefaultSelector()
         """The selector of the server's loop."""
         self._process_tree = ProcessTree(self._mark, self._cgroups)
-        self._starters = Starters(self._mark, self.selector, self._process_tree.helpers, self._starters_made)
-        self._process_tree.hear_launcher = self._starters.receive
-        self._process_tree.began_as_starter = self._starters.began_unannounced
-        self._queue: dict[AttemptKey, Launch] = {}
-        """Launches that wait for a starter."""
-        self._queued_until: dict[AttemptKey, float] = {}
-        """When to give up launches in `_queue`, on the boot clock, unless a starter becomes ready."""
-        self._starting: dict[AttemptKey, Starting] = {}
-        self._lines: dict[int, AttemptKey] = {}
-        """The attempts in `_starting` by the descriptor of their socket."""
-        self._closed_lines = select.epoll()
-        self.selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
-        self._given_up: dict[int, AttemptKey] = {}
-        """Starters that failed or were killed and have not been reaped yet, by pid."""
+        self._fences = FencedAttempts(folder / paths.TABLE, self._mark, self._process_tree.helpers)
+        self._exits = ExitRecords(folder)
+        self.adopted = AdoptedCommands(folder, self._process_tree, self._exits)
         self._suspend_later: set[AttemptKey] = set()
         """Attempts to suspend as soon as their command runs."""
         self._attempts: dict[AttemptKey, Attempt] = {}
         self._open: set[AttemptKey] = set()
         """Attempts that have not ended."""
         self._waiting: dict[AttemptKey, Launch] = {}
-        self._slots: dict[AttemptKey, int] = {}
-        self._watcher: FenceWatcher | None = None
-        self._fenced: dict[AttemptKey, Attempt] = {}
-        """Attempts that end when the lease runs out."""
         self._timers = AttemptTimers()
+        self._starts = CommandStarts(
+            self._mark,
+            self.selector,
+            self._process_tree,
+            self._cgroups,
+            self._memory,
+            self._fences,
+            self._timers,
+            self._attempts,
+            self,
+        )
         self._events: list[messages.SupervisorEvent] = []
         self._checked_output_at = 0.0
-        self.pidfds: dict[int, Attempt] = {}
-        """Descriptors that signal the end of adopted commands, for the server's selector."""
-        self._exits = ExitRecords(folder)
-        self._shortened_at = 0.0
-        """When the lease was last shortened, on the boot clock."""
-        self._unreported: dict[AttemptKey, float] = {}
-        """Adopted commands that are over without an exit record yet, and until when to wait for it."""
-        self._unwatched: list[Attempt] = []
-        """Adopted commands for which no descriptor was left; they are polled."""
 
     # --- beginning ----------------------------------------------------------------------------------------------------
 
@@ -124,11 +98,12 @@ class AttemptHolder:
         """Take over the attempts of a supervisor that is gone: adopt what runs, report what does not."""
         ended_starters = end_old_launchers(self._mark)
         self._exits.begin()
-        struck = self._find_slots()
-        self._attempts, same_boot = self._memory.read()
+        struck = self._fences.take_over()
+        held, same_boot = self._memory.read()
+        self._attempts.update(held)
         for key, found in self._process_tree.find_commands().items():
             if key not in self._attempts:  # the log was lost or damaged, but the command still runs
-                born, fence = (found.began, found.began), key in self._slots
+                born, fence = (found.began, found.began), key in self._fences
                 self._attempts[key] = Attempt(key, time.time(), pid=found.pid, born=born, fence=fence)
         open_ones = [attempt for attempt in self._attempts.values() if attempt.end is None]
         self._open = {attempt.key for attempt in open_ones}
@@ -137,11 +112,11 @@ class AttemptHolder:
         for attempt in open_ones:
             if attempt.end is None:
                 self._take_over(attempt, attempt.key in struck, same_boot, attempt.pid in ended_starters)
-        self._free_slots_of_nobody()
+        self._fences.keep_only(self._open)
         self._memory.begin(self._attempts)
         self._process_tree.invalidate()  # some have ended since
-        self._sweep()
-        self._starters.prepare(0)
+        self.sweep()
+        self._starts.prepare()
         self._exits.noted(0)
         self._clear_exits()
 
@@ -157,29 +132,26 @@ class AttemptHolder:
         """Continue after `Replace`. This is the same process, so the children are still its own."""
         self._process_tree.helpers.update(helpers)
         self._exits.begin()
-        struck = self._find_slots()
+        struck = self._fences.take_over()
         self.take_up(attempts, waiting, queued)
         for key in self._open:
             if key in struck:
                 self._attempts[key].stopping = AttemptEnding.FENCED
-            self._fence(self._attempts[key])
-        self._free_slots_of_nobody()
+            self._fences.add(self._attempts[key])
+        self._fences.keep_only(self._open)
         if watcher_pid:
             os.kill(watcher_pid, signal.SIGKILL)
             os.waitpid(watcher_pid, 0)
             self._process_tree.helpers.discard(watcher_pid)
-        for launch, descriptor in starting:
-            attempt = self._attempts[launch.key]
-            starter = Starter(attempt.pid, attempt.born, socket.socket(fileno=descriptor))
-            self._listen_to(Starting(attempt, launch, starter), 0)
+        self._starts.take_up(starting)
         self.reap()
-        self._starters.prepare(len(self._queue))
-        self._limit_wait(self._queue.values())
+        self._starts.prepare()
+        self._starts.limit_waits()
 
     def take_up(self, attempts: Iterable[Attempt], waiting: Iterable[Launch], queued: Iterable[Launch]) -> None:
         """Load the attempts and write them to the log. No process is touched, so this can be tried with a copy."""
         self._waiting = {launch.key: launch for launch in waiting}
-        self._queue = {launch.key: launch for launch in queued}
+        self._starts.queue_up(queued)
         for attempt in attempts:
             self._attempts[attempt.key] = attempt
             if attempt.end is not None:
@@ -190,8 +162,8 @@ class AttemptHolder:
             elif attempt.pid:
                 self._process_tree.commands[attempt.pid] = attempt
                 if not attempt.ours:
-                    self._watch_adopted(attempt)
-            self._set_timer(attempt)
+                    self.adopted.watch(attempt)
+            self.set_timer(attempt)
         self._memory.begin(self._attempts)
 
     def _take_over(self, attempt: Attempt, struck: bool, same_boot: bool, never_began: bool) -> None:
@@ -206,13 +178,13 @@ class AttemptHolder:
             self._finish(attempt, AttemptEnding.LOST)
             return
         if attempt.lease:
-            self._fence(attempt)
-            self._set_timer(attempt)
+            self._fences.add(attempt)
+            self.set_timer(attempt)
             return
         if attempt.command_ended:
             self._process_tree.sweeping[attempt.key] = attempt
-            self._fence(attempt)
-            self._set_timer(attempt)
+            self._fences.add(attempt)
+            self.set_timer(attempt)
             return
         if attempt.phase is ProcessPhase.WAITING:
             attempt.message = LOST_GANG
@@ -225,53 +197,16 @@ class AttemptHolder:
             attempt.may_not_have_begun = False  # all starters were killed
             self._process_tree.commands[attempt.pid] = attempt
             self._start_clock(attempt)
-            self._watch_adopted(attempt)
+            self.adopted.watch(attempt)
         elif attempt.pid:
             attempt.message = LOST_TRACE
-            self._lose_adopted(attempt)
+            self.adopted.ended(attempt)
         else:  # end whatever it left: it is unknown how far it got
             attempt.message = LOST_BEGINNING
             attempt.command_ended = True
             self._process_tree.sweeping[attempt.key] = attempt
-        self._fence(attempt)
-        self._set_timer(attempt)
-
-    def _watch_adopted(self, attempt: Attempt) -> None:
-        if len(self.pidfds) >= MOST_PIDFDS:
-            self._unwatched.append(attempt)
-            return
-        try:
-            self.pidfds[os.pidfd_open(attempt.pid)] = attempt
-        except ProcessLookupError:
-            self._lose_adopted(attempt)
-
-    def _lose_adopted(self, attempt: Attempt) -> None:
-        """Handle the end of an adopted command. Its keeper has recorded how it ended, or is about to."""
-        if self._process_tree.commands.get(attempt.pid) is attempt:  # another process may have its pid now
-            del self._process_tree.commands[attempt.pid]
-        found = self._exits.find(attempt.pid, attempt.born)
-        if found is None and is_kept(attempt.pid, attempt.born, self._folder):
-            # If the supervisor itself ends the command, the reason is known, so a short wait is enough.
-            patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
-            give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
-            if now() < give_up_at:
-                return
-        if found is None:  # reaped since the last look, or by a process that keeps no record
-            found = self._exits.find(attempt.pid, attempt.born)
-        self._unreported.pop(attempt.key, None)
-        if found is not None and found.never_began and attempt.may_not_have_begun:
-            attempt.message = LOST_BEGINNING
-        elif found is not None:
-            attempt.exit_code, attempt.signal, attempt.message = found.exit_code, found.signal, ""
-        attempt.command_ended = True
-        self._process_tree.sweeping[attempt.key] = attempt
-
-    def _look_at_unreported(self) -> None:
-        if not self._unreported:
-            return
-        for key in list(self._unreported):
-            self._lose_adopted(self._attempts[key])
-        self._sweep()
+        self._fences.add(attempt)
+        self.set_timer(attempt)
 
     # --- commands -----------------------------------------------------------------------------------------------------
 
@@ -301,21 +236,13 @@ class AttemptHolder:
                 case messages.Extend():
                     self._extend(command)
                 case messages.Renew():
-                    made_at = min(command.made_at, now())
-                    if made_at >= self._shortened_at:
-                        self._table.lease_end = max(self._table.lease_end, made_at + command.seconds)
+                    self._fences.renew(command.made_at, command.seconds)
                 case messages.Shorten():
-                    self._shorten(command)
+                    self._fences.shorten(command.made_at, command.seconds)
                 case messages.ForgetAttempts():
                     self._forget(command.keys)
         if launches:
             self._launch(launches)
-
-    def _shorten(self, command: messages.Shorten) -> None:
-        self._shortened_at = min(command.made_at, now())
-        self._table.lease_end = min(self._table.lease_end, self._shortened_at + command.seconds)
-        if self._watcher is not None:
-            self._watcher.ring()  # it sleeps until the end of the old lease
 
     def holding(self) -> messages.Holding:
         """List all attempts held."""
@@ -324,8 +251,8 @@ class AttemptHolder:
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
         """Return the arguments of `continue_from`: all attempts, and those that wait, are queued and are starting."""
-        starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
-        return list(self._attempts.values()), list(self._waiting.values()), list(self._queue.values()), starting
+        queued, starting = self._starts.handover()
+        return list(self._attempts.values()), list(self._waiting.values()), queued, starting
 
     @property
     def helpers(self) -> list[int]:
@@ -338,7 +265,7 @@ class AttemptHolder:
             self._events.append(attempt.end)
         elif attempt.phase is ProcessPhase.WAITING:
             self._events.append(messages.Prepared(attempt.key, attempt.port))
-        elif not self._is_to_begin(attempt.key):
+        elif attempt.key not in self._starts:
             self._events.append(messages.Launched(attempt.key, attempt.pid, attempt.at))
 
     def _launch(self, launches: list[Launch]) -> None:
@@ -346,138 +273,27 @@ class AttemptHolder:
         runs: list[Launch] = []
         for launch in launches:
             attempt = self._attempts[launch.key]
-            if self._is_fenced_off(attempt):
+            if self.is_fenced_off(attempt):
                 continue
             if launch.wait:
-                self._fence(attempt)
+                self._fences.add(attempt)
                 attempt.port = _free_port()
                 self._waiting[launch.key] = launch
                 self._memory.note(attempt)
                 self._events.append(messages.Prepared(launch.key, attempt.port))
             elif launch.lease:
-                self._fence(attempt)
+                self._fences.add(attempt)
                 self._start_clock(attempt)
                 self._memory.note(attempt)
                 self._events.append(messages.Launched(launch.key, 0, attempt.at))
             elif not launch.argv and not launch.shell:
-                self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
+                self.not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
             else:
                 runs.append(launch)
-        self._run(runs)
+        self._starts.start(runs)
 
-    def _run(self, launches: list[Launch]) -> None:
-        for launch in launches:
-            if not self._is_fenced_off(self._attempts[launch.key]):
-                self._queue[launch.key] = launch
-        self._order_queued()
-        self._limit_wait(launches)
-
-    def _limit_wait(self, launches: Iterable[Launch]) -> None:
-        """Limit how long those of these launches that found no starter wait for one."""
-        for launch in launches:
-            if launch.key in self._queue:
-                self._queued_until[launch.key] = now() + launch.launch_seconds
-                self._set_timer(self._attempts[launch.key])
-
-    def _is_to_begin(self, key: AttemptKey) -> bool:
-        """Return whether an attempt was launched and its command does not run yet."""
-        return key in self._starting or key in self._queue
-
-    def _starters_made(self) -> None:
-        self._order_queued()
-        if self._process_tree.has_unclear:
-            self._sweep()
-
-    def _order_queued(self) -> None:
-        """Give orders to starters that are ready. The pid of each is on disk before it can become a command."""
-        starting = []
-        for launch in list(islice(self._queue.values(), len(self._starters))):
-            attempt = self._attempts[launch.key]
-            del self._queue[launch.key]
-            self._queued_until.pop(launch.key, None)
-            if self._is_fenced_off(attempt):
-                continue
-            starter = self._starters.take()
-            group = self._cgroups.open(launch.key) if launch.cgroup else None
-            attempt.pid, attempt.born, attempt.cgroup = starter.pid, starter.born, group is not None
-            attempt.begins_by = attempt.begins_by or now() + launch.launch_seconds
-            self._memory.note(attempt)
-            starting.append((Starting(attempt, launch, starter), group))
-        if starting:
-            try:
-                self._memory.write()
-            except OSError as error:
-                sentence = f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
-                for it, _ in starting:
-                    self._starters.give_back(it.starter)
-                    self._not_launched(it.attempt, sentence)
-            else:
-                for it, group in starting:
-                    self._order(it, group)
-        self._starters.prepare(len(self._queue))
-
-    def _order(self, it: Starting, group: Path | None) -> None:
-        attempt, launch, starter = it
-        env = launch.env | {
-            "GPUYARD_TASK_ID": str(launch.key.task),
-            "GPUYARD_ATTEMPT": str(launch.key.attempt),
-            process_tag.NAME: process_tag.value(self._mark, launch.key),
-        }
-        try:
-            order = order_of(launch, env, group)
-        except CanNotSpawn as error:
-            self._starters.give_back(starter)
-            self._not_launched(attempt, str(error))
-            return
-        self._fence(attempt)
-        self._process_tree.commands[attempt.pid] = attempt
-        self._listen_to(it, 0 if starter.order(order) else select.EPOLLOUT)
-        self._set_timer(attempt)
-
-    def _listen_to(self, it: Starting, mask: int) -> None:
-        self._starting[it.attempt.key] = it
-        self._lines[it.starter.line.fileno()] = it.attempt.key
-        self._closed_lines.register(it.starter.line, mask)  # epoll reports a hang-up even with an empty mask
-
-    def _hear_starters(self) -> None:
-        for descriptor, _ in self._closed_lines.poll(0):
-            if descriptor in self._lines:
-                self._hear_starter(self._lines[descriptor])
-
-    def _hear_starter(self, key: AttemptKey) -> None:
-        """Check whether a starter has become its command."""
-        it = self._starting[key]
-        attempt, launch, starter = it
-        if not starter.send():
-            return
-        answer = starter.answer()
-        if answer is None:
-            self._closed_lines.modify(starter.line, 0)
-            return
-        self._drop_starter(it)
-        if answer == launcher.ABOUT_TO_BEGIN:
-            self._began(attempt)
-            return
-        self._forget_starter(attempt)
-        if answer:
-            self._not_launched(attempt, why(answer, launch))
-        elif attempt.begins_by is not None and attempt.begins_by > now():  # it was killed: try another starter
-            attempt.pid, attempt.born = 0, proc.UNBORN
-            self._queue[key] = launch
-            self._queued_until[key] = attempt.begins_by
-            self._set_timer(attempt)
-            self._order_queued()
-        else:
-            self._not_launched(attempt, too_slow(launch))
-
-    def _drop_starter(self, it: Starting) -> None:
-        del self._starting[it.attempt.key]
-        del self._lines[it.starter.line.fileno()]
-        self._timers.drop(it.attempt.key)
-        self._closed_lines.unregister(it.starter.line)
-        it.starter.close()
-
-    def _began(self, attempt: Attempt) -> None:
+    def command_began(self, attempt: Attempt) -> None:
+        """Handle that the command of an attempt runs."""
         attempt.phase = ProcessPhase.RUNNING
         attempt.at = time.time()
         attempt.begins_by = None
@@ -489,26 +305,6 @@ class AttemptHolder:
             self._suspend_later.discard(attempt.key)
             self._suspend(attempt.key)
 
-    def _has_begun(self, attempt: Attempt) -> bool:
-        """Return whether the command runs. If it does not, kill its starter, so that it never will."""
-        if attempt.key in self._starting:
-            self._hear_starter(attempt.key)
-        it = self._starting.get(attempt.key)
-        if it is None:
-            return attempt.key not in self._queue
-        it.starter.kill()
-        self._drop_starter(it)
-        self._forget_starter(attempt)
-        return False
-
-    def _forget_starter(self, attempt: Attempt) -> None:
-        """Drop a starter that will not become a command. It ends soon, or when the file system it waits for answers."""
-        self._process_tree.commands.pop(attempt.pid, None)
-        if (slot := self._slots.pop(attempt.key, None)) is not None:
-            self._table.take(slot)
-        self._given_up[attempt.pid] = attempt.key
-        self._process_tree.helpers.add(attempt.pid)
-
     def _too_late(self, attempt: Attempt) -> None:
         """End an attempt as fenced: the scheduler may have given it to another node already, so it is not a failure."""
         sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
@@ -516,7 +312,8 @@ class AttemptHolder:
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
         )
 
-    def _not_launched(self, attempt: Attempt, sentence: str) -> None:
+    def not_launched(self, attempt: Attempt, sentence: str) -> None:
+        """End an attempt whose command can not be started."""
         self._never_began(attempt, messages.NotLaunched(attempt.key, sentence, time.time()))
 
     def _no_starter(self, attempt: Attempt, launch: Launch) -> None:
@@ -529,10 +326,9 @@ class AttemptHolder:
         attempt.phase = ProcessPhase.ENDED
         attempt.begins_by = None
         attempt.end = end
-        if (slot := self._slots.pop(attempt.key, None)) is not None:
-            self._table.take(slot)
-        for of_open_ones in (self._waiting, self._queue, self._queued_until, self._fenced):
-            of_open_ones.pop(attempt.key, None)
+        self._fences.remove(attempt.key)
+        self._waiting.pop(attempt.key, None)
+        self._starts.drop(attempt.key)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         self._suspend_later.discard(attempt.key)
@@ -553,7 +349,7 @@ class AttemptHolder:
         attempt.phase = ProcessPhase.RUNNING
         self._memory.note(attempt)
         env = launch.env | command.env
-        self._run([_with_env(launch, env)])
+        self._starts.start([_with_env(launch, env)])
 
     def _stop(self, command: messages.StopAttempt) -> None:
         attempt = self._attempts.get(command.key)
@@ -572,7 +368,7 @@ class AttemptHolder:
             self._events.append(attempt.end)
         elif attempt.phase is ProcessPhase.SUSPENDED:
             self._events.append(messages.SuspendedNow(key))
-        elif self._is_to_begin(key):
+        elif key in self._starts:
             self._suspend_later.add(key)
         elif attempt.phase is ProcessPhase.RUNNING and attempt.stopping is None and not attempt.command_ended:
             stopped: set[int] = set()
@@ -622,42 +418,30 @@ class AttemptHolder:
         instants = [instant] if (instant := self._timers.next()) is not None else []
         if self._process_tree.commands or self._memory.has_pending:
             instants.append(self._checked_output_at + OUTPUT_CHECK_SECONDS)
-        if self._fenced:
-            instants.append(self._table.lease_end)
-        if self._unreported:
+        if (instant := self._fences.due_at) is not None:
+            instants.append(instant)
+        if self.adopted.has_unreported:
             instants.append(now() + LOOK_FOR_EXIT_SECONDS)
-        if self._queue and len(self._starters):
-            return 0.0
-        if (instant := self._starters.due_at(len(self._queue))) is not None:
+        if (instant := self._starts.due_at()) is not None:
             instants.append(instant)
         return max(0.0, min(instants) - now()) if instants else None
 
     def tick(self) -> None:
         """Do everything that is due."""
-        self._look_at_unreported()
-        self._starters.tick(len(self._queue))
-        if self._queue and len(self._starters):
-            self._order_queued()
+        if self.adopted.look_for_records(self._attempts):
+            self.sweep()
+        self._starts.tick()
         at = now()
         for key in self._timers.due(at):
             self._do_what_is_due(self._attempts[key], at)
-        if self._fenced and self._table.lease_end <= at:
-            fenced, self._fenced = self._fenced, {}
-            for attempt in fenced.values():
-                self._end(attempt, AttemptEnding.FENCED, 0.0)
+        for attempt in self._fences.lapsed(at):
+            self._end(attempt, AttemptEnding.FENCED, 0.0)
         if at >= self._checked_output_at + OUTPUT_CHECK_SECONDS:
             self._checked_output_at = at
             for attempt in self._process_tree.commands.values():
                 _trim(attempt)
-            self._look_at_unwatched()
-
-    def _look_at_unwatched(self) -> None:
-        over = [attempt for attempt in self._unwatched if not proc.is_alive(attempt.pid, attempt.born)]
-        for attempt in over:
-            self._unwatched.remove(attempt)
-            self._lose_adopted(attempt)
-        if over:
-            self._sweep()
+            if self.adopted.poll_unwatched():
+                self.sweep()
 
     def _extend(self, command: messages.Extend) -> None:
         self._events.append(messages.Extended(command.key))
@@ -667,7 +451,7 @@ class AttemptHolder:
         attempt.times_out_at = attempt.seconds_left = None
         if command.seconds_left:
             attempt.seconds_left = max(0.0, command.made_at + command.seconds_left - now())
-        if attempt.phase is ProcessPhase.RUNNING and not self._is_to_begin(command.key):
+        if attempt.phase is ProcessPhase.RUNNING and command.key not in self._starts:
             self._start_clock(attempt)
         self._memory.note(attempt)
 
@@ -675,12 +459,12 @@ class AttemptHolder:
         if attempt.seconds_left is not None:
             attempt.times_out_at = now() + attempt.seconds_left
             attempt.seconds_left = None
-            self._set_timer(attempt)
+            self.set_timer(attempt)
 
-    def _set_timer(self, attempt: Attempt) -> None:
+    def set_timer(self, attempt: Attempt) -> None:
         """Schedule the next look at an attempt for the earliest of its deadlines."""
         every = (
-            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._queued_until.get(attempt.key),
+            attempt.times_out_at, attempt.kill_at, attempt.begins_by, self._starts.queued_until(attempt.key),
         )  # fmt: skip
         instants = [instant for instant in every if instant is not None]
         if attempt.command_ended and not attempt.ours:
@@ -689,13 +473,14 @@ class AttemptHolder:
             self._timers.set(attempt.key, min(instants))
 
     def _do_what_is_due(self, attempt: Attempt, at: float) -> None:
-        if self._queued_until.get(attempt.key, at + 1) <= at:
-            self._no_starter(attempt, self._queue[attempt.key])
+        queued_until = self._starts.queued_until(attempt.key)
+        if queued_until is not None and queued_until <= at:
+            self._no_starter(attempt, self._starts.launch_of(attempt.key))
             return
-        if attempt.key in self._starting and attempt.begins_by is not None and attempt.begins_by <= at:
-            launch = self._starting[attempt.key].launch
-            if not self._has_begun(attempt) and attempt.end is None:
-                self._not_launched(attempt, too_slow(launch))
+        if self._starts.is_starting(attempt.key) and attempt.begins_by is not None and attempt.begins_by <= at:
+            launch = self._starts.launch_of(attempt.key)
+            if not self._starts.has_begun(attempt) and attempt.end is None:
+                self.not_launched(attempt, too_slow(launch))
             if attempt.end is not None:
                 return
         if attempt.times_out_at is not None and attempt.times_out_at <= at:
@@ -709,22 +494,22 @@ class AttemptHolder:
             # Repeat after a while: a process may have been forking, or could not be killed at that moment.
             attempt.kill_at = at + LOOK_AGAIN_SECONDS
         if attempt.command_ended:
-            self._sweep()
+            self.sweep()
         elif attempt.end is None:
-            self._set_timer(attempt)
+            self.set_timer(attempt)
 
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def _end(self, attempt: Attempt, reason: AttemptEnding, grace_seconds: float) -> None:
         """Begin to end an attempt. The first reason is kept; a later call can still shorten the grace."""
-        if not self._has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
+        if not self._starts.has_begun(attempt) or (not attempt.pid and not attempt.command_ended):
             if attempt.end is None:
                 self._finish(attempt, reason)
             return
         if attempt.end is not None:  # its starter had failed
             return
         kill_at = now() + max(0.0, grace_seconds)
-        is_over = attempt.command_ended or attempt.key in self._unreported
+        is_over = attempt.command_ended or self.adopted.is_unreported(attempt.key)
         is_first = attempt.stopping is None and not is_over
         if is_first:
             attempt.stopping = reason
@@ -740,7 +525,7 @@ class AttemptHolder:
             self._process_tree.signal(family, signal.SIGTERM)
             if attempt.phase is ProcessPhase.SUSPENDED:
                 self._process_tree.signal(family, signal.SIGCONT)
-        self._set_timer(attempt)
+        self.set_timer(attempt)
 
     def reap(self) -> None:
         """Wait for all children that have ended, and finish the attempts that left nothing behind."""
@@ -754,18 +539,18 @@ class AttemptHolder:
             if found is None:
                 break
             pid = found.si_pid
-            if pid == self.watcher_pid:
-                self._lose_watcher()
+            if pid == self._fences.watcher_pid:
+                self._fences.watcher_ended()
             known = self._process_tree.commands.get(pid)
-            if known is not None and known.key in self._starting:
-                self._hear_starter(known.key)
+            if known is not None and self._starts.is_starting(known.key):
+                self._starts.hear(known.key)
                 known = self._process_tree.commands.get(pid)
             if known is not None:  # if the supervisor is killed now, the next one knows how it ended
                 self._exits.note(pid, known.born, found.si_code == os.CLD_EXITED, found.si_status)
             _, status = os.waitpid(pid, 0)
             attempt = self._process_tree.waited_for(pid)
             if attempt is None:
-                self._lose_helper(pid)
+                self._starts.child_ended(pid)
             if attempt is not None:
                 over = True
                 attempt.command_ended = True
@@ -775,29 +560,19 @@ class AttemptHolder:
                     attempt.exit_code = os.WEXITSTATUS(status)
                 self._process_tree.sweeping[attempt.key] = attempt
         if over or self._process_tree.sweeping:
-            self._sweep()
-
-    def _lose_helper(self, pid: int) -> None:
-        """Handle the end of a child that ran no command."""
-        if (key := self._given_up.pop(pid, None)) is not None:
-            self._process_tree.helpers.discard(pid)
-            self._cgroups.close(key)
-        elif self._starters.lose(pid):
-            self._order_queued()
+            self.sweep()
 
     def adopted_ended(self, descriptor: int) -> None:
         """Handle the end of an adopted command."""
-        self._lose_adopted(self.pidfds.pop(descriptor))
-        os.close(descriptor)
-        self._process_tree.invalidate()  # a table read before its end would list it as its own leftover
-        self._sweep()
+        self.adopted.descriptor_ready(descriptor)
+        self.sweep()
 
     def _clear_exits(self) -> None:
         """Delete the keepers' exit records once no open attempt is adopted."""
         if all(self._attempts[key].ours for key in self._open):
             self._exits.clear()
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Finish attempts whose command is over and left nothing behind; end the leftovers of the others."""
         if not self._process_tree.sweeping:
             return
@@ -824,7 +599,7 @@ class AttemptHolder:
                 self._process_tree.signal(left, signal.SIGCONT)
                 self._memory.note(attempt)
             if attempt.end is None:
-                self._set_timer(attempt)
+                self.set_timer(attempt)
 
     def _own_ending(self, attempt: Attempt) -> AttemptEnding:
         if attempt.stopping is not None:
@@ -834,14 +609,14 @@ class AttemptHolder:
         return AttemptEnding.SUCCEEDED if attempt.exit_code == 0 else AttemptEnding.FAILED
 
     def _finish(self, attempt: Attempt, ending: AttemptEnding) -> None:
-        slot = self._slots.pop(attempt.key, None)
         # The watcher may have killed it. A success still counts, because the command had ended by itself before.
-        if slot is not None and self._table.take(slot) and ending is not AttemptEnding.SUCCEEDED:
+        if self._fences.remove(attempt.key) and ending is not AttemptEnding.SUCCEEDED:
             ending = AttemptEnding.FENCED
-        for of_open_ones in (self._process_tree.sweeping, self._waiting, self._queue, self._queued_until, self._fenced):
-            of_open_ones.pop(attempt.key, None)
+        self._process_tree.sweeping.pop(attempt.key, None)
+        self._waiting.pop(attempt.key, None)
+        self._starts.drop(attempt.key)
         self._suspend_later.discard(attempt.key)
-        self._unreported.pop(attempt.key, None)
+        self.adopted.forget(attempt.key)
         self._timers.drop(attempt.key)
         self._open.discard(attempt.key)
         if attempt.cgroup:
@@ -857,57 +632,17 @@ class AttemptHolder:
 
     # --- the fence ----------------------------------------------------------------------------------------------------
 
-    def _find_slots(self) -> set[AttemptKey]:
-        """Take over the fence slots of the previous supervisor, so that no fenced attempt is without one.
-
-        Return the attempts that the watcher has killed.
-        """
-        fenced = list(self._table.fenced())
-        self._slots = {entry.key: entry.slot for entry in fenced}
-        return {entry.key for entry in fenced if entry.struck}
-
-    def _free_slots_of_nobody(self) -> None:
-        for key in self._slots.keys() - self._open:
-            self._table.take(self._slots.pop(key))
-
-    def _is_fenced_off(self, attempt: Attempt) -> bool:
+    def is_fenced_off(self, attempt: Attempt) -> bool:
         """Return whether a fenced attempt may not begin, for lack of a lease or of a slot. If so, it has been ended."""
         if not attempt.fence:
             return False
-        if self._table.lease_end <= now():
+        if self._fences.lease_end <= now():
             self._too_late(attempt)
-        elif self._table.is_full:
-            self._not_launched(attempt, "Its node can not fence any more attempts at once.")
+        elif self._fences.is_full:
+            self.not_launched(attempt, "Its node can not fence any more attempts at once.")
         else:
             return False
         return True
-
-    def _fence(self, attempt: Attempt) -> None:
-        if attempt.fence:
-            self._fenced[attempt.key] = attempt
-        if not attempt.fence or not attempt.pid:
-            return
-        was_empty = self._table.is_empty
-        if attempt.key not in self._slots:
-            self._slots[attempt.key] = self._table.put(attempt.key, attempt.pid, attempt.born)
-        if self._watcher is None:
-            self._table.generation += 1  # tells a watcher of an earlier supervisor to end
-            self._fork_watcher()
-        elif was_empty:
-            self._watcher.ring()
-
-    def _fork_watcher(self) -> None:
-        self._watcher = fork_watcher(self._table, self._mark)
-        self._process_tree.helpers.add(self._watcher.pid)
-
-    def _lose_watcher(self) -> None:
-        """Handle the end of the watcher. Fenced attempts need a new one."""
-        assert self._watcher is not None
-        os.close(self._watcher.bell)
-        self._process_tree.helpers.discard(self._watcher.pid)
-        self._watcher = None
-        if not self._table.is_empty:
-            self._fork_watcher()
 
     # --- the end of a turn --------------------------------------------------------------------------------------------
 
@@ -928,8 +663,7 @@ class AttemptHolder:
 
     def close(self) -> None:
         """Remove the starters, sockets and control groups of this supervisor."""
-        self._starters.close()
-        self._closed_lines.close()
+        self._starts.close()
         self._cgroups.leave()
 
     @property
@@ -945,12 +679,12 @@ class AttemptHolder:
     @property
     def begins_nothing(self) -> bool:
         """Whether no attempt is between its launch and the start of its command."""
-        return not self._starting and not self._queue
+        return self._starts.is_empty
 
     @property
     def watcher_pid(self) -> int:
         """The pid of the watcher; 0 if there is none."""
-        return self._watcher.pid if self._watcher else 0
+        return self._fences.watcher_pid
 
 
 def _trim(attempt: Attempt) -> None:

@@ -107,7 +107,7 @@ class SupervisorServer:
             for key, mask in self._selector.select(self._seconds_to_wait()):
                 if isinstance(key.data, SupervisorConnection):
                     self._serve(key.data, mask)
-                elif key.fd in self._holder.pidfds:
+                elif key.fd in self._holder.adopted.pidfds:
                     self._selector.unregister(key.fd)
                     self._holder.adopted_ended(key.fd)
                 else:
@@ -170,7 +170,7 @@ class SupervisorServer:
         self._holder.reap()
 
     def _register_adopted(self) -> None:
-        for descriptor in self._holder.pidfds:
+        for descriptor in self._holder.adopted.pidfds:
             if descriptor not in self._selector.get_map():
                 self._selector.register(descriptor, selectors.EVENT_READ)
 

@@ -122,3 +122,14 @@ def forbidden(principal: Principal, action: Action) -> Denied:
         "Forbidden",
         f"{principal.username} is {'an' if principal.role[0] in 'ao' else 'a'} {principal.role} and may not do this; it takes {words}.",
     )
+
+
+def issuer_of(who: Principal) -> str:
+    """Return the user and address of a principal as events carry them."""
+    prefix = "local:" if who.via is Via.LOCAL else ""
+    return f"{prefix}{who.username}@{who.address}"
+
+
+def is_owner(by: str) -> bool:
+    """Whether an issuer is the owner of the scheduler's process."""
+    return by.startswith("local:")

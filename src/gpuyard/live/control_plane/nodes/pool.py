@@ -46,7 +46,7 @@ class ElasticPool:
                 await self.step()
             except StorageFull:
                 pass  # the loop reports it
-            except Exception:
+            except Exception:  # whatever a provider raises, the next round tries again and the scheduler goes on
                 log.exception("pool_failed")
             await asyncio.sleep(self._every_seconds)
 

@@ -85,3 +85,30 @@ class AgentSession:
                 )
                 if not self.outbox:
                     break
+
+
+class AgentSessions(dict[NodeId, AgentSession]):
+    """The newest session of each node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_id: dict[str, AgentSession] = {}
+        """Sessions that may connect or are connected."""
+
+    def add(self, session: AgentSession) -> None:
+        """Add the session of a node that has registered, and end its previous one."""
+        if (old := self.get(session.node)) is not None:
+            old.close()
+            self.by_id.pop(old.id, None)
+        self[session.node] = self.by_id[session.id] = session
+
+    def send(self, node: NodeId, *commands: pb.Command) -> None:
+        """Queue commands for a node if it is connected; otherwise it gets them when it reconnects."""
+        session = self.get(node)
+        if session is not None and session.connected:
+            session.send(commands)
+
+    def close_all(self) -> None:
+        """Make every agent register again: a command may not have been sent, and reconciliation sends it."""
+        for session in self.values():
+            session.close()

@@ -104,7 +104,7 @@ class _Endpoint:
         if denied := self._guard.check_host(scope["headers"]):
             return denial(denied)
         path, method = scope["path"], scope["method"]
-        if not self._methods or len(path) > MAX_PATH_LENGTH:
+        if not self._methods or len(path) > MAX_PATH_LENGTH or path.endswith("\n"):  # the router ignores a line break
             return _not_found(path)
         route = self._methods.get("GET" if method == "HEAD" else method)
         if route is None:

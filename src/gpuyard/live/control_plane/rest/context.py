@@ -8,12 +8,21 @@ from gpuyard.core.domain.commands import Command
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TenantId
 from gpuyard.core.engine.state import State
-from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Denied, Principal, Scope, forbidden, may
+from gpuyard.live.control_plane.access.principal import (
+    ROLE_SCOPES,
+    Action,
+    Denied,
+    Principal,
+    Scope,
+    forbidden,
+    issuer_of,
+    may,
+)
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.legacy.history import History
 from gpuyard.live.control_plane.rest.request import Request
-from gpuyard.live.control_plane.scheduler import Scheduler, issuer_of
+from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
 
 

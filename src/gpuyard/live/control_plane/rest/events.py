@@ -161,7 +161,9 @@ async def _from_journal(
 
 
 async def _read(context: AppContext, after: int, most: int | None) -> list[Record]:
-    return await context.yard.worker_pools.journal.run(lambda: list(islice(context.yard.journal.read(after), most)))
+    return await context.yard.worker_pools.journal.run(
+        lambda: list(islice(context.yard.stores.journal.read(after), most))
+    )
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:

@@ -76,7 +76,7 @@ def gpus_in(milli: int) -> float:
 
 async def get_quota(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Return the current quota."""
-    return json_response(await context.yard.look(_quota))
+    return json_response(await context.yard.queries.look(_quota))
 
 
 async def put_quota(context: AppContext, request: Request) -> Response:

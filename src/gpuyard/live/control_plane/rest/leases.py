@@ -31,7 +31,7 @@ async def list_leases(context: AppContext, request: Request) -> Response:
         lease = view.spec.command is None and view.status not in ENDED
         return lease and may(request.principal, Action.SEE, view.spec.tenant)
 
-    leases = [_lease(context, view.answer()) for view in await context.yard.newest(wanted)]
+    leases = [_lease(context, view.answer()) for view in await context.yard.views.newest(wanted)]
     return json_response(LeaseList(leases, len(leases)))
 
 

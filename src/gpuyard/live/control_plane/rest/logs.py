@@ -1,7 +1,7 @@
 """Stream a task's output as its node sends it: plain bytes, at the speed of the reader.
 
 With `follow` the stream continues with the next attempt when an attempt ends and the task does not, and waits for the
-first attempt of a task that has not started. The response begins with the first bytes or after a short wait: until then
+first attempt of a task that has not started. If the request names a node, attempts on other nodes are left out. The response begins with the first bytes or after a short wait: until then
 an error can still be returned as an error response.
 """
 
@@ -104,7 +104,7 @@ async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> Asy
     origin = origin_of(told, attempt)
     begun = wanted.attempt is not None or told.started_at is not None or told.exit_code is not None
     while True:
-        if begun:
+        if begun and (wanted.node is None or wanted.node in nodes or wanted.attempt is not None):
             node = NodeId(wanted.node or nodes[0])
             ref = AttemptRef(wanted.task, attempt, origin)
             output = context.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
@@ -138,7 +138,7 @@ async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[
 
 async def _last_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """Return the last attempt of a task that was archived meanwhile; None if it is not a new one."""
-    kept = await context.yard.answer(task)
+    kept = await context.yard.queries.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:
         return None

@@ -53,7 +53,7 @@ async def tenant_of_task(yard: Scheduler, task: TaskId) -> TenantId | None:
     view = yard.views.tasks.get(task)
     if view is not None:
         return view.spec.tenant
-    answer = await yard.answer(task)
+    answer = await yard.queries.answer(task)
     return answer[0] if answer else None
 
 
@@ -73,7 +73,7 @@ async def find_task(context: AppContext, request: Request, action: Action) -> Ta
 async def find_answer(context: AppContext, request: Request) -> tuple[TaskId, bytes]:
     """Return the task that the path names, as JSON, if the caller may see it."""
     task = parse_task_id(request.path_params["id"])
-    answer = await context.yard.answer(task)
+    answer = await context.yard.queries.answer(task)
     if answer is None or not may(request.principal, Action.SEE, answer[0]):
         raise unknown_task(task)
     if "created_at" in request.query:

@@ -15,14 +15,13 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.state import State
 from gpuyard.core.placement.shape import Shape
 from gpuyard.input.strict import WrongRequest
-from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope
-from gpuyard.live.control_plane.nodes.agents import is_owner
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope, is_owner, issuer_of
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import Refused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
-from gpuyard.live.control_plane.scheduler import Submission, issuer_of
+from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.control_plane.time_slices import TimeSlicer
 from gpuyard.live.control_plane.views import TaskView
 from gpuyard.live.wire.task_answers import TaskAnswer
@@ -148,7 +147,7 @@ def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> boo
     if (
         spec.command is None
         or is_owner(issuer_of(request.principal))
-        or context.yard.account_of(spec.tenant, request.principal.username)
+        or context.yard.stores.system_users.account_of(spec.tenant, request.principal.username)
     ):
         return False
     nodes = context.yard.views.nodes
@@ -163,7 +162,7 @@ async def accept(
     views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
-            return [encode(views[0].answer(*await context.yard.reason_of_new(views[0])))]
+            return [encode(views[0].answer(*await context.yard.queries.reason_of_new(views[0])))]
         return await encoded(view.answer() for view in views)
     return await _accepted_before(context, request, submissions[0].specs[0].tenant)
 
@@ -172,7 +171,7 @@ async def submit(
     context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[TaskView]:
     """Submit; a refusal names the task of the batch that caused it."""
-    answer = await context.yard.submit(
+    answer = await context.yard.submissions.submit(
         submissions,
         request.principal,
         key=idempotency_key(request),
@@ -198,8 +197,8 @@ def idempotency_key(request: Request) -> str:
 
 async def _accepted_before(context: AppContext, request: Request, tenant: TenantId) -> list[bytes]:
     """Return the tasks of a repeated request whose tasks have ended and are in the archive."""
-    kept = await asyncio.to_thread(context.yard.archive.lookup, tenant, idempotency_key(request))
-    answers = [await context.yard.answer(task) for task in kept.tasks] if kept else []
+    kept = await asyncio.to_thread(context.yard.stores.archive.lookup, tenant, idempotency_key(request))
+    answers = [await context.yard.queries.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
         message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
         raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
@@ -241,4 +240,4 @@ async def _place_of(context: AppContext, refusal: Refusal, submissions: Sequence
     def find(state: State, now: float) -> int | None:  # noqa: ARG001
         return next((place for place, it in enumerate(submissions) if fits(it.specs[0], state)), None)
 
-    return await context.yard.look(find)
+    return await context.yard.queries.look(find)

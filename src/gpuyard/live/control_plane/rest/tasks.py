@@ -11,6 +11,7 @@ from gpuyard.core.domain.refusals import NotLonger, TaskIsOver, UnknownTask
 from gpuyard.core.domain.values import ENDED, TaskId, TaskStatus, TenantId
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
+from gpuyard.live.control_plane.queries import TaskPage
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
@@ -18,7 +19,6 @@ from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, n
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.route import Handler
-from gpuyard.live.control_plane.scheduler import TaskPage
 from gpuyard.live.control_plane.stores.archive import Filters
 from gpuyard.live.wire.answers import CancelAnswer, ExplainAnswer
 from gpuyard.live.wire.limits import PositiveSeconds, Priority, instant_of
@@ -118,7 +118,7 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
         name=asked.get("name"),
         since=asked.get("since"),
     )
-    return await context.yard.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+    return await context.yard.queries.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
 
 
 def page_of(page: TaskPage, told: Callable[[Raw], Any]) -> Response:
@@ -138,7 +138,7 @@ async def explain_task(context: AppContext, request: Request) -> Response:
     """Return why a task waits and when it will start; for a task that does not wait, the reason for its status."""
     task, encoded = await find_answer(context, request)
     told = read_answer(encoded)
-    found = await context.yard.explain(task) if told.status not in ENDED else None
+    found = await context.yard.queries.explain(task) if told.status not in ENDED else None
     if found is None or found.reason is None or isinstance(found.reason, UnknownTask):
         reason, code = told.reason, told.reason_code
     else:

@@ -69,7 +69,7 @@ async def tenants_of(context: AppContext) -> list[TenantAnswer]:
     def ask(state: State, now: float) -> list[TenantAnswer]:  # noqa: ARG001
         return [_told(book.tenant, book.used, counts.get(name, {})) for name, book in sorted(state.tenants.items())]
 
-    return await context.yard.look(ask)
+    return await context.yard.queries.look(ask)
 
 
 def _told(tenant: Tenant, used_milli: int, counts: dict[TaskStatus, int]) -> TenantAnswer:

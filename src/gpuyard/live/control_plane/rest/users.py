@@ -20,6 +20,7 @@ from gpuyard.live.control_plane.access.principal import (
     Scope,
     Via,
     forbidden,
+    issuer_of,
 )
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.access.store import NewToken, Token, User
@@ -28,7 +29,6 @@ from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
 from gpuyard.live.control_plane.rest.query import Parameter, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
-from gpuyard.live.control_plane.scheduler import issuer_of
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
 from gpuyard.live.control_plane.worker_threads import WorkerPoolFull
 from gpuyard.live.wire import answers as wire
@@ -81,7 +81,7 @@ async def note(
     """Record a change of users or tokens in the journal, with its author and address, but without the data."""
     log.info("access_changed", what=what, by=issuer_of(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
-    await context.yard.tell(command.NoteAccess(what, subject), principal, request.request_id)
+    await context.yard.loop.tell(command.NoteAccess(what, subject), issuer_of(principal), request_id=request.request_id)
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ async def post_user(context: AppContext, request: Request) -> Response:
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     await _check_account(asked.system_user)
     user = await in_thread(context, context.access.add_user, asked.username, asked.password, tenant, role)
-    await in_thread(context, context.yard.system_users.set, user.username, asked.system_user)
+    await in_thread(context, context.yard.stores.system_users.set, user.username, asked.system_user)
     await note(
         context, request, "user_added", request.principal, username=user.username, role=user.role, tenant=user.tenant
     )
@@ -143,7 +143,7 @@ async def patch_user(context: AppContext, request: Request) -> Response:
         await in_thread(context, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
         await note(context, request, "user_changed", request.principal, username=user.username, **given)
     if maps:
-        await in_thread(context, context.yard.system_users.set, user.username, change.system_user)
+        await in_thread(context, context.yard.stores.system_users.set, user.username, change.system_user)
         await note(
             context, request, "user_changed", request.principal, username=user.username, system_user=change.system_user
         )
@@ -160,7 +160,7 @@ async def delete_user(context: AppContext, request: Request) -> Response:
     """Remove a user and all tokens of the user."""
     username = request.path_params["username"]
     await in_thread(context, context.access.remove_user, username)
-    await in_thread(context, context.yard.system_users.set, username, "")
+    await in_thread(context, context.yard.stores.system_users.set, username, "")
     await note(context, request, "user_removed", request.principal, username=username)
     return json_response(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
 
@@ -187,7 +187,7 @@ def _user(context: AppContext, user: User) -> UserDetail:
         username=user.username,
         tenant_id=user.tenant or "",
         role=user.role.value,
-        system_user=context.yard.system_users.of(user.username),
+        system_user=context.yard.stores.system_users.of(user.username),
         disabled=user.disabled,
         created_at=instant_of(user.created_at),
     )

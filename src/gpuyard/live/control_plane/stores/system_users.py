@@ -1,11 +1,13 @@
 """The system accounts of users' tasks: a small file next to the users, read once and replaced as a whole."""
 
 import pwd
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from gpuyard.core.domain.values import TenantId
 from gpuyard.system.files import replace_file
 
 
@@ -29,17 +31,28 @@ def refuse_own_account(setting: str, account: str, uid: int) -> str:
 class SystemUsers:
     """System accounts by username. Without a path nothing is stored."""
 
-    def __init__(self, path: Path | None = None, known: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | None = None,
+        known: dict[str, str] | None = None,
+        of_tenant: Callable[[TenantId], str] = lambda _: "",
+    ) -> None:
         self._path = path
         self._known = known or {}
+        self._of_tenant = of_tenant
 
     @classmethod
-    def open(cls, path: Path) -> Self:
-        """Read the file, if there is one."""
+    def open(cls, path: Path, of_tenant: Callable[[TenantId], str] = lambda _: "") -> Self:
+        """Read the file, if there is one. `of_tenant` returns the account of a tenant, empty: none."""
         try:
-            return cls(path, msgspec.json.decode(path.read_bytes(), type=dict[str, str]))
+            known = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
         except FileNotFoundError:
-            return cls(path)
+            known = {}
+        return cls(path, known, of_tenant)
+
+    def account_of(self, tenant: TenantId, username: str) -> str:
+        """Return the account that a user's tasks run as: the user's, otherwise the tenant's; empty: none."""
+        return self.of(username) or self._of_tenant(tenant)
 
     def of(self, username: str) -> str:
         """Return the account of a user; empty: none."""

@@ -6,6 +6,7 @@ from math import ceil
 from gpuyard.core.domain.values import ENDED, NodeId, TaskStatus, TenantId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, may
+from gpuyard.live.control_plane.queries import TaskPage
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.legacy.messages import (
     STATUS_WORDS,
@@ -25,7 +26,6 @@ from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.rest.submit import accept, submission_of
 from gpuyard.live.control_plane.rest.tasks import cancel, cursor_of, find_page
 from gpuyard.live.control_plane.rest.tenants import find_tenant, tenants_of
-from gpuyard.live.control_plane.scheduler import TaskPage
 from gpuyard.live.control_plane.settings import DEFAULT_TENANT
 from gpuyard.live.wire.answers import TenantAnswer
 from gpuyard.live.wire.task_answers import TaskAnswer

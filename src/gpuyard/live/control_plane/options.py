@@ -1,0 +1,45 @@
+"""The fixed values of a running scheduler: keys, intervals, folders. The server takes them from its settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """Values that do not change while the scheduler runs."""
+
+    join_token: str
+    """Agents must know it to join."""
+    request_key: bytes = b""
+    """Key of the digests of request bodies, see `IdempotentRequests`."""
+    yard_key: bytes = b""
+    """Key of the proofs of epochs."""
+    origin: int | None = None
+    """Identifies this start of the scheduler. None: drawn at random."""
+    take_over: bool = False
+    """Begin a later epoch than any node has obeyed, by order of an operator."""
+    unsafe_labels: frozenset[tuple[str, str]] = frozenset()
+    """Labels of nodes whose tasks would be admins here."""
+
+    heartbeat_seconds: float = 5.0
+    offline_after_seconds: float = 15.0
+    """A node that is silent for this long is lost."""
+    check_seconds: float = 1.0
+    """Interval of the check for silent nodes."""
+    sweep_seconds: float = 5.0
+    """Maximum time between two scheduling passes."""
+
+    snapshot_seconds: float = 30.0
+    snapshot_folder: Path | None = None
+    """Where the newest snapshot is copied to, for people to read."""
+    small_cluster: int = 1_000
+    """Up to this many tasks, views and nodes, the loop makes the snapshot itself: about ten milliseconds."""
+    retired_folder: Path | None = None
+    """Where old events are packed. None: they are deleted."""
+    audit_folder: Path | None = None
+    audit_seconds: float = 365 * 86_400.0
+    """How long audit records are kept."""
+    keep_seconds: float = 30 * 86_400.0
+    """How long ended tasks are kept."""
+    clock_file: Path | None = None
+    """Where the engine's time is saved for the next scheduler on this machine."""
