@@ -93,7 +93,7 @@ def test_dependencies_take_tasks(yard: Client) -> None:
 
 def test_an_unknown_task_is_not_found(yard: Client) -> None:
     for ask in (yard.task, yard.explain, yard.cancel, yard.wait):
-        with pytest.raises(NotFound, match="There is no task"):
+        with pytest.raises(NotFound, match="does not exist"):
             ask("task-999999")
 
 

@@ -16,7 +16,7 @@ def goes_on(folder: Path, *options: str) -> str:
     """What is said of one task, with commands that work as printed."""
     where = f"--data-dir {folder / 'data'}"
     up = " ".join(["gpuyard up", where, *options])
-    return f"1 task goes on; `{up}` takes it up again, `gpuyard down {where} --stop-tasks` ends it."
+    return f"1 task continues; run `{up}` to manage it again or `gpuyard down {where} --stop-tasks` to end it."
 
 
 @pytest.fixture
@@ -101,11 +101,11 @@ def test_down_stops_it_and_leaves_tasks_alone(yard: Yard, tmp_path: Path) -> Non
     pid = int((tmp_path / "pid").read_text())
 
     down = yard.does("down", "--data-dir", str(tmp_path / "data"))
-    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n{goes_on(tmp_path)}\n"
+    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n{goes_on(tmp_path)}\n"
     assert is_alive(pid)
     assert "1 task was ended" in yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     assert not is_alive(pid)
-    assert "No yard is up" in yard.does("down", "--data-dir", str(tmp_path / "data"))
+    assert "No cluster is running" in yard.does("down", "--data-dir", str(tmp_path / "data"))
 
 
 def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_down_with_stop_tasks_cancels_what_runs_and_what_waits(yard: Yard, tmp_p
     until((tmp_path / "runs").exists, what="the task runs")
 
     down = yard.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
-    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n2 tasks were ended.\n"
+    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n2 tasks were ended.\n"
     assert yard.last_words == "Stopped. No task is running."
     yard.up()
     assert [yard.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]

@@ -152,7 +152,10 @@ def waiting(yard: Yard, name: str) -> Task:
 def test_a_task_that_waits_for_another_try_says_what_happened_and_why_it_waits(yard: Yard) -> None:
     task = yard.client().submit("exit 5", retries=9, name="flaky")
     until(lambda: yard.client().task(task).attempts == 2, what="the second try")
-    assert waiting(yard, "flaky").reason == "It ended with exit code 5. It waits a little before the next attempt."
+    assert (
+        waiting(yard, "flaky").reason
+        == "It ended with exit code 5. The task waits for its retry delay before the next attempt."
+    )
     yard.client().cancel(task)
 
 
@@ -241,7 +244,7 @@ def test_why_a_task_waits_is_explained_and_it_can_be_cancelled(yard: Yard) -> No
     assert task in yard.does("ps")
     assert task in yard.does("cancel", task)
     assert yard.client().task(task).status == "cancelled"
-    assert "had ended before" in yard.does("cancel", task)
+    assert "had already ended" in yard.does("cancel", task)
 
 
 def test_one_unknown_id_does_not_keep_others_from_being_cancelled(yard: Yard) -> None:
@@ -306,7 +309,7 @@ def test_logs_of_a_node_that_a_task_was_not_on_name_the_one_it_was_on(yard: Yard
 
     done = yard.call("logs", task.id, "--node", "nowhere")
     assert done.returncode == 1
-    assert done.stderr == f"gpuyard: {task.id} was not on node nowhere; it was on {task.node_id}.\n"
+    assert done.stderr == f"gpuyard: {task.id} did not run on node nowhere; it ran on {task.node_id}.\n"
 
 
 def test_a_secret_reaches_the_task_and_nobody_else(yard: Yard) -> None:
@@ -324,9 +327,9 @@ def test_wrong_requests_are_the_schedulers_own_sentence(yard: Yard) -> None:
         (("submit", "--preemption", "maybe", "true"), "preemption"),
         (("submit", "--after", "task-999999", "true"), "999999"),
         (("submit", "--cpus", "-1", "true"), "--cpus is -1;"),
-        (("show", "task-999999"), "There is no task"),
-        (("show", "seven"), "There is no task"),
-        (("logs", "task-999999"), "There is no task"),
+        (("show", "task-999999"), "does not exist"),
+        (("show", "seven"), "does not exist"),
+        (("logs", "task-999999"), "does not exist"),
         (("ps", "-s", "runing"), "running"),
         (("nodes", "cordon", "nowhere"), "nowhere"),
         (("ps", "--token", "gy_wrong"), "token"),
@@ -360,13 +363,13 @@ def test_a_lease_names_its_gpus_until_it_is_released(yard: Yard) -> None:
     assert lease in yard.does("lease", "release", lease)
     assert yard.client().wait(lease, timeout=60).ended
     row = next(line for line in yard.does("ps", "-a").splitlines() if line.startswith(f"{lease} "))
-    assert row.endswith("It was released.")
+    assert row.endswith("The lease was released.")
 
 
 def test_a_lease_whose_time_is_over_says_so(yard: Yard) -> None:
     lease, _ = yard.does("lease", "--timeout", "0.5").split()
 
-    assert yard.client().wait(lease, timeout=60).reason == "Its time was over."
+    assert yard.client().wait(lease, timeout=60).reason == "The lease reached its timeout."
 
 
 def test_a_lease_that_is_not_granted_in_time_is_given_up(yard: Yard) -> None:
@@ -401,7 +404,7 @@ def test_quota_is_shown_and_changed(yard: Yard) -> None:
 def test_limits_of_a_tenant(yard: Yard) -> None:
     assert "2 GPUs" in yard.does("tenants", "set", "vision", "--max-gpus", "2", "--max-by-model", "RTX4090=1")
     told = yard.does("tenants", "set", "lab", "--gpu-hours", "2")
-    assert told.strip() == "lab may use as many GPUs as there are, 2 GPU-hours in 30d."
+    assert told.strip() == "lab may use all GPUs, 2 GPU-hours in 30d."
     assert "vision" in yard.does("tenants")
     done = yard.call("submit", "-t", "vision", "-g", "3", "--", "true")
     assert done.returncode == 1
@@ -432,7 +435,7 @@ def test_a_user_logs_in_works_and_is_shut_out(yard: Yard) -> None:
         assert "member of sound" in yard.does("login", "alice", given="a new horse\n")
         longer = yard.call("tokens", "create", "ci", "--lifetime", "30d")
         assert longer.returncode == 1
-        assert longer.stderr.startswith("gpuyard: --lifetime is longer than the login")
+        assert longer.stderr.startswith("gpuyard: --lifetime is longer than that of your login")
         assert "`gpuyard tokens create --password`" in longer.stderr
         yard.does("tokens", "create", "ci", "--lifetime", "30d", "--password", given="a new horse\n")
         yard.does("cancel", task["id"])

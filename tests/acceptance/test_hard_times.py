@@ -75,7 +75,7 @@ def test_a_scheduler_on_a_full_disk_stops_when_told_and_says_why_it_does_not_sta
         yard.start_server()
         assert _ended(yard) == 1
         (sentence,) = (tmp_path / "scheduler.err").read_text().splitlines()
-        assert sentence.startswith("gpuyard: There is no space left")
+        assert sentence.startswith("gpuyard: No space is left")
         for ballast in small_disk.glob("ballast*"):
             ballast.unlink()
         yard.start_server()
@@ -139,9 +139,9 @@ def test_a_scheduler_on_an_old_copy_of_its_data_is_noticed_and_kills_nothing_it_
         assert yard.server.wait(40) == 1, "nor does another start let it in"
         yard.start_server("--take-over")
         yard.ready(1)
-        strays = until(lambda: client.nodes().nodes[0].strays, what="the stray is shown")
+        strays = until(lambda: client.nodes().nodes[0].unknown_attempts, what="the unknown attempt is shown")
         assert [(stray.task_id, stray.attempt) for stray in strays] == [(unknown.id, 1)]
-        assert "journal_is_behind" in (tmp_path / "server.log").read_text()
+        assert "journal_found_behind" in (tmp_path / "server.log").read_text()
         assert Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 

@@ -75,6 +75,6 @@ def test_a_plan_that_is_ended_by_hand_gives_its_gpus_back(tmp_path: Path, number
             run.send_signal(number)
             _, said = run.communicate(timeout=30)
         assert run.returncode == 130
-        assert said.splitlines()[-1].startswith("gpuyard: Ended by hand: ")
+        assert said.splitlines()[-1].startswith("gpuyard: Interrupted: ")
         assert list(places.iterdir()) == []
         until(lambda: client.gpus().idle == 4, what="all GPUs are given back")

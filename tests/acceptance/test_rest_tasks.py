@@ -93,7 +93,7 @@ def test_tasks_of_a_batch_can_wait_for_each_other_by_their_places(yard: RestYard
     ("path", "body", "sentence"),
     [
         (TASKS, {"depends_on": ["tasks[0]"]}, "tasks[0] is a task of a batch"),
-        (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "There is no tasks[1] in this batch"),
+        (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "A dependency names tasks[1], but the batch has"),
         (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "wait for each other"),
     ],
 )
@@ -229,7 +229,7 @@ def test_cancelling_ends_what_waits_stops_what_runs_and_leaves_what_has_ended(ya
     until(lambda: 2 not in yard.yard.views.tasks)
     again = yard.ask("DELETE", f"{TASKS}/task-2")
     assert (again.status, again.json["status"]) == (200, "cancelled")
-    assert "had ended before" in again.json["message"]
+    assert "had already ended" in again.json["message"]
 
 
 def test_a_task_is_held_released_and_given_another_priority_and_more_time(yard: RestYard) -> None:

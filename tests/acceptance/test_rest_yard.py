@@ -62,8 +62,8 @@ def test_nodes_are_cordoned_drained_opened_and_taken_out(yard: RestYard) -> None
     assert yard.ask("DELETE", "/api/v1/nodes/n2").status == 200
     assert [node["id"] for node in yard.get("/api/v1/nodes")["nodes"]] == ["n1"]
     for method, path in (("GET", ""), ("POST", "/cordon"), ("POST", "/drain?force=true"), ("DELETE", "")):
-        assert yard.ask(method, f"/api/v1/nodes/n9{path}").error["message"] == "There is no node n9."
-    assert yard.ask("POST", "/api/v1/nodes/n1/strays/task-9/1/stop").error["code"] == "UnknownStray"
+        assert yard.ask(method, f"/api/v1/nodes/n9{path}").error["message"] == "Node n9 does not exist."
+    assert yard.ask("POST", "/api/v1/nodes/n1/unknown_attempts/task-9/1/stop").error["code"] == "NoSuchAttempt"
 
 
 def test_a_tenants_limits_hold_at_once(yard: RestYard) -> None:
@@ -91,7 +91,7 @@ def test_a_lease_is_given_listed_and_released(yard: RestYard) -> None:
     assert yard.ask("GET", "/api/v1/leases/task-2").status == 404
     released = yard.ask("DELETE", "/api/v1/leases/task-1")
     assert (released.status, released.json["message"]) == (200, "task-1 is being released.")
-    assert yard.get("/api/v1/tasks/task-1")["reason"] == "It was released."
+    assert yard.get("/api/v1/tasks/task-1")["reason"] == "The lease was released."
     assert yard.ask("GET", "/api/v1/tasks/task-1/logs").error["code"] == "NoOutput"
     assert yard.ask("POST", "/api/v1/leases", {"command": "true"}).error["field"] == "command"
 

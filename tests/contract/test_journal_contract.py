@@ -231,7 +231,7 @@ def test_a_journal_stays_bounded_however_long_it_runs(name: str, tmp_path: Path)
         journal.save_snapshot(Snapshot(journal.append(held(task)), {"last": task}))
         journal.retire()
     assert len(list(journal.read(99))) == 1
-    with pytest.raises(JournalError, match="Facts up to 99 were retired"):
+    with pytest.raises(JournalError, match="Events up to 99 were retired"):
         journal.read(98)
     assert len(list(tmp_path.glob("snapshot-*"))) <= 2
     assert len(list(tmp_path.glob("*.sqlite"))) <= 2

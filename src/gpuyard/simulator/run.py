@@ -98,7 +98,7 @@ def simulate_policy(
     world.feed(_orders(world, workload, policy_variant, estimate_source, progress))
     world.run_to_end()
     if next(recorder.lives.over(), None) is None:
-        raise NothingEnded(f"Under {policy_variant.name} no task ends: the nodes that they need are gone.")
+        raise NothingEnded(f"Under {policy_variant.name}, no task ends: the nodes that the tasks need are gone.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)

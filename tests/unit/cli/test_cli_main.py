@@ -1,4 +1,4 @@
-"""What every verb has in common: exit codes and sentences."""
+"""What every command has in common: exit codes and sentences."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import typer
 from gpuyard import cli
 from gpuyard.cli.input.options import JsonOption
 from gpuyard.core.domain.errors import JournalLocked
-from tools.manual.commands import verbs
+from tools.manual.commands import commands
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -19,7 +19,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
 
 @pytest.fixture
 def failing(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    """The command line with a verb that fails in the way it is told to."""
+    """The command line with a command that fails in the way it is told to."""
     app = typer.Typer(rich_markup_mode=None)
     monkeypatch.setattr(cli, "app", app)
 
@@ -101,8 +101,8 @@ def test_without_a_verb_the_help_is_shown(monkeypatch: pytest.MonkeyPatch, capsy
 
 NUMBERS = [
     (path, parameter.opts[0])
-    for path, verb in verbs()
-    for parameter in verb.params
+    for path, command in commands()
+    for parameter in command.params
     if "float" in parameter.type.name.lower()
 ]
 """Options that are numbers and need not be whole."""

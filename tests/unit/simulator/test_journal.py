@@ -224,7 +224,9 @@ def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
 
 
 def test_a_journal_in_which_nothing_ended_is_named(story: ClusterStory, tmp_path: Path) -> None:
-    with pytest.raises(NothingToPlay, match=r"No task has ended in the journal in .*; there is nothing to play again."):
+    with pytest.raises(
+        NothingToPlay, match=r"No task has ended in the journal in .*, so there is nothing to simulate."
+    ):
         read(story, tmp_path)
 
 
@@ -235,7 +237,7 @@ def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp
         journal.append([JournalEntry(at, event)])
     journal.close()
     min(tmp_path.glob("facts-*.sqlite")).unlink()
-    with pytest.raises(NothingToPlay, match="begins with fact 3, and what was before it is needed, too"):
+    with pytest.raises(NothingToPlay, match="begins with event 3, and earlier events are needed"):
         read_journal(tmp_path)
 
 
@@ -243,5 +245,5 @@ def test_a_damaged_journal_is_said_to_be_damaged(story: ClusterStory, tmp_path: 
     path = min(journal_of(story, tmp_path).glob("journal/facts-*.sqlite"))
     content = path.read_bytes()
     path.write_bytes(content.replace(b"SplitSet", b"SplitSat"))
-    with pytest.raises(JournalDamaged, match="is damaged at fact"):
+    with pytest.raises(JournalDamaged, match="is damaged at event"):
         read_journal(tmp_path)

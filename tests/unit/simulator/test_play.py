@@ -74,7 +74,7 @@ def test_a_gang_needs_enough_nodes_that_are_large_enough() -> None:
 
 
 def test_a_run_in_which_nothing_ends_is_said_to_be_one() -> None:
-    with pytest.raises(NothingEnded, match=r"Under fifo no task ends: the nodes that they need are gone\."):
+    with pytest.raises(NothingEnded, match=r"Under fifo, no task ends: the nodes that the tasks need are gone\."):
         played("fifo", Job(0, 100, 16))
 
 
@@ -89,7 +89,7 @@ def test_one_of_four_with_all_the_wait_is_a_fairness_of_a_quarter() -> None:
 
 
 def test_a_policy_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(NoSuchPolicy, match="There is no policy 'lifo' to simulate; there are: fifo"):
+    with pytest.raises(NoSuchPolicy, match="Unknown policy 'lifo'; available policies: fifo"):
         policy_variant("lifo+backfill")
 
 

@@ -58,15 +58,15 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("submit_s,gpu_num\n1,2\n", "line 1: there is no column duration_s; the file has: submit_s, gpu_num."),
-        ("", "line 1: there is no column submit_s; the file has: nothing."),
-        (HEAD, "there is no job with GPUs in it."),
+        ("submit_s,gpu_num\n1,2\n", "line 1: column duration_s is missing; the file has: submit_s, gpu_num."),
+        ("", "line 1: column submit_s is missing; the file has: nothing."),
+        (HEAD, "the file contains no jobs with GPUs."),
         (HEAD + "1,a,v,1,0,5\n2,a,v,1,-3,5\n", "line 3: submit_s is -3; it must be between 0 and 1e+10."),
         (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+09."),
         (HEAD + "1,a,v,1,0,long\n", "line 2: duration_s is 'long'; it must be a number."),
         (HEAD + "1,a,v,1.5,0,9\n", "line 2: gpu_num is '1.5'; it must be a whole number."),
         (FRACTIONS + "0,5,1,2\n", "line 2: gpu_fraction is 2; it must be between 0 and 1."),
-        (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be a thousandth at least."),
+        (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be at least 0.001."),
         (FRACTIONS + "0,5,2,0.5\n", "line 2: gpu_fraction is 0.5 with 2 GPUs; only one GPU can be shared."),
         (HEAD + "1,a,v,1,0,1e400\n", "line 2: duration_s is 1e400; it must be between 0 and 1e+09."),
         (
@@ -76,7 +76,7 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, name: str) -> 
         ("submit_s,duration_s,gpu_num,gpu_num\n0,5,1,2\n", "line 1: there are 2 columns gpu_num."),
         (HEAD + '1,"a,v,1,0,5\n', "line 2: this is not comma-separated text: unexpected end of data."),
         (HEAD + "1,a,v,1,0,5\n" + "x" * 100_001, "line 3: it is longer than 100,000 bytes."),
-        (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
+        (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, but the header has 6."),
     ],
 )
 def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
@@ -88,7 +88,7 @@ def test_what_can_not_be_meant_is_an_error_with_its_line(tmp_path: Path, text: s
 def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_bytes((HEAD + "1,ann,v,1,0,5\n").encode() + b"2,\xff\xfe,v,1,0,5\n")
-    with pytest.raises(WrongTrace, match=r"line 3: this is not text in UTF-8\."):
+    with pytest.raises(WrongTrace, match=r"line 3: this is not UTF-8\."):
         read_trace(path)
 
 
@@ -116,12 +116,12 @@ def test_whether_a_file_is_packed_is_seen_from_its_content(tmp_path: Path) -> No
 
 
 def test_a_job_that_says_no_pool_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="line 2: vc is empty; it must say where the job may run"):
+    with pytest.raises(WrongTrace, match="line 2: vc is empty; it must be the pool of the job"):
         read_trace(written(tmp_path, HEAD + "1,a,,1,0,5\n"), "vc")
 
 
 def test_a_pool_that_is_no_column_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="there is no column team; the file has"):
+    with pytest.raises(WrongTrace, match="column team is missing; the file has"):
         read_trace(written(tmp_path, HEAD + "1,a,v,1,0,5\n"), "team")
 
 
@@ -132,7 +132,7 @@ def test_a_packed_file_that_was_cut_is_not_taken_for_a_whole_one(tmp_path: Path)
     path = tmp_path / "jobs.csv.gz"
     for size in (len(whole) - 3, len(whole) // 2, 5):
         path.write_bytes(whole[:size])
-        with pytest.raises(WrongTrace, match="cut off or damaged"):
+        with pytest.raises(WrongTrace, match="truncated or damaged"):
             read_trace(path)
 
 

@@ -71,11 +71,11 @@ class Codec:
             )
             raise JournalError(message) from None
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            message = f"This {type(entry.fact).__name__} can not be written: {error}. Nothing was written."
+            message = f"This {type(entry.fact).__name__} cannot be written: {error}. Nothing was written."
             raise JournalError(message) from error
         # JSON cannot represent infinity or NaN; msgspec writes null for them.
         if b"null" in payload and not self._reads_back(payload, entry):
-            message = f"This {type(entry.fact).__name__} holds a number that is not finite; nothing was written."
+            message = f"This {type(entry.fact).__name__} contains a number that is not finite; nothing was written."
             raise JournalError(message)
         return payload
 
@@ -103,14 +103,14 @@ class Codec:
         event = self._by_name.get(name)
         if event is None:
             raise JournalFromFuture(
-                f"Fact {seq} is a {name} (version {version}), which this gpuyard does not know: "
-                "a newer one wrote it. Run that version, or a newer one."
+                f"Event {seq} is a {name} (version {version}), which this gpuyard does not know: a "
+                "newer one wrote it. Use that version or a newer one."
             )
         current = self._versions[event]
         if version > current:
             raise JournalFromFuture(
-                f"Fact {seq} is a {name} of version {version}, and this gpuyard reads up to version {current}: "
-                "a newer one wrote it. Run that version, or a newer one."
+                f"Event {seq} is a {name} of version {version}, and this gpuyard reads up to version "
+                f"{current}: a newer one wrote it. Use that version or a newer one."
             )
         while version < current:
             raw["fact"] = self._upgrades[name, version](raw["fact"])
@@ -121,21 +121,21 @@ class Codec:
         except msgspec.ValidationError as error:
             if any(words in str(error) for words in _FROM_NEWER):
                 raise JournalFromFuture(
-                    f"Fact {seq}, a {name} of version {version}, says more than this gpuyard understands ({error}): "
-                    "a newer one wrote it. Run that version, or a newer one."
+                    f"Event {seq}, a {name} of version {version}, contains more than this gpuyard "
+                    f"understands ({error}): a newer one wrote it. Use that version or a newer one."
                 ) from error
-            raise JournalDamaged(f"Fact {seq} is not a {name} of version {version}: {error}.") from error
+            raise JournalDamaged(f"Event {seq} is not a {name} of version {version}: {error}.") from error
 
 
 def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
     try:
         raw = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise JournalDamaged(f"Fact {seq} can not be read: {error}.") from error
+        raise JournalDamaged(f"Event {seq} cannot be read: {error}.") from error
     match raw:
         case {"v": int(version), "fact": {"type": str(name)}} if version >= 1:
             return raw, name, version
-    raise JournalDamaged(f"Fact {seq} can not be read: it has no version or no type.")
+    raise JournalDamaged(f"Event {seq} cannot be read: it has no version or no type.")
 
 
 CODEC = Codec()

@@ -22,7 +22,7 @@ def main() -> int:
         prog="python -m gpuyard.core.journal.read", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--after", type=int, metavar="NUMBER", help="only facts with higher numbers")
+    parser.add_argument("--after", type=int, metavar="NUMBER", help="only events with higher numbers")
     given = parser.parse_args()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader, such as `head`, closes the pipe
     encode = msgspec.json.Encoder().encode

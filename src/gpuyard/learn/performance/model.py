@@ -79,7 +79,7 @@ class PerformanceModel:
     def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
         """Predict rows of one kind."""
         if rows.kind not in self.specialities:
-            raise WrongInput(f"The model has learnt {', '.join(self.specialities)}, and nothing of {rows.kind}")
+            raise WrongInput(f"The model was trained on {', '.join(self.specialities)}, not on {rows.kind}")
         return self.specialities[rows.kind].predict(rows, specs or self.specs)
 
     def save(self, path: Path) -> None:
@@ -110,12 +110,13 @@ def load(path: Path) -> PerformanceModel:
         data = zlib.decompress(packed)
         beginning = msgspec.msgpack.decode(data, type=_Beginning)
     except (zlib.error, msgspec.DecodeError):
-        raise WrongInput(f"{path} is no model of gpuyard's") from None
+        raise WrongInput(f"{path} is not a performance model of gpuyard") from None
     if beginning.format != FORMAT:
-        raise WrongInput(f"{path} is no model of gpuyard's")
+        raise WrongInput(f"{path} is not a performance model of gpuyard")
     if beginning.version != VERSION:
         raise WrongInput(
-            f"{path} is of version {beginning.version}, and this gpuyard reads version {VERSION}: train it anew with 'gpuyard train predictor'"
+            f"{path} has version {beginning.version}, and this gpuyard reads version {VERSION}: train "
+            "it again with 'gpuyard train predictor'"
         )
     try:
         said = msgspec.msgpack.decode(data, type=_File)

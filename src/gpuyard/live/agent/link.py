@@ -78,7 +78,7 @@ _OUTCOMES = {
     messages.AttemptEnding.LOST: pb.Ended.LOST,
     messages.AttemptEnding.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
-TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
+TOO_LATE = "The attempt was not started: the launch arrived after the lease of the node had expired."
 
 log = structlog.get_logger()
 
@@ -141,7 +141,7 @@ class AgentLink:
         away_seconds: float = 300.0,
         uid_of_listener: Callable[[str], int | None] = lambda _: None,
         what_is_wrong: Callable[[str], str] = lambda _: "",
-        accept_yard: str = "",
+        accept_cluster: str = "",
         clock: Clock = SYSTEM_CLOCK,
         uniform: Callable[[float, float], float] = random.uniform,
         open_channel: "Callable[[str], grpc.aio.Channel] | None" = None,
@@ -168,7 +168,7 @@ class AgentLink:
         self._what_is_wrong = what_is_wrong
         self._look_for_tls_at: dict[str, float] = {}
         self._wrong_tls: dict[str, str] = {}
-        self._accept_yard = accept_yard
+        self._accept_cluster = accept_cluster
         """The cluster that the administrator lets this node move to, once its scheduler has proven itself."""
         self._clock = clock
         self._uniform = uniform
@@ -214,7 +214,10 @@ class AgentLink:
                 await line.said_goodbye.wait()
         except TimeoutError:
             log.warning(
-                "goodbye_not_heard", message="The scheduler did not answer; it counts this node as lost as usual."
+                "goodbye_unacknowledged",
+                message=(
+                    "The scheduler did not acknowledge the goodbye; it counts this node as lost after the usual time."
+                ),
             )
             return
         self._extend_lease(left + max(0.0, self._away_seconds - GOODBYE_MARGIN_SECONDS))
@@ -260,7 +263,7 @@ class AgentLink:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     line.report(key, self._clock.boot(), ended=lost)
             case messages.NotReplaced(message):
-                log.warning("supervisor_not_replaced", message=message)
+                log.warning("supervisor_replacement_failed", message=message)
 
     def _list(self, event: messages.Holding) -> None:
         """Take over the supervisor's list of attempts.
@@ -324,16 +327,18 @@ class AgentLink:
             address = self._addresses[place % len(self._addresses)]
             try:
                 await self._connect(address)
-                log.info("scheduler_gone", address=address)
+                log.info("scheduler_disconnected", address=address)
             except NotWelcome as refusal:
-                log.error("not_welcome", address=address, message=str(refusal))
+                log.error("registration_refused", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 if self._was_welcome:
                     message = failures.sentence(error, address, stood=True)
-                    log.warning("scheduler_gone", address=address, message=message, error=failures.raw(error))
+                    log.warning("scheduler_disconnected", address=address, message=message, error=failures.raw(error))
                 else:
                     message = await self._why(error, address)
-                    log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
+                    log.warning(
+                        "scheduler_connection_failed", address=address, message=message, error=failures.raw(error)
+                    )
             if self._was_welcome:
                 backoff.reset()  # it was reachable: retry soon
                 self._was_welcome = False
@@ -363,7 +368,7 @@ class AgentLink:
         if not is_loopback_address(address):
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
-        if not self._accept_yard and (sentence := peer.refused(uid, address, self._state_file.memory)):
+        if not self._accept_cluster and (sentence := peer.refused(uid, address, self._state_file.memory)):
             raise NotWelcome(sentence)
         return uid
 
@@ -391,7 +396,7 @@ class AgentLink:
                     line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
             for key, sentence in self._refused.items():
                 line.report(key, self._clock.boot(), ended=self._refusal(sentence))
-            log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            log.info("scheduler_connected", address=address, cluster=welcome.yard, epoch=welcome.epoch)
             try:
                 await self._talk(line, welcome)
             finally:
@@ -463,22 +468,25 @@ class AgentLink:
         memory = self._state_file.memory
         if not self._join_token:
             raise NotWelcome(
-                "This agent has no join token. Give it the scheduler's as agent.join_token (the scheduler's is auth.join_token, "
-                "or the file join_token in its data folder, which an agent on the same machine finds if it may read it)."
+                "This agent has no join token. Set agent.join_token to the token of the scheduler "
+                "(auth.join_token there, or the file join_token in its data folder; an agent on the "
+                "same machine finds that file if it can read it)."
             )
         expected = proof.scheduler_proof(self._join_token, nonce, self._node.id, answer)
         if not proof.proofs_equal(answer.proof, expected):
             raise NotWelcome(
-                f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
-                "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
-                "in its data folder), or look what listens there."
+                f"The process that answers at {address} does not know the join token of this node, so "
+                "the node does not obey it. Set agent.join_token to the token of the scheduler "
+                "(auth.join_token there, or the file join_token in its data folder), or check which "
+                "process listens there."
             )
-        if answer.yard == self._accept_yard:
+        if answer.yard == self._accept_cluster:
             self._state_file.belong_to(answer.yard)
         elif memory.yard and answer.yard != memory.yard:
             raise NotWelcome(
-                f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
-                f"is to move there, start this agent once with --accept-yard {answer.yard}."
+                f"The scheduler at {address} belongs to cluster {answer.yard}, and this node belongs "
+                f"to cluster {memory.yard}. To move the node to that cluster, start this agent once "
+                f"with --accept-cluster {answer.yard}."
             )
 
     def _registration(self) -> pb.Registration:
@@ -569,7 +577,7 @@ class AgentLink:
             try:
                 beat = await self._heartbeat()
             except Exception:  # a failed measurement must not stop heartbeats: the node is up
-                log.exception("not_measured")
+                log.exception("measurement_failed")
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
             strays = [key for key in self._strays if key in self.held]
@@ -590,7 +598,7 @@ class AgentLink:
             beat.supervisor_silent_seconds = silent_seconds
             for use in beat.gpus:
                 use.health = pb.GpuUse.OFFLINE
-                use.why = f"The supervisor of the node's tasks has not answered for {silent_seconds:.0f} s."
+                use.why = f"The supervisor of the tasks on this node has not answered for {silent_seconds:.0f} s."
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
@@ -748,6 +756,7 @@ def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return
     raise NotWelcome(
-        f"The scheduler speaks for epoch {epoch}, and this node has obeyed {memory.epoch} of another one: it is an old "
-        "one, or runs on a copy of the data folder. If it is to go on, start it once with --take-over."
+        f"The scheduler is at epoch {epoch}, and this node has obeyed epoch {memory.epoch} of another "
+        "one: this scheduler is outdated or runs on a copy of the data folder. To continue with it, "
+        "start it once with --take-over."
     )

@@ -65,10 +65,13 @@ class EngineClock:
         elif not self._told:
             self._told = True
             log.warning(
-                "clock_differs",
+                "clock_drifted",
                 ahead_seconds=round(ahead, 1),
-                message="The scheduler's time and this machine's clock differ: the clock jumped, or was wrong when "
-                "something was recorded. Timers go on as if it had not; times shown approach the clock slowly.",
+                message=(
+                    "The time of the scheduler and the clock of this machine differ: the clock jumped, "
+                    "or was wrong when an event was recorded. Timers are not affected; displayed times "
+                    "approach the clock slowly."
+                ),
             )
         return ahead
 
@@ -90,4 +93,4 @@ def write_note(path: Path, note: ClockNote) -> None:
     try:
         replace_file(path, msgspec.json.encode(note), durable=False)
     except OSError as error:
-        log.warning("clock_not_noted", message=str(error))
+        log.warning("clock_write_failed", message=str(error))

@@ -138,7 +138,7 @@ class Scheduler:
         sweep_seconds: float = 5.0,
         snapshot_seconds: float = 30.0,
         snapshot_folder: Path | None = None,
-        small_yard: int = SMALL_CLUSTER,
+        small_cluster: int = SMALL_CLUSTER,
         retired_folder: Path | None = None,
         audit_folder: Path | None = None,
         audit_seconds: float = 365 * 86_400.0,
@@ -149,7 +149,7 @@ class Scheduler:
         advisor: Advisor | None = None,
         clock: Clock = SYSTEM_CLOCK,
         clock_file: Path | None = None,
-        yard_key: bytes = b"",
+        cluster_key: bytes = b"",
         take_over: bool = False,
         unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
         origin: int | None = None,
@@ -188,7 +188,7 @@ class Scheduler:
             heartbeat_seconds=heartbeat_seconds,
             offline_after_seconds=offline_after_seconds,
             check_seconds=check_seconds,
-            yard_key=yard_key,
+            cluster_key=cluster_key,
             take_over=take_over,
             draw_origin=_drawn_origin,
             unsafe_labels=unsafe_labels,
@@ -198,7 +198,7 @@ class Scheduler:
         self.stopping = False
         self._snapshot_seconds = snapshot_seconds
         self._snapshot_folder = snapshot_folder
-        self._small_yard = small_yard
+        self._small_cluster = small_cluster
         self._retired_folder = retired_folder
         self._audit = None if audit_folder is None else AuditRetention(audit_folder, _is_of_somebody)
         self._audit_seconds = audit_seconds
@@ -319,7 +319,7 @@ class Scheduler:
                 try:
                     self.secrets.drop(given)
                 except StoreError as error:
-                    log.warning("secrets_stay", message=str(error))
+                    log.warning("secret_removal_failed", message=str(error))
 
         def make(state: State) -> command.Command:
             undo()  # called again if another request of the batch broke the engine
@@ -559,9 +559,9 @@ class Scheduler:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
             if isinstance(error, StoreDamaged):
-                log.error("archive_set_aside", message=self.archive.start_over(error))
+                log.error("archive_replaced", message=self.archive.start_over(error))
             else:
-                log.warning("archive_waits", message=str(error))
+                log.warning("archive_write_failed", message=str(error))
             return
         views.archived([view.id for view in ended])
         self._archived_seq = seq
@@ -569,7 +569,7 @@ class Scheduler:
             try:
                 await self.worker_pools.archive_writer.run(self.secrets.drop, with_secrets)
             except StoreError as error:
-                log.warning("secrets_stay", message=str(error))  # the next start sweeps them
+                log.warning("secret_removal_failed", message=str(error))  # the next start sweeps them
         self._requests.archived(keys)
 
     def _write_archive(self, rows: list[ArchiveRow], keys: list[SubmitKey], seq: int) -> None:
@@ -591,7 +591,7 @@ class Scheduler:
         try:
             return [one for one in ended_runs(self.archive.newest(MOST_JUDGED)) if one.ended_at > instant]
         except StoreError as error:
-            log.warning("model_not_judged", message=str(error))
+            log.warning("model_evaluation_failed", message=str(error))
             return []
 
     async def _keep_clock(self) -> None:
@@ -623,7 +623,7 @@ class Scheduler:
         if self.loop.full or self.loop.committed == self._snapshot_at:
             return
         size = len(self.loop.engine.state.tasks) + len(self.views.tasks) + len(self.views.nodes)
-        if at_once or size <= self._small_yard or self._snapshots_failed >= MOST_FAILED:
+        if at_once or size <= self._small_cluster or self._snapshots_failed >= MOST_FAILED:
             snapshot = await self.loop.agree(lambda: take_snapshot(self.journal, self.loop.engine, self.views))
             await self.worker_pools.snapshots.run(self.journal.save_snapshot, snapshot)
             position = snapshot.position
@@ -654,7 +654,7 @@ class Scheduler:
         try:
             self.journal.retire(into=self._retired_folder, audit=self._audit)
         except (JournalError, FolderNotSafe) as error:
-            log.warning("facts_stay", message=str(error))  # the journal grows until the next attempt
+            log.warning("event_retirement_failed", message=str(error))  # the journal grows until the next attempt
         now = self._clock.wall()
         self._thin_out_audit(now)
         while self.archive.retain(finished_since=now - self._keep_seconds, step=TIDY_STEP) >= TIDY_STEP:

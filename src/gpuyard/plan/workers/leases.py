@@ -32,15 +32,15 @@ SETTLE_S = 1.5
 
 
 class NoGpus(GpuyardError):
-    """The yard lends no GPU for the plan."""
+    """The cluster lends no GPU for the plan."""
 
 
-class YardGpus:
+class BorrowedGpus:
     """Implements `GpuSource`. `devices` is filled with the CUDA device names of the GPUs that were lent."""
 
-    def __init__(self, yard: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:
+    def __init__(self, cluster: Client, name: str, gpus: int, speed_up: float = 1.0) -> None:
         self.devices = [str(gpu) for gpu in range(gpus)]
-        self._yard = yard
+        self._cluster = cluster
         self._speed_up = speed_up
         self._folder = TemporaryDirectory(prefix="gpuyard-door-")
         self._lines: dict[int, socket.socket] = {}
@@ -51,7 +51,7 @@ class YardGpus:
         self._listener.listen()
         Thread(target=self._listen, daemon=True).start()
         words = [sys.executable, "-m", "gpuyard.plan.workers.gpu_placeholder", str(path)]
-        self._tasks = yard.submit_many(
+        self._tasks = cluster.submit_many(
             {
                 "command": [*words, str(gpu)],
                 "gpu_count": 1,
@@ -94,11 +94,11 @@ class YardGpus:
     def wait(self, watch: Callable[[Task], None], ended: Callable[[], bool]) -> None:
         """Wait for the first GPU and then shortly for others, or until `ended` returns True."""
         while self._heard.empty() and not ended():
-            task = self._yard.task(self._tasks[0])
+            task = self._cluster.task(self._tasks[0])
             watch(task)
             self._look()
             if not self._open:
-                raise NoGpus(f"No GPU came from the yard: {task.id} ended. {task.reason or ''}".strip())
+                raise NoGpus(f"The cluster lent no GPU: {task.id} ended. {task.reason or ''}".strip())
             sleep(0.3)
         until = monotonic() + SETTLE_S
         while self._heard.qsize() < len(self._tasks) and monotonic() < until and not ended():
@@ -128,7 +128,7 @@ class YardGpus:
         """Check whether a task may still be given a GPU; if the scheduler does not answer, the last answer stands."""
         self._looked = monotonic()
         with suppress(GpuyardError):
-            self._open = any(not self._yard.task(task).ended for task in self._tasks)
+            self._open = any(not self._cluster.task(task).ended for task in self._tasks)
 
     def returned(self, gpu: int) -> None:
         """Let the placeholder task of this GPU end."""
@@ -146,7 +146,7 @@ class YardGpus:
         """Give all GPUs back. If the scheduler does not answer, the tasks end by themselves when the socket closes."""
         for task in self._tasks:
             with suppress(GpuyardError):
-                self._yard.cancel(task)
+                self._cluster.cancel(task)
         self.news(0.0)
         for gpu in list(self._lines):
             self.returned(gpu)

@@ -116,13 +116,13 @@ def read_journal(folder: Path) -> JournalWorkload:
     for record in _records(place):
         if not reader.read and record.seq > 1:
             raise NothingToPlay(
-                f"The journal in {place} begins with fact {record.seq}, and what was before it is needed, too: "
-                "copy it to a folder, together with the facts that were retired (storage.retired_dir)."
+                f"The journal in {place} begins with event {record.seq}, and earlier events are "
+                "needed: copy it to a folder together with the retired events (storage.retired_dir)."
             )
         reader.hear(record.at, record.fact)
     found = reader.found()
     if not found.tasks:
-        raise NothingToPlay(f"No task has ended in the journal in {place}; there is nothing to play again.")
+        raise NothingToPlay(f"No task has ended in the journal in {place}, so there is nothing to simulate.")
     return found
 
 

@@ -55,16 +55,16 @@ def test_an_upgrade_applies_even_where_the_old_fact_would_fit_the_new_type() -> 
 @pytest.mark.parametrize(
     ("payload", "words"),
     [
-        (b'{"v":1,"at":1.0,"fact":{"type":"MoonLanded","on":"moon"}}', ["MoonLanded", "version 1", "Fact 9"]),
+        (b'{"v":1,"at":1.0,"fact":{"type":"MoonLanded","on":"moon"}}', ["MoonLanded", "version 1", "Event 9"]),
         (
             b'{"v":4,"at":1.0,"fact":{"type":"TaskHeld","task":7}}',
-            ["TaskHeld", "version 4", "up to version 1", "Fact 9"],
+            ["TaskHeld", "version 4", "up to version 1", "Event 9"],
         ),
-        (b'{"v":1,"at":1.0,"fact":{"type":"TaskHeld","task":7,"until":5.0}}', ["TaskHeld", "until", "Fact 9"]),
-        (b'{"v":1,"at":1.0,"fact":{"type":"TaskHeld","task":7},"epoch":3}', ["TaskHeld", "epoch", "Fact 9"]),
+        (b'{"v":1,"at":1.0,"fact":{"type":"TaskHeld","task":7,"until":5.0}}', ["TaskHeld", "until", "Event 9"]),
+        (b'{"v":1,"at":1.0,"fact":{"type":"TaskHeld","task":7},"epoch":3}', ["TaskHeld", "epoch", "Event 9"]),
         (
             b'{"v":1,"at":1.0,"fact":{"type":"GpuHealthChanged","node":"n","gpu":0,"health":"dusty"}}',
-            ["GpuHealthChanged", "dusty", "Fact 9"],
+            ["GpuHealthChanged", "dusty", "Event 9"],
         ),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_fact_of_a_future_version_is_named(payload: bytes, words: list[str]) -
     ],
 )
 def test_garbage_is_damage(payload: bytes) -> None:
-    with pytest.raises(JournalDamaged, match=r"^Fact 9 .*\.$"):
+    with pytest.raises(JournalDamaged, match=r"^Event 9 .*\.$"):
         CODEC.decode(9, payload)
 
 
@@ -114,7 +114,7 @@ def test_nothing_is_a_value_like_any_other() -> None:
 
 
 def test_a_text_that_json_does_not_have_is_refused_before_it_is_written() -> None:
-    with pytest.raises(JournalError, match="can not be written"):
+    with pytest.raises(JournalError, match="cannot be written"):
         CODEC.encode(JournalEntry(1.0, YardFounded("\ud800")))
 
 

@@ -85,10 +85,12 @@ def test_a_witness_outside_is_believed(tmp_path: Path) -> None:
     SqliteJournal.open(tmp_path, witness=head).close()
     SqliteJournal.open(tmp_path, witness=first).close()
     with pytest.raises(
-        JournalDamaged, match=r"a witness outside says that the journal went to fact 4, but it ends at 3"
+        JournalDamaged, match=r"an external witness records that the journal went to event 4, but it ends at 3"
     ):
         SqliteJournal.open(tmp_path, witness=Position(4, head.hash))
-    with pytest.raises(JournalDamaged, match=r"damaged at fact 2: a witness outside has seen another fact there"):
+    with pytest.raises(
+        JournalDamaged, match=r"damaged at event 2: an external witness has recorded another event there"
+    ):
         SqliteJournal.open(tmp_path, witness=Position(2, head.hash))
 
 
@@ -102,7 +104,7 @@ def test_damage_names_the_segment_the_fact_and_the_way_out(tmp_path: Path) -> No
     connection.close()
 
     with pytest.raises(
-        JournalDamaged, match=r"facts-000000000003.sqlite in .* at fact 4: .*backup.*gpuyard\.core\.journal\.salvage"
+        JournalDamaged, match=r"facts-000000000003.sqlite in .* at event 4: .*backup.*gpuyard\.core\.journal\.salvage"
     ):
         SqliteJournal.open(tmp_path)
 
@@ -210,7 +212,7 @@ def test_a_damaged_snapshot_is_noted_and_the_older_one_used(tmp_path: Path) -> N
     assert snapshot is not None
     assert snapshot.state == {"held": 1}
     assert journal.notes == [
-        "A snapshot is damaged and was not used: snapshot-000000000002.json does not fit its checksum."
+        "A snapshot is damaged and was not used: snapshot-000000000002.json does not match its checksum."
     ]
     journal.close()
 
@@ -232,7 +234,7 @@ def test_a_snapshot_is_a_witness(tmp_path: Path) -> None:
     journal.close()
     snapshots.write(tmp_path, Snapshot(Position(7, head.hash), {}))
 
-    with pytest.raises(JournalDamaged, match="a snapshot says that the journal went to fact 7"):
+    with pytest.raises(JournalDamaged, match="a snapshot records that the journal went to event 7"):
         SqliteJournal.open(tmp_path)
 
 
@@ -252,13 +254,13 @@ def test_retired_segments_are_gone_and_the_journal_opens_from_its_snapshots(tmp_
 
     journal = SqliteJournal.open(tmp_path)
     assert tasks_in(journal, after=5) == [6, 7]
-    with pytest.raises(JournalError, match="Facts up to 4 were retired"):
+    with pytest.raises(JournalError, match="Events up to 4 were retired"):
         journal.read(3)
     assert journal.verify() == 3
     journal.close()
     for path in tmp_path.glob("snapshot-*"):
         path.write_bytes(b"{}")
-    with pytest.raises(JournalDamaged, match="begins with fact 5, and no snapshot"):
+    with pytest.raises(JournalDamaged, match="begins with event 5, and no snapshot"):
         SqliteJournal.open(tmp_path)
 
 
@@ -318,7 +320,7 @@ def test_a_damaged_packed_segment_is_named(retired: Path, damage: Callable[[byte
     path.write_bytes(damage(path.read_bytes()))
     reader = read_folder(retired)
     assert [next(reader).seq, next(reader).seq] == [1, 2]
-    with pytest.raises(JournalDamaged, match=r"facts-000000000003\.sqlite\.gz in .*retired is damaged at fact 3"):
+    with pytest.raises(JournalDamaged, match=r"facts-000000000003\.sqlite\.gz in .*retired is damaged at event 3"):
         next(reader)
 
 

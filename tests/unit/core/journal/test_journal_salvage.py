@@ -40,7 +40,7 @@ def test_everything_before_the_damage_is_kept(tmp_path: Path) -> None:
     salvaged = salvage(tmp_path / "old", tmp_path / "new")
 
     assert (salvaged.after, salvaged.head.seq, salvaged.witnessed) == (0, 3, 6)
-    assert "3 facts known to have been behind it are lost" in salvaged.sentence()
+    assert "3 later events are lost" in salvaged.sentence()
     assert "facts-000000000003.sqlite" in salvaged.why
     journal = SqliteJournal.open(tmp_path / "new")
     assert list(journal.read()) == records[:3]
@@ -71,8 +71,8 @@ def test_the_snapshot_alone_is_kept_when_no_segment_can_be_read(tmp_path: Path) 
     salvaged = salvage(tmp_path / "old", tmp_path / "new")
 
     assert (salvaged.after, salvaged.head.seq) == (4, 4)
-    assert "begins with the snapshot at fact 4" in salvaged.sentence()
-    assert "2 facts" in salvaged.sentence()
+    assert "begins with the snapshot at event 4" in salvaged.sentence()
+    assert "2 later events" in salvaged.sentence()
     SqliteJournal.open(tmp_path / "new").close()
 
 
@@ -103,7 +103,7 @@ def test_the_damaged_folder_is_left_as_it_is(tmp_path: Path) -> None:
 def test_where_there_is_nothing_nothing_is_made(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
 
-    with pytest.raises(JournalDamaged, match="Neither the first fact nor a snapshot"):
+    with pytest.raises(JournalDamaged, match="Neither the first event nor a snapshot"):
         salvage(tmp_path / "old", tmp_path / "new")
     with pytest.raises(JournalError, match="is not empty"):
         salvage(tmp_path / "old", tmp_path)
@@ -115,7 +115,7 @@ def test_it_is_a_command(tmp_path: Path) -> None:
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert done.stdout.startswith("The new journal begins with the first fact and ends at fact 6. 0 facts")
+    assert done.stdout.startswith("The new journal begins with the first event and ends at event 6. 0 later events")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert "is not empty" in again.stderr

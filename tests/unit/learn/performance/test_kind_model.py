@@ -92,20 +92,20 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance_model, "VERSION", 99)
     learnt.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 3"):
+    with pytest.raises(WrongInput, match=r"yard.model has version 99, and this gpuyard reads version 3"):
         performance_model.load(file)
 
 
 @pytest.mark.parametrize("content", [b"", b"something else", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
 def test_what_is_no_model_is_said_to_be_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "yard.model").write_bytes(content)
-    with pytest.raises(WrongInput, match=r"yard.model is no model of gpuyard's"):
+    with pytest.raises(WrongInput, match=r"yard.model is not a performance model of gpuyard"):
         performance_model.load(tmp_path / "yard.model")
 
 
 def test_a_kind_that_was_not_learnt_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
     (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
-    with pytest.raises(WrongInput, match="has learnt neusight_matmul, and nothing of neusight_vector"):
+    with pytest.raises(WrongInput, match="was trained on neusight_matmul, not on neusight_vector"):
         learnt.predict(rows)
 
 
@@ -185,5 +185,5 @@ def test_a_band_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) ->
 
 
 def test_a_handful_of_rows_teaches_nothing(tmp_path: Path) -> None:
-    with pytest.raises(WrongInput, match="There are 4 rows of neusight_matmul to learn from, and it takes 10"):
+    with pytest.raises(WrongInput, match="The training data has 4 rows of neusight_matmul; at least 10 are needed"):
         kind_model.fit(measured(tmp_path, [SLOW], 4), SPECS)

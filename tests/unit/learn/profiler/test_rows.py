@@ -56,7 +56,7 @@ def test_a_value_that_can_not_be_is_named_with_its_place(tmp_path: Path) -> None
 
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: it is not text in UTF-8"):
+    with pytest.raises(WrongInput, match=r"rows\.csv is not a file of profiles: it is not UTF-8"):
         read(tmp_path / "rows.csv")
 
 
@@ -86,7 +86,7 @@ def test_columns_that_others_have_added_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_field_that_is_too_long_for_any_table_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("model,family\n" + "x" * 200_000 + ",mlp\n")
-    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: field larger than"):
+    with pytest.raises(WrongInput, match=r"rows\.csv is not a file of profiles: field larger than"):
         read(tmp_path / "rows.csv")
 
 

@@ -42,7 +42,7 @@ def test_a_program_is_equally_fast_whenever_it_runs() -> None:
 
 def test_a_trace_of_which_no_job_fits_is_said_to_be_of_no_use() -> None:
     large = [Job(60.0 * place, 100.0, 64, "u") for place in range(20)]
-    with pytest.raises(WrongInput, match="No job of the trace recorded fits onto the nodes 2x4:v100"):
+    with pytest.raises(WrongInput, match="No job of the trace recorded fits on the nodes 2x4:v100"):
         of_trace("recorded").workload(1, {"recorded": large})
 
 

@@ -30,7 +30,9 @@ def test_a_card_that_is_not_there_is_told_and_the_others_are_used() -> None:
 
 
 def test_if_none_of_the_cards_is_there_the_sentence_lists_those_that_are() -> None:
-    with pytest.raises(NoSuchInventory, match=r"gpu\.devices names 7, and none of them is here; .* 0 \(VIRTUAL-"):
+    with pytest.raises(
+        NoSuchInventory, match=r"gpu\.devices lists 7, and this node has none of them\. .* 0 \(VIRTUAL-"
+    ):
         SelectedGpus(ALL, [7])
 
 

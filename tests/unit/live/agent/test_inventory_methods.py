@@ -166,6 +166,6 @@ def test_a_command_that_only_draws_a_table_is_told_of_virtual_gpus(tmp_path: Pat
     with pytest.raises(NoSuchInventory) as wrong:
         NvidiaSmi(str(fake))
     sentence = str(wrong.value)
-    assert "it began with: NVIDIA-SMI 550.54.15" in sentence
-    assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32" instead.')
+    assert "beginning with: NVIDIA-SMI 550.54.15" in sentence
+    assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32".')
     assert "+---" not in sentence

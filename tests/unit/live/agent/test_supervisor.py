@@ -141,7 +141,7 @@ def test_a_file_that_is_no_program_is_named(supervised: Supervised, tmp_path: Pa
 
 def test_a_command_that_no_process_can_be_given_is_refused(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("echo", "a\0b"))
-    assert "not text a process can be given" in supervised.hears(messages.NotLaunched, key).message
+    assert "text that cannot be passed to a process" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_no_command_at_all_is_refused(supervised: Supervised) -> None:

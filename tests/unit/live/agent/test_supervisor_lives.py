@@ -37,7 +37,7 @@ def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised
     (supervised.folder / "go").touch()
     end = supervised.end_of(key)
     assert (end.ending, end.exit_code) == (AttemptEnding.LOST, None)
-    assert "nobody knows its exit code" in end.message
+    assert "its exit code is unknown" in end.message
     assert supervised.output(key).read_text() == "went on\n"
 
 
@@ -277,7 +277,7 @@ def test_a_supervisor_stays_when_the_installed_code_can_not_take_over_what_it_ho
     try:
         key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
         supervised.send(messages.Replace())
-        assert "can not take over" in supervised.hears(messages.NotReplaced).message
+        assert "cannot take over" in supervised.hears(messages.NotReplaced).message
         (supervised.folder / "go").touch()
         assert supervised.end_of(key).exit_code == 7
     finally:
@@ -486,7 +486,7 @@ def test_more_than_can_be_fenced_are_refused_and_all_that_are_fenced_are_taken_o
         launches = (Launch(key, shell="exec sleep 600", env=ENV, fence=True) for key in keys)
         supervised.send(messages.Renew(600), *launches)
         for key in keys[4:]:
-            assert "can not fence any more" in supervised.hears(messages.NotLaunched, key).message
+            assert "cannot fence more" in supervised.hears(messages.NotLaunched, key).message
         supervised.kill()
         begin_with_slots(tmp_path / "work", 4)
         phases = {held.key: held.phase for held in supervised.begin().attempts}

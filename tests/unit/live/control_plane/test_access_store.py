@@ -360,7 +360,7 @@ def test_uses_that_can_not_be_written_now_are_written_later(yard: Yard, monkeypa
         yard.store.find(made.secret, HERE)
         with capture_logs() as said:
             noting = asyncio.create_task(server._note_uses(yard.store))
-            await until(lambda: [line["event"] for line in said].count("uses_not_written") > 1)
+            await until(lambda: [line["event"] for line in said].count("token_use_write_failed") > 1)
         assert yard.store._used
         yard.store._database.execute("PRAGMA query_only = OFF")
         await until(lambda: not yard.store._used)

@@ -13,7 +13,7 @@ import pytest
 
 from gpuyard.core.domain.commands import CancelTask
 from gpuyard.core.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
-from gpuyard.core.domain.refusals import StrayRuns
+from gpuyard.core.domain.refusals import UnknownAttemptRuns
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.explain import why_waits
@@ -252,7 +252,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
     """Finding 6: the copy knows the node and no task; somebody submits before the node is back."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "yard", origin=11, cluster_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             await yard._save_snapshot()
@@ -262,7 +262,7 @@ def test_after_an_old_copy_is_restored_nobody_gets_anothers_process_for_his_task
             await hand.says(old, 11, started=pb.Started())
             await until(lambda: yard.views.tasks[old].status is TaskStatus.RUNNING)
             await hand.leaves()
-        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "copy", origin=22, cluster_key=KEY) as (yard, address):
             (new,) = await submit(yard, spec(tenant="b"))
             assert new == old, "the copy can not know that the number was given out"
             hand = Hand(address)
@@ -316,12 +316,12 @@ def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_o
     """Finding 8: nobody raises its epoch by hearsay, and a proof can not be invented."""
 
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_yard(tmp_path / "yard", origin=1, cluster_key=KEY):
             pass
         shutil.copytree(tmp_path / "yard", tmp_path / "copy")
-        async with open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "yard", origin=2, cluster_key=KEY) as (yard, address):
             pass
-        async with open_yard(tmp_path / "yard", origin=3, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "yard", origin=3, cluster_key=KEY) as (yard, address):
             hand = Hand(address)
             welcome = await hand.joins()
             seen: dict[str, Any] = {
@@ -332,13 +332,13 @@ def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_o
             seen |= {"yard": welcome.yard}
             await hand.leaves()
         with pytest.raises(Deposed, match="--take-over"):  # noqa: PT012 - it fails when it is left
-            async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY) as (yard, address):
+            async with open_yard(tmp_path / "copy", origin=9, cluster_key=KEY) as (yard, address):
                 invented = {**seen, "epoch_proof": b"x" * 32}
                 assert "no proof" in await refused(address, "FAILED_PRECONDITION", **invented)
                 assert yard.ready, "what somebody merely says changes nothing"
                 await refused(address, "ABORTED", **seen)
                 await until(lambda: yard.stopping)
-        async with open_yard(tmp_path / "copy", origin=9, yard_key=KEY, take_over=True) as (yard, address):
+        async with open_yard(tmp_path / "copy", origin=9, cluster_key=KEY, take_over=True) as (yard, address):
             hand = Hand(address)
             welcome = await hand.joins(**seen)
             assert welcome.epoch > seen["epoch"]
@@ -349,13 +349,13 @@ def test_a_scheduler_on_an_old_copy_says_that_it_is_deposed_and_stops_until_an_o
 
 def test_two_schedulers_of_one_epoch_do_not_both_go_on(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=1, yard_key=KEY):
+        async with open_yard(tmp_path / "yard", origin=1, cluster_key=KEY):
             pass
         shutil.copytree(tmp_path / "yard", tmp_path / "twin")
         with pytest.raises(Deposed):  # noqa: PT012 - it fails when it is left
             async with (
-                open_yard(tmp_path / "yard", origin=2, yard_key=KEY) as (one, address),
-                open_yard(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),
+                open_yard(tmp_path / "yard", origin=2, cluster_key=KEY) as (one, address),
+                open_yard(tmp_path / "twin", origin=3, cluster_key=KEY) as (other, elsewhere),
             ):
                 hand = Hand(address)
                 welcome = await hand.joins()
@@ -408,7 +408,7 @@ def test_the_answer_to_an_overheard_registration_is_no(tmp_path: Path) -> None:
 
             stub.register = overheard
             await register_node(stub, registration(), TOKEN)
-            with pytest.raises(grpc.aio.AioRpcError, match="answers no challenge"):
+            with pytest.raises(grpc.aio.AioRpcError, match="does not answer a current challenge"):
                 await register(said[0])
             with pytest.raises(grpc.aio.AioRpcError, match="speaks protocol 1"):
                 await register(pb.SignedRegistration(protocol=1))
@@ -476,7 +476,7 @@ def test_a_task_that_is_cancelled_before_its_node_connects_ends_when_the_node_sa
 
 def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path / "yard", origin=11, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "yard", origin=11, cluster_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             (task,) = await submit(yard, spec())
@@ -486,7 +486,7 @@ def test_what_an_old_copy_has_placed_and_ran_since_is_not_started_under_the_same
             await hand.says(task, 11, ended=pb.Ended(outcome=pb.Ended.SUCCEEDED, exit_code=0))
             await hand.is_told_it_was_received(1)
             await hand.leaves()
-        async with open_yard(tmp_path / "copy", origin=22, yard_key=KEY) as (yard, address):
+        async with open_yard(tmp_path / "copy", origin=22, cluster_key=KEY) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             launch = await hand.is_told("launch")
@@ -533,7 +533,7 @@ def test_a_task_does_not_start_beside_an_attempt_of_it_that_an_old_copy_does_not
         await there.joins(node=other, instance="m")
         await settled(yard)
         why = await yard.look(lambda state, now: why_waits(state, TaskId(1), now))
-        assert why == StrayRuns(TaskId(1), N)
+        assert why == UnknownAttemptRuns(TaskId(1), N)
         assert yard.views.tasks[TaskId(1)].status is TaskStatus.PENDING
         return here, there
 
@@ -714,7 +714,7 @@ def test_on_an_old_copy_of_the_journal_absent_nodes_are_waited_for(tmp_path: Pat
 
 def test_what_may_have_run_under_another_scheduler_is_not_launched_again_under_the_same_name(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, yard_key=KEY, take_over=True, origin=5) as (yard, address):
+        async with open_yard(tmp_path, cluster_key=KEY, take_over=True, origin=5) as (yard, address):
             hand = Hand(address)
             await hand.joins()
             await submit(yard, spec())
@@ -759,7 +759,7 @@ def test_a_scheduler_that_takes_over_leaves_task_numbers_out(tmp_path: Path) -> 
 
 def test_a_scheduler_that_takes_over_believes_a_bare_word_once(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, yard_key=KEY, take_over=True) as (yard, address):
+        async with open_yard(tmp_path, cluster_key=KEY, take_over=True) as (yard, address):
             first = yard.loop.engine.state.epoch
             await hand_in(address, epoch=first + 10, origin=3, epoch_proof=b"of a key that is gone")
             taken = yard.loop.engine.state.epoch

@@ -32,6 +32,6 @@ def test_an_older_file_is_brought_to_the_present_version_with_what_is_in_it(tmp_
 def test_a_file_that_no_upgrade_leads_on_from_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     open_database(path, OLD).close()
-    with pytest.raises(StoreError, match="does not read it any more"):
+    with pytest.raises(StoreError, match="which this gpuyard no longer reads"):
         open_database(path, replace(NEW, upgrades=()))
     open_database(path, OLD).close()

@@ -41,7 +41,7 @@ def test_a_full_disk_under_the_secrets_is_told_as_that_and_costs_nobody_the_engi
             engine = yard.loop.engine
 
             def full(_: object) -> None:
-                raise StorageFull("There is no space left for secrets.")
+                raise StorageFull("No space is left for secrets.")
 
             yard.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):

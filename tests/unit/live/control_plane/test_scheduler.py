@@ -248,7 +248,7 @@ def test_an_attempt_nobody_knows_is_held_and_ended_only_by_an_operator(tmp_path:
             playing = asyncio.create_task(node.play(address))
             await until(lambda: (77, 1, 5) in yard.agents.sessions.get(NodeId("n"), _NOBODY).strays)
             assert (77, 1, 5) in node.attempts
-            assert yard.agents.stop_stray(NodeId("n"), TaskId(77), 1)
+            assert yard.agents.stop_unknown_attempt(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()
 
@@ -267,7 +267,7 @@ _NOBODY = _Nobody()
     [
         ({"token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
         ({"token": ""}, "UNAUTHENTICATED", "join token is wrong"),
-        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to yard elsewhere"),
+        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to cluster elsewhere"),
         ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
         ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
     ],

@@ -42,7 +42,7 @@ def still_open(state: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
+        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_cluster=0) as (yard, _):
             for _ in range(3):  # the second and third from a snapshot on
                 await lives(yard, 10)
                 expected = json.loads(msgspec.json.encode(snapshot_content(yard.loop.engine.state, yard.views)))
@@ -60,7 +60,7 @@ def test_a_process_writes_what_the_loop_would_have_written(tmp_path: Path) -> No
 
 def test_a_yard_comes_back_from_such_a_snapshot(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
+        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_cluster=0) as (yard, _):
             await lives(yard, 10)
             await yard._save_snapshot()
             await submit(yard, spec(name="later"))
@@ -73,7 +73,7 @@ def test_a_yard_comes_back_from_such_a_snapshot(tmp_path: Path) -> None:
 
 def test_the_loop_answers_while_the_process_works(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
+        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_cluster=0) as (yard, _):
             await lives(yard, 2_000)
             saving = asyncio.create_task(yard._save_snapshot())
             answered, longest = 0, 0.0
@@ -108,7 +108,7 @@ def test_a_process_that_fails_says_why_and_leaves_the_snapshots_as_they_were(tmp
 
 def test_what_a_killed_process_left_does_not_matter(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_yard=0) as (yard, _):
+        async with open_yard(tmp_path, snapshot_seconds=9999.0, small_cluster=0) as (yard, _):
             await lives(yard, 2)
             (tmp_path / "journal" / "making").mkdir()
             (tmp_path / "journal" / "making" / "snapshot-000000000002.json.new").write_text("{")

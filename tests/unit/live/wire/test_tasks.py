@@ -178,7 +178,7 @@ def test_variables_that_are_ours_can_not_be_set(name: str) -> None:
 
 def test_a_tenant_can_not_ask_for_more_gpu_memory_than_it_may() -> None:
     request = read_task(b'{"gpu_memory_mb": 9000}')
-    with pytest.raises(WrongRequest, match="8000 at most") as wrong:
+    with pytest.raises(WrongRequest, match="maximum of this tenant is 8000") as wrong:
         specs_of(request, default_tenant="team", max_gpu_memory_mib=8000)
     assert (wrong.value.code, wrong.value.status) == ("QuotaForbids", 409)
 

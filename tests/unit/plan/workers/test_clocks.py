@@ -53,12 +53,12 @@ def test_a_clock_is_locked_and_set_free_when_it_is_over(card: str) -> None:
 
 def test_who_may_not_lock_a_clock_is_told_what_would_help() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-b", 1200) == (
-        "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
-        "NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
+        "GPU GPU-b stays at full speed: its clock cannot be locked to 1200 MHz: Insufficient Permissions. "
+        "The NVIDIA driver allows this only to root: run as root, or plan without --max-slowdown."
     )
 
 
 def test_a_card_that_is_not_there_is_said_to_be_so() -> None:
     assert Clocks(PlayedNvml()).lock("GPU-c", 900) == (
-        "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
+        "GPU GPU-c stays at full speed: its clock cannot be locked to 900 MHz: Not Found."
     )

@@ -40,7 +40,7 @@ def test_a_plan_that_can_not_be_made_again_does_not_cost_the_work() -> None:
         pool.close()
     assert followed.executor.done == 6
     assert followed.executor.tally.lost == 1
-    assert "what is left could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
+    assert "the remaining calls could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
     assert "the worker of GPU 1 ended with signal 9" in followed.losses
 
 

@@ -63,11 +63,11 @@ class MemoryJournal:
         self._check_open()
         position = snapshot.position
         if position != self.position_at(position.seq):
-            raise JournalError(f"This journal was never at fact {position.seq} with that hash; no snapshot was saved.")
+            raise JournalError(f"This journal was never at event {position.seq} with that hash; no snapshot was saved.")
         try:
             state = msgspec.json.encode(snapshot.state)
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            raise JournalError(f"This state can not be written as a snapshot: {error}.") from error
+            raise JournalError(f"This state cannot be written as a snapshot: {error}.") from error
         kept = {at.seq: (at, document) for at, document in self._snapshots} | {position.seq: (position, state)}
         self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
 

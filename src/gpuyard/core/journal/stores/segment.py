@@ -32,8 +32,8 @@ from gpuyard.system.files import no_descriptor_left, no_space_left, sync_file, s
 
 FORMAT = 1
 WAY_OUT = (
-    "Restore the folder from a backup, or keep what can still be read: "
-    "python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER."
+    "Restore the folder from a backup, or recover the readable part: python -m "
+    "gpuyard.core.journal.salvage FOLDER NEW_FOLDER."
 )
 PACKED = ".gz"
 _PATTERN = "facts-*.sqlite"
@@ -79,7 +79,7 @@ def first_seq(path: Path) -> int:
 
 def damaged(path: Path, seq: int, what: str) -> JournalDamaged:
     """Return the error that names the place of the damage and the way out."""
-    return JournalDamaged(f"{path.name} in {path.parent} is damaged at fact {seq}: {what}. {WAY_OUT}")
+    return JournalDamaged(f"{path.name} in {path.parent} is damaged at event {seq}: {what}. {WAY_OUT}")
 
 
 def create(folder: Path, after: Position, page_bytes: int) -> Path:

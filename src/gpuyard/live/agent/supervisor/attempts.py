@@ -54,9 +54,9 @@ LOOK_FOR_EXIT_SECONDS = 0.02
 MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
 """Limit on the descriptors used for adopted commands; the rest are for clients and outputs."""
 
-LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
-LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
-LOST_BEGINNING = "Its supervisor was killed while it began."
+LOST_CODE = "Its supervisor was killed while it ran, so its exit code is unknown."
+LOST_TRACE = "Its supervisor was killed while it ran, and its process has ended."
+LOST_BEGINNING = "Its supervisor was killed while it started."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
@@ -360,7 +360,9 @@ class AttemptHolder:
                 self._memory.note(attempt)
                 self._events.append(messages.Launched(launch.key, 0, attempt.at))
             elif not launch.argv and not launch.shell:
-                self._not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
+                self._not_launched(
+                    attempt, "The task has no command to run. Specify one, or submit the task as a lease."
+                )
             else:
                 runs.append(launch)
         self._run(runs)
@@ -407,7 +409,10 @@ class AttemptHolder:
             try:
                 self._memory.write()
             except OSError as error:
-                sentence = f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
+                sentence = (
+                    "The task was not started because its node cannot record the start: "
+                    f"{error.strerror}. Free disk space there."
+                )
                 for it, _ in starting:
                     self._starters.give_back(it.starter)
                     self._not_launched(it.attempt, sentence)
@@ -511,7 +516,7 @@ class AttemptHolder:
 
     def _too_late(self, attempt: Attempt) -> None:
         """End an attempt as fenced: the scheduler may have given it to another node already, so it is not a failure."""
-        sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
+        sentence = "The task was not started: the lease of its node has expired, so no fenced task may start there."
         self._never_began(
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
         )
@@ -877,7 +882,7 @@ class AttemptHolder:
         if self._table.lease_end <= now():
             self._too_late(attempt)
         elif self._table.is_full:
-            self._not_launched(attempt, "Its node can not fence any more attempts at once.")
+            self._not_launched(attempt, "Its node cannot fence more attempts at the same time.")
         else:
             return False
         return True

@@ -87,9 +87,10 @@ def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]
     if unsafe_labels.isdisjoint(spec.labels):
         return ""
     return (
-        f"Node {spec.id} runs tasks of users who log in (executor.shared_user) under a uid that auth.local_admin admits as "
-        "admin without a login. Take auth.local_admin out of the scheduler's settings, or take executor.shared_user out "
-        "of the node's and map its tenants to system users."
+        f"Node {spec.id} runs tasks of users who log in (executor.shared_user) with a uid that "
+        "auth.local_admin admits as an administrator without a login. Remove auth.local_admin from "
+        "the settings of the scheduler, or remove executor.shared_user from the settings of the node "
+        "and map its tenants to system users."
     )
 
 
@@ -107,7 +108,7 @@ class AgentConnections:
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
         offline_after_seconds: float = 15.0,
         check_seconds: float = CHECK_SECONDS,
-        yard_key: bytes = b"",
+        cluster_key: bytes = b"",
         take_over: bool = False,
         draw_origin: Callable[[], int],
         unsafe_labels: frozenset[tuple[str, str]] = frozenset(),
@@ -125,7 +126,7 @@ class AgentConnections:
         self._heartbeat_seconds = min(heartbeat_seconds, offline_after_seconds / BEATS_TO_MISS)
         self._offline_after_seconds = offline_after_seconds
         self._check_seconds = check_seconds
-        self._yard_key = yard_key
+        self._cluster_key = cluster_key
         self._take_over = take_over
         self._draw_origin = draw_origin
         self._unsafe_labels = unsafe_labels
@@ -234,7 +235,10 @@ class AgentConnections:
             message = _other_protocol(request.protocol)
             await self._refuse(context, _FAILED, "OtherProtocol", message, request.node)
         if not self._join_token:
-            message = "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
+            message = (
+                "This scheduler has no join token, so agents cannot join. Set auth.join_token and "
+                "restart the scheduler."
+            )
             await self._refuse(context, _UNKNOWN, "NoJoinToken", message, request.node)
         state = self._loop.engine.state
         answer = pb.ChallengeAnswer(
@@ -255,7 +259,7 @@ class AgentConnections:
         """Reject an agent with a message, and log it."""
         self._refused.refused(_now(), why, message, peer=context.peer(), node=node, proven=proven)
         await context.abort(code, message)
-        raise AssertionError("an aborted call does not go on")
+        raise AssertionError("an aborted call does not continue")
 
     async def register(self, signed: pb.SignedRegistration, context: Any) -> pb.Welcome:
         """Admit a node, or reject it with a reason."""
@@ -263,10 +267,11 @@ class AgentConnections:
         state = self._loop.engine.state
         if request.yard and request.yard != state.yard:
             message = (
-                f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. Check "
-                f"scheduler.master_address; to move the node here, start its agent with --accept-yard {state.yard}."
+                f"This node belongs to cluster {request.yard}, and this scheduler belongs to cluster "
+                f"{state.yard}. Check scheduler.master_address. To move the node here, start its "
+                f"agent with --accept-cluster {state.yard}."
             )
-            await self._refuse(context, _FAILED, "OtherYard", message, request.node.id, proven=True)
+            await self._refuse(context, _FAILED, "OtherCluster", message, request.node.id, proven=True)
         try:
             spec = node_spec_of(request.node)
         except WrongRequest as wrong:
@@ -312,7 +317,7 @@ class AgentConnections:
             offline_after_seconds=self._offline_after_seconds,
             version=__version__,
             origin=state.origin,
-            epoch_proof=proof.epoch_proof(self._yard_key, state.yard, state.epoch, state.origin),
+            epoch_proof=proof.epoch_proof(self._cluster_key, state.yard, state.epoch, state.origin),
         )
 
     async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:
@@ -321,25 +326,26 @@ class AgentConnections:
         if signed.protocol != PROTOCOL:
             await self._refuse(context, _FAILED, "OtherProtocol", _other_protocol(signed.protocol))
         if not self._nonces.is_good(signed.nonce, signed.agent_nonce, _now()):
-            message = "This registration answers no challenge of this scheduler, or one that is too old. Try again."
+            message = "This registration does not answer a current challenge of this scheduler. Try again."
             await self._refuse(context, _UNKNOWN, "OldChallenge", message)
         expected = proof.agent_proof(self._join_token, signed.nonce, signed.agent_nonce, signed.body)
         if not proof.proofs_equal(signed.proof, expected):
-            message = "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
+            message = "The join token is wrong. Set agent.join_token of the agent to the value of auth.join_token."
             await self._refuse(context, _UNKNOWN, "WrongJoinToken", message)
         self._nonces.use(signed.nonce, _now())
         try:
             return pb.Registration.FromString(signed.body)
         except Exception:
-            await self._refuse(context, _WRONG, "NotReadable", "This registration can not be read.")
+            await self._refuse(context, _WRONG, "NotReadable", "This registration cannot be parsed.")
 
     async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
         """Reject a second agent for a node unless the known one has been silent for as long as a lost node."""
         known = self._loop.engine.state.agents.get(node)
         if any(other != (instance, boot) for other in self._registering.get(node, ())):
             message = (
-                f"Another agent with the id {node} registers at this moment. Give each its own agent.id and work folder; "
-                "this one is let in when the other one is refused, or silent for as long as a lost one."
+                f"Another agent with the id {node} is registering. Give each agent its own agent.id "
+                "and work folder. This agent can join when the other one is rejected or counts as "
+                "lost."
             )
             await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
         if known is None or known == (instance, boot):
@@ -351,9 +357,10 @@ class AgentConnections:
                 "the same work folder on another machine or after a reboot" if known[0] == instance else "another one"
             )
             message = (
-                f"Another agent with the id {node} was heard of {silent:.0f} s ago, and this is {same}. Give each its own "
-                "agent.id and work folder; an agent that was moved or rebooted is let in when the old one has been silent "
-                f"for {self._offline_after_seconds:.0f} s."
+                f"Another agent with the id {node} was connected {silent:.0f} s ago, and this is "
+                f"{same}. Give each agent its own agent.id and work folder. An agent that was moved "
+                "or rebooted can join when the old one has been silent for "
+                f"{self._offline_after_seconds:.0f} s."
             )
             await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
 
@@ -367,9 +374,11 @@ class AgentConnections:
         state = self._loop.engine.state
         if request.epoch < state.epoch or (request.epoch, request.origin) == (state.epoch, state.origin):
             return
-        shown = proof.epoch_proof(self._yard_key, state.yard, request.epoch, request.origin)
+        shown = proof.epoch_proof(self._cluster_key, state.yard, request.epoch, request.origin)
         proven = proof.proofs_equal(request.epoch_proof, shown)
-        obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
+        obeyed = (
+            f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler is at epoch {state.epoch}"
+        )
         if self._take_over and (proven or not self._believed):
             self._believed = self._believed or not proven
             # A placed task that is not on its node may have run under the other scheduler: it is not launched again.
@@ -379,21 +388,25 @@ class AgentConnections:
             answer = await self._loop.tell(order, "operator")
             if isinstance(answer, Refusal):
                 await self._refuse(context, _WRONG, answer.code, answer.sentence(), request.node.id, proven=True)
-            log.warning("took_over", node=request.node.id, above=request.epoch, proven=proven)
+            log.warning("scheduler_took_over", node=request.node.id, above=request.epoch, proven=proven)
             self.reset_sessions()
         elif proven:
             sentence = (
-                f"{obeyed}: another scheduler of this yard runs or has run, on another copy of the data folder. If this "
-                "copy is the one to go on with, stop the other one and start this one once with --take-over."
+                f"{obeyed}: another scheduler of this cluster runs or has run on another copy of the "
+                "data folder. To continue with this copy, stop the other scheduler and start this "
+                "one once with --take-over."
             )
-            log.error("deposed", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence)
+            log.error(
+                "scheduler_superseded", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence
+            )
             if self.deposed is not None and not self.deposed.done():
                 self.deposed.set_exception(Deposed(sentence))
             await context.abort(grpc.StatusCode.ABORTED, sentence)
         else:
             sentence = (
-                f"{obeyed}, but shows no proof that this scheduler can check. If the data folder was rebuilt, start the "
-                "scheduler once with --take-over; if the node's memory is wrong, give its agent an empty work folder."
+                f"{obeyed}, but sends no proof that this scheduler can verify. If the data folder was "
+                "rebuilt, start the scheduler once with --take-over. If the state of the node is "
+                "wrong, start its agent with an empty work folder."
             )
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
@@ -410,12 +423,15 @@ class AgentConnections:
         if behind:
             self._wait_for_the_absent()
             log.error(
-                "journal_is_behind",
+                "journal_found_behind",
                 node=request.node.id,
                 seen=request.seq,
                 here=self._loop.committed,
-                message="This node has seen facts that the journal does not hold: was an old copy restored? "
-                "Attempts the journal does not know are held and shown as strays.",
+                message=(
+                    "This node has seen events that are not in the journal, as after restoring an old "
+                    "copy. Attempts that the journal does not contain are kept and listed as unknown "
+                    "attempts."
+                ),
             )
 
     def _wait_for_the_absent(self) -> None:
@@ -434,7 +450,7 @@ class AgentConnections:
         given = dict(context.invocation_metadata()).get(SESSION, "")
         session = self._by_session.get(given)
         if session is None or session.connected:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session is over; register again.")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session has ended; register again.")
             return
         session.connected = True
         reader: asyncio.Task[None] | None = None
@@ -474,12 +490,14 @@ class AgentConnections:
         for report in found.reports:
             self._loop.tell(report, f"agent:{session.node}").add_done_callback(lambda it: _close_if_failed(it, session))
         for ref in found.stop:
-            commands.append(launches.stop(ref, "The task went on elsewhere."))
+            commands.append(launches.stop(ref, "The task continues on another node."))
         for ref in found.strays:
             if session.there[ref] == pb.Attempt.PREPARED:  # a prepared part of a gang would wait for the others forever
-                commands.append(launches.stop(ref, "This scheduler does not know it, and nothing of it has begun."))
+                commands.append(launches.stop(ref, "This scheduler does not know the attempt, and it has not started."))
                 continue
-            log.warning("stray_attempt", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin)
+            log.warning(
+                "unknown_attempt_found", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin
+            )
             session.strays[ref] = None
             stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
             commands.append(launches.about(ref, stray=stray))
@@ -543,7 +561,7 @@ class AgentConnections:
     def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         view = self._views.nodes.get(session.node)
         if view is None or view.lost:
-            log.warning("lost_node_is_heard", node_id=session.node)
+            log.warning("lost_node_returned", node_id=session.node)
             session.close()  # it was declared lost while it reconnected: make it register again
             return
         before = self.telemetry.get(session.node)
@@ -600,7 +618,7 @@ class AgentConnections:
             return
         failed = next((error for it in told if (error := it.exception()) is not None), None)
         if failed is not None:
-            log.warning("report_not_taken", node=session.node, why=str(failed))
+            log.warning("report_rejected", node=session.node, why=str(failed))
             session.close()  # it registers again and repeats its reports
             return
         session.received = max(session.received, number)
@@ -701,7 +719,7 @@ class AgentConnections:
             stood_still = now - before - self._check_seconds
             before = now
             if stood_still > STALLED_SECONDS:
-                log.warning("stood_still", seconds=round(stood_still, 1))
+                log.warning("process_paused", seconds=round(stood_still, 1))
             if self._loop.full:
                 stood_still += self._check_seconds  # agents cannot register or report meanwhile, so this is not silence
             if stood_still > STALLED_SECONDS or self._loop.full:
@@ -737,7 +755,7 @@ class AgentConnections:
             session.patience_seconds = seconds
             session.wake()
 
-    def stop_stray(self, node: NodeId, task: TaskId, attempt: int) -> bool:
+    def stop_unknown_attempt(self, node: NodeId, task: TaskId, attempt: int) -> bool:
         """Stop an attempt that the scheduler does not know, by order of an operator; return whether it was found."""
         session = self.sessions.get(node)
         found = [ref for ref in session.strays if ref[:2] == (task, attempt)] if session is not None else []
@@ -745,7 +763,7 @@ class AgentConnections:
             return False
         for ref in found:
             del session.strays[ref]
-        session.send(launches.stop(ref, "An operator ended this stray attempt.") for ref in found)
+        session.send(launches.stop(ref, "An administrator ended this unknown attempt.") for ref in found)
         return True
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
@@ -773,7 +791,7 @@ def _now() -> float:
 
 def _other_protocol(theirs: int) -> str:
     side = "scheduler" if theirs > PROTOCOL else "agent"
-    return f"This agent speaks protocol {theirs} and the scheduler speaks {PROTOCOL}: upgrade the {side}."
+    return f"This agent uses protocol {theirs} and the scheduler uses {PROTOCOL}: upgrade the {side}."
 
 
 def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:

@@ -50,7 +50,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
         raise
     if process.returncode:
         last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise JournalError(f"The snapshot at fact {position.seq} was not written: {last or process.returncode}.")
+        raise JournalError(f"The snapshot at event {position.seq} was not written: {last or process.returncode}.")
 
 
 def write(journal: Path, position: Position, archived: int, folder: Path) -> None:
