@@ -294,7 +294,9 @@ def test_logs_that_are_followed_say_at_once_that_the_task_waits(yard: Yard, tmp_
     (tmp_path / "go").touch()
 
     assert following.printed() == "now\n"
-    assert following.said.startswith(f"gpuyard: {task.id} has not started. It waits for task {first.number} to end.")
+    assert following.said.startswith(
+        f"gpuyard: {task.id} has not started. The task waits for task {first.number} to end."
+    )
 
 
 def test_logs_of_a_task_that_wrote_nothing_are_empty(yard: Yard) -> None:

@@ -110,7 +110,7 @@ def test_a_model_that_no_worker_can_load_is_named_with_the_reason(tmp_path: Path
             ["--speed-up", "2"],
             "--speed-up works only with virtual runtimes",
         ),
-        ({"models": {"*": "virtual"}}, ["--out", "/no/such/folder/x"], "/no/such/folder/x can not be written"),
+        ({"models": {"*": "virtual"}}, ["--out", "/no/such/folder/x"], "Cannot write /no/such/folder/x"),
         ({"models": {"*": "virtual"}}, ["--plan", "/no/plan"], "/no/plan: No such file or directory."),
         ({"models": {"*": "virtual"}}, ["--strategy", "luck"], "Unknown strategy 'luck'"),
         ({"models": {"*": "virtual"}}, ["--speed-up", "nan"], "--speed-up"),

@@ -98,7 +98,7 @@ def test_a_file_without_lines_does_not_fill_the_memory() -> None:
 
 
 def test_a_folder_is_no_file_of_jobs(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match=r"can not be read: Is a directory\."):
+    with pytest.raises(WrongTrace, match=r"cannot be read: Is a directory\."):
         read_trace(tmp_path)
 
 
@@ -137,5 +137,5 @@ def test_a_packed_file_that_was_cut_is_not_taken_for_a_whole_one(tmp_path: Path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="can not be read: No such file or directory"):
+    with pytest.raises(WrongTrace, match="cannot be read: No such file or directory"):
         read_trace(tmp_path / "none.csv")

@@ -638,7 +638,7 @@ class NoCpuRoom(NotNow, frozen=True):
 class GangIncomplete(NotNow, frozen=True):
     """Not enough nodes are free for all members of the gang."""
 
-    text = "The gang needs {needed} nodes at the same time; {can_start} of them have enough free GPUs now."
+    text = "The gang needs {needed} nodes at the same time; nodes with enough free GPUs now: {can_start}."
     needed: int
     can_start: int
 

@@ -156,7 +156,7 @@ def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: C
 def test_a_gang_says_how_many_of_its_nodes_are_free(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=2))
     cluster.submits(gang("waits", members=2, gpus_each=4))
-    assert told(cluster, "waits") == "The gang needs 2 nodes at the same time; 1 of them have enough free GPUs now."
+    assert told(cluster, "waits") == "The gang needs 2 nodes at the same time; nodes with enough free GPUs now: 1."
     assert waits_for(cluster, "waits")[1] == [RoomOn]
 
 
@@ -169,7 +169,7 @@ def test_a_task_kept_out_by_fragmentation_says_what_the_emptiest_node_has(cluste
 
 def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> None:
     cluster.submits(task("first"), task("waits", after=("first",)))
-    assert told(cluster, "waits") == "It waits for task 1 to end."
+    assert told(cluster, "waits") == "The task waits for task 1 to end."
     cluster.finishes("first")
     assert cause_of(cluster, "waits") == Cause(Why.QUEUED, task=cluster.numbers["waits"])
 
@@ -191,9 +191,9 @@ def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
 def test_the_figures_told_are_those_of_now(cluster: ClusterStory) -> None:
     cluster.has_tenant("lab", max_gpus=4)
     cluster.submits(task("a", gpus=2, tenant="lab"), task("b", tenant="lab"), task("waits", gpus=4, tenant="lab"))
-    assert "uses 3" in told(cluster, "waits")
+    assert "3 are in use" in told(cluster, "waits")
     cluster.finishes("b")
-    assert "uses 2" in told(cluster, "waits")
+    assert "2 are in use" in told(cluster, "waits")
 
 
 def test_a_task_that_counts_for_too_much_where_there_is_room_names_the_quota() -> None:

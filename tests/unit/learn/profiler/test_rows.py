@@ -50,7 +50,7 @@ def test_a_value_that_can_not_be_is_named_with_its_place(tmp_path: Path) -> None
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace("train,8,", "train,eight,"))
-    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: batch can not be 'eight'"):
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: batch must not be 'eight'"):
         read(tmp_path / "rows.csv")
 
 
@@ -65,7 +65,7 @@ def test_a_time_that_is_no_number_is_refused(tmp_path: Path, value: str) -> None
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace(",1.5,", f',"{value}",'))
-    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: step_ms can not be"):
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: step_ms must not be"):
         read(tmp_path / "rows.csv")
 
 

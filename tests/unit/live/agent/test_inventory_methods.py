@@ -50,7 +50,7 @@ def test_a_card_that_is_not_listed_any_more_is_broken(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_CARDS))
     fake_smi(tmp_path, TWO_CARDS | {"gpu=index,utilization": f"{USE_HEADER}\n1, 0 %, 1 MiB, 33, 21 W, 450 W, 30 %\n"})
     first, second = smi.use()
-    assert "not listed" in first.broken
+    assert "no longer lists" in first.broken
     assert not second.broken
 
 

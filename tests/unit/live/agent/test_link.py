@@ -215,7 +215,7 @@ def test_an_agent_whose_supervisor_does_not_start_again_says_why_in_a_sentence(w
         ):
             await main.run(settings_of(work_dir, address, GPU__VIRTUAL="4"))
 
-    with pytest.raises(SupervisorDoesNotStart, match="can not be used by the supervisor"):
+    with pytest.raises(SupervisorDoesNotStart, match="supervisor cannot use the folder"):
         asyncio.run(story())
     (work_dir / "supervisor").unlink()
     (work_dir / "moved").rename(work_dir / "supervisor")

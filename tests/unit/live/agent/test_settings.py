@@ -110,7 +110,7 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_when_told_that_plain
         ("executor: {grace: 0}", "a duration above zero"),
         ("executor: {users: {a: root}}", "line 1: executor.users maps a to root"),
         ("executor: {system_users: {ada: root}}", "executor.system_users maps ada to root"),
-        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels has "gpuyard/tenant/a"'),
+        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels contains "gpuyard/tenant/a"'),
     ],
 )
 def test_what_can_not_be_is_said_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:

@@ -466,4 +466,4 @@ except StoreError as error:
         text=True,
         timeout=60,
     )
-    assert "can not be used: Permission denied. Check the folder and its permissions." in done.stdout, done.stderr
+    assert "cannot be used: Permission denied. Check the folder and its permissions." in done.stdout, done.stderr

@@ -268,7 +268,7 @@ _NOBODY = _Nobody()
         ({"token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
         ({"token": ""}, "UNAUTHENTICATED", "join token is wrong"),
         ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to cluster elsewhere"),
-        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
+        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "is not valid"),
         ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
     ],
 )

@@ -97,5 +97,5 @@ def test_a_boot_that_still_runs_is_ended_with_all_it_started(tmp_path: Path) -> 
 def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool" / "nodes.json").write_text("{")
-    with pytest.raises(PoolDamaged, match=r"nodes\.json can not be read .* move the file away\."):
+    with pytest.raises(PoolDamaged, match=r"nodes\.json cannot be read .* move the file away\."):
         pool(tmp_path)

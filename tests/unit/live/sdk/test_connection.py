@@ -309,7 +309,7 @@ def test_a_scheduler_that_just_starts_is_waited_for() -> None:
 
 
 def test_a_full_disk_is_said_at_once() -> None:
-    full = refusal("StorageFull", "There is no space left.")
+    full = refusal("StorageFull", "No space is left.")
     with partner(lambda line: line.say(full, 503)) as server:
         with pytest.raises(NotNow, match="No space is left"):
             connect(server.url).submit("true")

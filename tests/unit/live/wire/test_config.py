@@ -179,7 +179,7 @@ def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     closed.write_text("names: []\n")
     closed.chmod(0)
     if os.geteuid():
-        with pytest.raises(WrongSettings, match="can not be read: Permission denied"):
+        with pytest.raises(WrongSettings, match="cannot be read: Permission denied"):
             load(Settings, closed, {})
 
 
