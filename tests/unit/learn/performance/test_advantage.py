@@ -104,7 +104,7 @@ def test_a_file_that_can_not_be_used_is_named_in_one_sentence(tmp_path: Path) ->
     path.write_bytes(b"")
     assert "not a policy model, or the file is truncated" in complaint(path)
     np.savez(path, something=np.zeros(3))
-    assert "this is no model of a policy" in complaint(path)
+    assert "this is not a policy model" in complaint(path)
     assert "version 7; this gpuyard reads gpuyard policy, version 1" in complaint(changed(path, version=7))
     assert "other features than this gpuyard: fame, gain" in complaint(changed(path, features=["waits", "fame"]))
     assert "other features than this gpuyard, in another order" in complaint(changed(path, features=["gain", "waits"]))
