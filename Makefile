@@ -1,5 +1,5 @@
 # Every target makes the environment it needs; nothing else has to be installed first.
-#   make run     a yard on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
+#   make run     a cluster on this machine: scheduler and agent, real GPUs if there are any, else virtual ones
 #   make test    set-up, checks and all tests: what has to pass before anything is merged
 #   make quick   style, types, unit tests and stories without the slow ones: while you work, in less than 90 seconds
 #   make check   style, types, import rules

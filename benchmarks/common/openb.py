@@ -39,7 +39,7 @@ def read_openb_nodes(path: Path) -> Cluster:
             name, cards, _whole(row, "cpu_milli", where, MOST), _whole(row, "memory_mib", where, MOST)
         )
     if not nodes:
-        raise WrongTrace(f"{path}: there are no nodes in it.")
+        raise WrongTrace(f"{path}: the file contains no nodes.")
     return Cluster(tuple(nodes.values()))
 
 

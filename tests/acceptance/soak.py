@@ -165,12 +165,12 @@ class SoakCluster(Cluster):
         if "scheduler" not in hurt and self.server is not None and self.server.poll() is not None:
             said = (self.folder / "scheduler.err").read_text(errors="replace")[self._errors_seen :]
             self._errors_seen += len(said)
-            if self.last_words("server.log", "deposed"):
+            if self.last_words("server.log", "scheduler_superseded"):
                 self.done["(deposed, taken over)"] += 1
                 self.tell("the scheduler was deposed; it is started again with --take-over")
                 self.start_server("--take-over")
                 return
-            if "There is no space left" in said:
+            if "No space is left" in said:
                 self.done["(not started on a full disk)"] += 1
             else:
                 sentence = f"the scheduler ended by itself with {self.server.returncode}: {said[-1000:]}"
@@ -420,7 +420,7 @@ def clock_jumped(cluster: SoakCluster, node: str, draw: random.Random) -> Steps:
 
 
 def disk_full(cluster: SoakCluster, _: str, draw: random.Random) -> Steps:
-    """There is no space left for the journal."""
+    """No space is left for the journal."""
     cluster.limit_disk(full=True)
     yield _pause(draw)
     cluster.limit_disk(full=False)

@@ -46,7 +46,7 @@ def test_if_one_part_is_refused_none_is_submitted(tmp_path: Path) -> None:
     [
         ("bad.py", "def f(:\n", "bad.py:1: this is not valid Python: invalid syntax."),
         ("missing.py", None, "missing.py: no such file."),
-        ("empty", None, "empty: this is a folder; name one Python script in it."),
+        ("empty", None, "empty: this is a folder; give one Python script in it."),
     ],
 )
 def test_an_unreadable_source_submits_nothing(tmp_path: Path, source: str, content: str | None, sentence: str) -> None:

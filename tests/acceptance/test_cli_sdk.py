@@ -93,7 +93,7 @@ def test_dependencies_accept_task_objects(cluster: Client) -> None:
 
 def test_an_unknown_task_is_not_found(cluster: Client) -> None:
     for ask in (cluster.task, cluster.explain, cluster.cancel, cluster.wait):
-        with pytest.raises(NotFound, match="There is no task"):
+        with pytest.raises(NotFound, match="does not exist"):
             ask("task-999999")
 
 

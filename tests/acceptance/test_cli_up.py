@@ -16,7 +16,7 @@ def goes_on(folder: Path, *options: str) -> str:
     """What is said of one task, with commands that work as printed."""
     where = f"--data-dir {folder / 'data'}"
     up = " ".join(["gpuyard up", where, *options])
-    return f"1 task goes on; `{up}` takes it up again, `gpuyard down {where} --stop-tasks` ends it."
+    return f"1 task continues; run `{up}` to manage it again or `gpuyard down {where} --stop-tasks` to end it."
 
 
 @pytest.fixture
@@ -103,11 +103,11 @@ def test_down_stops_the_cluster_and_leaves_tasks_running(cluster: CliCluster, tm
     pid = int((tmp_path / "pid").read_text())
 
     down = cluster.does("down", "--data-dir", str(tmp_path / "data"))
-    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n{goes_on(tmp_path)}\n"
+    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n{goes_on(tmp_path)}\n"
     assert is_alive(pid)
     assert "1 task was ended" in cluster.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     assert not is_alive(pid)
-    assert "No yard is up" in cluster.does("down", "--data-dir", str(tmp_path / "data"))
+    assert "No cluster is running" in cluster.does("down", "--data-dir", str(tmp_path / "data"))
 
 
 def test_down_with_stop_tasks_cancels_running_and_waiting_tasks(cluster: CliCluster, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_down_with_stop_tasks_cancels_running_and_waiting_tasks(cluster: CliClus
     until((tmp_path / "runs").exists, what="the task runs")
 
     down = cluster.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
-    assert down == f"The yard in {tmp_path / 'data'} is stopped.\n2 tasks were ended.\n"
+    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n2 tasks were ended.\n"
     assert cluster.last_words == "Stopped. No task is running."
     cluster.up()
     assert [cluster.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]

@@ -73,7 +73,7 @@ def test_a_scheduler_on_a_full_disk_stops_on_request_and_reports_why_it_does_not
         cluster.start_server()
         assert _ended(cluster) == 1
         (sentence,) = (tmp_path / "scheduler.err").read_text().splitlines()
-        assert sentence.startswith("gpuyard: There is no space left")
+        assert sentence.startswith("gpuyard: No space is left")
         for ballast in small_disk.glob("ballast*"):
             ballast.unlink()
         cluster.start_server()
@@ -137,9 +137,9 @@ def test_a_scheduler_on_an_old_copy_of_its_data_is_detected_and_kills_no_unknown
         assert cluster.server.wait(40) == 1, "nor does another start let it in"
         cluster.start_server("--take-over")
         cluster.ready(1)
-        strays = until(lambda: client.nodes().nodes[0].strays, what="the stray is shown")
+        strays = until(lambda: client.nodes().nodes[0].unknown_attempts, what="the unknown attempt is shown")
         assert [(stray.task_id, stray.attempt) for stray in strays] == [(unknown.id, 1)]
-        assert "journal_is_behind" in (tmp_path / "server.log").read_text()
+        assert "journal_found_behind" in (tmp_path / "server.log").read_text()
         assert Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
 
 

@@ -54,7 +54,7 @@ def test_another_user_on_the_schedulers_port_learns_nothing_and_runs_nothing(tmp
             )
         try:
             until(lambda: "bound" in heard.read_text())
-            until(lambda: cluster.logs().count("not_welcome") > 1, what="a second try of the agent")
+            until(lambda: cluster.logs().count("registration_refused") > 1, what="a second try of the agent")
         finally:
             rogue.kill()
             rogue.wait()

@@ -120,7 +120,7 @@ class UserResponse(Struct):
 
 
 class TenantResponse(Struct):
-    """One's own tenant."""
+    """Show the tenant of the current user."""
 
     id: str
     name: str

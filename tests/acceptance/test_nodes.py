@@ -123,7 +123,7 @@ def test_two_agents_with_one_id_and_an_agent_without_a_token_are_refused(tmp_pat
         stranger.grpc = cluster.grpc
         stranger.join_token = "guess"
         stranger.start_agent("node-9", 1)
-        until(lambda: "does not know this node's join token" in stranger.logs())
+        until(lambda: "does not know the join token of this node" in stranger.logs())
         assert [node.id for node in cluster.client().nodes().nodes] == ["node-1"]
         twin.end()
         stranger.end()

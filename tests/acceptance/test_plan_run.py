@@ -85,7 +85,7 @@ def test_calls_that_fail_for_good_are_named_and_the_exit_code_is_1(tmp_path: Pat
     how = runtimes(tmp_path, {"models": {"one": "virtual", "two": {"virtual": {"fails": 1.0}}}})
     ran = told(problem(tmp_path), "--runtimes", how, "--speed-up", "100", "--retries", "1", "--strategy", "dynamic")
     assert ran.returncode == 1
-    assert "r0/b, r1/b and r2/b were not done: PretendedFailure: attempt 2 was to fail." in ran.stderr
+    assert "r0/b, r1/b and r2/b were not done: PretendedFailure: attempt 2 fails as configured." in ran.stderr
     assert re.search(r"^done +3$", ran.stdout, re.MULTILINE)
     assert re.search(r"^retries +3$", ran.stdout, re.MULTILINE)
 
@@ -105,10 +105,14 @@ def test_a_model_that_no_worker_can_load_is_named_with_the_reason(tmp_path: Path
     ("said", "words", "sentence"),
     [
         ({"models": {"one": "virtual"}}, [], "'two' is missing"),
-        ({"models": {"*": {"python": "json:loads"}}}, ["--speed-up", "2"], "--speed-up is for virtual runtimes"),
-        ({"models": {"*": "virtual"}}, ["--out", "/no/such/folder/x"], "/no/such/folder/x can not be written"),
+        (
+            {"models": {"*": {"python": "json:loads"}}},
+            ["--speed-up", "2"],
+            "--speed-up works only with virtual runtimes",
+        ),
+        ({"models": {"*": "virtual"}}, ["--out", "/no/such/folder/x"], "Cannot write /no/such/folder/x"),
         ({"models": {"*": "virtual"}}, ["--plan", "/no/plan"], "/no/plan: No such file or directory."),
-        ({"models": {"*": "virtual"}}, ["--strategy", "luck"], "There is no strategy 'luck'"),
+        ({"models": {"*": "virtual"}}, ["--strategy", "luck"], "Unknown strategy 'luck'"),
         ({"models": {"*": "virtual"}}, ["--speed-up", "nan"], "--speed-up"),
     ],
 )
@@ -149,7 +153,7 @@ def test_an_interrupted_plan_reports_its_progress_and_leaves_nothing_behind(
     actual = json.loads(out.read_text())
     assert actual["ended_by_hand"] is True
     assert complaints(said) == [
-        f"gpuyard: Ended by hand: {len(actual['tasks'])} of 80 calls were done; {out} says where and when."
+        f"gpuyard: Interrupted: {len(actual['tasks'])} of 80 calls were done; see {out} for places and times."
     ]
     assert 2 < len(actual["tasks"]) < 80
     assert list(places.iterdir()) == []

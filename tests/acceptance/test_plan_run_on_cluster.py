@@ -75,6 +75,6 @@ def test_an_interrupted_plan_returns_its_gpus(tmp_path: Path, number: signal.Sig
             run.send_signal(number)
             _, said = run.communicate(timeout=30)
         assert run.returncode == 130
-        assert said.splitlines()[-1].startswith("gpuyard: Ended by hand: ")
+        assert said.splitlines()[-1].startswith("gpuyard: Interrupted: ")
         assert list(places.iterdir()) == []
         until(lambda: client.gpus().idle == 4, what="all GPUs are given back")

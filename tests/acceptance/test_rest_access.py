@@ -78,7 +78,7 @@ def test_another_tenants_task_is_not_found(lab: Lab) -> None:
     for method, verb in (("GET", ""), ("DELETE", ""), ("GET", "/logs"), ("GET", "/explain"), ("POST", "/hold")):
         reply = lab.cluster.ask(method, f"{TASKS}/task-1{verb}", token=lab.bob)
         assert reply.status == 404
-        assert reply.json == {"error": {**not_there["error"], "message": "There is no task task-1."}}
+        assert reply.json == {"error": {**not_there["error"], "message": "Task task-1 does not exist."}}
     assert lab.cluster.ask("DELETE", "/api/tasks/task-1", token=lab.bob).status == 404
     assert lab.cluster.ask("GET", TASKS, token=lab.bob).json["total"] == 0
     assert lab.cluster.ask("GET", f"{TASKS}?tenant=lab", token=lab.bob).status == 403
@@ -106,7 +106,7 @@ def test_a_task_cannot_depend_on_a_task_its_owner_cannot_see(lab: Lab) -> None:
 
 def test_a_member_submits_only_for_its_own_tenant_and_a_viewer_for_none(lab: Lab) -> None:
     other = lab.cluster.ask("POST", TASKS, {**ONE, "tenant_id": "shop"}, token=lab.alice)
-    assert (other.status, other.error["message"]) == (403, "alice may do this for tenant lab only.")
+    assert (other.status, other.error["message"]) == (403, "alice may do this only for tenant lab.")
     assert lab.cluster.ask("POST", TASKS, ONE, token=lab.viewer).status == 403
     assert lab.cluster.ask("POST", "/api/v1/leases", {}, token=lab.viewer).status == 403
     assert lab.cluster.ask("POST", TASKS, {**ONE, "tenant_id": "shop"}, token=lab.operator).json["tenant_id"] == "shop"

@@ -62,8 +62,8 @@ def test_nodes_are_cordoned_drained_uncordoned_and_removed(cluster: RestCluster)
     assert cluster.ask("DELETE", "/api/v1/nodes/n2").status == 200
     assert [node["id"] for node in cluster.get("/api/v1/nodes")["nodes"]] == ["n1"]
     for method, path in (("GET", ""), ("POST", "/cordon"), ("POST", "/drain?force=true"), ("DELETE", "")):
-        assert cluster.ask(method, f"/api/v1/nodes/n9{path}").error["message"] == "There is no node n9."
-    assert cluster.ask("POST", "/api/v1/nodes/n1/strays/task-9/1/stop").error["code"] == "UnknownStray"
+        assert cluster.ask(method, f"/api/v1/nodes/n9{path}").error["message"] == "Node n9 does not exist."
+    assert cluster.ask("POST", "/api/v1/nodes/n1/unknown_attempts/task-9/1/stop").error["code"] == "NoSuchAttempt"
 
 
 def test_a_tenants_limits_apply_at_once(cluster: RestCluster) -> None:
@@ -93,7 +93,7 @@ def test_a_lease_is_granted_listed_and_released(cluster: RestCluster) -> None:
     assert cluster.ask("GET", "/api/v1/leases/task-2").status == 404
     released = cluster.ask("DELETE", "/api/v1/leases/task-1")
     assert (released.status, released.json["message"]) == (200, "task-1 is being released.")
-    assert cluster.get("/api/v1/tasks/task-1")["reason"] == "It was released."
+    assert cluster.get("/api/v1/tasks/task-1")["reason"] == "The lease was released."
     assert cluster.ask("GET", "/api/v1/tasks/task-1/logs").error["code"] == "NoOutput"
     assert cluster.ask("POST", "/api/v1/leases", {"command": "true"}).error["field"] == "command"
 

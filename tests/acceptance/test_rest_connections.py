@@ -152,7 +152,7 @@ def test_head_is_get_without_the_body(cluster: RestCluster) -> None:
 def test_a_scheduler_without_space_or_not_ready_says_so_and_refuses_work(tmp_path: Path) -> None:
     with RestCluster(tmp_path) as cluster:
         loop = cluster.scheduler.loop  # as a commit that finds no space leaves it
-        loop.full = "There is no space left for the journal."
+        loop.full = "No space is left for the journal."
         ready = cluster.ask("GET", "/readyz")
         assert (ready.status, ready.error["code"]) == (503, "StorageFull")
         assert cluster.get("/health")["status"] == "storage_full"

@@ -144,7 +144,7 @@ def test_who_was_away_for_longer_than_events_are_kept_is_told_what_is_missing(cl
     with listening(cluster, Last_Event_ID="2") as events:
         gap = events.next()
         assert (gap["after"], gap["next"]) == (2, retired + 1)
-        assert gap["message"].startswith(f"Events 3 to {retired} are not kept here any more")
+        assert gap["message"].startswith(f"Events 3 to {retired} have been removed")
         last = cluster.scheduler.loop.committed
         assert [events.next()["seq"] for _ in range(retired, last)] == list(range(retired + 1, last + 1))
     with listening(cluster, Last_Event_ID=str(retired)) as events:
@@ -157,7 +157,7 @@ def test_a_client_ahead_of_the_journal_is_told_so_and_gets_later_events(cluster:
     with listening(cluster, Last_Event_ID="1000") as events:
         gap = events.next()
         assert (gap["after"], gap["next"]) == (1000, last + 1)
-        assert "was an old copy restored?" in gap["message"]
+        assert "an old copy may have been restored" in gap["message"]
         cluster.submit()
         assert events.next()["seq"] == last + 1
 

@@ -93,7 +93,7 @@ def test_tasks_of_a_batch_can_depend_on_each_other_by_index(cluster: RestCluster
     ("path", "body", "sentence"),
     [
         (TASKS, {"depends_on": ["tasks[0]"]}, "tasks[0] is a task of a batch"),
-        (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "There is no tasks[1] in this batch"),
+        (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "A dependency names tasks[1], but the batch has"),
         (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "wait for each other"),
     ],
 )
@@ -227,7 +227,7 @@ def test_cancelling_ends_waiting_tasks_stops_running_ones_and_leaves_ended_ones(
     until(lambda: 2 not in cluster.scheduler.views.tasks)
     again = cluster.ask("DELETE", f"{TASKS}/task-2")
     assert (again.status, again.json["status"]) == (200, "cancelled")
-    assert "had ended before" in again.json["message"]
+    assert "had already ended" in again.json["message"]
 
 
 def test_a_task_can_be_held_released_reprioritized_and_extended(cluster: RestCluster) -> None:

@@ -16,7 +16,7 @@ import pytest
 from gpuyard.live.agent.settings import AgentTlsSection
 from gpuyard.live.agent.tls import what_is_wrong
 from gpuyard.live.sdk import Unreachable, connect
-from gpuyard.live.sdk.errors import NotAYard
+from gpuyard.live.sdk.errors import NotGpuyard
 from tests.acceptance.cli_cluster import GPUYARD
 from tests.acceptance.live import free_port
 from tests.acceptance.waiting import until
@@ -64,14 +64,14 @@ def tls(pem: Path, ca: str, own: str = "") -> AgentTlsSection:
 def test_a_plain_text_agent_is_told_that_the_scheduler_requires_tls(pem: Path) -> None:
     with agents_port(pem, "here") as address:
         assert what_is_wrong(AgentTlsSection(), address).startswith(
-            f"The scheduler at {address} speaks TLS and this agent does not. Set tls.ca"
+            f"The scheduler at {address} uses TLS and this agent does not. Set tls.ca"
         )
 
 
 def test_an_agent_with_tls_is_told_that_the_port_is_plain_text(pem: Path) -> None:
     with agents_port(pem) as address:
         told = what_is_wrong(tls(pem, "here"), address)
-    assert told.startswith(f"What listens at {address} does not speak TLS, and this agent has tls.ca.")
+    assert told.startswith(f"The process that listens at {address} does not use TLS, but this agent has tls.ca.")
     assert "server.tls.cert" in told
     assert "scheduler.plain: true" in told
 
@@ -143,15 +143,15 @@ def test_agents_and_clients_connect_to_a_real_scheduler_with_tls(pem: Path, tmp_
             "executor": {"work_dir": str(tmp_path / "work")},
         }
         with process(tmp_path, "agent", agent) as agents_log:
-            told = until(lambda: said(agents_log, "scheduler_out_of_reach"), what="the agent says why")
-        assert "speaks TLS and this agent does not. Set tls.ca" in told["message"]
+            told = until(lambda: said(agents_log, "scheduler_connection_failed"), what="the agent says why")
+        assert "uses TLS and this agent does not. Set tls.ca" in told["message"]
         for line in (*log.read_text().splitlines(), *agents_log.read_text().splitlines()):
             assert line.startswith("{"), "gRPC's own lines do not stand between ours"
 
         address = started["http"]
-        with pytest.raises(NotAYard, match=f"speaks TLS; use https://{address}"):
+        with pytest.raises(NotGpuyard, match=f"uses TLS; use https://{address}"):
             connect(f"http://{address}", token="").gpus()
-        with pytest.raises(NotAYard, match=f"speaks TLS; use https://{address}"):
+        with pytest.raises(NotGpuyard, match=f"uses TLS; use https://{address}"):
             connect(f"http://{address}", token="").submit("true", gpu_count=1)
         with pytest.raises(Unreachable, match="GPUYARD_CA"):
             connect(f"https://{address}", token="", ca=str(pem / "there.pem")).gpus()
@@ -164,5 +164,5 @@ def test_a_client_with_tls_at_a_plain_port_is_told_to_use_http(tmp_path: Path) -
     server = {"http_address": "127.0.0.1:0", "grpc_address": "127.0.0.1:0"}
     with process(tmp_path, "server", {"server": server, "storage": {"data_dir": str(tmp_path / "data")}}) as log:
         started = until(lambda: said(log, "scheduler_started"), what="the scheduler listens")
-        with pytest.raises(Unreachable, match=r"does not speak TLS; does its address begin with http:// instead"):
+        with pytest.raises(Unreachable, match=r"does not use TLS; try an address that begins with http://"):
             connect(f"https://{started['http']}", token="").gpus()

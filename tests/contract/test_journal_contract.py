@@ -158,7 +158,7 @@ def test_a_snapshot_of_another_journal_is_refused(journal: Journal, position: Po
 
 def test_a_state_that_json_cannot_represent_is_refused(journal: Journal) -> None:
     head = journal.append(held(1))
-    with pytest.raises(JournalError, match="can not be written"):
+    with pytest.raises(JournalError, match="cannot be written"):
         journal.save_snapshot(Snapshot(head, object()))
     assert next(journal.usable_snapshots(), None) is None
 

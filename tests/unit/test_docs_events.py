@@ -56,5 +56,5 @@ def _told(whose: str) -> set[str]:
 @pytest.mark.parametrize(("whose", "places"), [("the scheduler", SCHEDULER), ("an agent", AGENT)])
 def test_every_event_of_the_log_is_in_its_table(whose: str, places: tuple[str, ...]) -> None:
     logged = _logged(places)
-    assert "folder_closed" in logged
+    assert "folder_permissions_corrected" in logged
     assert _told(whose) == logged

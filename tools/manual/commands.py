@@ -1,4 +1,4 @@
-"""The page about every verb of the command line, made from the verbs themselves."""
+"""The page about every command of the command line, generated from the commands."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,44 +6,44 @@ from typing import Any
 from typer.main import get_command
 
 GROUPS = {
-    "a yard": ("up", "down", "server", "agent"),
+    "a cluster": ("up", "down", "server", "agent"),
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
-    "the yard's own": ("gpus", "nodes", "quota", "predictions", "tenants", "users", "tokens", "login"),
-    "without a yard": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate"),
+    "the cluster": ("gpus", "nodes", "quota", "predictions", "tenants", "users", "tokens", "login"),
+    "without a cluster": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate"),
 }
 
 
-def verbs() -> Iterator[tuple[str, Any]]:
-    """Every verb with its full name, a group before what is in it, in the order of `GROUPS`."""
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, a group before its members, in the order of `GROUPS`."""
     from gpuyard.cli import app
 
     known: dict[str, Any] = getattr(get_command(app), "commands", {})
     named = [name for names in GROUPS.values() for name in names]
     for name in named + [name for name in known if name not in named]:
-        yield from _with_those_below(f"gpuyard {name}", known[name])
+        yield from _with_members(f"gpuyard {name}", known[name])
 
 
-def _with_those_below(path: str, verb: Any) -> Iterator[tuple[str, Any]]:
-    yield path, verb
-    for name, below in getattr(verb, "commands", {}).items():
-        yield from _with_those_below(f"{path} {name}", below)
+def _with_members(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _with_members(f"{path} {name}", below)
 
 
-def usage(path: str, verb: Any) -> str:
+def usage(path: str, command: Any) -> str:
     """How it is called."""
     words = [path]
-    if any(not _is_argument(parameter) for parameter in verb.params):
+    if any(not _is_argument(parameter) for parameter in command.params):
         words.append("[OPTIONS]")
-    for parameter in verb.params:
+    for parameter in command.params:
         if _is_argument(parameter):
             name = (parameter.metavar or parameter.name.upper()).strip("[]")
             words.append(name if parameter.required else f"[{name}]")
     return " ".join(words)
 
 
-def rows(verb: Any) -> Iterator[tuple[str, str]]:
+def rows(command: Any) -> Iterator[tuple[str, str]]:
     """Every argument and option, with what it means."""
-    for parameter in sorted(verb.params, key=_is_argument, reverse=True):
+    for parameter in sorted(command.params, key=_is_argument, reverse=True):
         if parameter.name in {"help", "context"}:
             continue
         if _is_argument(parameter):

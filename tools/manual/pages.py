@@ -11,7 +11,7 @@ from gpuyard.core.domain.refusals import REFUSALS, Conflict, Invalid, Never, Not
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.engine.phases import HOLDING, STATUS, TRANSITIONS, Ended, Phase
 from gpuyard.core.engine.policies import POLICIES
-from tools.manual.commands import rows, usage, verbs
+from tools.manual.commands import commands, rows, usage
 from tools.manual.drawing import drawing
 from tools.manual.source import Field, fields, paragraphs, said
 
@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
         "refusals.md": refusals_and_errors(),
         "policies.md": policies(),
         "settings.md": all_settings(),
-        "verbs.md": all_verbs(),
+        "commands.md": all_commands(),
     }
 
 
@@ -186,19 +186,19 @@ def _member_doc(kind: type, name: str) -> str:
     return next(field.doc for field in fields(kind) if field.name == name)
 
 
-# --- verbs.md ---------------------------------------------------------------------------------------------------------
+# --- commands.md ---------------------------------------------------------------------------------------------------------
 
 
-def all_verbs() -> str:
-    """Every verb of the command line with its options."""
+def all_commands() -> str:
+    """Every command of the command line with its options."""
     parts = [
-        "# The verbs",
-        "What every verb of `gpuyard` takes; `gpuyard VERB --help` says the same. See also [the command line](command_line.md).",
+        "# Commands",
+        "Every command of `gpuyard` with its options; `gpuyard COMMAND --help` shows the same. See also [the command line](command_line.md).",
     ]
-    for path, verb in verbs():
+    for path, command in commands():
         level = "##" if path.count(" ") == 1 else "###"
-        parts += [f"{level} {path}", " ".join(str(verb.help or "").split()), f"```\n{usage(path, verb)}\n```"]
-        if found := list(rows(verb)):
+        parts += [f"{level} {path}", " ".join(str(command.help or "").split()), f"```\n{usage(path, command)}\n```"]
+        if found := list(rows(command)):
             parts.append(_table(("option", "meaning"), found))
     return _page(*parts)
 

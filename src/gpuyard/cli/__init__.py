@@ -1,8 +1,8 @@
-"""The command line, for hands: a verb is a file (or a folder, when it is long).
+"""The command line. Each command has a file, or a folder if it is long.
 
-A verb's file imports nothing heavy at its top, so `gpuyard --help` stays quick however many verbs there are; what a
-verb needs it imports when it is called. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. Whatever goes
-wrong is said in one sentence on standard error, with `--json` in one object; a traceback means a bug in gpuyard.
+The file of a command imports nothing heavy at its top, so that `gpuyard --help` stays fast; it imports what it needs when
+the command is called. Exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted. An error is reported in one sentence on
+standard error, with `--json` in one object; a traceback means a bug in gpuyard.
 """
 
 import sys
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
-VERBS = {
+COMMANDS = {
     "up": "up:up",
     "down": "down:down",
     "server": "server:server",
@@ -50,21 +50,21 @@ VERBS = {
     "simulate": "simulate:simulate",
     "profile": "profile:app",
 }
-"""Every verb: its file, and what in there is called. A group of verbs is called `app`."""
+"""Every command: its file and the function in it. A group of commands is called `app`."""
 
 BEFORE_A_COMMAND = {"submit", "run"}
 """What follows the command of a task belongs to it, also where it looks like an option of ours."""
 
 
 def make_app(only: str | None = None) -> typer.Typer:
-    """The command line with all verbs, or with one: building the others takes longer than `ps` itself."""
+    """Build the command line with all commands, or with one: building the others takes longer than `ps` itself."""
     # Without markup typer leaves rich alone: importing it would double the time that --help takes.
     made = typer.Typer(
         name="gpuyard", cls=CommandGroup, rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False
     )
     made.callback(invoke_without_command=True)(gpuyard)
-    for verb, place in VERBS.items():
-        if only not in {None, verb}:
+    for command, place in COMMANDS.items():
+        if only not in {None, command}:
             continue
         file, _, name = place.partition(":")
         found = getattr(import_module(f"gpuyard.cli.{file}"), name)
@@ -72,15 +72,15 @@ def make_app(only: str | None = None) -> typer.Typer:
             for below in found.registered_commands:
                 if below.cls is TyperCommand:  # one that reads its words in its own way keeps that
                     below.cls = ApiCommand
-            made.add_typer(found, name=verb)
+            made.add_typer(found, name=command)
         else:
-            settings = {"allow_interspersed_args": verb not in BEFORE_A_COMMAND}
-            made.command(verb, cls=ApiCommand, context_settings=settings)(found)
+            settings = {"allow_interspersed_args": command not in BEFORE_A_COMMAND}
+            made.command(command, cls=ApiCommand, context_settings=settings)(found)
     return made
 
 
 def __getattr__(name: str) -> typer.Typer:
-    """`app`, with all verbs, for whoever looks at all of them."""
+    """Build `app`, the command line with all commands."""
     if name == "app":
         return make_app()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -88,9 +88,9 @@ def __getattr__(name: str) -> typer.Typer:
 
 def gpuyard(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Say which version this is, and stop.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Schedule GPU work for people who share GPUs."""
+    """Schedule tasks on shared GPUs."""
     if version:
         from gpuyard.version import __version__
 
@@ -104,8 +104,8 @@ def gpuyard(
 def main() -> int:
     """Run one command line and return its exit code."""
     words = sys.argv[1:]
-    verb = words[0] if words else ""
-    called = globals().get("app") or make_app(verb if verb in VERBS else None)
+    command = words[0] if words else ""
+    called = globals().get("app") or make_app(command if command in COMMANDS else None)
     asked = CallContext()
     try:
         code = called(prog_name="gpuyard", standalone_mode=False, obj=asked)
@@ -126,13 +126,13 @@ def main() -> int:
         if not hasattr(error, "format_message"):
             raise
         as_json = "--json" in words[: words.index("--") if "--" in words else None]  # it may not have been read yet
-        complain(_with_way_out(error, verb), code="WrongUse", field=_wrong_option(error), as_json=as_json)
+        complain(_with_way_out(error, command), code="WrongUse", field=_wrong_option(error), as_json=as_json)
         return WRONG_USE
     return code if isinstance(code, int) else DONE
 
 
 def _options(app: typer.Typer, words: list[str]) -> set[str]:
-    """What the verb that was called can be told."""
+    """The options of the command that was called."""
     command: Any = typer.main.get_command(app)
     for word in words:
         if word not in getattr(command, "commands", {}):
@@ -155,12 +155,12 @@ def _spoken(error: OSError) -> str:
     return f"{error.filename}: {words}." if error.filename else f"{words}."
 
 
-def _with_way_out(error: Exception, verb: str) -> str:
+def _with_way_out(error: Exception, command: str) -> str:
     """What was wrong in a call, and where to read how it is right."""
     message = in_words_of_people(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else f"gpuyard {verb}" if verb in VERBS else "gpuyard"
-    see = f"'{command} --help'."
+    path = context.command_path if context is not None else f"gpuyard {command}" if command in COMMANDS else "gpuyard"
+    see = f"'{path} --help'."
     return f"{message} See {see}" if message.endswith("?") else f"{message}; see {see}"
 
 

@@ -15,16 +15,16 @@ def agent(
     config: ConfigOption = None,
     check_config: CheckConfigOption = False,
     as_json: SettingsJsonOption = False,
-    accept_yard: AcceptClusterOption = "",
+    accept_cluster: AcceptClusterOption = "",
 ) -> None:
-    """Run an agent: it brings the GPUs of this machine into a yard and runs tasks on them."""
+    """Run an agent: it adds the GPUs of this machine to a cluster and runs tasks on them."""
     settings = read_settings(config)
     if check_config:
         from gpuyard.cli.service.settings_check import show
 
         show(settings, config, as_json=as_json)
         return
-    run_agent(settings, config, accept_yard)
+    run_agent(settings, config, accept_cluster)
 
 
 def read_settings(config: "Path | None") -> "AgentSettings":
@@ -37,7 +37,7 @@ def read_settings(config: "Path | None") -> "AgentSettings":
     return load_agent_settings(config, os.environ, not_ours=of_servers)
 
 
-def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_yard: str = "") -> None:
+def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_cluster: str = "") -> None:
     """Until it is told to stop."""
     from gpuyard.cli.service.event_loop import protect_settings, run_in_loop, silence_grpc
     from gpuyard.cli.service.log_output import set_up
@@ -48,4 +48,4 @@ def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_ya
         protect_settings(config)
     from gpuyard.live.agent.main import run
 
-    run_in_loop(lambda: run(settings, accept_yard=accept_yard))
+    run_in_loop(lambda: run(settings, accept_cluster=accept_cluster))

@@ -20,12 +20,12 @@ def analyze(
     source: Annotated[Path, typer.Argument(metavar="SCRIPT.py", help="A Python script.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGUMENTS...]", help="The arguments that the script is called with.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.mmd", help="Write the task graph as a Mermaid diagram.")] = None,
-    evidence: Annotated[bool, typer.Option("--evidence", help="Print what each class and dependency rests on, with file and line.")] = False,
-    takes: Annotated[list[str] | None, typer.Option("--takes", metavar="TASK=SECONDS", help="Duration of a task; when all are given, the critical path is in seconds.")] = None,
-    submit: Annotated[bool, typer.Option("--submit", help="Show what would be submitted, then submit it.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only show it.")] = False,
+    evidence: Annotated[bool, typer.Option("--evidence", help="Print the evidence for each class and dependency, with file and line.")] = False,
+    takes: Annotated[list[str] | None, typer.Option("--duration", metavar="TASK=SECONDS", help="Duration of a task; when all are given, the critical path is in seconds.")] = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Print the tasks, then submit them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only print them.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask for confirmation.")] = False,
-    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that runs the script (default: this one).")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter that runs the script (default: this one).")] = None,
     as_json: Annotated[bool, json_option("Print everything as one JSON object.")] = False,
     server: ServerOption = None,
     token: TokenOption = None,
@@ -37,9 +37,9 @@ def analyze(
     from gpuyard.learn.analysis import analyze as read
 
     if dry_run and not submit:
-        raise WrongInput("--dry-run goes with --submit.")
+        raise WrongInput("--dry-run requires --submit.")
     if out is not None and out.suffix != ".mmd":
-        raise WrongInput(f"{out}: the diagram is written as Mermaid; name the file .mmd.")
+        raise WrongInput(f"{out}: the diagram is written in Mermaid format; use a file name that ends in .mmd.")
     graph = read(source, arguments or (), seconds=_seconds(takes or []), python=python or sys.executable)
     if out is not None:
         from gpuyard.learn.analysis.mermaid import mermaid
@@ -47,7 +47,7 @@ def analyze(
         try:
             out.write_text(mermaid(graph), encoding="utf-8")
         except OSError as error:
-            raise WrongInput(f"{out} can not be written: {error.strerror}.") from None
+            raise WrongInput(f"Cannot write {out}: {error.strerror}.") from None
     if not as_json:
         _show(graph, evidence=evidence)
     if submit and not as_json:
@@ -67,7 +67,7 @@ def _seconds(takes: list[str]) -> dict[str, float]:
     for text in takes:
         name, _, value = text.rpartition("=")
         if not name or not re.fullmatch(r"\d+(\.\d+)?", value):
-            raise typer.BadParameter(f"{text!r} is not of the form TASK=SECONDS", param_hint="'--takes'")
+            raise typer.BadParameter(f"{text!r} does not have the form TASK=SECONDS", param_hint="'--duration'")
         found[name] = float(value)
     return found
 
@@ -110,10 +110,10 @@ def _show_requests(requests: "tuple[SubmitRequest, ...]") -> None:
     from gpuyard.cli.output.printing import print_table
 
     if not requests:
-        typer.echo("\nThere is nothing to submit.")
+        typer.echo("\nThe script has no tasks to submit.")
         return
     is_one = len(requests) == 1 and requests[0].array is None
-    typer.echo("\nWould be submitted, as one process:" if is_one else "\nWould be submitted:")
+    typer.echo("\nTo be submitted, as one process:" if is_one else "\nTo be submitted:")
     rows = [(r.name, r.array or 1, r.gpus, list(r.after), shlex.join(r.command)) for r in requests]
     print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))
 

@@ -14,7 +14,7 @@ def cancel(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Cancel tasks: those that wait leave the queue, those that run are stopped. One that ended stays as it was."""
+    """Cancel tasks: waiting ones leave the queue, running ones are stopped. A task that has ended is not changed."""
     from gpuyard.live.sdk import NotAllowed, Refused
 
     cluster = client(server, token)

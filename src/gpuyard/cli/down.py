@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from gpuyard.cli.up.mark import RunningCluster
 
 STOP_SECONDS = 60.0
-StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="End all tasks too, those that wait and those that run.")]
+StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="Cancel all waiting and running tasks too.")]
 
 
 def down(
     data_dir: DataDirOption = None,
     stop_tasks: StopTasks = False,
-    as_json: Annotated[bool, json_option("Say what was stopped as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Print what was stopped as one JSON object.")] = False,
 ) -> None:
-    """Stop the yard that `gpuyard up` runs. Tasks go on and are taken up at the next start, unless told otherwise."""
+    """Stop the cluster of `gpuyard up`. Tasks continue and are managed again after the next start, unless --stop-tasks is given."""
     from gpuyard.cli.up import command_on, data_folder
     from gpuyard.cli.up.mark import running_cluster
     from gpuyard.cli.up.remaining_tasks import end_all, what_goes_on
@@ -43,9 +43,9 @@ def down(
         told = {"was_up": known is not None, "pid": known.pid if known else None, "stopped_tasks": cancelled}
         typer.echo(json.encode(told).decode())
         return
-    typer.echo(f"The yard in {folder} is stopped." if known else f"No yard is up on {folder}.")
+    typer.echo(f"The cluster in {folder} has stopped." if known else f"No cluster is running in {folder}.")
     if stop_tasks:
-        typer.echo(f"{cancelled} {'task was' if cancelled == 1 else 'tasks were'} ended.")
+        typer.echo(f"{cancelled} {('task was' if cancelled == 1 else 'tasks were')} cancelled.")
     else:
         typer.echo(what_goes_on(supervisor, command_on(folder, "up"), command_on(folder, "down")))
 
@@ -61,10 +61,10 @@ def _cancel_all(known: "RunningCluster") -> int:
         cluster = connect(known.http or None)
         tasks = list(cluster.tasks(status="pending,running,suspended"))
     for number, task in enumerate(tasks):
-        _progress(f"ending tasks, {number} of {len(tasks)}")
+        _progress(f"cancelling tasks, {number} of {len(tasks)}")
         cluster.cancel(task)
     for number, _ in enumerate(cluster.ends(tasks, timeout=STOP_SECONDS)):
-        _progress(f"waiting for the end of tasks, {number + 1} of {len(tasks)}")
+        _progress(f"waiting for tasks to end, {number + 1} of {len(tasks)}")
     _progress("")
     return len(tasks)
 
@@ -77,7 +77,9 @@ def _stop(folder: "Path", known: "RunningCluster") -> None:
     give_up_at = time.monotonic() + STOP_SECONDS
     while (now := running_cluster(folder)) and now.pid == known.pid:
         if time.monotonic() > give_up_at:
-            raise GpuyardError(f"Process {known.pid} does not stop; look at {folder}/logs/scheduler.log, or kill it.")
+            raise GpuyardError(
+                f"Process {known.pid} does not stop. Read {folder}/logs/scheduler.log or kill the process."
+            )
         _progress("stopping")
         time.sleep(0.05)
     _progress("")

@@ -19,8 +19,10 @@ NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
 """Reasons whose end is known whatever others do."""
 QUOTA_FORBIDS = frozenset({"ClassQuotaTooSmall", "TenantQuotaTooSmall"})
 """Reasons that say themselves what would let it start."""
-NOWHERE = "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less."
-NEITHER = ": a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)"
+NOWHERE = (
+    "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less."
+)
+NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
 """The scheduler does not look further."""
 
@@ -28,7 +30,7 @@ MOST_AHEAD = 200
 def explain(
     task_id: TaskIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Say why a task waits, what is ahead of it, and when it is likely to start."""
+    """Explain why a task waits, how many tasks are ahead of it, and when it is likely to start."""
     cluster = client(server, token)
     told = cluster.explain(task_id)
     if not as_json:
@@ -63,7 +65,11 @@ def in_words(told: "ExplainAnswer") -> list[str]:
 
 def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
     nodes = " and ".join(told.model_ran_on)
-    return [f"Its model ran last on {nodes}: of equally good places it takes one there."] if nodes else []
+    return (
+        [(f"Its model was last loaded on {nodes}: among equally good placements the scheduler prefers these nodes.")]
+        if nodes
+        else []
+    )
 
 
 def _how_long(told: "ExplainAnswer") -> list[str]:
@@ -76,7 +82,9 @@ def _how_long(told: "ExplainAnswer") -> list[str]:
         return []
     spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
     likely, low, high = map(format_seconds, spans)
-    return [f"It is thought to run for {likely}, between {low} and {high}: the last {told.predicted_from} like it did."]
+    return [
+        (f"Predicted run time: {likely}, between {low} and {high}, from the last {told.predicted_from} similar tasks.")
+    ]
 
 
 def _by_its_work(told: "ExplainAnswer") -> list[str]:
@@ -88,9 +96,9 @@ def _by_its_work(told: "ExplainAnswer") -> list[str]:
     if told.estimated_seconds is not None:
         spans = (told.estimated_seconds, told.estimated_low_seconds, told.estimated_high_seconds)
         likely, low, high = map(format_seconds, spans)
-        runs = f", put right by {told.predicted_from} runs of its kind" if told.predicted_from else ""
+        runs = f", corrected by {told.predicted_from} measured runs of its kind" if told.predicted_from else ""
         words.append(
-            f"By what it computes it is thought to run for {likely} on {ranked[0].gpu_model}, between {low} and {high}{runs}."
+            f"Predicted run time from its workload: {likely} on {ranked[0].gpu_model}, between {low} and {high}{runs}."
         )
     if len(ranked) > 1:
         others = ", ".join(
@@ -98,7 +106,7 @@ def _by_its_work(told: "ExplainAnswer") -> list[str]:
         )
         words.append(f"It is fastest on {ranked[0].gpu_model}; {others}.")
     if ranked[0].memory_mib is not None:
-        words.append(f"It is thought to need {ranked[0].memory_mib:,.0f} MiB on each GPU.")
+        words.append(f"Predicted memory: {ranked[0].memory_mib:,.0f} MiB on each GPU.")
     return words
 
 
@@ -111,8 +119,8 @@ def fits_nowhere(told: "ExplainAnswer") -> bool:
 
 def _ahead(count: int, *, more: bool) -> str:
     if more:
-        return f"More than {count:,} tasks go before it."
-    return f"{count or 'No'} {'task goes' if count < 2 else 'tasks go'} before it."
+        return f"More than {count:,} tasks are ahead of it."
+    return f"{count or 'No'} {('task is' if count < 2 else 'tasks are')} ahead of it."
 
 
 def _when(told: "ExplainAnswer") -> str:
@@ -120,21 +128,21 @@ def _when(told: "ExplainAnswer") -> str:
     from gpuyard.cli.output.printing import format_instant
 
     if told.starts_at is None:
-        return f"Its start can not be estimated{_why_unknown(told)}."
+        return f"Its start cannot be estimated{_why_unknown(told)}."
     likely, low, high = map(format_instant, (told.starts_at, told.starts_low, told.starts_high))
     where = f" on {' and '.join(told.nodes)}" if told.nodes else ""
     between = f"between {low} and {high}"
     if told.guessed and low != high and told.reason_code not in NOT_BY_ESTIMATES:
-        return f"Rough estimate: it starts{where} {between}. How long the tasks in its way run is not well known."
+        return f"Rough estimate: it starts{where} {between}. The run times of the tasks ahead of it are uncertain."
     start = f"starts{where} at {likely}{f', {between}' if low != high else ''}."
     return (
         f"It {start}"
         if told.reason_code in NOT_BY_ESTIMATES
-        else f"By the estimates of the tasks in its way it {start}"
+        else f"By the estimates of the tasks ahead of it, it {start}"
     )
 
 
 def _why_unknown(told: "ExplainAnswer") -> str:
     if told.ahead > MOST_AHEAD:
-        return ": too many tasks go before it"
+        return ": too many tasks are ahead of it"
     return NEITHER if told.reason_code in IN_THE_WAY else ""

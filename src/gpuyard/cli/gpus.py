@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from gpuyard.cli.output.listing import Listing, verb
+from gpuyard.cli.output.listing import Listing, list_command
 
 if TYPE_CHECKING:
     from gpuyard.live.sdk import Client
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 NAMES = ("ID", "MODEL", "MEMORY", "STATUS", "TASKS", "USED", "MEM USED", "TEMP", "NOTE")
 
 
-@verb
+@list_command
 def gpus(cluster: "Client") -> Listing:
-    """List all GPUs and what they do."""
+    """List all GPUs and their state."""
     rows = (
         (
             gpu.id,

@@ -11,23 +11,23 @@ from gpuyard.cli.input.options import JsonOption, ServerOption, client
 
 def login(
     username: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Your name there; asked for if left out.")
+        str | None, typer.Argument(metavar="[NAME]", help="User name; prompted for if omitted.")
     ] = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Forget the token and the system user that were kept for this server.")
+        bool, typer.Option("--forget", help="Delete the token and the system user that are stored for this server.")
     ] = False,
     server_user: Annotated[
         str | None,
         typer.Option(
             "--server-user",
             metavar="USER",
-            help="Accept that this system user runs the scheduler on this machine, besides you and root.",
+            help="Trust a scheduler that this system user runs on this machine, besides you and root.",
         ),
     ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Log in; the token is kept for this server, for your eyes only, and used when GPUYARD_TOKEN is not set."""
+    """Log in; the token is stored for this server, readable only by you, and used when GPUYARD_TOKEN is not set."""
     from gpuyard.cli.users import password
     from gpuyard.live.sdk.client import DEFAULT_SERVER
     from gpuyard.live.sdk.tokens import store_server_user, store_token
@@ -36,15 +36,15 @@ def login(
     if forget:
         store_token(address, None)
         store_server_user(address, None)
-        typer.echo(f"No token is kept for {address}.")
+        typer.echo(f"No token is stored for {address}.")
         return
     if server_user is not None:
         store_server_user(address, server_user)
-        typer.echo(f"{server_user} may run the scheduler at {address} from now on.", err=True)
+        typer.echo(f"{server_user} is now trusted to run the scheduler at {address}.", err=True)
         if username is None and not sys.stdin.isatty():
             return
     if username is None and not sys.stdin.isatty():
-        raise typer.BadParameter("give it, there is no terminal to ask on", param_hint="'NAME'")
+        raise typer.BadParameter("required, because there is no terminal to prompt on", param_hint="'NAME'")
     cluster = client(address, "")
     told = cluster.login(username or typer.prompt("Name", err=True), password())
     path = store_token(address, told.token)
@@ -55,5 +55,8 @@ def login(
             {"username": told.username, "tenant_id": told.tenant_id, "role": told.role, "expires_at": told.expires_at}
         )
         return
-    typer.echo(f"You are {told.username}, {told.role} of {told.tenant_id}, until {format_instant(told.expires_at)}.")
-    typer.echo(f"The token is kept in {path}.")
+    typer.echo(
+        f"You are logged in as {told.username}, {told.role} of {told.tenant_id}, until "
+        f"{format_instant(told.expires_at)}."
+    )
+    typer.echo(f"The token is stored in {path}.")

@@ -22,19 +22,19 @@ LOOK_SECONDS = 0.3
 
 def logs(
     task_id: TaskIdArgument,
-    following: Annotated[bool, typer.Option("-f", "--follow", help="Go on until it ends.")] = False,
+    following: Annotated[bool, typer.Option("-f", "--follow", help="Follow the output until the task ends.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", metavar="N", min=0, help="Only the last N lines.")] = None,
     attempt: Annotated[
-        int | None, typer.Option("--attempt", metavar="N", min=1, help="Of this run of it (default: the last).")
+        int | None, typer.Option("--attempt", metavar="N", min=1, help="Attempt of the task (default: the last).")
     ] = None,
     node: Annotated[
-        str | None, typer.Option("--node", metavar="NODE", help="Of this node, where it ran on several.")
+        str | None, typer.Option("--node", metavar="NODE", help="Node, if the task ran on several.")
     ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Print what a task wrote, byte for byte; with --json one object a line. One that has not started says why."""
+    """Print the output of a task, byte for byte; with --json one object per line. For a waiting task, print the reason."""
     cluster = client(server, token)
     task = cluster.task(task_id) if following else None
     if task is not None and not as_json:
@@ -92,7 +92,7 @@ def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
                 raise
             if not waits:
                 waits = True
-                said = f"gpuyard: {refused.message} Waiting for it, up to {NODE_SECONDS:.0f} s."
+                said = f"gpuyard: {refused.message} Waiting for up to {NODE_SECONDS:.0f} s."
                 print(said, file=sys.stderr, flush=True)
             time.sleep(LOOK_SECONDS)
         else:

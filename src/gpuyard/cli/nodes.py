@@ -1,4 +1,4 @@
-"""`gpuyard nodes`: the machines of the yard, and what an operator does to them."""
+"""`gpuyard nodes`: list and administer the nodes of the cluster."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from gpuyard.live.wire.answers import NodeAnswer
 
 NAMES = ("ID", "STATUS", "GPUS", "IDLE", "MODELS", "CPUS", "MEMORY", "LOAD", "TASKS", "SEEN")
-NodeIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A node, as `gpuyard nodes` names it.")]
+NodeIdArgument = Annotated[str, typer.Argument(metavar="ID", help="Node id, as listed by `gpuyard nodes`.")]
 
 
 def nodes(cluster: "Client") -> Listing:
-    """List all nodes; with a verb, take one out of use or back into it."""
+    """List all nodes; the commands below take a node out of use or put it back."""
     from gpuyard.cli.output.printing import format_seconds, seconds_since
 
     rows = (
@@ -42,8 +42,10 @@ def _status(node: "NodeAnswer") -> str:
     words: list[str] = [node.status]
     if node.supervisor_silent_seconds is not None:
         words.append("supervisor silent")
-    if node.strays:
-        words.append(f"{len(node.strays)} {'stray' if len(node.strays) == 1 else 'strays'}")
+    if node.unknown_attempts:
+        words.append(
+            f"{len(node.unknown_attempts)} {'unknown attempt' if len(node.unknown_attempts) == 1 else 'unknown attempts'}"
+        )
     return ", ".join(words)
 
 
@@ -54,25 +56,25 @@ app = group(nodes)
 def cordon(
     node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Place nothing new on a node."""
+    """Place no new tasks on a node."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
     told = cluster.cordon(node)
-    report(cluster, f"{told.id} is {told.status}: nothing new is placed there.", as_json=as_json)
+    report(cluster, f"{told.id} is {told.status}: no new tasks are placed on it.", as_json=as_json)
 
 
 @app.command()
 def drain(
     node: NodeIdArgument,
     force: Annotated[
-        bool, typer.Option("--force", help="Move away what is suspended there, too; it starts from its beginning.")
+        bool, typer.Option("--force", help="Also move suspended tasks away; they restart from the beginning.")
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Place nothing new on a node, and move away what allows it."""
+    """Place no new tasks on a node, and move away tasks that allow it."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import counted, report
 
@@ -84,7 +86,7 @@ def drain(
 def uncordon(
     node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Use a node again."""
+    """Place tasks on a node again."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
@@ -92,30 +94,33 @@ def uncordon(
     report(cluster, f"{told.id} is {told.status}.", as_json=as_json)
 
 
-@app.command()
-def strays(
-    node: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only of this node.")] = None,
+@app.command("unknown-attempts")
+def unknown_attempts(
+    node: Annotated[str | None, typer.Argument(metavar="[ID]", help="Only attempts on this node.")] = None,
     as_json: Annotated[bool, json_option("Print them as one JSON object.")] = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """List strays: attempts that a node runs and the scheduler does not know, as after a restored backup."""
+    """List unknown attempts: those that a node runs and the scheduler does not know, as after a restored backup."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import print_json, print_table
 
-    found = _strays(cluster, node)
+    found = _unknown_attempts(cluster, node)
     if as_json:
         rows = [{"node_id": where, "task_id": task, "attempt": attempt} for where, task, attempt in found]
-        print_json({"strays": rows, "total": len(rows)})
+        print_json({"unknown_attempts": rows, "total": len(rows)})
     else:
         print_table(("NODE", "TASK", "ATTEMPT"), found, right=("ATTEMPT",))
 
 
-@app.command("stop-stray")
-def stop_stray(
+@app.command("stop-unknown-attempt")
+def stop_unknown_attempt(
     node: NodeIdArgument,
     task: Annotated[
-        str, typer.Argument(metavar="TASK", help="As `gpuyard nodes strays` names it, such as task-7 or 7.")
+        str,
+        typer.Argument(
+            metavar="TASK", help="Task id, as listed by `gpuyard nodes unknown-attempts`, such as task-7 or 7."
+        ),
     ],
     attempt: Annotated[
         int | None, typer.Argument(metavar="[ATTEMPT]", min=1, help="Only this attempt (default: all of the task).")
@@ -124,40 +129,40 @@ def stop_stray(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """End attempts that a node runs and the scheduler does not know."""
+    """Stop attempts that a node runs and the scheduler does not know."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
     from gpuyard.core.domain.errors import GpuyardError
 
     name = task if task.startswith("task-") else f"task-{task}"
-    attempts = [attempt] if attempt else [number for _, of, number in _strays(cluster, node) if of == name]
+    attempts = [attempt] if attempt else [number for _, of, number in _unknown_attempts(cluster, node) if of == name]
     if not attempts:
-        raise GpuyardError(f"{node} has no stray of {name}; see `gpuyard nodes strays`.")
+        raise GpuyardError(f"{node} has no unknown attempt of {name}; see `gpuyard nodes unknown-attempts`.")
     for number in attempts:
-        told = cluster.stop_stray(node, name, number)
+        told = cluster.stop_unknown_attempt(node, name, number)
         report(cluster, told.message, as_json=as_json)
 
 
-def _strays(cluster: "Client", node: str | None) -> list[tuple[str, str, int]]:
+def _unknown_attempts(cluster: "Client", node: str | None) -> list[tuple[str, str, int]]:
     known = cluster.nodes().nodes
     if node is not None and node not in {one.id for one in known}:
         from gpuyard.core.domain.errors import GpuyardError
 
-        raise GpuyardError(f"There is no node {node}; see `gpuyard nodes`.")
-    return [(one.id, it.task_id, it.attempt) for one in known for it in one.strays if node in {None, one.id}]
+        raise GpuyardError(f"Node {node} does not exist; see `gpuyard nodes`.")
+    return [(one.id, it.task_id, it.attempt) for one in known for it in one.unknown_attempts if node in {None, one.id}]
 
 
 @app.command()
 def remove(
     node: NodeIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Take a node out of the yard. Its agent brings it back when it is started again."""
+    """Remove a node from the cluster. It joins again when its agent is restarted."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
     cluster.remove_node(node)
     report(
         cluster,
-        f"{node} was taken out of the yard; its agent brings it back when it is started again.",
+        f"{node} was removed from the cluster. It joins again when its agent is restarted.",
         as_json=as_json,
     )

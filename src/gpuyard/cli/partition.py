@@ -17,22 +17,25 @@ SHOWN = 6
 
 
 def partition(
-    source: Annotated[Path, typer.Argument(metavar="PATH", help="The Python file that defines the model, or the folder it is in.")],
-    model: Annotated[str, typer.Argument(metavar="[MODULE:]NAME", help="The model: a class or function without required arguments. It is imported and run in a process of its own.")],
+    source: Annotated[Path, typer.Argument(metavar="PATH", help="Python file that defines the model, or the folder that contains it.")],
+    model: Annotated[str, typer.Argument(metavar="[MODULE:]NAME", help=(
+        "Class or function that creates the model and needs no arguments. It is imported and run in a "
+        "separate process."
+    ))],
     inputs: Annotated[list[str], typer.Option("--input", metavar="SHAPE", help="Shape of an input, batch first: 32x3x224x224 or 8x1024:int64. Repeat for several inputs.")],
     gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=1024, help="Number of GPUs.")] = 4,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="GPU model.")] = "H100",
     precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|amp|…", help="Precision of the arithmetic; amp is autocast to bf16.")] = "amp",
     micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", min=1, help="Number of micro-batches (default: the fastest number).")] = None,
     inference: Annotated[bool, typer.Option("--inference", help="Count the forward pass only.")] = False,
-    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="Bandwidth one way between two GPUs (default: as the data sheet says).")] = None,
+    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="Bandwidth between two GPUs in one direction (default: from the data sheet).")] = None,
     limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", min=1.0, help="Time limit for counting the model.")] = 120.0,
-    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that has PyTorch and counts the model (default: this one).")] = None,
+    python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter with PyTorch that counts the operations (default: this one).")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     as_json: Annotated[bool, json_option("Print every plan as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Divide a PyTorch model over GPUs: pipeline stages, replicas, and the predicted time of a step."""
+    """Partition a PyTorch model over GPUs: pipeline stages, replicas, and the predicted time of a step."""
     from gpuyard.cli.output.printing import print_json
     from gpuyard.cli.train.files import read_specs
     from gpuyard.learn.performance.partition import partition as divide
@@ -80,5 +83,6 @@ def _show(found: "Partitioning") -> None:
     print_table(columns, stages, right=("STAGE", *columns[3:]))
     for one, other in found.shared:
         typer.echo(
-            f"{one} and {other} use the same parameters: on different stages both need a copy, and add up its gradients."
+            f"{one} and {other} share parameters: on different stages both need a copy, and their "
+            "gradients must be added."
         )

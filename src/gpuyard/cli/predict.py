@@ -12,16 +12,16 @@ from gpuyard.core.domain.errors import WrongInput
 
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME,...", help="GPUs to predict for.")],
-    task: Annotated[Path | None, typer.Option("--task", metavar="FILE", help="What is run, in YAML; see the manual.")] = None,
-    script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="A script that makes a PyTorch model; it is read, and not run.")] = None,
-    model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="What 'gpuyard train predictor' wrote (default: the one that ships).")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", min=1, help="Samples in a step, whatever the file says.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help="fp32, tf32, bf16 or amp, whatever the file says.")] = None,
+    task: Annotated[Path | None, typer.Option("--task", metavar="FILE", help="Workload in YAML; see the manual.")] = None,
+    script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="Script that creates a PyTorch model; it is read, not run.")] = None,
+    model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="Model of the predictor, written by 'gpuyard train predictor' (default: the one that is shipped).")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", min=1, help="Batch size; overrides the file.")] = None,
+    precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help="fp32, tf32, bf16 or amp; overrides the file.")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     as_json: Annotated[bool, json_option("Print the predictions as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Predict time and memory of a step on GPUs, also on those that nobody has measured."""
+    """Predict the time and memory of a step on GPUs, including GPUs without measurements."""
     from msgspec.structs import asdict
 
     from gpuyard.cli.output.printing import print_json, print_table

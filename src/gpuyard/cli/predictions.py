@@ -1,14 +1,14 @@
-"""`gpuyard predictions`: how right a yard's predictions were, and which model makes them."""
+"""`gpuyard predictions`: accuracy of the predictions of a cluster, and the model in use."""
 
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 
-NAMES = ("PREDICTED", "TASKS", "MEDIAN ERROR", "MEAN ERROR", "IN THE BAND")
+NAMES = ("PREDICTED", "TASKS", "MEDIAN ERROR", "MEAN ERROR", "IN THE RANGE")
 
 
 def predictions(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:
-    """Show how right predictions were over the tasks that ended last, and which model makes them."""
+    """Show the accuracy of predictions for recently ended tasks, and the model in use."""
     cluster = client(server, token)
     told = cluster.predictions()
     from gpuyard.cli.output.printing import print_answer, print_table
@@ -17,7 +17,7 @@ def predictions(as_json: JsonOption = False, server: ServerOption = None, token:
         print_answer(cluster)
         return
     if not told.enabled:
-        typer.echo("This yard predicts nothing (prediction.enabled is false).")
+        typer.echo("This cluster makes no predictions (prediction.enabled is false).")
         return
     rows = (
         (one.about, one.tasks, *(_part(value) for value in (one.median_ape, one.mape, one.band_coverage)))
@@ -25,10 +25,10 @@ def predictions(as_json: JsonOption = False, server: ServerOption = None, token:
     )
     print_table(NAMES, rows, right=NAMES[1:])
     if told.model is not None:
-        file = told.model.file or "the one that ships"
+        file = told.model.file or "the one that is shipped"
         typer.echo(f"\nModel: {file}. {told.model.why}")
         if told.model.refused_why:
-            typer.echo(f"Files that were not taken: {told.model.refused}. The last one: {told.model.refused_why}")
+            typer.echo(f"Rejected files: {told.model.refused}. The last one: {told.model.refused_why}")
 
 
 def _part(value: float | None) -> str | None:

@@ -14,35 +14,48 @@ NAMES = ("ID", "NAME", "STATUS", "TENANT", "GPUS", "NODE", "AGE", "RAN", "REASON
 
 
 def ps(
-    every: Annotated[bool, typer.Option("-a", "--all", help="Ended ones too.")] = False,
+    every: Annotated[bool, typer.Option("-a", "--all", help="Include ended tasks.")] = False,
     status: Annotated[
         list[str] | None,
-        typer.Option("-s", "--status", metavar="STATUS", help="Only these: pending, running, success, …"),
+        typer.Option(
+            "-s", "--status", metavar="STATUS", help="Only tasks with this status: pending, running, success, …"
+        ),
     ] = None,
-    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Only this tenant's.")] = None,
-    user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Only this user's.")] = None,
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Only those of exactly this name.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Only tasks of this tenant.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Only tasks of this user.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="NAME", help="Only tasks of this project.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Only tasks with exactly this name.")
+    ] = None,
     priority: Annotated[
-        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Only of this priority.")
+        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Only tasks with this priority.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Submitted in the last 30m, 2h, 1d; or since 2026-01-31T12:00:00Z."
+            "--since",
+            metavar="TIME",
+            help="Only tasks submitted in the last 30m, 2h, 1d; or since 2026-01-31T12:00:00Z.",
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("-n", "--limit", metavar="N", min=1, max=1000, help="At most so many, the newest.")
+        int,
+        typer.Option(
+            "-n", "--limit", metavar="N", min=1, max=1000, help="Maximum number of tasks; the newest are shown."
+        ),
     ] = 100,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on where a list with --json ended.")
+        str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue a list where --json ended.")
     ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """List tasks that wait or run, the newest first."""
+    """List waiting and running tasks, newest first."""
     filters: dict[str, Any] = {
         "status": ",".join(status) if status else None if every else OPEN,
         "tenant": tenant,

@@ -1,4 +1,4 @@
-"""`gpuyard quota`: how the yard is split between online and batch work."""
+"""`gpuyard quota`: the split of the cluster between online and batch tasks."""
 
 from typing import Annotated
 
@@ -13,7 +13,12 @@ def quota(
     online: Annotated[
         float | None,
         typer.Option(
-            "--online", callback=finite, metavar="PART", min=0, max=1, help="Give online work this part, such as 0.6."
+            "--online",
+            callback=finite,
+            metavar="PART",
+            min=0,
+            max=1,
+            help="Part of the GPUs for online tasks, such as 0.6.",
         ),
     ] = None,
     mode: Annotated[
@@ -21,14 +26,14 @@ def quota(
         typer.Option(
             "--mode",
             metavar="strict|borrow|none",
-            help="Whether idle GPUs of one class may be used by the other; none: no split.",
+            help="Whether one class may use idle GPUs of the other; none: no split.",
         ),
     ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Show how the GPUs are split between online and batch work, or split them anew."""
+    """Show or change how GPUs are split between online and batch tasks."""
     cluster = client(server, token)
     known = cluster.quota() if online is None else None
     if online is not None or mode is not None:

@@ -44,9 +44,9 @@ def run(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Submit a task, show what it writes, and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
+    """Submit a task, print its output and return its exit code. Ctrl-C cancels it; a second Ctrl-C leaves at once."""
     if request["array"]:
-        raise typer.BadParameter("an array has many outputs; use `gpuyard submit`", param_hint="'--array'")
+        raise typer.BadParameter("an array has several outputs; use `gpuyard submit`", param_hint="'--array'")
     cluster = client(server, token)
     with _Interrupts(cluster, silent=as_json) as interrupts, WaitProgress(quiet=quiet or as_json) as progress:
         task = submitted(cluster, request)[0]
@@ -121,7 +121,7 @@ class _Interrupts:
             # A task that was to be cancelled must not go on without a word.
             self._cancelling.join(CANCEL_SECONDS)
             if self._cancelling.is_alive():
-                self._say(f"the scheduler does not answer, so cancel it later: gpuyard cancel {self._task.id}")
+                self._say(f"the scheduler does not answer. Cancel the task later: gpuyard cancel {self._task.id}")
         signal.signal(signal.SIGINT, self._before[0])
         signal.signal(signal.SIGTERM, self._before[1])
 
@@ -132,7 +132,7 @@ class _Interrupts:
         if self._task is not None:
             self._cancel(self._task)
         else:
-            self._say("the task is being submitted and will be cancelled; Ctrl-C again does not wait for that.")
+            self._say("the task is being submitted and will be cancelled; press Ctrl-C again to leave without waiting.")
 
     def _cancel(self, task: "Task") -> None:
         from threading import Thread
@@ -141,7 +141,7 @@ class _Interrupts:
         self._cancelling = Thread(target=_cancel, args=(self._yard, task, self._silent), daemon=True)
         self._cancelling.start()
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._say(f"{task.id} is being cancelled; Ctrl-C again does not wait for its end.")
+        self._say(f"{task.id} is being cancelled; press Ctrl-C again to leave without waiting.")
 
     def _say(self, words: str) -> None:
         if not self._silent:

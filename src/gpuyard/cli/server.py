@@ -11,7 +11,7 @@ def server(
     as_json: SettingsJsonOption = False,
     take_over: TakeOverOption = False,
 ) -> None:
-    """Run a scheduler. Agents on other machines join it; on one machine `gpuyard up` is all you need."""
+    """Run a scheduler. Agents on other machines join it; for one machine use `gpuyard up`."""
     from gpuyard.live.agent.settings import AgentSettings
     from gpuyard.live.control_plane.settings import ServerSettings, effective, load_server_settings
     from gpuyard.live.wire.config import variables

@@ -15,7 +15,7 @@ TWICE = frozenset({"task_id", "assigned_gpus", "node_id"})
 def show(
     task_id: TaskIdArgument, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Show everything there is to know about a task."""
+    """Show all details of a task."""
     cluster = client(server, token)
     task = cluster.task(task_id)
     from gpuyard.cli.output.printing import format_instant, print_answer, print_pairs

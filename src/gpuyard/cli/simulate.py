@@ -46,7 +46,10 @@ class Estimator(StrEnum):
 
 
 def simulate(
-    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help="Policies to compare, such as fifo,fifo+backfill,srtf, with settings of their own such as default:level_seconds=86400; with --journal also same, the settings it was written under.")] = "",
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help=(
+        "Policies to compare, such as fifo,fifo+backfill,srtf, with settings such as "
+        "default:level_seconds=86400; with --journal also same: the settings of the recorded cluster."
+    ))] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs from a CSV file with submit_s, duration_s and gpu_num, plain or gzip.")] = None,
     throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="Speed of each job type on each GPU model, in Gavel's format; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="Jobs and nodes of a live cluster, from its data folder or its journal, which is only read.")] = None,
@@ -86,13 +89,19 @@ def simulate(
     _refuse(
         (sum(source is not None for source in (trace, journal, generate)) != 1, "Choose exactly one workload: --trace, --journal or --generate."),
         (not generated and (fractional or repeat > 1 or save), "--fractional, --repeat and --save need --generate."),
-        (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and can not be used with --pool."),
+        (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and cannot be used with --pool."),
         (not names and save is None, "Name the policies to compare: --policy NAME,…"),
-        (recorded and no_preemption, "--journal says of each task whether it may be stopped; --no-preemption needs --trace or --generate."),
-        (recorded and (nodes or cluster or pool or interference), "--journal has its own nodes and run times; --nodes, --cluster, --pool and --interference need --trace."),
-        (recorded and (elastic or suspend_idle or price is not None or failures), "--journal has its own nodes; --elastic, --suspend-idle, --price and --failures need --trace."),
+        (recorded and no_preemption, (
+            "--no-preemption needs --trace or --generate: a journal records for each task whether it may "
+            "be preempted."
+        )),
+        (recorded and (nodes or cluster or pool or interference), (
+            "--nodes, --cluster, --pool and --interference need --trace: a journal has its own nodes and "
+            "run times."
+        )),
+        (recorded and (elastic or suspend_idle or price is not None or failures), "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."),
         (generated and pool is not None, "--pool needs --trace: generated jobs may run on all nodes."),
-        (repeat > 1 and (report or save), "--repeat runs many workloads; --report and --save are about one."),
+        (repeat > 1 and (report or save), "--report and --save need a single workload; omit --repeat."),
     )  # fmt: skip
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
@@ -181,7 +190,7 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
         assert nodes is not None
         return read_nodes(nodes, pool)
     if pool is not None:
-        raise WrongUse("--pool needs a file of nodes that says which pool each is in: --nodes FILE.")
+        raise WrongUse("--pool needs a file with the pool of each node: --nodes FILE.")
     return parse_cluster(cluster)
 
 
@@ -193,7 +202,7 @@ def _save(path: Path, jobs: "JobSet") -> None:
     try:
         write_trace(path, jobs.workload.jobs)
     except OSError as error:
-        raise WrongUse(f"--save: {path} can not be written: {error.strerror}.") from None
+        raise WrongUse(f"--save: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path}, {jobs.description}.", file=sys.stderr)
 
 
@@ -250,7 +259,10 @@ def _print_table(runs: "list[PolicyRun]") -> None:
         for run in runs
     ]
     print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
-    print("Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, FAIRNESS 1 when all users wait alike.")  # fmt: skip
+    print(
+        "Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, "
+        "FAIRNESS 1 if all users wait equally long."
+    )  # fmt: skip
 
 
 def _check_report(path: Path) -> None:
@@ -258,7 +270,7 @@ def _check_report(path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise WrongUse("--report needs matplotlib: pip install 'gpuyard[simulate]'.")
     if not path.parent.is_dir() or path.is_dir():
-        raise WrongUse(f"--report: {path} can not be written; name a file in a folder that exists.")
+        raise WrongUse(f"--report: cannot write {path}; use a file in a folder that exists.")
 
 
 def _write_report(path: Path, note: str, results: "list[Result]") -> None:
@@ -271,5 +283,5 @@ def _write_report(path: Path, note: str, results: "list[Result]") -> None:
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
         path.write_text(page("Policies compared", note, results, drawn), encoding="utf-8")
     except OSError as error:
-        raise WrongUse(f"--report: {path} can not be written: {error.strerror}.") from None
+        raise WrongUse(f"--report: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

@@ -39,7 +39,7 @@ def submitted(cluster: "Client", request: RequestFields) -> "list[Task]":
     except Unreachable as error:
         if not error.may_have_arrived:
             raise
-        message = f"{error} The task may have been accepted; see `gpuyard ps` before you submit it again."
+        message = f"{error} The task may have been accepted; check with `gpuyard ps` before you submit it again."
         raise Unreachable(message, may_have_arrived=True) from None
 
 

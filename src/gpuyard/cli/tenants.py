@@ -16,7 +16,7 @@ NAMES = ("TENANT", "GPUS", "MAX", "GUARANTEED", "WEIGHT", "RUNNING", "PENDING", 
 
 
 def tenants(cluster: "Client") -> Listing:
-    """List tenants with their limits and what they use; `set` changes limits."""
+    """List tenants with their limits and usage; `set` changes limits."""
     from gpuyard.cli.output.printing import format_seconds
 
     rows = (
@@ -41,12 +41,12 @@ app = group(tenants)
 
 @app.command("set")
 def set_(
-    tenant: Annotated[str, typer.Argument(metavar="NAME", help="A tenant; a new name makes a new one.")],
+    tenant: Annotated[str, typer.Argument(metavar="NAME", help="Name of the tenant; created if it does not exist.")],
     max_gpus: Annotated[
-        int | None, typer.Option("--max-gpus", metavar="N", min=0, help="Never more than these at once.")
+        int | None, typer.Option("--max-gpus", metavar="N", min=0, help="Maximum number of GPUs in use.")
     ] = None,
     max_by_model: Annotated[
-        list[str] | None, typer.Option("--max-by-model", metavar="MODEL=N", help="The same for one GPU model.")
+        list[str] | None, typer.Option("--max-by-model", metavar="MODEL=N", help="Maximum number of GPUs of one model.")
     ] = None,
     guaranteed_gpus: Annotated[
         int | None,
@@ -54,31 +54,31 @@ def set_(
             "--guaranteed-gpus",
             metavar="N",
             min=0,
-            help="GPUs it can take back from every tenant that uses more than its own guarantee.",
+            help="GPUs that the tenant can take back from tenants above their own guarantee.",
         ),
     ] = None,
     max_open_tasks: Annotated[
         int | None,
-        typer.Option("--max-open-tasks", metavar="N", min=1, help="Tasks that have not ended (default: 100,000)."),
+        typer.Option("--max-open-tasks", metavar="N", min=1, help="Maximum number of open tasks (default: 100,000)."),
     ] = None,
     weight: Annotated[
         float | None,
-        typer.Option("--weight", callback=finite, metavar="W", help="Its part under fair share (default: 1)."),
+        typer.Option("--weight", callback=finite, metavar="W", help="Weight under fair share (default: 1)."),
     ] = None,
     gpu_hours: Annotated[
-        float | None, typer.Option("--gpu-hours", callback=finite, metavar="HOURS", help="A budget for each period.")
+        float | None, typer.Option("--gpu-hours", callback=finite, metavar="HOURS", help="GPU-hours in each period.")
     ] = None,
     period: Annotated[
-        str | None, typer.Option("--period", metavar="TIME", help="Of the budget (default: 30d).")
+        str | None, typer.Option("--period", metavar="TIME", help="Period of the GPU-hours (default: 30d).")
     ] = None,
     reset: Annotated[
-        bool, typer.Option("--reset", help="Remove all limits that are not given here; without it they stay.")
+        bool, typer.Option("--reset", help="Remove all limits that are not given here; by default they are kept.")
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Change limits of a tenant. Limits that are left out stay as they are; a new tenant begins with those of `default`."""
+    """Change limits of a tenant. Limits that are omitted are kept; a new tenant starts with those of `default`."""
     named: TenantLimits = {
         "max_gpus": max_gpus,
         "max_gpus_by_model": _by_model(max_by_model),
@@ -122,14 +122,14 @@ def _limits(told: "TenantAnswer") -> str:
     """All limits that a tenant has now, in a sentence."""
     from gpuyard.cli.output.printing import counted, format_seconds
 
-    limits = ["as many GPUs as there are" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]
+    limits = ["all GPUs" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]
     limits += [f"{count} of model {model}" for model, count in sorted(told.max_gpus_by_model.items())]
     if told.gpu_hours is not None:
         period = f" in {format_seconds(told.gpu_hours_period)}" if told.gpu_hours_period else ""
         limits.append(f"{counted(told.gpu_hours, 'GPU-hour')}{period}")
     sentence = f"{told.id} may use {', '.join(limits)}."
     if told.guaranteed_gpus is not None:
-        sentence += f" {counted(told.guaranteed_gpus, 'GPU')} of these can be taken back from others."
+        sentence += f" {counted(told.guaranteed_gpus, 'GPU')} of these are guaranteed."
     return sentence
 
 
@@ -138,6 +138,6 @@ def _by_model(texts: list[str] | None) -> dict[str, int] | None:
     for text in texts or ():
         model, _, count = text.rpartition("=")
         if not model or not count.isdigit():
-            raise typer.BadParameter(f"{text!r} is not of the form MODEL=COUNT", param_hint="'--max-by-model'")
+            raise typer.BadParameter(f"{text!r} does not have the form MODEL=COUNT", param_hint="'--max-by-model'")
         found[model] = int(count)
     return found or None

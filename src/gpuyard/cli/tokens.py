@@ -14,7 +14,7 @@ NAMES = ("ID", "USER", "NAME", "MADE", "LAST USED", "EXPIRES")
 
 
 def tokens(cluster: "Client") -> Listing:
-    """List tokens; with a verb, make or revoke one."""
+    """List tokens; the commands below create or revoke a token."""
     from gpuyard.cli.output.printing import format_instant
 
     rows = (
@@ -36,28 +36,32 @@ app = group(tokens)
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="[NAME]", help="What it is for.")] = "",
-    user: Annotated[str | None, typer.Option("-u", "--user", metavar="NAME", help="Whose (default: yours).")] = None,
+    name: Annotated[str, typer.Argument(metavar="[NAME]", help="Name of the token.")] = "",
+    user: Annotated[
+        str | None, typer.Option("-u", "--user", metavar="NAME", help="User of the token (default: you).")
+    ] = None,
     lifetime: Annotated[
         str | None,
         typer.Option(
             "--lifetime",
             metavar="TIME",
-            help="How long it is good for; longer than your login only with --password (default: as long as your login).",
+            help=(
+                "Lifetime of the token; longer than your login only with --password (default: as long as your login)."
+            ),
         ),
     ] = None,
     with_password: Annotated[
         bool,
         typer.Option(
             "--password",
-            help="Ask for your password, or read it from standard input: the token may then outlive your login.",
+            help="Prompt for your password or read it from standard input, so that the token may outlive your login.",
         ),
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Make a token and print it. It is shown this once; set GPUYARD_TOKEN to it."""
+    """Create a token and print it. It is shown only once; set GPUYARD_TOKEN to it."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import format_instant, report
     from gpuyard.cli.users import password
@@ -69,17 +73,17 @@ def create(
     report(cluster, made.token, as_json=as_json)
     if made.expires_at is not None and seconds is None:
         until = format_instant(made.expires_at)
-        typer.echo(f"It ends with your login, at {until}; --password makes one that does not.", err=True)
+        typer.echo(f"It expires with your login, at {until}; use --password to create one that lasts longer.", err=True)
 
 
 @app.command()
 def revoke(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As `gpuyard tokens` names it.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="Token id, as listed by `gpuyard tokens`.")],
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Revoke a token: requests with it are refused from now on."""
+    """Revoke a token; further requests with it are rejected."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 

@@ -16,7 +16,7 @@ Username = Annotated[str, typer.Argument(metavar="NAME", help="The user's name."
 
 
 def users(cluster: "Client") -> Listing:
-    """List users; with a verb, add, change or remove one or give one another password."""
+    """List users; the commands below add, change or remove a user or set a password."""
     return Listing(
         NAMES, ((user.username, user.tenant_id, user.role, user.system_user) for user in cluster.users().users)
     )
@@ -29,20 +29,24 @@ app = group(users)
 def add(
     username: Username,
     tenant: Annotated[
-        str, typer.Option("-t", "--tenant", metavar="NAME", help="Where the user's tasks belong.")
+        str, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant of the user's tasks.")
     ] = "default",
     role: Annotated[
-        str, typer.Option("--role", metavar="admin|operator|member|viewer", help="What the user may do.")
+        str, typer.Option("--role", metavar="admin|operator|member|viewer", help="Role of the user.")
     ] = "member",
     system_user: Annotated[
         str,
-        typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as (root agents)."),
+        typer.Option(
+            "--system-user",
+            metavar="ACCOUNT",
+            help="System account that runs the user's tasks (agents that run as root).",
+        ),
     ] = "",
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Add a user; the password is asked for twice, or read once from the first line of standard input."""
+    """Add a user; the password is prompted for twice, or read once from the first line of standard input."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report, with_article
 
@@ -59,13 +63,15 @@ def change(
     ] = None,
     system_user: Annotated[
         str | None,
-        typer.Option("--system-user", metavar="ACCOUNT", help="System account the user's tasks run as; '' for none."),
+        typer.Option(
+            "--system-user", metavar="ACCOUNT", help="System account that runs the user's tasks; '' for none."
+        ),
     ] = None,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Change a user's tenant, role or system account. Options that are left out stay as they are."""
+    """Change a user's tenant, role or system account. Options that are omitted are kept."""
     if tenant is None and role is None and system_user is None:
         raise typer.BadParameter("give --tenant, --role or --system-user", param_hint="'set'")
     cluster = client(server, token)
@@ -86,7 +92,7 @@ def passwd(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Give a user another password; for your own, the present one is needed too.
+    """Set the password of a user; for your own, the current one is also needed.
 
     Both are asked for on a terminal. Otherwise they are read from standard input: the new one from the first line, your
     present one from the second.
@@ -103,8 +109,10 @@ def passwd(
             raise
         old = password("Present password: ")
         cluster.set_password(username, new, old_password=old, revoke_tokens=revoke_tokens)
-    tokens = "tokens of that user are revoked" if revoke_tokens else "tokens stay (--revoke-tokens revokes them)"
-    message = f"{username} has a new password; logins with the old one are over, {tokens}."
+    tokens = (
+        "tokens of that user are revoked" if revoke_tokens else "tokens remain valid (--revoke-tokens revokes them)"
+    )
+    message = f"{username} has a new password; logins with the old one have ended, {tokens}."
     report(cluster, message, as_json=as_json)
 
 
@@ -112,7 +120,7 @@ def passwd(
 def remove(
     username: Username, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
 ) -> None:
-    """Remove a user and all tokens of that user. Tasks stay."""
+    """Remove a user and all tokens of the user. Tasks are kept."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
@@ -140,5 +148,5 @@ def password(prompt: str = "Password: ") -> str:
         return getpass(prompt)
     given = sys.stdin.readline().rstrip("\n")
     if not given:
-        raise typer.BadParameter("there is none on standard input", param_hint="'password'")
+        raise typer.BadParameter("no password on standard input", param_hint="'password'")
     return given

@@ -59,7 +59,7 @@ class Repeated:
     @property
     def sentence(self) -> str:
         """The message for the user."""
-        return f"{format_path(self.path)} is given twice, first in line {self.first_line}; keep one of them."
+        return f"{format_path(self.path)} is given twice, first in line {self.first_line}; remove one of them."
 
 
 @dataclass
@@ -128,7 +128,7 @@ def _json(text: str) -> Any:
         sentence = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]}."
         raise Unreadable(sentence, error.lineno, error.colno) from None
     except RecursionError:
-        raise Unreadable("This is nested far too deep.") from None
+        raise Unreadable("The document is nested too deeply.") from None
 
 
 def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,12 +137,12 @@ def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"{twice!r} is given twice in one object; keep one of them.")
+        raise Unreadable(f"{twice!r} is given twice in one object; remove one of them.")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise Unreadable(f"{name} is not a number in JSON; all figures must be finite.")
+    raise Unreadable(f"{name} is not a number in JSON; all numbers must be finite.")
 
 
 # --- YAML -------------------------------------------------------------------------------------------------------------
@@ -185,26 +185,26 @@ def _why_not(text: str) -> Unreadable:
         return _not_yaml(error, text)
     except yaml.YAMLError as error:
         line = text[: getattr(error, "position", 0)].count("\n") + 1
-        return Unreadable("a character that can not stand in a text file.", line)
+        return Unreadable("a character that is not allowed in a text file.", line)
     except RecursionError:
-        return Unreadable("This is nested far too deep.")
-    return Unreadable("This is neither JSON nor YAML that can be read.")
+        return Unreadable("The document is nested too deeply.")
+    return Unreadable("The document is neither valid JSON nor valid YAML.")
 
 
 def _not_yaml(error: "yaml.MarkedYAMLError", text: str) -> Unreadable:
     mark = error.problem_mark or error.context_mark
     line = mark.line + 1 if mark else 1
-    problem = error.problem or "it can not be read"
+    problem = error.problem or "it cannot be read"
     lines = text.splitlines()
     here = lines[line - 1] if line <= len(lines) else ""
     if "\t" in problem or "\\t" in problem or re.match(r"\s*\t", here):
-        return Unreadable("there is a tab; YAML is indented with spaces.", line)
+        return Unreadable("there is a tab; indent YAML with spaces.", line)
     if "end of stream" in problem or line > len(lines) or (line == len(lines) and "<stream end>" in problem):
-        began = f", in what begins on line {error.context_mark.line + 1}" if error.context_mark else ""
+        began = f", in the block that begins on line {error.context_mark.line + 1}" if error.context_mark else ""
         return Unreadable(f"the file ends too early{began}; part of it is missing.", line)
     if "single document" in (error.context or "") + problem:
-        return Unreadable("a second document begins; there must be one only.", line)
-    return Unreadable(f"this is not YAML: {problem}; look at the indentation and quotes there.", line)
+        return Unreadable("a second document begins; only one is allowed.", line)
+    return Unreadable(f"this is not YAML: {problem}; check the indentation and quotes there.", line)
 
 
 class _Reader:
@@ -224,12 +224,12 @@ class _Reader:
         try:
             return None if root is None else self._value(root, ())
         except RecursionError:
-            raise Unreadable("This is nested far too deep.") from None
+            raise Unreadable("The document is nested too deeply.") from None
 
     def _value(self, node: "yaml.Node", path: FieldPath) -> Any:
         self._left -= 1
         if self._left < 0 or len(path) > DEEPEST:
-            raise Unreadable("this holds far too much.", _line(node))
+            raise Unreadable("the document is too large after its aliases are expanded.", _line(node))
         self._note(path, node)
         if isinstance(node, self._yaml.MappingNode):
             return self._mapping(node, path)
@@ -238,7 +238,7 @@ class _Reader:
         try:
             return self._constructor.construct_object(node)
         except (self._yaml.YAMLError, ValueError, OverflowError):
-            raise Unreadable(f"{format_path(path)} has a value that can not be read.", _line(node)) from None
+            raise Unreadable(f"{format_path(path)} has a value that cannot be read.", _line(node)) from None
 
     def _mapping(self, node: "yaml.MappingNode", path: FieldPath) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -133,7 +133,7 @@ class Strict(Generic[T]):
 
 
 def _read_custom(type_: type, raw: object) -> object:
-    assert isinstance(type_, Readable), f"{type_} can not be read from outside"
+    assert isinstance(type_, Readable), f"{type_} cannot be read from outside"
     return type_.read(raw)
 
 
@@ -150,7 +150,7 @@ def _read_slowly(body: bytes, what: str) -> object:
     try:
         read: object = json.loads(body.decode(), parse_constant=_refuse_constant)
     except UnicodeDecodeError as found:
-        raise _malformed(f"{_capital(what)} is not UTF-8: byte {found.start} can not be read; send UTF-8.") from None
+        raise _malformed(f"{_capital(what)} is not UTF-8: byte {found.start} cannot be decoded; send UTF-8.") from None
     except _Constant as found:
         raise _malformed(f"{found} is not a number in JSON; send a finite number or null.") from None
     except RecursionError:
@@ -159,7 +159,7 @@ def _read_slowly(body: bytes, what: str) -> object:
         message = f"{_capital(what)} is not JSON: {found.msg} at line {found.lineno}, column {found.colno}."
         raise _malformed(message) from None
     except ValueError:
-        raise _malformed(f"{_capital(what)} holds a number with too many digits.") from None
+        raise _malformed(f"{_capital(what)} contains a number with too many digits.") from None
     if wrong := _unusable_text(read, ()):
         raise wrong
     return read
@@ -179,7 +179,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _in_other_words(error: Exception) -> WrongRequest:
     """Return msgspec's own message: the last resort if msgspec rejects input in which the diagnosis finds no error."""
-    return WrongRequest("WrongInput", f"This can not be read: {error}.")
+    return WrongRequest("WrongInput", f"The input cannot be read: {error}.")
 
 
 def _unusable_text(value: object, path: FieldPath) -> WrongRequest | None:
@@ -188,13 +188,13 @@ def _unusable_text(value: object, path: FieldPath) -> WrongRequest | None:
         return _too_deep(path)
     if isinstance(value, str):
         if "\0" in value:
-            return _wrong("WrongText", "contains a NUL character; leave it out.", path)
+            return _wrong("WrongText", "contains a NUL character; remove it.", path)
         if not value.isascii() and _LONE_SURROGATE.search(value):
             return _wrong("WrongText", "contains half of a surrogate pair; send whole characters.", path)
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if isinstance(key, str) and ("\0" in key or _LONE_SURROGATE.search(key)):
-                return _wrong("WrongText", "has a key with a character that can not be used.", path)
+                return _wrong("WrongText", "has a key with an invalid character.", path)
             if wrong := _unusable_text(item, (*path, key)):
                 return wrong
     elif isinstance(value, list | tuple):
@@ -271,7 +271,7 @@ def _faults_in_struct(
             yield from _faults(field.type, item, (*path, key), what)
     for name, field in known.items():
         if field.required and name not in value:
-            yield _wrong("MissingField", "is missing; it is needed.", (*path, name), what)
+            yield _wrong("MissingField", "is missing; it is required.", (*path, name), what)
 
 
 def _faults_in_dict(
@@ -314,9 +314,9 @@ def _unknown(key: str, known: Iterable[str], path: FieldPath, what: str) -> Wron
     where = format_path(path) if path else what
     shown = _shown(key)
     near = closest_word(key, names)
-    hint = f'did you mean "{near}"?' if near else f"known are {', '.join(names)}."
+    hint = f'did you mean "{near}"?' if near else f"known names: {', '.join(names)}."
     field = format_path((*path, key))
-    return WrongRequest("UnknownField", f"There is no {shown} in {where}; {hint}", field, path=(*path, key))
+    return WrongRequest("UnknownField", f"Unknown name {shown} in {where}; {hint}", field, path=(*path, key))
 
 
 def _wrong(code: str, rest: str, path: FieldPath, what: str = "the input") -> WrongRequest:

@@ -143,7 +143,7 @@ def save(path: Path, model: PolicyModel) -> None:
     try:
         path.write_bytes(packed.getvalue())
     except OSError as error:
-        raise WrongPolicyModel(f"{path} can not be written: {error.strerror or error}.") from None
+        raise WrongPolicyModel(f"Cannot write {path}: {error.strerror or error}.") from None
 
 
 def load(path: Path, features: Sequence[str]) -> PolicyModel:
@@ -152,14 +152,14 @@ def load(path: Path, features: Sequence[str]) -> PolicyModel:
         with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
-        raise WrongPolicyModel(f"{path} can not be read: {error.strerror or error}.") from None
+        raise WrongPolicyModel(f"Cannot read {path}: {error.strerror or error}.") from None
     except (BadZipFile, ValueError, EOFError, AttributeError):
-        raise WrongPolicyModel(f"{path}: this is no model of a policy, or it is cut off or damaged.") from None
+        raise WrongPolicyModel(f"{path}: this is not a policy model, or the file is truncated or damaged.") from None
     head = _head(path, arrays)
     if tuple(head["features"]) != tuple(features):
         different = sorted(set(head["features"]) ^ set(features))
         which = f": {', '.join(different)}" if different else ", in another order"
-        raise WrongPolicyModel(f"{path}: the model goes by other features than this gpuyard{which}; train it anew.")
+        raise WrongPolicyModel(f"{path}: the model uses other features than this gpuyard{which}; train it again.")
     return _model(path, head, arrays)
 
 
@@ -168,10 +168,11 @@ def _head(path: Path, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
         head: dict[str, Any] = loads(bytes(arrays["head"].astype(np.uint8)))
         kind, version = head["kind"], head["version"]
     except (KeyError, ValueError, TypeError, JSONDecodeError, UnicodeDecodeError):
-        raise WrongPolicyModel(f"{path}: this is no model of a policy.") from None
+        raise WrongPolicyModel(f"{path}: this is not a policy model.") from None
     if kind != KIND or version != VERSION:
         raise WrongPolicyModel(
-            f"{path}: the model is {kind}, version {version}; this gpuyard reads {KIND}, version {VERSION}: train it anew."
+            f"{path}: the model is {kind}, version {version}; this gpuyard reads {KIND}, version "
+            f"{VERSION}. Train it again."
         )
     return head
 
@@ -212,4 +213,4 @@ def _check(path: Path, model: PolicyModel) -> None:
     numbers = [model.low, model.high, model.mean, model.scale, model.rule, *(part for net in model.nets for layer in net for part in layer)]  # fmt: skip
     sane = all(np.issubdtype(each.dtype, np.floating) and bool(np.isfinite(each).all()) for each in numbers)
     if not (sane and np.isfinite(model.margin) and np.isfinite(model.doubt) and bool((model.scale > 0).all())):
-        raise WrongPolicyModel(f"{path}: the model has numbers in it that are none (nan or endless); train it anew.")
+        raise WrongPolicyModel(f"{path}: the model contains numbers that are not finite; train it again.")

@@ -95,7 +95,7 @@ def _in_use(axes: "Axes", results: Sequence[Result]) -> None:
 
 
 def _waiting(axes: "Axes", results: Sequence[Result]) -> None:
-    _over_time(axes, results, 2, "jobs that wait")
+    _over_time(axes, results, 2, "waiting jobs")
     axes.set_yscale("symlog")
 
 
@@ -105,7 +105,7 @@ def _fairness(axes: "Axes", results: Sequence[Result]) -> None:
         slowdowns = sorted(by_user(result.recorder.lives.over()).values())
         axes.plot(range(1, len(slowdowns) + 1), slowdowns, label=result.policy_variant.name, **_style(place))
     axes.set_yscale("log")
-    axes.set_xlabel("users, the luckiest first")
+    axes.set_xlabel("users, shortest wait first")
     axes.set_ylabel("mean slowdown")
 
 
@@ -150,13 +150,13 @@ def _cost(axes: "Axes", results: Sequence[Result]) -> None:
 _PICTURES: dict[str, tuple[str, DrawChart]] = {
     "jct": ("From submission to end", _jct),
     "queueing": ("Time without GPUs", _queueing),
-    "waiting": ("Jobs that wait", _waiting),
+    "waiting": ("Waiting jobs", _waiting),
     "in_use": ("GPUs in use", _in_use),
-    "fairness": ("Who waits how much", _fairness),
-    "accuracy": ("By how much predicted run times were wrong", _accuracy),
-    "nodes": ("Nodes that take work", _nodes),
+    "fairness": ("Waiting time of users", _fairness),
+    "accuracy": ("Errors of predicted run times", _accuracy),
+    "nodes": ("Available nodes", _nodes),
     "power": ("Power", _power),
-    "cost": ("What the nodes cost", _cost),
+    "cost": ("Cost of the nodes", _cost),
 }
 _WHERE: dict[str, Callable[[Result], bool]] = {
     "accuracy": lambda result: bool(result.forecasts),

@@ -59,16 +59,16 @@ def read_nodes(path: Path, pool: str | None = None) -> Cluster:
         nodes, gpus = _checked(*counts, where)
         model, name = row.get("model") or MODEL, row[pool] if pool else ""
         if pool and not name:
-            raise WrongTrace(f"{where}: {pool} is empty; it must say which pool the nodes are in.")
+            raise WrongTrace(f"{where}: {pool} is empty; it must be the pool of the nodes.")
         found += [_node(f"{name or 'node'}-{len(found) + place + 1:04}", gpus, model, name) for place in range(nodes)]
     if not found:
-        raise WrongTrace(f"{path}: there are no nodes in it.")
+        raise WrongTrace(f"{path}: the file contains no nodes.")
     return Cluster(tuple(found))
 
 
 def _checked(nodes: int, gpus: int, where: str) -> tuple[int, int]:
     if not 1 <= nodes <= MOST_NODES or not 1 <= gpus <= MOST_GPUS:
-        raise WrongTrace(f"{where}: there must be 1 to {MOST_NODES:,} nodes with 1 to {MOST_GPUS} GPUs each.")
+        raise WrongTrace(f"{where}: it must be 1 to {MOST_NODES:,} nodes with 1 to {MOST_GPUS} GPUs each.")
     return nodes, gpus
 
 

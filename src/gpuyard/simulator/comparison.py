@@ -101,11 +101,11 @@ def trace_jobs(
     read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, Path(throughputs))
     jobs = fitting(read.jobs, where)
     if not jobs:
-        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs could ever run on this cluster.")
+        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs can run on this cluster.")
     counts = {
         "rows were not in the order of submission and were sorted": read.sorted_rows,
-        "jobs without GPUs were left out": read.without_gpus,
-        "jobs that this cluster could never run were left out": len(read.jobs) - len(jobs),
+        "jobs without GPUs were omitted": read.without_gpus,
+        "jobs that cannot run on this cluster were omitted": len(read.jobs) - len(jobs),
     }
     return JobSet(
         JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
@@ -132,7 +132,10 @@ def generated_jobs(
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
     return JobSet(
         JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
-        f"{count:,} jobs drawn from seed {seed} for {load:g} of the {where.gpus:,} GPUs of {len(where.nodes):,} nodes",
+        (
+            f"{count:,} jobs generated from seed {seed} for {load:g} of the {where.gpus:,} GPUs of "
+            f"{len(where.nodes):,} nodes"
+        ),
     )
 
 
@@ -143,12 +146,12 @@ def journal_jobs(folder: Path | str) -> JobSet:
     happened = PolicyVariant("recorded", found.same.settings)
     result = Result(happened, measure(found.happened, found.gpus), found.happened)
     counts = {
-        "tasks still ran at the end of the journal and were left out": found.still_running,
-        "tasks still waited then, or for one of these, and were left out": found.still_waiting,
+        "tasks were still running at the end of the journal and were omitted": found.still_running,
+        "tasks were still waiting then, or depended on one of these, and were omitted": found.still_waiting,
     }
     return JobSet(
         found,
-        f"{found.tasks:,} tasks of the journal in {folder}, on {found.gpus:,} GPUs at the most",
+        f"{found.tasks:,} tasks of the journal in {folder}, on at most {found.gpus:,} GPUs",
         _notes(counts),
         (PolicyRun(result, perf_counter() - began),),
         found.variants,
@@ -211,7 +214,7 @@ def _predictor(named: str) -> Callable[[], RuntimePredictor]:
     if named == "history":
         return HistoryPredictor
     if find_spec("lightgbm") is None:
-        raise WrongInput("Run-time estimates by LightGBM need it installed: pip install 'gpuyard[learn]'.")
+        raise WrongInput("Run-time estimates with LightGBM need it: pip install 'gpuyard[learn]'.")
     from gpuyard.learn.estimates.learned import LearnedPredictor
 
     return LearnedPredictor
@@ -221,7 +224,9 @@ def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
     """Load the trained network if one of the policies needs it, otherwise return None."""
     if not any(name.split(":")[0].removesuffix("+backfill") == "dqn" for name in names):
         if model is not None:
-            raise WrongInput("A policy model is used by the policy dqn only, and dqn is not among those to compare.")
+            raise WrongInput(
+                "A policy model is only used by the policy dqn, and dqn is not among the policies to compare."
+            )
         return None
     if find_spec("numpy") is None:
         raise WrongInput("The policy dqn needs numpy: pip install 'gpuyard[learn]'.")

@@ -103,6 +103,6 @@ class Failures:
         self._losses[task] = self._losses.get(task, 0) + 1
         if self._losses[task] >= MOST_LOSSES:
             raise NeverEnds(
-                f"Task {task} was lost with its nodes {MOST_LOSSES:,} times and would go on so: "
-                "it needs longer than they last. Let nodes last longer."
+                f"Task {task} was lost with its nodes {MOST_LOSSES:,} times and would never end: it "
+                "runs longer than they last. Increase the mean time between failures."
             )

@@ -46,6 +46,6 @@ def read_pairs(path: Path) -> dict[tuple[str, str], float]:
         where = f"{path}, line {line}"
         pair = row["name"], row["beside"]
         if pair in found:
-            raise WrongTrace(f"{where}: {pair[0]} beside {pair[1]} was said before.")
+            raise WrongTrace(f"{where}: {pair[0]} beside {pair[1]} occurs twice.")
         found[pair] = number_in(row, "speed", where, LEAST_SPEED, MOST_SPEED)
     return found

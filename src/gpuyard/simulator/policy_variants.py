@@ -71,7 +71,7 @@ def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIAN
     plain = called.removesuffix(BACKFILL)
     found = among.get(plain)
     if found is None:
-        raise NoSuchPolicy(f"There is no policy {plain!r} to simulate; there are: {', '.join(among)}.")
+        raise NoSuchPolicy(f"Unknown policy {plain!r}; available policies: {', '.join(among)}.")
     settings = replace(found.settings, backfill=Backfill.GREEDY) if plain != called else found.settings
     for change in changes:
         settings = _with(settings, change)
@@ -84,11 +84,11 @@ def _with(settings: Settings, change: str) -> Settings:
     known = [field.name for field in fields(Settings) if field.name != "policy"]
     if name not in known:
         near = closest_word(name, known)
-        raise NoSuchPolicy(f"{change!r} is no setting of the engine{f'; did you mean {near!r}?' if near else '.'}")
+        raise NoSuchPolicy(f"{change!r} is not a setting of the engine{(f'; did you mean {near!r}?' if near else '.')}")
     try:
         changed = convert({**asdict(settings), name: value}, Settings, strict=False)
     except ValidationError:
-        raise NoSuchPolicy(f"{change!r}: {value!r} can not be the value of {name}.") from None
+        raise NoSuchPolicy(f"{change!r}: {value!r} is not a valid value of {name}.") from None
     if refusal := check_settings(changed):
         raise NoSuchPolicy(refusal.sentence())
     return changed

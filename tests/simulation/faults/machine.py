@@ -457,7 +457,7 @@ class Supervisor:
         note = self._notes[launch.key] = Note(launch, machine.boot, machine.clock.wall(), phase)
         note.seconds_left = launch.timeout_seconds or None
         if launch.fence and machine.lease_is_over:
-            self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has run out.")
+            self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has expired.")
         elif launch.wait:
             note.port = 20_000 + len(self._notes)
             self._events.append(messages.Prepared(launch.key, note.port))
@@ -488,7 +488,7 @@ class Supervisor:
                 if note.phase is not messages.ProcessPhase.WAITING:
                     self._say_again(note)
                 elif note.launch.fence and self._machine.lease_is_over:
-                    self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has run out.")
+                    self._finish(note, messages.AttemptEnding.FENCED, message="The lease of its node has expired.")
                 else:
                     note.launch = msgspec.structs.replace(note.launch, env=note.launch.env | env)
                     self._run(note)

@@ -107,7 +107,7 @@ class DiskJournal(MemoryJournal):
         if self.process is not None and self.process.disk_seconds:
             self.process.blocks(self.process.disk_seconds)
         if self.full:
-            raise StorageFull("There is no space left for the journal.")
+            raise StorageFull("No space is left for the journal.")
         head = super().append_encoded(payloads)
         first = head.seq - len(payloads) + 1
         self._told([self._codec.decode(seq, payload) for seq, payload in enumerate(payloads, first)])
@@ -124,7 +124,7 @@ class Disk:
         folder.mkdir()
         self.journal = DiskJournal(told)
         self.archive = MemoryArchive()
-        self.yard_key = token_bytes(32)
+        self.cluster_key = token_bytes(32)
         self.applied = False
         self._copies = 0
 
@@ -136,7 +136,7 @@ class Disk:
         """A backup of it."""
         self._copies += 1
         other = Disk(told or self._told, self.folder.with_name(f"{self.folder.name}-{self._copies}"))
-        other.yard_key = self.yard_key
+        other.cluster_key = self.cluster_key
         if self.clock_file.exists():
             shutil.copy(self.clock_file, other.clock_file)
         for name in ("_retired", "_rows", "_head", "_snapshots"):
@@ -201,7 +201,7 @@ class SchedulerMachine:
             SchedulerOptions(
                 join_token=JOIN_TOKEN,
                 request_key=b"key",
-                yard_key=self.disk.yard_key,
+                yard_key=self.disk.cluster_key,
                 clock_file=self.disk.clock_file,
                 take_over=take_over,
             ),

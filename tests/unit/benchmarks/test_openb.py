@@ -48,7 +48,7 @@ def test_pods_may_come_without_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("cpu_milli,memory_mib,num_gpu\n", "line 1: there is no column gpu_milli; the file has: cpu_milli, memory_mib, num_gpu."),
+        ("cpu_milli,memory_mib,num_gpu\n", "line 1: column gpu_milli is missing; the file has: cpu_milli, memory_mib, num_gpu."),
         (PODS, "there are no pods in it."),
         (PODS + "a,1,1,1,1000,\nb,1,1,2,500,\n", "line 3: gpu_milli is 500, and num_gpu 2; only one GPU can be shared."),
         (PODS + "a,1,1,1,0,\n", "line 2: gpu_milli is 0, and num_gpu 1; a pod with GPUs takes a part of them."),
@@ -66,7 +66,7 @@ def test_an_invalid_pod_is_an_error_with_its_line(tmp_path: Path, text: str, sen
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (NODES, "there are no nodes in it."),
+        (NODES, "the file contains no nodes."),
         (NODES + "a,1,1,8,G2\na,1,1,8,G2\n", "line 3: there is a node a already."),
         (NODES + "a,1,1,8,\n", "line 2: the node has 8 GPUs and no model."),
         (NODES + "a,1,1,many,G2\n", "line 2: gpu is 'many'; it must be a whole number."),

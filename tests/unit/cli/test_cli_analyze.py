@@ -56,7 +56,7 @@ def test_json_has_tasks_dependencies_levels_and_requests(analyze: Analyze, sourc
 
 
 def test_with_all_durations_the_critical_path_counts_them(analyze: Analyze, source: Path, capsys: Said) -> None:
-    assert analyze(source, "--takes", "load=10", "--takes", "train=90.5", "--json") == 0
+    assert analyze(source, "--duration", "load=10", "--duration", "train=90.5", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["in_seconds"], told["critical_length"]) == (True, 100.5)
     assert told["requests"][0]["seconds"] == 100.5
@@ -80,7 +80,7 @@ def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
 ) -> None:
     assert analyze(source, "--submit", "--dry-run", "--python", "python3", "--server", "http://127.0.0.1:9") == 0
     out = capsys.readouterr().out
-    assert "Would be submitted, as one process:" in out
+    assert "To be submitted, as one process:" in out
     assert "a         1     1  –      python3 a.py" in out
 
 
@@ -91,11 +91,15 @@ def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
         ("x = 1\n  y = 2\n", (), "a.py:2: this is not valid Python: unexpected indent."),
         ("x\0y", (), "a.py: this is not valid Python: source code string cannot contain null bytes."),
         ("x = " + "(" * 500 + ")" * 500, (), "a.py:1: this is not valid Python: too many nested parentheses."),
-        (SOURCE, ("--out", "a.svg"), "a.svg: the diagram is written as Mermaid; name the file .mmd."),
-        (SOURCE, ("--out", "/nowhere/a.mmd"), "/nowhere/a.mmd can not be written: No such file or directory."),
-        (SOURCE, ("--takes", "trian=3"), "There is no task 'trian' in a.py. Did you mean 'train'?"),
-        (SOURCE, ("--takes", "train"), "'train' is not of the form TASK=SECONDS"),
-        (SOURCE, ("--dry-run",), "--dry-run goes with --submit."),
+        (
+            SOURCE,
+            ("--out", "a.svg"),
+            "a.svg: the diagram is written in Mermaid format; use a file name that ends in .mmd.",
+        ),
+        (SOURCE, ("--out", "/nowhere/a.mmd"), "Cannot write /nowhere/a.mmd: No such file or directory."),
+        (SOURCE, ("--duration", "trian=3"), "Unknown task 'trian' in a.py. Did you mean 'train'?"),
+        (SOURCE, ("--duration", "train"), "'train' does not have the form TASK=SECONDS"),
+        (SOURCE, ("--dry-run",), "--dry-run requires --submit."),
     ],
 )
 def test_unreadable_or_invalid_input_is_reported_in_one_sentence(
@@ -112,7 +116,7 @@ def test_unreadable_or_invalid_input_is_reported_in_one_sentence(
     ("name", "sentence"),
     [
         ("no.py", "no.py: no such file."),
-        ("", ": this is a folder; name one Python script in it."),
+        ("", ": this is a folder; give one Python script in it."),
         ("run.sh", "run.sh: this is not a Python script."),
         ("Makefile", "Makefile: this is not a Python script."),
     ],

@@ -41,7 +41,7 @@ def complaint(
 def test_refusals_of_the_scheduler_are_shown_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = refusal("UnknownTask", "There is no task seven.", "id")
+    told = refusal("UnknownTask", "Task seven does not exist.", "id")
     with fake_server(lambda line: line.say(told, 404)) as server:
         assert (
             complaint(monkeypatch, capsys, "show", "seven", "--server", server.url, "--json", code=1) == told["error"]
@@ -102,7 +102,7 @@ def test_each_task_that_cannot_be_cancelled_is_its_own_object(
     ("words", "sentence"),
     [
         (("submit", "-g", "two", "true"), "'two' is not a whole number; see 'gpuyard submit --help'."),
-        (("submit", "-g", "-1", "true"), "-1 is too little, it must be 0 or more; see 'gpuyard submit --help'."),
+        (("submit", "-g", "-1", "true"), "-1 is too small; it must be at least 0; see 'gpuyard submit --help'."),
         (("ps", "-n", "5000"), "5000 is not between 1 and 1000; see 'gpuyard ps --help'."),
         (("quota", "--online", "half"), "'half' is not a number; see 'gpuyard quota --help'."),
         (("logs", "7", "8", "9"), "Too many words: 8 9; see 'gpuyard logs --help'."),
@@ -163,4 +163,4 @@ def test_a_login_prompt_without_a_terminal_is_an_error(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     monkeypatch.setattr(sys, "argv", ["gpuyard", "login"])
     assert cli.main() == 2
-    assert "there is no terminal to ask on" in capsys.readouterr().err
+    assert "there is no terminal to prompt on" in capsys.readouterr().err

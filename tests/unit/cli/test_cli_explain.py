@@ -34,10 +34,10 @@ def explanation(**said: object) -> ExplainAnswer:
 def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_why() -> None:
     assert in_words(explanation(ahead=1)) == [
         "task-7 is pending. No GPU is free.",
-        "1 task goes before it.",
+        "1 task is ahead of it.",
         (
-            "Its start can not be estimated: "
-            "a task in its way was given neither an estimate (--estimate) nor a timeout (--timeout)."
+            "Its start cannot be estimated: "
+            "a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)."
         ),
     ]
 
@@ -46,22 +46,22 @@ def test_an_expected_start_is_marked_as_based_on_estimates() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
 
     early, likely, late = map(format_instant, (EARLY, LIKELY, LATE))
-    assert told[1] == "No task goes before it."
+    assert told[1] == "No task is ahead of it."
     assert told[2] == (
-        f"By the estimates of the tasks in its way it starts on node-1 at {likely}, between {early} and {late}."
+        f"By the estimates of the tasks ahead of it, it starts on node-1 at {likely}, between {early} and {late}."
     )
 
 
 def test_without_a_range_there_is_one_instant() -> None:
     told = in_words(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
-    assert told[2] == f"By the estimates of the tasks in its way it starts at {format_instant(LIKELY)}."
+    assert told[2] == f"By the estimates of the tasks ahead of it, it starts at {format_instant(LIKELY)}."
 
 
 def test_a_guess_is_labeled() -> None:
     told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
         f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}. "
-        "How long the tasks in its way run is not well known."
+        "The run times of the tasks ahead of it are uncertain."
     )
 
 
@@ -72,7 +72,7 @@ def test_the_run_time_is_shown_with_the_basis_of_its_prediction() -> None:
         "estimated_high_seconds": 3_600.0,
     }
     likely, low, high = map(format_seconds, (90.0, 30.0, 3_600.0))
-    sentence = f"It is thought to run for {likely}, between {low} and {high}: the last 12 like it did."
+    sentence = f"Predicted run time: {likely}, between {low} and {high}, from the last 12 similar tasks."
     assert in_words(explanation(**band, predicted_from=12))[-1] == sentence
     running = explanation(status=TaskStatus.RUNNING, nodes=["n1"], predicted_from=12, **band)
     assert in_words(running)[-2:] == ["Its GPUs are on n1.", sentence]
@@ -85,11 +85,11 @@ def test_a_start_without_estimates_mentions_none(code: str) -> None:
     assert told[-1] == f"It starts at {format_instant(LIKELY)}."
 
 
-@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanYard"])
+@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanCluster"])
 def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
     assert in_words(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
-        "No present node can hold it. It starts when a suitable node joins; otherwise cancel it and ask for less.",
+        "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less.",
     ]
 
 
@@ -101,13 +101,16 @@ def test_if_the_reason_names_what_it_waits_for_nothing_is_added(code: str) -> No
 
 
 def test_only_known_obstacles_are_shown() -> None:
-    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Its start can not be estimated."
-    assert in_words(explanation(ahead=300))[-1] == "Its start can not be estimated: too many tasks go before it."
+    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Its start cannot be estimated."
+    assert in_words(explanation(ahead=300))[-1] == "Its start cannot be estimated: too many tasks are ahead of it."
 
 
 def test_where_its_model_ran_last_is_shown() -> None:
     told = in_words(explanation(ahead=300, model_ran_on=["node-1", "node-2"]))
-    assert told[-1] == "Its model ran last on node-1 and node-2: of equally good places it takes one there."
+    assert (
+        told[-1]
+        == "Its model was last loaded on node-1 and node-2: among equally good placements the scheduler prefers these nodes."
+    )
 
 
 def test_the_texts_are_about_existing_reasons() -> None:
@@ -135,8 +138,8 @@ def test_declared_work_shows_its_run_time_per_gpu_and_its_needs() -> None:
     told = in_words(explanation(forecasts=forecasts, predicted_from=3, **band))
     likely, low, high = map(format_seconds, (120.0, 90.0, 150.0))
     assert told[3:] == [
-        f"By what it computes it is thought to run for {likely} on H100, between {low} and {high}, put right by 3 runs of its kind.",
+        f"Predicted run time from its workload: {likely} on H100, between {low} and {high}, corrected by 3 measured runs of its kind.",
         "It is fastest on H100; 0.25 times as fast on T4.",
-        "It is thought to need 9,400 MiB on each GPU.",
+        "Predicted memory: 9,400 MiB on each GPU.",
     ]
-    assert in_words(explanation(forecasts=forecasts[1:]))[3:] == ["It is thought to need 9,400 MiB on each GPU."]
+    assert in_words(explanation(forecasts=forecasts[1:]))[3:] == ["Predicted memory: 9,400 MiB on each GPU."]

@@ -77,7 +77,7 @@ class Waits:
             line.say(LEASE, 201)
         elif line.asked.method == "DELETE":
             assert line.asked.headers["Authorization"] == "Bearer gy_x"
-            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It was released."})
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "The lease was released."})
             self.given_back.set()
         elif "/events" in line.asked.path:
             line.say(refusal("NotReady", "not now"), 409)
@@ -117,7 +117,7 @@ def test_another_task_under_the_number_of_a_lease_is_not_released() -> None:
         with started(words) as lease:
             out, said = lease.communicate(timeout=60)
     assert (lease.returncode, out) == (1, "")
-    assert "has another task under this number now" in said
+    assert "now has another task with this number" in said
     assert all("created_at=" in asked.path for asked in server.asked if asked.method == "DELETE")
 
 
@@ -136,7 +136,7 @@ class Slow:
                 self.answer.wait(30)
             line.say(LEASE, 201)
         else:
-            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "It was released."})
+            line.say({"id": "task-7", "task_id": "task-7", "status": "cancelled", "message": "The lease was released."})
             self.given_back.set()
 
 

@@ -21,7 +21,7 @@ logging.getLogger("asyncio").info("quiet")
 try:
     1 / 0
 except ZeroDivisionError:
-    log.exception("request_broke")
+    log.exception("request_crashed")
 """
 
 
@@ -33,7 +33,7 @@ def said(level: str, form: str, output: str) -> subprocess.CompletedProcess[str]
 def test_json_is_one_object_per_line() -> None:
     lines = [json.loads(line) for line in said("info", "json", "stdout").stdout.splitlines()]
 
-    assert [line["event"] for line in lines] == ["task_submitted", "it broke", "request_broke"]
+    assert [line["event"] for line in lines] == ["task_submitted", "it broke", "request_crashed"]
     assert lines[0]["task"] == 7
     assert lines[0]["path"] == "/x"
     assert lines[0]["level"] == "info"
@@ -83,7 +83,7 @@ def test_what_is_said_of_many_events_at_once_is_a_line_for_each() -> None:
 
 def test_an_unwritable_log_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(NoLog, match="can not be written"):
+    with pytest.raises(NoLog, match="Cannot write the log"):
         set_up("info", "json", str(tmp_path / "file" / "a.log"))
 
 

@@ -10,7 +10,7 @@ from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.sdk import waiting
 from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 
-AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected at the moment.")
+AWAY = refusal("NodeUnreachable", "Node box, which has the output of task-7, is not connected.")
 
 
 class Restarted:
@@ -44,7 +44,7 @@ def test_a_node_that_has_not_reconnected_is_waited_for(
         assert cli.main() == 0
     out, err = capsysbinary.readouterr()
     assert out.decode().endswith(wrote)
-    assert err.decode().count("Waiting for it") == 1
+    assert err.decode().count("Waiting for up to") == 1
 
 
 def test_a_node_that_does_not_reconnect_is_given_up(
@@ -54,7 +54,7 @@ def test_a_node_that_does_not_reconnect_is_given_up(
     with fake_server(Restarted(1000)) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "7"])
         assert cli.main() == 1
-    assert "is not connected at the moment" in capsys.readouterr().err
+    assert "is not connected" in capsys.readouterr().err
 
 
 class Replaced:
@@ -101,7 +101,7 @@ def test_output_that_cannot_be_followed_any_longer_names_the_command_to_continue
         monkeypatch.setattr(sys, "argv", ["gpuyard", "logs", "--server", server.url, "-f", "7"])
         assert cli.main() == 75
         assert capsys.readouterr().err.endswith(
-            f" task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
+            f" task-7 continues; to follow it again, run: gpuyard logs -f --server {server.url} task-7\n"
         )
 
 

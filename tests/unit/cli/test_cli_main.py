@@ -9,7 +9,7 @@ import typer
 from gpuyard import cli
 from gpuyard.cli.input.options import JsonOption
 from gpuyard.core.domain.errors import JournalLocked
-from tools.manual.commands import verbs
+from tools.manual.commands import commands
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
@@ -103,8 +103,8 @@ def test_without_a_command_the_help_is_shown(
 
 NUMBERS = [
     (path, parameter.opts[0])
-    for path, verb in verbs()
-    for parameter in verb.params
+    for path, command in commands()
+    for parameter in command.params
     if "float" in parameter.type.name.lower()
 ]
 """Options that are numbers and need not be whole."""

@@ -69,7 +69,7 @@ def test_a_run_whose_scheduler_does_not_return_names_the_task_and_the_command_to
     with fake_server(Answers(b"<html>hello</html>")) as server:
         assert call(monkeypatch, "run", "--server", server.url, "--", "true") == 75
         assert capsys.readouterr().err.endswith(
-            f"task-7 goes on; follow it again with: gpuyard logs -f --server {server.url} task-7\n"
+            f"task-7 continues; to follow it again, run: gpuyard logs -f --server {server.url} task-7\n"
         )
 
 
@@ -85,7 +85,7 @@ def test_a_run_whose_token_expires_names_the_task(
     with fake_server(forgets) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, "run", "--", "true") == 75
-    expected = "gpuyard: This token expired. task-7 goes on; follow it again with: gpuyard logs -f task-7\n"
+    expected = "gpuyard: This token expired. task-7 continues; to follow it again, run: gpuyard logs -f task-7\n"
     assert capsys.readouterr().err == expected
 
 
@@ -105,8 +105,8 @@ def test_another_task_under_the_same_number_is_not_followed_after_an_outage(
     out, err = capfd.readouterr()
     assert out == ""
     assert err.endswith(
-        f"gpuyard: task-7 can not be followed, the scheduler at {server.url} has another task under this number now: "
-        "its data folder was replaced or restored. How task-7 ends can not be learned there.\n"
+        f"gpuyard: task-7 cannot be followed: the scheduler at {server.url} now has another task with this number: "
+        "its data folder was replaced or restored. Its result is not available there.\n"
     )
 
 
@@ -138,14 +138,14 @@ def test_a_task_the_scheduler_no_longer_knows_is_not_said_to_continue(
         if len(server.asked) == 1:
             line.say(RUNNING, 201 if line.asked.method == "POST" else 200)
         else:
-            line.say(refusal("UnknownTask", "There is no task task-7."), 404)
+            line.say(refusal("UnknownTask", "Task task-7 does not exist."), 404)
 
     with fake_server(forgets) as server:
         monkeypatch.setenv("GPUYARD_SERVER", server.url)
         assert call(monkeypatch, *words) == 1
     said = capsys.readouterr().err
-    assert f"the scheduler at {server.url} does not know it any more" in said
-    assert "goes on" not in said
+    assert f"the scheduler at {server.url} no longer has it" in said
+    assert "continues" not in said
 
 
 class Attached:
@@ -190,7 +190,7 @@ def test_a_run_continues_while_another_user_listens_at_the_schedulers_port(attac
     with another_user_listens(port):
         seen = next(line for line in iter(attached.says, "") if "nobody" in line)
         assert "belongs to the system user 'nobody'" in seen
-        assert "task-7 goes on; the scheduler is waited for, up to 120 s." in seen
+        assert "task-7 continues; waiting for the scheduler for up to 120 s." in seen
         assert attached.process.poll() is None
     with fake_server(lambda line: line.say(DONE), port):
         attached.process.communicate(timeout=30)
@@ -198,7 +198,7 @@ def test_a_run_continues_while_another_user_listens_at_the_schedulers_port(attac
 
 
 def test_a_task_cancelled_during_an_outage_is_cancelled_when_the_scheduler_is_back(attached: Attached) -> None:
-    assert "(connection refused). task-7 goes on" in attached.says()
+    assert "(connection refused). task-7 continues" in attached.says()
     attached.process.send_signal(signal.SIGINT)
     assert "task-7 is being cancelled" in attached.says()
 
@@ -287,7 +287,7 @@ def test_after_a_second_one_line_says_what_is_waited_for_and_then_the_error_come
     first, second = capsys.readouterr().err.splitlines()
     assert first == (
         f"gpuyard: No scheduler answers at {url} (connection refused). "
-        "Waiting for it, 1.5 s at most (--wait-for-scheduler)."
+        "Waiting for the scheduler for up to 1.5 s (--wait-for-scheduler)."
     )
     assert "`gpuyard up`" in second
 

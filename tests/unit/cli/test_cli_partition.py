@@ -89,7 +89,7 @@ def test_gpus_and_their_measured_peaks_can_be_given(
     words = (model, "deep", "--input", "8x8192", "--specs", tmp_path / "specs.csv", "--gpu", "Mine")
     assert as_json(divide, capsys, *words)["gpu"] == "Mine"
     assert divide(*words, "--calibration", tmp_path / "none.json") == 2
-    assert "There is no file" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_the_table_names_stages_and_shared_parameters(divide: Partition, model: Path, capsys: Said) -> None:
@@ -103,11 +103,14 @@ def test_the_table_names_stages_and_shared_parameters(divide: Partition, model: 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("Net", "--input", "1x1", "--gpu", "H1000"), "Unknown GPU 'H1000'; near to it: H100"),
-        (("Net", "--input", "1x1", "--specs", "nowhere.csv"), "There is no file nowhere.csv"),
-        (("Net", "--input", "1x1", "--precision", "int4"), "'int4' is no precision; known: fp32, tf32, bf16, amp,"),
+        (("Net", "--input", "1x1", "--gpu", "H1000"), "Unknown GPU 'H1000'; similar names: H100"),
+        (("Net", "--input", "1x1", "--specs", "nowhere.csv"), "File nowhere.csv does not exist"),
+        (
+            ("Net", "--input", "1x1", "--precision", "int4"),
+            "Unknown precision 'int4'; known precisions: fp32, tf32, bf16, amp,",
+        ),
         (("Net",), "Missing option '--input'"),
-        (("a b", "--input", "1x1"), "'a b' does not name a model"),
+        (("a b", "--input", "1x1"), "'a b' is not the name of a model"),
         (("deep", "--input", "1x0"), "'1x0' is not an input"),
         (
             ("deep", "--input", "7x8192", "--micro-batches", "5"),

@@ -80,7 +80,7 @@ def test_strategies_are_compared_and_unsuitable_ones_left_out(plan: Plan, tmp_pa
     assert (found["instance"], found["nodes"], found["gpus"]) == ("chain-n100-g2-s0", 100, 2)
     assert {"batch", "dynamic"} <= found["strategies"].keys()
     assert all(it["valid"] and it["lower_bound_s"] == found["lower_bound_s"] for it in found["strategies"].values())
-    assert "exact is left out: exact plans at most" in said.err
+    assert "exact is omitted: exact plans at most" in said.err
 
 
 def test_the_default_output_is_a_table(plan: Plan, chain: Path, capsys: Said) -> None:
@@ -88,14 +88,14 @@ def test_the_default_output_is_a_table(plan: Plan, chain: Path, capsys: Said) ->
     head, first, second, *rest = capsys.readouterr().out.splitlines()
     assert head.split()[:3] == ["STRATEGY", "MAKESPAN", "GAP"]
     assert [first.split()[0], second.split()[0]] == ["dynamic", "batch"]
-    assert rest[0].startswith("40 calls on 4 GPUs; no plan is shorter than ")
+    assert rest[0].startswith("40 calls on 4 GPUs; lower bound of the makespan: ")
 
 
 def test_solving_prints_a_summary(plan: Plan, chain: Path, capsys: Said) -> None:
     assert plan("solve", chain, "--strategy", "batch") == 0
     said = capsys.readouterr().out
     assert "40 calls on 2 GPUs" in said
-    assert "above the best plan there is" in said
+    assert "above the optimum" in said
 
 
 def test_a_problem_without_a_name_is_called_by_its_file(plan: Plan, tmp_path: Path, capsys: Said) -> None:
@@ -169,7 +169,7 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
     plan("solve", chain, "--strategy", "batch", "--out", out)
     assert plan("check", other, out) == 2
     assert (
-        f"{out}: The plan is for the problem 'chain-n40-g2-s3', and this one is 'chain-n40-g2-s4'."
+        f"{out}: The plan is for the problem 'chain-n40-g2-s3', but this problem is 'chain-n40-g2-s4'."
         in capsys.readouterr().err
     )
 
@@ -177,17 +177,17 @@ def test_a_plan_for_another_problem_is_refused(plan: Plan, chain: Path, tmp_path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("generate", "chains", 10, 2), "There is no family 'chains'"),
-        (("generate", "chain", 10, 2, "--out", "/nowhere/x.json"), "/nowhere/x.json can not be written"),
+        (("generate", "chains", 10, 2), "Unknown family 'chains'"),
+        (("generate", "chain", 10, 2, "--out", "/nowhere/x.json"), "Cannot write /nowhere/x.json"),
         (("solve", "/nowhere/x.json"), "/nowhere/x.json: No such file or directory."),
-        (("solve", "x.json", "--strategy", "magic"), "There is no strategy 'magic'"),
-        (("compare", "x.json", "--strategies", "batch,magic"), "There is no strategy 'magic'"),
-        (("solve", "x.json", "--out", "/nowhere/plan.json"), "/nowhere/plan.json can not be written: there is no folder /nowhere."),
-        (("solve", "x.json", "--out", "/tmp"), "/tmp can not be written: it is a folder."),
-        (("generate", "chain", 10, 2, "--out", "/tmp"), "/tmp can not be written: it is a folder."),
-        (("compare", "x.json", "--strategies", ","), "--strategies names none; leave it out for all of them."),
-        (("compare", "x.json", "--strategies", ""), "--strategies names none; leave it out for all of them."),
-        (("solve", "x.json", "--seconds", "nan"), "nan is not a number"),
+        (("solve", "x.json", "--strategy", "magic"), "Unknown strategy 'magic'"),
+        (("compare", "x.json", "--strategies", "batch,magic"), "Unknown strategy 'magic'"),
+        (("solve", "x.json", "--out", "/nowhere/plan.json"), "Cannot write /nowhere/plan.json: folder /nowhere does not exist."),
+        (("solve", "x.json", "--out", "/tmp"), "Cannot write /tmp: it is a folder."),
+        (("generate", "chain", 10, 2, "--out", "/tmp"), "Cannot write /tmp: it is a folder."),
+        (("compare", "x.json", "--strategies", ","), "--strategies is empty; omit it to compare all strategies."),
+        (("compare", "x.json", "--strategies", ""), "--strategies is empty; omit it to compare all strategies."),
+        (("solve", "x.json", "--seconds", "nan"), "nan is not a plausible number"),
     ],
 )  # fmt: skip
 def test_impossible_requests_are_one_sentence_and_exit_code_2(
@@ -202,7 +202,7 @@ def test_an_unwritable_file_is_reported_before_anything_is_planned(
 ) -> None:
     monkeypatch.setattr("os.access", lambda _, how: how != os.W_OK)  # to root, who may run this, everything is allowed
     assert plan("solve", chain, "--out", tmp_path / "plan.json") == 2
-    assert capsys.readouterr().err == f"gpuyard: {tmp_path / 'plan.json'} can not be written: Permission denied.\n"
+    assert capsys.readouterr().err == f"gpuyard: Cannot write {tmp_path / 'plan.json'}: Permission denied.\n"
 
 
 def test_output_never_overwrites_input(plan: Plan, chain: Path, tmp_path: Path, capsys: Said) -> None:
@@ -211,7 +211,7 @@ def test_output_never_overwrites_input(plan: Plan, chain: Path, tmp_path: Path, 
     assert (
         plan("solve", chain, "--strategy", "batch", "--out", tmp_path / "a.html", "--gantt", tmp_path / "a.html") == 2
     )
-    assert capsys.readouterr().err.count("is named twice") == 2
+    assert capsys.readouterr().err.count("is given twice") == 2
     assert chain.read_bytes() == before
     assert not (tmp_path / "a.html").exists()
 
@@ -224,7 +224,7 @@ def test_output_never_overwrites_input(plan: Plan, chain: Path, tmp_path: Path, 
         (("compare", "--strategies", "batch,exact"), "exact plans at most 60 calls, and this problem has 100"),
         (
             ("solve", "--max-slowdown", 0.1),
-            "--max-slowdown chooses among power levels, and the file has no GPU with several",
+            "--max-slowdown needs GPUs with several power levels (gpus[].levels), and the file has none",
         ),
     ],
 )
@@ -259,6 +259,6 @@ def test_the_record_of_a_run_can_be_drawn_but_not_checked_or_executed(
     for words in (("check", chain, actual), ("run", chain, "--plan", actual), ("submit", chain, "--plan", actual, "--", "{calls}")):  # fmt: skip
         assert plan(*words) == 2
         assert capsys.readouterr().err == (
-            f"gpuyard: {actual}: This is no plan but what became of one, with the times that were measured: "
-            "`gpuyard plan draw` shows it.\n"
+            f"gpuyard: {actual}: This file is not a plan but the record of an execution: "
+            "`gpuyard plan draw` draws it.\n"
         )

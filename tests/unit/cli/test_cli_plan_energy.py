@@ -31,7 +31,7 @@ def test_generated_problems_may_have_power_levels_and_a_slower_plan_needs_less_e
 def test_without_power_levels_there_is_nothing_to_choose(plan: Plan, chain: Path, capsys: Said) -> None:
     assert plan("solve", chain, "--strategy", "dynamic", "--max-slowdown", 0.05) == 2
     assert capsys.readouterr().err == (
-        "gpuyard: --max-slowdown chooses among power levels, and the file has no GPU with several (gpus[].levels).\n"
+        "gpuyard: --max-slowdown needs GPUs with several power levels (gpus[].levels), and the file has none.\n"
     )
 
 

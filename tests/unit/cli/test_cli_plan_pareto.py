@@ -20,7 +20,7 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == len(said["points"]) + 2
     assert shown[-1] == (
-        "Chosen at an idle rate of 30%: makespan counts 0.65, switches 0.17, balance 0.17, energy 0.00."
+        "Chosen at an idle rate of 30%; weights: makespan 0.65, switches 0.17, balance 0.17, energy 0.00."
     )
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(list(plans.iterdir())) == len(said["points"])
@@ -42,9 +42,9 @@ def test_a_folder_of_plans_has_those_of_the_last_front_and_foreign_files(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--picture", "front.html"), "front.html: a picture of a front ends in .png or .svg."),
-        (("--plans", "/no/such/plans"), "/no/such/plans can not be written: there is no folder /no/such."),
-        (("--plans", __file__), f"{__file__} can not be written: it is no folder."),
+        (("--picture", "front.html"), "front.html: the name of the picture must end in .png or .svg."),
+        (("--plans", "/no/such/plans"), "Cannot write /no/such/plans: folder /no/such does not exist."),
+        (("--plans", __file__), f"Cannot write {__file__}: it is not a folder."),
     ],
 )
 def test_unwritable_output_is_refused_before_anything_is_planned(

@@ -44,7 +44,7 @@ def test_an_unknown_picture_format_is_refused_before_anything_is_done(
     out = tmp_path / "a.gif"
     words = ("solve", chain, "--gantt", out) if verb == "solve" else ("draw", chain, tmp_path / "no.json", "--out", out)
     assert plan(*words) == 2
-    assert capsys.readouterr().err == f"gpuyard: {out}: a picture's name ends in .html, .png or .svg.\n"
+    assert capsys.readouterr().err == f"gpuyard: {out}: the name of the picture must end in .html, .png or .svg.\n"
     assert not out.exists()
 
 

@@ -15,9 +15,12 @@ __all__ = ["chain", "plan"]
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ("models: {'*': {virtual: {fails: 2e1}}}", "models.*.virtual: drift and fails are parts, from 0 to 1."),
-        ("models: {'*': virtual}\nmodels: {}", "line 2: models is given twice, first in line 1; keep one of them."),
-        ("models: {'*': [", "line 1: the file ends too early, in what begins on line 1; part of it is missing."),
+        ("models: {'*': {virtual: {fails: 2e1}}}", "models.*.virtual: drift and fails must be fractions from 0 to 1."),
+        ("models: {'*': virtual}\nmodels: {}", "line 2: models is given twice, first in line 1; remove one of them."),
+        (
+            "models: {'*': [",
+            "line 1: the file ends too early, in the block that begins on line 1; part of it is missing.",
+        ),
         ("", "The file is empty."),
     ],
 )
@@ -31,8 +34,8 @@ def test_an_invalid_runtimes_file_is_reported_in_one_sentence(plan: Plan, chain:
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"python": "nowhere_at_all:Model"}, "models.*.python: there is no module 'nowhere_at_all', neither beside the file nor where Python looks."),
-        ({"command": ["./no_such_program"]}, "models.*.command: there is no program './no_such_program' that can be started."),
+        ({"python": "nowhere_at_all:Model"}, "models.*.python: module 'nowhere_at_all' was found neither next to the file nor on the Python path."),
+        ({"command": ["./no_such_program"]}, "models.*.command: './no_such_program' is not an executable program."),
     ],
 )  # fmt: skip
 def test_a_missing_runtime_is_reported_before_anything_is_planned(
@@ -68,8 +71,8 @@ def test_after_failures_there_is_no_gap_and_each_reason_is_shown_once(plan: Plan
         "done": "0",
     }
     assert [line for line in said.err.splitlines() if line.startswith("gpuyard:")] == [
-        "gpuyard: r0/a, r1/a, r2/a and 3 more were not done: PretendedFailure: attempt 1 was to fail.",
-        "gpuyard: r0/b, r1/b, r2/b and 3 more were not done: it waited for a call that failed: PretendedFailure: attempt 1 was to fail.",
+        "gpuyard: r0/a, r1/a, r2/a and 3 more were not done: PretendedFailure: attempt 1 fails as configured.",
+        "gpuyard: r0/b, r1/b, r2/b and 3 more were not done: it depends on a call that failed: PretendedFailure: attempt 1 fails as configured.",
     ]
     assert plan(*words, "--json") == 1
     figures = json.loads(capsys.readouterr().out)

@@ -95,7 +95,7 @@ def test_values_in_a_shell_line_are_quoted(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--", "serve", "{model}"), "it does not say {calls}"),
+        (("--", "serve", "{model}"), "it does not contain {calls}"),
         (("--", "serve", "{request}"), "a session has several calls"),
         (("--per", "call", "--", "serve", "{node}"), "neither {request} nor {calls}"),
         (("--per", "model", "--", "serve", "{calls}"), "--per"),
@@ -120,13 +120,13 @@ def test_a_key_that_was_used_before_is_shown_as_typed(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def knows(line: Answering) -> None:
-        used = f"The Idempotency-Key {line.asked.headers['Idempotency-Key']!r} was used with another body before."
+        used = f"The Idempotency-Key {line.asked.headers['Idempotency-Key']!r} was already used with another body."
         line.say(refusal("KeyUsedBefore", used, "Idempotency-Key"), 409)
 
     with fake_server(knows) as server:
         monkeypatch.setattr(sys, "argv", ["gpuyard", "plan", "submit", "--server", server.url, *files, "--key", "k1", "--", "{calls}"])  # fmt: skip
         assert cli.main() != 0
-    assert capsys.readouterr().err == "gpuyard: --key 'k1' was used with another body before.\n"
+    assert capsys.readouterr().err == "gpuyard: --key 'k1' was already used with another body.\n"
 
 
 def test_a_plan_that_breaks_a_rule_is_not_submitted(

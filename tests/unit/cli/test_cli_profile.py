@@ -59,14 +59,14 @@ def test_a_command_without_a_gpu_has_a_row_without_one(profile: Profile, tmp_pat
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("calibrate", "--device", "tpu"), "--device can be cuda or cpu, not 'tpu'"),
-        (("calibrate", "--device", "cpu", "--out", "nowhere/x.json"), "There is no folder nowhere"),
-        (("run", *SMALL, "--out", "nowhere/x.csv"), "There is no folder nowhere"),
+        (("calibrate", "--device", "tpu"), "--device must be cuda or cpu, not 'tpu'"),
+        (("calibrate", "--device", "cpu", "--out", "nowhere/x.json"), "Folder nowhere does not exist"),
+        (("run", *SMALL, "--out", "nowhere/x.csv"), "Folder nowhere does not exist"),
         (("run", *SMALL, "--out", "."), "--out . is a folder"),
-        (("run", "--models", "own/nothing"), "No model is called own/nothing"),
-        (("run", *SMALL, "--precisions", "fp7"), "--precisions knows fp32, tf32, bf16, amp, not 'fp7'"),
-        (("command", "--out", "nowhere/x.jsonl", "--", "true"), "There is no folder nowhere"),
-        (("command", "--", "no-such-program"), "no-such-program is not a program"),
+        (("run", "--models", "own/nothing"), "Unknown model own/nothing"),
+        (("run", *SMALL, "--precisions", "fp7"), "--precisions must be one of fp32, tf32, bf16, amp, not 'fp7'"),
+        (("command", "--out", "nowhere/x.jsonl", "--", "true"), "Folder nowhere does not exist"),
+        (("command", "--", "no-such-program"), "no-such-program is not an executable program"),
     ],
 )
 def test_impossible_measurements_are_reported_before_anything_is_measured(
@@ -82,7 +82,7 @@ def test_impossible_measurements_are_reported_before_anything_is_measured(
 @pytest.mark.parametrize("verb", ["run", "calibrate"])
 def test_a_missing_gpu_is_reported(verb: str, profile: Profile, capsys: Said) -> None:
     assert profile(verb, "--device", "cuda") == 2
-    assert "PyTorch sees no GPU here" in capsys.readouterr().err
+    assert "PyTorch finds no GPU on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(find_spec("torchvision") is not None, reason="it is installed")
@@ -95,5 +95,5 @@ def test_a_file_with_other_columns_is_not_changed(profile: Profile, tmp_path: Pa
     other = tmp_path / "other.csv"
     other.write_text("a,b\n1,2\n")
     assert profile("run", *SMALL, "--out", other) == 2
-    assert "is no file of profiles: it has no column model" in capsys.readouterr().err
+    assert "is not a file of profiles: it has no column model" in capsys.readouterr().err
     assert other.read_text() == "a,b\n1,2\n"

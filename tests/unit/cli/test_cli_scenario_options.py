@@ -79,11 +79,11 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
         (("--elastic", "0:2:10:1"), "--elastic is '0:2:10:1'; it must be"),
         (("--elastic", "0:nan"), "--elastic is '0:nan'; it must be"),
         (("--elastic", "0:2:1:0:1"), "--elastic is '0:2:1:0:1'; it must be"),
-        (("--elastic", "0:1"), "--elastic: a job needs 2 nodes, and the pool has 1 at the most."),
+        (("--elastic", "0:1"), "--elastic: a job needs 2 nodes, and the pool has at most 1."),
         (("--suspend-idle", "soon"), "--suspend-idle is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
         (("--suspend-idle", "-1"), "--suspend-idle is '-1'; it must be"),
         (("--price", "-1"), "--price is -1.0; it must be the price of one GPU for an hour"),
-        (("--price", "nan"), "'--price': nan is not a number that can be meant"),
+        (("--price", "nan"), "'--price': nan is not a plausible number"),
         (("--failures", "1000"), "--failures is '1000'; it must be MTBF_HOURS:REPAIR_HOURS"),
         (("--failures", "0:1"), "--failures is '0:1'; it must be"),
         (("--failures", "1:inf"), "--failures is '1:inf'; it must be"),
@@ -129,4 +129,7 @@ def test_a_journal_brings_its_own_nodes(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulated(monkeypatch, "--journal", trace.parent, "--policy", "fifo", "--failures", "10:1") != 0
-    assert "--elastic, --suspend-idle, --price and --failures need --trace." in capsys.readouterr().err
+    assert (
+        "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."
+        in capsys.readouterr().err
+    )

@@ -23,7 +23,7 @@ def test_the_shipped_settings_files_are_valid(
     verb: str, file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call(monkeypatch, verb, "--config", str(CONFIGS / file), "--check-config") == 0
-    assert capsys.readouterr().out == f"{CONFIGS / file}: these settings are right.\n"
+    assert capsys.readouterr().out == f"{CONFIGS / file}: the settings are valid.\n"
 
 
 def test_settings_are_shown_without_secrets(

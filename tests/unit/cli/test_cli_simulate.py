@@ -49,8 +49,8 @@ def test_policies_are_compared_and_omitted_jobs_are_reported(
         "wall_s",
     } <= found["fifo"].keys()
     assert said.err.splitlines() == [
-        "1 jobs without GPUs were left out.",
-        "1 jobs that this cluster could never run were left out.",
+        "1 jobs without GPUs were omitted.",
+        "1 jobs that cannot run on this cluster were omitted.",
     ]
 
 
@@ -73,7 +73,7 @@ def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
     assert simulated(monkeypatch, *words) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["policies"]["fifo"]["avg_jct_s"] == (100 + 1000) / 2
-    assert said.err == "1 jobs that this cluster could never run were left out.\n"
+    assert said.err == "1 jobs that cannot run on this cluster were omitted.\n"
 
 
 def test_pools_are_separate(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_predictions_can_be_corrected_by_lightgbm_if_it_is_installed(
     assert json.loads(capsys.readouterr().out)["policies"]["qssf"]["jobs"] == 3
     monkeypatch.setattr("gpuyard.simulator.comparison.find_spec", lambda _: None)
     assert simulated(monkeypatch, *words) != 0
-    assert "by LightGBM need it installed: pip install 'gpuyard[learn]'." in capsys.readouterr().err
+    assert "with LightGBM need it: pip install 'gpuyard[learn]'." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -151,19 +151,19 @@ def test_predictions_can_be_corrected_by_lightgbm_if_it_is_installed(
             ("--policy", "fifo"),
             "Choose the nodes: either --nodes FILE or --cluster NxG.",
         ),
-        (("--policy", "lifo", "--cluster", "1x8"), "There is no policy 'lifo' to simulate; there are: fifo"),
+        (("--policy", "lifo", "--cluster", "1x8"), "Unknown policy 'lifo'; available policies: fifo"),
         (("--policy", ",", "--cluster", "1x8"), "Name the policies to compare: --policy NAME,…"),
-        (("--policy", "fifo", "--cluster", "1x8", "--pool", "vc"), "--pool needs a file of nodes"),
+        (("--policy", "fifo", "--cluster", "1x8", "--pool", "vc"), "--pool needs a file with the pool of each node"),
         (
             ("--policy", "fifo", "--nodes", "n.csv", "--pool", "vc", "--throughputs", "t.csv"),
-            "and can not be used with --pool.",
+            "and cannot be used with --pool.",
         ),
         (("--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
         (
             ("--policy", "fifo", "--cluster", "1x8", "--report", "/none/such/page.html"),
-            "can not be written; name a file in a folder that exists.",
+            "use a file in a folder that exists.",
         ),
-        (("--policy", "fifo", "--nodes", "none.csv"), "none.csv can not be read: No such file or directory."),
+        (("--policy", "fifo", "--nodes", "none.csv"), "none.csv cannot be read: No such file or directory."),
     ],
 )
 def test_wrong_use_is_reported_in_one_sentence(
@@ -188,7 +188,7 @@ def test_a_trace_the_cluster_cannot_run_at_all_is_reported_in_one_sentence(
 ) -> None:
     trace.write_text("submit_s,duration_s,gpu_num\n0,5,64\n")
     assert simulated(monkeypatch, "--trace", trace, "--cluster", "1x8", "--policy", "fifo") == 2
-    assert capsys.readouterr().err == f"gpuyard: {trace}: none of its 1 jobs could ever run on this cluster.\n"
+    assert capsys.readouterr().err == f"gpuyard: {trace}: none of its 1 jobs can run on this cluster.\n"
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def test_jobs_can_be_saved_without_a_simulation(
     said = capsys.readouterr()
     assert (said.out, said.err) == (
         "",
-        f"Written: {path}, 50 jobs drawn from seed 0 for 0.5 of the 32 GPUs of 4 nodes.\n",
+        f"Written: {path}, 50 jobs generated from seed 0 for 0.5 of the 32 GPUs of 4 nodes.\n",
     )
 
 
@@ -268,10 +268,13 @@ def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (("--generate", "10:nan"), "--generate is '10:nan'; it must be"),
         (("--generate", "0"), "--generate is '0'; it must be"),
         (("--generate", "10", "--pool", "vc"), "--pool needs --trace"),
-        (("--generate", "10", "--repeat", "2", "--report", "page.html"), "--repeat runs many workloads"),
+        (("--generate", "10", "--repeat", "2", "--report", "page.html"), "need a single workload"),
         (("--generate", "10", "--trace", "jobs.csv"), "Choose exactly one workload"),
         (("--generate", "10", "--fractional", "2"), "'--fractional': 2.0 is not between 0.0 and 1.0"),
-        (("--generate", "10", "--save", "none/such/jobs.csv"), "can not be written: No such file or directory."),
+        (
+            ("--generate", "10", "--save", "none/such/jobs.csv"),
+            "cannot write none/such/jobs.csv: No such file or directory.",
+        ),
         (("--trace", "jobs.csv", "--repeat", "2"), "--fractional, --repeat and --save need --generate"),
     ],
 )
@@ -318,7 +321,7 @@ def test_a_journal_is_simulated_and_compared_with_what_really_happened(
     assert {name: value for name, value in found["same"].items() if name not in {"wall_s", "fragmentation"}} == {
         name: value for name, value in found["recorded"].items() if name != "wall_s"
     }
-    assert said.err.splitlines() == ["1 tasks still ran at the end of the journal and were left out."]
+    assert said.err.splitlines() == ["1 tasks were still running at the end of the journal and were omitted."]
 
 
 def test_tasks_that_arrive_after_their_node_left_are_counted(
@@ -351,8 +354,8 @@ def test_a_journal_can_be_reported_as_a_page(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--journal", "YARD", "--policy", "lifo"), "There is no policy 'lifo' to simulate; there are: same, fifo"),
-        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "--journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "lifo"), "Unknown policy 'lifo'; available policies: same, fifo"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "a journal has its own nodes"),
         (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs needs --trace"),
         (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Choose exactly one workload"),
         (("--policy", "fifo"), "Choose exactly one workload"),

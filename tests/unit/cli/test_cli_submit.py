@@ -41,4 +41,4 @@ def test_before_the_first_node_submit_says_once_that_the_agent_of_up_is_about_to
 def test_the_reason_is_shown_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
     told = said("UnknownGpuModel", capsys, alone=alone)
     assert told.count("task-7 waits. The reason.") == 1
-    assert told.count("No present node can hold it. It starts when a suitable node joins") == 1
+    assert told.count("No current node is large enough. The task starts when a suitable node joins") == 1

@@ -6,9 +6,9 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.input.suggestions import MEANT
-from tools.manual.commands import verbs
+from tools.manual.commands import commands
 
-PATHS = [path for path, _ in verbs()]
+PATHS = [path for path, _ in commands()]
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -23,12 +23,12 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
 def test_a_typo_suggests_the_nearest_command(
     path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    *group, verb = path.split()[1:]
-    slip = f"{verb}{verb[-1]}"
+    *group, command = path.split()[1:]
+    slip = f"{command}{command[-1]}"
 
     told = said(monkeypatch, capsys, *group, slip, "x")
     above = " ".join(["gpuyard", *group])
-    assert told == f"gpuyard: There is no verb '{slip}'; did you mean '{path}'? See '{above} --help'.\n"
+    assert told == f"gpuyard: Unknown command '{slip}'; did you mean '{path}'? See '{above} --help'.\n"
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_an_unrelated_word_lists_the_commands(
     told = said(monkeypatch, capsys, "nodes", "whatever")
     assert (
         told
-        == "gpuyard: There is no verb 'whatever'; there are cordon, drain, remove, stop-stray, strays, uncordon; see 'gpuyard nodes --help'.\n"
+        == "gpuyard: Unknown command 'whatever'; available commands: cordon, drain, remove, stop-unknown-attempt, uncordon, unknown-attempts; see 'gpuyard nodes --help'.\n"
     )
-    assert said(monkeypatch, capsys, "whatever") == "gpuyard: There is no verb 'whatever'; see 'gpuyard --help'.\n"
+    assert said(monkeypatch, capsys, "whatever") == "gpuyard: Unknown command 'whatever'; see 'gpuyard --help'.\n"
 
 
 def test_every_hint_leads_to_a_command_and_no_command_is_taken_for_another() -> None:

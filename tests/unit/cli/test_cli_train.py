@@ -85,13 +85,13 @@ def test_a_model_is_written(gpuyard: Gpuyard, slow: Path, specs: Path, tmp_path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("evaluate", "--train", "SLOW"), "Say either --test FILE or --split random|family|gpu"),
-        (("evaluate", "--train", "SLOW", "--split", "odd"), "--split can be random, family, gpu, not 'odd'"),
-        (("evaluate", "--train", "SLOW", "--split", "gpu"), "to leave out a GPU takes two"),
-        (("evaluate", "--train", "none.csv", "--split", "gpu"), "There is no file none.csv"),
-        (("evaluate", "--train", "SLOW", "--split", "family", "--what", "memory"), "say nothing of memory"),
-        (("evaluate", "--train", "SLOW", "--split", "family", "--samples", "5"), "--samples goes with --split gpu"),
-        (("predictor", "--profiles", "SLOW", "--out", "nowhere/x"), "There is no folder nowhere"),
+        (("evaluate", "--train", "SLOW"), "Choose either --test FILE or --split random|family|gpu"),
+        (("evaluate", "--train", "SLOW", "--split", "odd"), "--split must be random, family, gpu, not 'odd'"),
+        (("evaluate", "--train", "SLOW", "--split", "gpu"), "holding out a GPU needs at least two"),
+        (("evaluate", "--train", "none.csv", "--split", "gpu"), "File none.csv does not exist"),
+        (("evaluate", "--train", "SLOW", "--split", "family", "--what", "memory"), "contain no memory"),
+        (("evaluate", "--train", "SLOW", "--split", "family", "--samples", "5"), "--samples requires --split gpu"),
+        (("predictor", "--profiles", "SLOW", "--out", "nowhere/x"), "Folder nowhere does not exist"),
     ],
 )
 def test_invalid_input_is_reported_in_one_sentence(
@@ -108,7 +108,7 @@ def test_rows_of_an_unknown_gpu_are_answered_with_the_nearest_names(
 ) -> None:
     specs = write_specs(tmp_path / "others.csv", [MIDDLE, FAST])
     assert gpuyard("train", "evaluate", "--train", slow, "--split", "random", "--specs", specs) == 2
-    assert "Unknown GPU 'slow-1'; near to it:" in capsys.readouterr().err
+    assert "Unknown GPU 'slow-1'; similar names:" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -139,12 +139,12 @@ def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys
 @pytest.mark.parametrize(
     ("text", "gpu", "sentence"),
     [
-        ("model: resnet5O", "H200", "Nobody has counted what 'resnet5O' is made of; near to it: resnet50"),
-        ("model: resnet50\nbatches: 3", "H200", 'task.yaml: There is no "batches" in the file; did you mean "batch"?'),
+        ("model: resnet5O", "H200", "Unknown model 'resnet5O'; similar names: resnet50"),
+        ("model: resnet50\nbatches: 3", "H200", 'task.yaml: Unknown name "batches" in the file; did you mean "batch"?'),
         ("model: resnet50\nbatch: 0", "H200", "task.yaml: batch is 0; it must be a whole number from 1"),
         ("model: resnet50\nmode: dream", "H200", 'task.yaml: mode is "dream"; it must be "infer" or "train"'),
         ("batch: 3", "H200", "task.yaml: model is missing"),
-        ("model: resnet50", "H2000", "Unknown GPU 'H2000'; near to it: H200-SXM"),
+        ("model: resnet50", "H2000", "Unknown GPU 'H2000'; similar names: H200-SXM"),
         ("model: [", "H200", "task.yaml: line 1: the file ends too early"),
         ("model: a: b", "H200", "task.yaml: line 1: this is not YAML"),
     ],
@@ -239,7 +239,7 @@ def test_an_empty_list_of_gpus_is_reported_in_one_sentence(gpuyard: Gpuyard, tmp
     task = tmp_path / "task.yaml"
     task.write_text("model: resnet50\n")
     assert gpuyard("predict", "--task", task, "--gpu", ",") == 2
-    assert "No GPU is named" in capsys.readouterr().err
+    assert "No GPU is given" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_the_image_size_defaults_to_one_the_model_accepts(gpuyard: Gpuyard, caps
     ("text", "sentence"),
     [
         ("def broken(:\n", "line 1: invalid syntax"),
-        ("print('hello')\n", "makes no PyTorch model that could be found"),
+        ("print('hello')\n", "No PyTorch model was found in"),
         (
             "import no_such_package\nmodel = no_such_package.Net()\n",
             "line 1 needs no_such_package, which is not installed",
@@ -293,7 +293,7 @@ def test_ended_tasks_of_a_cluster_are_used_for_training_except_the_newest(
 
 @pytest.mark.parametrize(
     ("tasks", "sentence"),
-    [(None, "There is no file"), (0, "0 tasks have ended well"), (50, "40 tasks have ended well")],
+    [(None, "does not exist"), (0, "contains 0 successful tasks"), (50, "contains 40 successful tasks")],
 )
 def test_a_cluster_with_too_few_tasks_is_wrong_use(
     gpuyard: Gpuyard, tmp_path: Path, capsys: Said, tasks: int | None, sentence: str

@@ -32,7 +32,7 @@ def test_a_model_is_trained_written_and_used(
     told = json.loads(out.out)
     assert told["bytes"] == model.stat().st_size
     assert "lab, three models, jobs of jobs" in told["validation"] or told["margin"] > 1
-    assert "The guard was tried on: lab, two models" in out.err
+    assert "The guard was evaluated on: lab, two models" in out.err
     assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 6" in card.read_text()
     assert curves.read_bytes().startswith(b"\x89PNG")
     played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--no-preemption", "--json")
@@ -63,18 +63,18 @@ def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path:
     server = [sys.executable, "-m", "gpuyard.cli", "server", "--config", str(settings)]
     done = subprocess.run(server, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "broken.npz: this is no model of a policy, or it is cut off or damaged" in done.stderr
+    assert "broken.npz: this is not a policy model, or the file is truncated or damaged" in done.stderr
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("train", "policy", "--out", "nowhere/m.npz"), "There is no folder nowhere."),
-        (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "missing.csv can not be read"),
+        (("train", "policy", "--out", "nowhere/m.npz"), "Folder nowhere does not exist."),
+        (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "missing.csv cannot be read"),
         (("train", "policy", "--out", "m.npz", "--minutes", "nan"), "nan"),
-        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "no.npz can not be read"),
-        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among those"),
+        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "Cannot read no.npz"),
+        (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among the policies"),
     ],
 )  # fmt: skip
 def test_invalid_input_is_one_sentence(

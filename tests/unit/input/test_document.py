@@ -72,20 +72,20 @@ def test_mappings_can_be_merged_and_local_keys_win() -> None:
     [
         (b"", "The file is empty."),
         (b"a: 1\nb: \xff", "line 2: this is not UTF-8; save the file as UTF-8."),
-        (b"a:\n\tb: 1", "line 2: there is a tab; YAML is indented with spaces."),
-        (b'a: "b', "line 1: the file ends too early, in what begins on line 1; part of it is missing."),
-        (b"a: 1\n---\na: 2", "line 2: a second document begins; there must be one only."),
-        (b"a: 1\na: 2", "line 2: a is given twice, first in line 1; keep one of them."),
-        (b"a: !!python/name:os.system", "line 1: a has a value that can not be read."),
+        (b"a:\n\tb: 1", "line 2: there is a tab; indent YAML with spaces."),
+        (b'a: "b', "line 1: the file ends too early, in the block that begins on line 1; part of it is missing."),
+        (b"a: 1\n---\na: 2", "line 2: a second document begins; only one is allowed."),
+        (b"a: 1\na: 2", "line 2: a is given twice, first in line 1; remove one of them."),
+        (b"a: !!python/name:os.system", "line 1: a has a value that cannot be read."),
         (b"a: {<<: 5}", "line 1: << must name a mapping, or a list of mappings."),
-        (b"a: &a {<<: *a}", "This is nested far too deep."),
+        (b"a: &a {<<: *a}", "The document is nested too deeply."),
         (b"? [a]\n: b", "line 1: a key must be a single word."),
-        (b"a: b\0", "line 1: a character that can not stand in a text file."),
+        (b"a: b\0", "line 1: a character that is not allowed in a text file."),
         (b'{"a": 1,\n "b"; 2}', "line 2, column 5: this is not JSON: expecting ':' delimiter."),
         (b'{"a": 1,\n "b": [', "line 2: the file ends too early; part of it is missing."),
-        (b'{"a": 1, "a": 2}', "'a' is given twice in one object; keep one of them."),
-        (b'{"a": NaN}', "NaN is not a number in JSON; all figures must be finite."),
-        (b"[" * 100_000, "This is nested far too deep."),
+        (b'{"a": 1, "a": 2}', "'a' is given twice in one object; remove one of them."),
+        (b'{"a": NaN}', "NaN is not a number in JSON; all numbers must be finite."),
+        (b"[" * 100_000, "The document is nested too deeply."),
     ],
 )
 def test_unreadable_input_is_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
@@ -97,7 +97,7 @@ def test_unreadable_input_is_one_sentence_with_its_line(content: bytes, sentence
 def test_references_to_references_are_not_followed_forever() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
-    with pytest.raises(Unreadable, match="far too much"):
+    with pytest.raises(Unreadable, match="too large after its aliases are expanded"):
         parse_yaml("\n".join(lines), most_values=1000)
 
 

@@ -58,14 +58,14 @@ def complaint(read: Callable[[T], object], value: T) -> WrongRequest | None:
 
 WRONG: dict[str, tuple[object, str, str | None, str]] = {
     "an unknown field": (
-        {"nam": "a"}, "UnknownField", "nam", 'There is no "nam" in the request; did you mean "name"?'),
+        {"nam": "a"}, "UnknownField", "nam", 'Unknown name "nam" in the request; did you mean "name"?'),
     "an unknown field far inside": (
         {"name": "a", "items": [{"count": 1}, {"coun": 1}]}, "UnknownField", "items[1].coun",
-        'There is no "coun" in items[1]; did you mean "count"?'),
+        'Unknown name "coun" in items[1]; did you mean "count"?'),
     "an unknown field like no other": (
         {"name": "a", "items": [{"xyz": 1}]}, "UnknownField", "items[0].xyz",
-        'There is no "xyz" in items[0]; known are count, even.'),
-    "a missing field": ({}, "MissingField", "name", "name is missing; it is needed."),
+        'Unknown name "xyz" in items[0]; known names: count, even.'),
+    "a missing field": ({}, "MissingField", "name", "name is missing; it is required."),
     "a wrong type": ({"name": 5}, "WrongType", "name", "name is 5; it must be text."),
     "true is not a number": (
         {"name": "a", "kind": True}, "WrongType", "kind",
@@ -124,7 +124,7 @@ def test_json_and_plain_values_get_the_same_message(case: str) -> None:
         (b'{"name": "\\ud800\\u0041"}', "WrongText", "name contains half of a surrogate pair"),
         (b'{"name": "a", "anything": ' + b"[" * 100_000, "TooDeep", "nested more than"),
         (b'{"name": "a", "anything": ' + b'{"a":' * 100_000, "TooDeep", "nested more than"),
-        (b'{"\\u0000": 1}', "UnknownField", "There is no"),
+        (b'{"\\u0000": 1}', "UnknownField", "Unknown name"),
     ],
 )
 def test_invalid_json_is_reported_in_one_sentence(body: bytes, code: str, part: str) -> None:

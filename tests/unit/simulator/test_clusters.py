@@ -49,10 +49,10 @@ def test_nodes_have_eight_gpus_unless_the_file_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("vc\nleft\n", "line 1: there is no column nodes"),
+        ("vc\nleft\n", "line 1: column nodes is missing"),
         ("nodes\nmany\n", "line 2: nodes and gpus_per_node must be whole numbers"),
-        ("nodes\n-3\n", "line 2: there must be 1 to"),
-        ("nodes\n", "there are no nodes in it"),
+        ("nodes\n-3\n", "line 2: it must be 1 to"),
+        ("nodes\n", "the file contains no nodes"),
     ],
 )
 def test_an_invalid_node_file_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
@@ -65,5 +65,5 @@ def test_an_invalid_node_file_is_named_with_its_line(tmp_path: Path, text: str, 
 def test_nodes_without_a_pool_are_named(tmp_path: Path) -> None:
     path = tmp_path / "nodes.csv"
     path.write_text("vc,nodes\nleft,1\n,2\n")
-    with pytest.raises(WrongTrace, match="line 3: vc is empty; it must say which pool the nodes are in"):
+    with pytest.raises(WrongTrace, match="line 3: vc is empty; it must be the pool of the nodes"):
         read_nodes(path, "vc")

@@ -33,8 +33,8 @@ def test_a_trace_is_simulated_with_notes_on_what_was_left_out(tmp_path: Path) ->
     trace.write_text("submit_s,duration_s,gpu_num\n0,60,1\n5,60,16\n9,30,0\n")
     jobs = trace_jobs(trace, "1x8")
     assert jobs.notes == (
-        "1 jobs without GPUs were left out.",
-        "1 jobs that this cluster could never run were left out.",
+        "1 jobs without GPUs were omitted.",
+        "1 jobs that cannot run on this cluster were omitted.",
     )
     (run,) = gpuyard.simulate(jobs)
     assert (run.name, run.measures.jobs, run.unfinished) == ("default", 1, 0)
@@ -42,9 +42,9 @@ def test_a_trace_is_simulated_with_notes_on_what_was_left_out(tmp_path: Path) ->
 
 def test_wrong_arguments_are_reported_before_anything_is_simulated(tmp_path: Path) -> None:
     jobs = generated_jobs(5, cluster="1x2")
-    with pytest.raises(WrongInput, match="There is no policy 'lifo'"):
+    with pytest.raises(WrongInput, match="Unknown policy 'lifo'"):
         gpuyard.simulate(jobs, "lifo")
-    with pytest.raises(WrongInput, match="dqn is not among those"):
+    with pytest.raises(WrongInput, match="dqn is not among the policies"):
         gpuyard.simulate(jobs, "fifo", policy_model=tmp_path / "model.npz")
     with pytest.raises(WrongInput):
         journal_jobs(tmp_path)

@@ -140,7 +140,7 @@ def test_measured_pairs_are_used_and_others_follow_demand(tmp_path: Path) -> Non
     ("rows", "sentence"),
     [
         ("a,b,0\n", "line 2: speed is 0; it must be between 0.001 and 10."),
-        ("a,b,1\na,b,1\n", "line 3: a beside b was said before."),
+        ("a,b,1\na,b,1\n", "line 3: a beside b occurs twice."),
     ],
 )
 def test_invalid_pairs_are_named_with_their_line(tmp_path: Path, rows: str, sentence: str) -> None:

@@ -225,7 +225,7 @@ def test_a_folder_without_a_journal_is_named(tmp_path: Path) -> None:
 
 def test_a_journal_without_ended_tasks_is_named(story: ClusterStory, tmp_path: Path) -> None:
     with pytest.raises(
-        NothingToReplay, match=r"No task has ended in the journal in .*; there is nothing to play again."
+        NothingToReplay, match=r"No task has ended in the journal in .*, so there is nothing to simulate."
     ):
         read(story, tmp_path)
 
@@ -237,7 +237,7 @@ def test_a_journal_without_its_beginning_is_no_workload(story: ClusterStory, tmp
         journal.append([JournalEntry(at, event)])
     journal.close()
     min(tmp_path.glob("facts-*.sqlite")).unlink()
-    with pytest.raises(NothingToReplay, match="begins with event 3, and what was before it is needed, too"):
+    with pytest.raises(NothingToReplay, match="begins with event 3, and earlier events are needed"):
         read_journal(tmp_path)
 
 

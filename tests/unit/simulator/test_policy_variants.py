@@ -17,13 +17,13 @@ def test_a_policy_may_be_followed_by_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("nobody", "There is no policy 'nobody' to simulate; there are: fifo"),
+        ("nobody", "Unknown policy 'nobody'; available policies: fifo"),
         ("default:level_second=1", "did you mean 'level_seconds'?"),
-        ("default:policy=fifo", "'policy=fifo' is no setting of the engine"),
-        ("default:preemption_limit=often", "'often' can not be the value of preemption_limit"),
+        ("default:policy=fifo", "'policy=fifo' is not a setting of the engine"),
+        ("default:preemption_limit=often", "'often' is not a valid value of preemption_limit"),
         ("default:level_seconds=0", "level_seconds is 0"),
         ("default:level_seconds=-5", "level_seconds"),
-        ("default:", "'' is no setting of the engine."),
+        ("default:", "'' is not a setting of the engine."),
     ],
 )
 def test_invalid_policies_are_one_sentence(name: str, sentence: str) -> None:

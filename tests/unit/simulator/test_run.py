@@ -89,7 +89,7 @@ def test_one_of_four_with_all_the_wait_is_a_fairness_of_a_quarter() -> None:
 
 
 def test_an_unknown_policy_is_named_with_the_existing_ones() -> None:
-    with pytest.raises(NoSuchPolicy, match="There is no policy 'lifo' to simulate; there are: fifo"):
+    with pytest.raises(NoSuchPolicy, match="Unknown policy 'lifo'; available policies: fifo"):
         policy_variant("lifo+backfill")
 
 

@@ -58,15 +58,15 @@ def test_a_written_trace_is_read_back_unchanged(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("submit_s,gpu_num\n1,2\n", "line 1: there is no column duration_s; the file has: submit_s, gpu_num."),
-        ("", "line 1: there is no column submit_s; the file has: nothing."),
-        (HEAD, "there is no job with GPUs in it."),
+        ("submit_s,gpu_num\n1,2\n", "line 1: column duration_s is missing; the file has: submit_s, gpu_num."),
+        ("", "line 1: column submit_s is missing; the file has: nothing."),
+        (HEAD, "the file contains no jobs with GPUs."),
         (HEAD + "1,a,v,1,0,5\n2,a,v,1,-3,5\n", "line 3: submit_s is -3; it must be between 0 and 1e+10."),
         (HEAD + "1,a,v,1,0,nan\n", "line 2: duration_s is nan; it must be between 0 and 1e+09."),
         (HEAD + "1,a,v,1,0,long\n", "line 2: duration_s is 'long'; it must be a number."),
         (HEAD + "1,a,v,1.5,0,9\n", "line 2: gpu_num is '1.5'; it must be a whole number."),
         (FRACTIONS + "0,5,1,2\n", "line 2: gpu_fraction is 2; it must be between 0 and 1."),
-        (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be a thousandth at least."),
+        (FRACTIONS + "0,5,1,0.0001\n", "line 2: gpu_fraction is 0.0001; it must be at least 0.001."),
         (FRACTIONS + "0,5,2,0.5\n", "line 2: gpu_fraction is 0.5 with 2 GPUs; only one GPU can be shared."),
         (HEAD + "1,a,v,1,0,1e400\n", "line 2: duration_s is 1e400; it must be between 0 and 1e+09."),
         (
@@ -76,7 +76,7 @@ def test_a_written_trace_is_read_back_unchanged(tmp_path: Path, name: str) -> No
         ("submit_s,duration_s,gpu_num,gpu_num\n0,5,1,2\n", "line 1: there are 2 columns gpu_num."),
         (HEAD + '1,"a,v,1,0,5\n', "line 2: this is not comma-separated text: unexpected end of data."),
         (HEAD + "1,a,v,1,0,5\n" + "x" * 100_001, "line 3: it is longer than 100,000 bytes."),
-        (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, and the head line 6."),
+        (HEAD + "1,a,v,1,0\n", "line 2: it has 5 fields, but the header has 6."),
     ],
 )
 def test_invalid_rows_are_an_error_with_the_line(tmp_path: Path, text: str, sentence: str) -> None:
@@ -88,7 +88,7 @@ def test_invalid_rows_are_an_error_with_the_line(tmp_path: Path, text: str, sent
 def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_bytes((HEAD + "1,ann,v,1,0,5\n").encode() + b"2,\xff\xfe,v,1,0,5\n")
-    with pytest.raises(WrongTrace, match=r"line 3: this is not text in UTF-8\."):
+    with pytest.raises(WrongTrace, match=r"line 3: this is not UTF-8\."):
         read_trace(path)
 
 
@@ -98,7 +98,7 @@ def test_a_file_without_line_breaks_does_not_fill_the_memory() -> None:
 
 
 def test_a_folder_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match=r"can not be read: Is a directory\."):
+    with pytest.raises(WrongTrace, match=r"cannot be read: Is a directory\."):
         read_trace(tmp_path)
 
 
@@ -116,12 +116,12 @@ def test_compression_is_detected_from_the_content(tmp_path: Path) -> None:
 
 
 def test_a_job_without_a_pool_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="line 2: vc is empty; it must say where the job may run"):
+    with pytest.raises(WrongTrace, match="line 2: vc is empty; it must be the pool of the job"):
         read_trace(written(tmp_path, HEAD + "1,a,,1,0,5\n"), "vc")
 
 
 def test_an_unknown_pool_column_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="there is no column team; the file has"):
+    with pytest.raises(WrongTrace, match="column team is missing; the file has"):
         read_trace(written(tmp_path, HEAD + "1,a,v,1,0,5\n"), "team")
 
 
@@ -132,10 +132,10 @@ def test_a_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv.gz"
     for size in (len(whole) - 3, len(whole) // 2, 5):
         path.write_bytes(whole[:size])
-        with pytest.raises(WrongTrace, match="cut off or damaged"):
+        with pytest.raises(WrongTrace, match="truncated or damaged"):
             read_trace(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="can not be read: No such file or directory"):
+    with pytest.raises(WrongTrace, match="cannot be read: No such file or directory"):
         read_trace(tmp_path / "none.csv")

@@ -77,7 +77,7 @@ def test_a_field_is_read_with_its_default_and_its_docstring() -> None:
 
 
 def test_every_command_and_option_is_in_the_pages_about_the_command_line() -> None:
-    page = "".join((MANUAL / name).read_text(encoding="utf-8") for name in ("command_line.md", "verbs.md"))
+    page = "".join((MANUAL / name).read_text(encoding="utf-8") for name in ("command_line.md", "commands.md"))
     names: list[str] = []
     open_commands: list[tuple[str, Any]] = [("gpuyard", get_command(app))]
     for path, verb in open_commands:

@@ -38,45 +38,55 @@ def json_option(meaning: str) -> Any:
 def finite(value: float | None) -> float | None:
     """Validate a number option: reject `nan` and `inf`, which pass other range checks."""
     if value is not None and not isfinite(value):
-        raise typer.BadParameter(f"{value} is not a number that can be meant")
+        raise typer.BadParameter(f"{value} is not a plausible number")
     return value
 
 
-JsonOption = Annotated[bool, json_option("Print what the scheduler answered, as JSON.")]
-QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Do not say that it waits and when it starts.")]
+JsonOption = Annotated[bool, json_option("Print the answer of the scheduler as JSON.")]
+QuietOption = Annotated[
+    bool, typer.Option("-q", "--quiet", help="Do not report that the task waits and when it starts.")
+]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", metavar="URL", help="The scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."),
+    typer.Option(
+        "--server", metavar="URL", help="Address of the scheduler (default: GPUYARD_SERVER, or http://127.0.0.1:8080)."
+    ),
 ]
 TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", metavar="TOKEN", help="Who you are (default: GPUYARD_TOKEN, or what `gpuyard login` kept)."
+        "--token", metavar="TOKEN", help="Your token (default: GPUYARD_TOKEN, or the one that `gpuyard login` stored)."
     ),
 ]
 DataDirOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Where everything is kept (default: ~/.local/share/gpuyard)."),
+    typer.Option("--data-dir", metavar="DIR", help="Data folder (default: ~/.local/share/gpuyard)."),
 ]
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-config", metavar="FILE", help="File of settings; GPUYARD_SECTION__KEY in the environment wins."
+        "--config",
+        "-config",
+        metavar="FILE",
+        help="Settings file; GPUYARD_SECTION__KEY in the environment takes precedence.",
     ),
 ]
 SettingsJsonOption = Annotated[bool, json_option("With --check-config: print the settings as JSON, without secrets.")]
-CheckConfigOption = Annotated[bool, typer.Option("--check-config", help="Only say whether the settings are right.")]
+CheckConfigOption = Annotated[bool, typer.Option("--check-config", help="Only check the settings.")]
 
 TakeOverOption = Annotated[
     bool,
     typer.Option(
         "--take-over",
-        help="Go before a later scheduler of this yard that nodes have obeyed, after a restore. Stop that one first.",
+        help=(
+            "After a restore: take over from a later scheduler of this cluster that nodes have obeyed. "
+            "Stop that one first."
+        ),
     ),
 ]
 AcceptClusterOption = Annotated[
     str,
-    typer.Option("--accept-yard", metavar="ID", help="Move this node to another yard: the one with this id."),
+    typer.Option("--accept-cluster", metavar="ID", help="Move this node to another cluster: the one with this id."),
 ]
 
 
@@ -98,7 +108,10 @@ def wait_option() -> TyperOption:
         metavar="SECONDS",
         expose_value=False,
         callback=_remember_wait,
-        help=f"Wait so long for a scheduler that does not listen; 0: do not (default: {WAIT_VARIABLE}, or {WAIT_SECONDS:.0f} where one is known).",
+        help=(
+            "How long to wait for a scheduler that does not listen; 0: do not wait (default: "
+            f"{WAIT_VARIABLE}, or {WAIT_SECONDS:.0f} where one is known)."
+        ),
     )
 
 
@@ -149,7 +162,7 @@ def _is_known(server: str | None) -> bool:
 def _tell_of_wait(error: "ClusterError", seconds: float) -> None:
     if not _Call.as_json:
         seen = str(error).split(". ")[0].rstrip(".")
-        words = f"{seen}. Waiting for it, {seconds:g} s at most ({WAIT_OPTION})."
+        words = f"{seen}. Waiting for the scheduler for up to {seconds:g} s ({WAIT_OPTION})."
         print(f"gpuyard: {words}", file=sys.stderr, flush=True)
 
 
@@ -158,7 +171,7 @@ def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | Non
     if context.invoked_subcommand is None:
         return False
     if as_json:
-        raise typer.BadParameter(f"put it behind {context.invoked_subcommand!r}", param_hint="'--json'")
+        raise typer.BadParameter(f"put it after {context.invoked_subcommand!r}", param_hint="'--json'")
     for name, value in (("GPUYARD_SERVER", server), ("GPUYARD_TOKEN", token)):
         if value is not None:
             os.environ[name] = value

@@ -28,7 +28,7 @@ def scenario_of(
     from gpuyard.simulator.scenarios import Scenario
 
     if price is not None and not 0 <= price <= MOST:
-        raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, not below 0.")
+        raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, 0 or more.")
     repair = _repair(failures) if failures is not None else None
     pools: dict[str, ElasticNodes | SuspendedNodes | None] = {"": None}
     if elastic is not None:
@@ -53,7 +53,7 @@ def check_pools(scenario: "dict[str, Scenario]", workload: "Workload") -> None:
             gpus = len(next(iter(kinds)).gpus)
             needed, most = max(resources(job, gpus).nodes for job in workload.jobs), each.pool.settings.max_nodes
             if needed > most:
-                raise WrongCondition(f"--elastic: a job needs {needed:,} nodes, and the pool has {most:,} at the most.")
+                raise WrongCondition(f"--elastic: a job needs {needed:,} nodes, and the pool has at most {most:,}.")
 
 
 def _elastic(text: str) -> "ElasticNodes":
@@ -62,8 +62,8 @@ def _elastic(text: str) -> "ElasticNodes":
     from gpuyard.simulator.scenarios import ElasticNodes
 
     wrong = WrongCondition(
-        f"--elastic is {text!r}; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]], such as 8:72:180, or 8:72:180:0.05 "
-        "where one boot of twenty fails."
+        f"--elastic is {text!r}; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]], such as 8:72:180, or "
+        "8:72:180:0.05 if 5 % of the boots fail."
     )
     least, most, boot, failing = _numbers(text, 2, (BOOT_SECONDS, 0.0), wrong)
     if least != int(least) or most != int(most) or not least <= most or not 1 <= most <= MOST_NODES or failing >= 1:

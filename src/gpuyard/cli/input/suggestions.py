@@ -67,7 +67,7 @@ class CommandGroup(TyperGroup):
         """Resolve as typer does, with a different error message."""
         typed = args[0]
         if self.get_command(ctx, typed) is None and not typed.startswith("-"):
-            ctx.fail(f"There is no verb {typed!r}{self._hint(ctx.command_path, typed)}")
+            ctx.fail(f"Unknown command {typed!r}{self._hint(ctx.command_path, typed)}")
         return super().resolve_command(ctx, args)
 
     def _hint(self, above: str, typed: str) -> str:
@@ -78,4 +78,4 @@ class CommandGroup(TyperGroup):
         if meant:
             path = f"{above} {meant[0]}".rstrip()
             return f"; did you mean '{path}'?"
-        return f"; there are {', '.join(sorted(self.commands))}" if len(self.commands) <= FEW else ""
+        return f"; available commands: {', '.join(sorted(self.commands))}" if len(self.commands) <= FEW else ""

@@ -21,38 +21,39 @@ RequestFields: TypeAlias = dict[str, Any]
 
 def what_it_needs(
     gpus: Annotated[
-        int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs, on each node (default: 1).")
+        int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs on each node (default: 1).")
     ] = None,
     gpu_model: Annotated[
         list[str] | None,
-        typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only on this model; again for others that do."),
+        typer.Option("-m", "--gpu-model", metavar="MODEL", help="Allowed GPU model; repeat to allow several."),
     ] = None,
     gpu_speed: Annotated[
         list[str] | None,
-        typer.Option("--gpu-speed", metavar="MODEL=X", help="How fast it is on a model, against the others named."),
+        typer.Option("--gpu-speed", metavar="MODEL=X", help="Relative speed on a GPU model; repeat for each model."),
     ] = None,
-    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each GPU.")] = None,
+    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Minimum memory of each GPU.")] = None,
     fraction: Annotated[
-        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="A share of one GPU, such as 0.5.")
+        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="Share of one GPU, such as 0.5.")
     ] = None,
-    nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="Nodes, all started together.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", metavar="N", help="Number of nodes; all start together.")
+    ] = None,
     cpus: Annotated[
-        int | None, typer.Option("--cpus", metavar="N", help="CPUs, on each node; alone: a task without GPU.")
+        int | None, typer.Option("--cpus", metavar="N", help="CPUs on each node; without --gpus, a task without GPUs.")
     ] = None,
-    mem: Annotated[int | None, typer.Option("--mem", metavar="MB", help="Host memory, on each node.")] = None,
-    label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="K=V", help="Only on nodes with this label.")
-    ] = None,
+    mem: Annotated[int | None, typer.Option("--mem", metavar="MB", help="Host memory on each node.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", metavar="K=V", help="Required node label.")] = None,
     link: Annotated[
-        str | None, typer.Option("--link", metavar="any|numa|nvlink", help="How close its GPUs should be.")
+        str | None,
+        typer.Option("--link", metavar="any|numa|nvlink", help="How close the GPUs should be to each other."),
     ] = None,
     require_fit: Annotated[
-        bool, typer.Option("--require-fit", help="Refuse it if no node of today could ever hold it.")
+        bool, typer.Option("--require-fit", help="Reject the task if no current node is large enough.")
     ] = False,
 ) -> RequestFields:
     """Return the resources and constraints."""
     if gpus == 0 and not cpus and fraction is None:
-        message = "a task without GPUs needs --cpus N; ask for at least one GPU or one CPU"
+        message = "a task without GPUs needs --cpus N; request at least one GPU or one CPU"
         raise typer.BadParameter(message, param_hint="'--gpus'")
     return {
         "gpu_count": gpus,
@@ -71,19 +72,21 @@ def what_it_needs(
 
 def when_it_runs(
     priority: Annotated[
-        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
+        str | None,
+        typer.Option("-p", "--priority", metavar="high|low|N", help="Priority, 0 to 100; higher starts first."),
     ] = None,
     task_class: Annotated[
-        str | None, typer.Option("--class", metavar="online|batch", help="Which quota it uses.")
+        str | None, typer.Option("--class", metavar="online|batch", help="Quota class: online or batch.")
     ] = None,
     after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task succeeded.")
+        list[str] | None, typer.Option("--after", metavar="ID", help="Start after this task has succeeded.")
     ] = None,
     after_any: Annotated[
-        list[str] | None, typer.Option("--after-any", metavar="ID", help="Start after this task ended, well or not.")
+        list[str] | None,
+        typer.Option("--after-any", metavar="ID", help="Start after this task has ended, successfully or not."),
     ] = None,
     estimate: Annotated[
-        str | None, typer.Option("--estimate", metavar="TIME", help="How long it is likely to run: 30m.")
+        str | None, typer.Option("--estimate", metavar="TIME", help="Expected run time, such as 30m.")
     ] = None,
 ) -> RequestFields:
     """Return the fields for its place in the queue."""
@@ -98,19 +101,22 @@ def when_it_runs(
 
 def how_it_ends(
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="End it after this long: 90, 30m, 2h.")
+        str | None, typer.Option("--timeout", metavar="TIME", help="Time limit, such as 90, 30m or 2h.")
     ] = None,
     retries: Annotated[
-        int | None, typer.Option("--retries", metavar="N", help="Run it again so often if it fails.")
+        int | None, typer.Option("--retries", metavar="N", help="Number of retries after a failure.")
     ] = None,
     preemption: Annotated[
         str | None,
         typer.Option(
-            "--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to it for its GPUs."
+            "--preemption",
+            metavar="never|suspend|checkpoint|requeue",
+            help="Whether and how the task may be preempted.",
         ),
     ] = None,
     on_lost: Annotated[
-        str | None, typer.Option("--on-lost", metavar="rerun|fence|wait", help="What if its node is cut off.")
+        str | None,
+        typer.Option("--on-lost", metavar="rerun|fence|wait", help="What to do when its node loses contact."),
     ] = None,
 ) -> RequestFields:
     """Return the fields for its end: timeout, retries, preemption, lost nodes."""
@@ -123,18 +129,22 @@ def how_it_ends(
 
 
 def what_it_is_called(
-    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
-    description: Annotated[str | None, typer.Option("--description", metavar="TEXT", help="What it is for.")] = None,
-    tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.")] = None,
+    description: Annotated[
+        str | None, typer.Option("--description", metavar="TEXT", help="Description of the task.")
     ] = None,
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
+    ] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the task.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="Which machine-learning model it is about.")
+        str | None, typer.Option("--model", metavar="NAME", help="Machine-learning model that the task uses.")
     ] = None,
     work: Annotated[
         str | None,
-        typer.Option("--work", metavar="K=V,...", help="What it computes: model=resnet50,batch=64,steps=1000."),
+        typer.Option(
+            "--work", metavar="K=V,...", help="Workload for the prediction: model=resnet50,batch=64,steps=1000."
+        ),
     ] = None,
 ) -> RequestFields:
     """Return names, for display and for usage accounting, and the declared workload."""
@@ -150,22 +160,22 @@ def what_it_is_called(
 
 def what_runs(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND...", help="What to run: a program and its arguments.")
+        list[str] | None, typer.Argument(metavar="COMMAND...", help="Program and its arguments.")
     ] = None,
     shell: Annotated[
-        str | None, typer.Option("--shell", metavar="LINE", help="A line for the shell, instead of COMMAND.")
+        str | None, typer.Option("--shell", metavar="LINE", help="Shell command line, instead of COMMAND.")
     ] = None,
     array: Annotated[
-        int | None, typer.Option("--array", metavar="N", help="So many copies, numbered in GPUYARD_ARRAY_INDEX.")
+        int | None, typer.Option("--array", metavar="N", help="Number of copies, numbered in GPUYARD_ARRAY_INDEX.")
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("-e", "--env", metavar="K=V", help="A variable for it; K alone: with your value."),
+        typer.Option("-e", "--env", metavar="K=V", help="Environment variable; NAME alone takes your value."),
     ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            "--secret", metavar="K", help="Secret environment variable; taken from your environment, or asked for."
+            "--secret", metavar="K", help="Secret environment variable; taken from your environment or prompted for."
         ),
     ] = None,
     env_all: Annotated[
@@ -175,7 +185,7 @@ def what_runs(
         bool, typer.Option("--no-venv", help="Do not pass on your active virtual or conda environment.")
     ] = False,
     work_dir: Annotated[
-        str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where it runs (default: this folder).")
+        str | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Working directory (default: this folder).")
     ] = None,
 ) -> RequestFields:
     """Return the command and its environment."""
@@ -198,28 +208,28 @@ PARTS: tuple[Callable[..., RequestFields], ...] = (
 """The parts of the request, in the order of `--help`."""
 
 
-def task_options(verb: Callable[..., None]) -> Callable[..., None]:
+def task_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command whose first parameter is such a request all task options in addition to its own."""
     options = {part: list(signature(part).parameters.values()) for part in PARTS}
-    own = list(signature(verb).parameters.values())[1:]
+    own = list(signature(command).parameters.values())[1:]
 
     def called(**values: Any) -> None:
         request: RequestFields = {}
         for part, asked in options.items():
             request |= part(**{parameter.name: values.pop(parameter.name) for parameter in asked})
-        verb(request, **values)
+        command(request, **values)
 
     together = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in (*chain(*options.values()), *own)]
     called.__signature__ = Signature(together)  # type: ignore[attr-defined]
     called.__annotations__ = {parameter.name: parameter.annotation for parameter in together}
-    called.__name__, called.__doc__ = verb.__name__, verb.__doc__
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
     return called
 
 
 def _command(words: list[str] | None, shell: str | None) -> list[str] | str:
     """Return words as arguments; a single word with a space in it is a shell line, because it was quoted as one."""
     if bool(words) == bool(shell):
-        raise typer.BadParameter("give either a command or --shell with a line for the shell", param_hint="'COMMAND'")
+        raise typer.BadParameter("give either a command or --shell with a shell command line", param_hint="'COMMAND'")
     if shell or not words:
         return shell or ""
     return words[0] if len(words) == 1 and " " in words[0].strip() else words
@@ -232,8 +242,8 @@ def _pairs(texts: list[str] | None, option: str, *, from_environment: bool = Fal
         if not equals and from_environment and name in os.environ:
             value = os.environ[name]
         elif not equals or not name:
-            extra = "; without =V it must be a variable of yours" if from_environment else ""
-            raise typer.BadParameter(f"{text!r} is not of the form NAME=VALUE{extra}", param_hint=f"'{option}'")
+            extra = "; without =VALUE it must be a variable of your environment" if from_environment else ""
+            raise typer.BadParameter(f"{text!r} does not have the form NAME=VALUE{extra}", param_hint=f"'{option}'")
         pairs[name] = value
     return pairs or None
 
@@ -249,7 +259,7 @@ def _environment(texts: list[str] | None, *, env_all: bool, no_venv: bool, secre
         left_out = [name for name in left_out if name not in said and name not in secrets]
         if left_out:
             names = ", ".join(left_out)
-            print(f"gpuyard: --env-all leaves out {names}; pass what the task needs with --secret.", file=sys.stderr)
+            print(f"gpuyard: --env-all omits {names}; use --secret for those that the task needs.", file=sys.stderr)
         if no_venv:
             ours = {name: value for name, value in ours.items() if name not in ENVIRONMENT}
     elif not no_venv and "PATH" not in said:
@@ -266,7 +276,7 @@ def _speeds(texts: list[str] | None) -> dict[str, float] | None:
         except ValueError:
             speed = nan
         if not isfinite(speed):
-            message = f"{value!r} is not a number; say how fast it is, such as {model}=0.5"
+            message = f"{value!r} is not a number; give the relative speed, such as {model}=0.5"
             raise typer.BadParameter(message, param_hint="'--gpu-speed'")
         speeds[model] = speed
     return speeds or None
@@ -297,7 +307,7 @@ def _secrets(names: list[str] | None) -> dict[str, str] | None:
     found = {}
     for name in names or ():
         if "=" in name:
-            message = "give the name only; the value is taken from your environment, or asked for"
+            message = "give only the name; the value is taken from your environment or prompted for"
             raise typer.BadParameter(message, param_hint="'--secret'")
         if name in os.environ:
             found[name] = os.environ[name]
@@ -306,6 +316,6 @@ def _secrets(names: list[str] | None) -> dict[str, str] | None:
 
             found[name] = getpass(f"{name}: ")
         else:
-            message = f"{name} is not set in your environment, and there is no terminal to ask on"
+            message = f"{name} is not set in your environment, and there is no terminal to prompt on"
             raise typer.BadParameter(message, param_hint="'--secret'")
     return found or None

@@ -20,7 +20,7 @@ from gpuyard.cli.input.options import (
 from gpuyard.cli.input.suggestions import CommandGroup
 from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
-from gpuyard.cli.output.listing import Listing, verb
+from gpuyard.cli.output.listing import Listing, list_command
 from gpuyard.cli.output.progress import WaitProgress
 from gpuyard.cli.output.task_output import gone, is_gone, told_of_outages
 
@@ -39,34 +39,39 @@ NAMES = ("ID", "STATUS", "TENANT", "USER", "GPUS", "EXPIRES", "REASON")
 @app.callback(invoke_without_command=True)
 def lease(
     context: typer.Context,
-    gpus: Annotated[int | None, typer.Option("-g", "--gpus", metavar="N", min=1, help="How many (default: 1).")] = None,
+    gpus: Annotated[
+        int | None, typer.Option("-g", "--gpus", metavar="N", min=1, help="Number of GPUs (default: 1).")
+    ] = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="TIME", help="Given back by itself after this long: 30m, 2h.")
+        str | None,
+        typer.Option("--timeout", metavar="TIME", help="Release the lease after this time, such as 30m or 2h."),
     ] = None,
     wait: Annotated[
-        str | None, typer.Option("--wait", metavar="TIME", help="Give up if they are not granted within this long.")
+        str | None, typer.Option("--wait", metavar="TIME", help="Give up if the GPUs are not granted within this time.")
     ] = None,
     gpu_model: Annotated[
-        list[str] | None, typer.Option("-m", "--gpu-model", metavar="MODEL", help="Only this model; again for others.")
+        list[str] | None,
+        typer.Option("-m", "--gpu-model", metavar="MODEL", help="Allowed GPU model; repeat to allow several."),
     ] = None,
-    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Least memory of each.")] = None,
+    gpu_mem: Annotated[int | None, typer.Option("--gpu-mem", metavar="MB", help="Minimum memory of each GPU.")] = None,
     fraction: Annotated[
-        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="A share of one GPU.")
+        float | None, typer.Option("--fraction", callback=finite, metavar="F", help="Share of one GPU, such as 0.5.")
     ] = None,
     priority: Annotated[
-        str | None, typer.Option("-p", "--priority", metavar="high|low|N", help="Who goes first, 0 to 100.")
+        str | None,
+        typer.Option("-p", "--priority", metavar="high|low|N", help="Priority, 0 to 100; higher starts first."),
     ] = None,
-    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="What to call it.")] = None,
+    name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the lease.")] = None,
     tenant: Annotated[
-        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")
+        str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")
     ] = None,
-    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="What it belongs to.")] = None,
+    project: Annotated[str | None, typer.Option("--project", metavar="NAME", help="Project of the lease.")] = None,
     quiet: QuietOption = False,
     as_json: JsonOption = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Lease GPUs: wait for them, print the lease's id and CUDA_VISIBLE_DEVICES. Give them back with `lease release`."""
+    """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them."""
     if is_for_a_verb_below(context, as_json, server, token):
         return
     cluster = client(server, token)
@@ -96,7 +101,7 @@ def lease(
         if not error.may_have_arrived:
             guard.settle()
         elif isinstance(error, Unreachable):
-            message = f"{error} If the lease was made all the same, it is given back within two minutes."
+            message = f"{error} If the lease was created, it is released within two minutes."
             raise Unreachable(message, may_have_arrived=True) from None
         raise
     guard.answered(asked)
@@ -138,7 +143,7 @@ def _give_up(cluster: "Client", lease: "LeaseAnswer", guard: LeaseGuard, *, as_j
         cluster.without_waiting().release_lease(lease)
     except AWAY as error:
         again = f"gpuyard lease release {lease.id}"
-        message = f"{lease.id} could not be given back yet, and is tried again for two minutes. If that fails: {again}"
+        message = f"{lease.id} could not be released yet; gpuyard retries for two minutes. If that fails, run: {again}"
         complain(message, code=error.code, as_json=as_json)
     except NotFound:  # the scheduler does not know it, or has another task under its number
         guard.settle()
@@ -175,7 +180,7 @@ def release(
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:
-    """Give GPUs back."""
+    """Release leases."""
     cluster = client(server, token)
     from gpuyard.cli.output.printing import report
 
@@ -185,9 +190,9 @@ def release(
 
 
 @app.command("list")
-@verb
+@list_command
 def list_(cluster: "Client") -> Listing:
-    """List leases that are held or waited for."""
+    """List leases that are granted or waiting."""
     from gpuyard.cli.output.printing import format_instant
 
     rows = (

@@ -7,7 +7,7 @@ from collections.abc import Collection
 _WORDS_OF_PEOPLE = (
     (r"is not a valid int(eger)?( range)?\b", "is not a whole number"),
     (r"is not a valid float( range)?\b", "is not a number"),
-    (r"is not in the range x>=(\S+)", r"is too little, it must be \1 or more"),
+    (r"is not in the range x>=(\S+)", "is too small; it must be at least \\1"),
     (r"is not in the range (\S+)<=x<=(\S+)", r"is not between \1 and \2"),
     (r"Got unexpected extra argument\S* \((.*)\)", r"Too many words: \1"),
 )

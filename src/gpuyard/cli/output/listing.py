@@ -24,7 +24,7 @@ Look: TypeAlias = "Callable[[Client], Listing]"
 """Queries the scheduler once; its name and docstring become those of the command."""
 
 
-def verb(look: Look) -> Callable[..., None]:
+def list_command(look: Look) -> Callable[..., None]:
     """Return a command that prints the list."""
 
     def called(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:

@@ -40,7 +40,10 @@ def print_means(found: RepeatedFigures) -> None:
         ))  # fmt: skip
     print_table(names, rows, right=names[1:])
     count = len(found[base])
-    print(f"Seconds; means over {count} workloads, ± half of the interval that holds the true mean 95 times of 100; the difference is taken workload by workload.")  # fmt: skip
+    print(
+        f"Seconds; means over {count} workloads, ± half of the 95 % confidence interval; differences are "
+        "paired by workload."
+    )  # fmt: skip
 
 
 def _plain(means: Mapping[str, Mean]) -> dict[str, float]:

@@ -87,7 +87,7 @@ class Output:
         while (error := self._read(task, follow=not over)) is not None and over and task.started_at:
             if time.monotonic() >= give_up_at:
                 self.is_whole = False
-                print(f"gpuyard: the rest of its output can not be had. {error}", file=sys.stderr)
+                print(f"gpuyard: the rest of the output is not available. {error}", file=sys.stderr)
                 return
             time.sleep(LOOK_SECONDS)
 
@@ -152,7 +152,7 @@ def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Ca
         if progress is not None:
             progress.clear()
         seen = str(error).split(". ")[0].rstrip(".")
-        words = f"{seen}. {task_id} goes on; the scheduler is waited for, up to {RESTART_SECONDS:.0f} s."
+        words = f"{seen}. {task_id} continues; waiting for the scheduler for up to {RESTART_SECONDS:.0f} s."
         print(f"gpuyard: {words}", file=sys.stderr, flush=True)
 
     return tell
@@ -161,7 +161,7 @@ def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Ca
 def gave_up(error: "GpuyardError", task_id: str, server: str | None, *, as_json: bool) -> typer.Exit:
     """Print the task and the command that follows it again; return the exception that ends this command."""
     at = f" --server {server}" if server else ""
-    message = f"{error} {task_id} goes on; follow it again with: gpuyard logs -f{at} {task_id}"
+    message = f"{error} {task_id} continues; to follow it again, run: gpuyard logs -f{at} {task_id}"
     complain(message, code=error.code, as_json=as_json)
     return typer.Exit(GAVE_UP)
 
@@ -175,12 +175,14 @@ def gone(error: "GpuyardError", task_id: str, cluster: "Client", *, as_json: boo
     """Print that the scheduler at this address does not know a task accepted earlier; return the exception to raise."""
     server = cluster.connection.server
     if error.code == "AnotherTask":
-        found = f"the scheduler at {server} has another task under this number now: its data folder was replaced or restored"
+        found = (
+            f"the scheduler at {server} now has another task with this number: its data folder was replaced or restored"
+        )
     else:
         found = (
-            f"the scheduler at {server} does not know it any more: its data folder was replaced or restored, "
-            "or you may not see the task now"
+            f"the scheduler at {server} no longer has it: its data folder was replaced or restored, "
+            "or you may no longer see the task"
         )
-    message = f"{task_id} can not be followed, {found}. How {task_id} ends can not be learned there."
+    message = f"{task_id} cannot be followed: {found}. Its result is not available there."
     complain(message, code=error.code, as_json=as_json)
     return typer.Exit(1)

@@ -1,4 +1,4 @@
-"""`gpuyard plan`: workflows of model calls on GPUs, planned for the shortest makespan. A verb a file."""
+"""`gpuyard plan`: workflows of model calls on GPUs, planned for the shortest makespan. One file per command."""
 
 from importlib.util import find_spec
 

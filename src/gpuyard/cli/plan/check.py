@@ -14,12 +14,12 @@ SHOWN = 10
 
 def check(
     file: File,
-    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan for it, as `solve --out` writes it.")],
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan of the problem, as written by `solve --out`.")],
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     as_json: Annotated[bool, json_option("Print one JSON object: valid, faults, makespan_s.")] = False,
 ) -> None:
-    """Check that a plan keeps every rule. Exit code 1 where it does not."""
+    """Check that a plan is valid; exit code 1 if it is not."""
     from gpuyard.cli.output.printing import print_json
     from gpuyard.plan import planner
 
@@ -31,6 +31,6 @@ def check(
     elif faults:
         print("\n".join(faults))
     else:
-        print(f"The plan keeps every rule: {len(problem.calls):,} calls in {read.plan.makespan_s:,.2f} s.")
+        print(f"The plan is valid: {len(problem.calls):,} calls in {read.plan.makespan_s:,.2f} s.")
     if faults:
         raise typer.Exit(1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def compare(
     file: File,
-    strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Which ones (default: all that plan a problem of this size).")] = None,
+    strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Strategies to compare (default: all that can plan a problem of this size).")] = None,
     seconds: SecondsOption = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
@@ -28,7 +28,7 @@ def compare(
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Plan a file with one strategy after another, and compare what comes out."""
+    """Plan a file with several strategies and compare the results."""
     from gpuyard.plan import planner
     from gpuyard.plan.planner.bounds import lower_bound
     from gpuyard.plan.planner.strategies import STRATEGIES
@@ -36,7 +36,7 @@ def compare(
 
     names = list(dict.fromkeys(name.strip() for name in (strategies or "").split(",") if name.strip()))
     if strategies is not None and not names:
-        raise WrongInput("--strategies names none; leave it out for all of them.")
+        raise WrongInput("--strategies is empty; omit it to compare all strategies.")
     for name in names:
         strategy_named(name)  # one that does not exist is refused before anything is read
     if gantt is not None:
@@ -61,7 +61,7 @@ def compare(
 
 
 def _left_out(name: str, why: WrongInput) -> None:
-    print(f"{name} is left out: {why}", file=sys.stderr)
+    print(f"{name} is omitted: {why}", file=sys.stderr)
 
 
 def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_json: bool) -> None:
@@ -93,5 +93,5 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
         for name, one in made.items()
     ]
     print_table(names, rows, right=names[1:])
-    print(f"{len(problem.calls):,} calls on {len(problem.gpus):,} GPUs; no plan is shorter than {bound:,.2f} s.")
-    print("Seconds; SWITCHING is GPU-seconds of loading and unloading, SPREAD the busiest GPU less the idlest.")
+    print(f"{len(problem.calls):,} calls on {len(problem.gpus):,} GPUs; lower bound of the makespan: {bound:,.2f} s.")
+    print("Seconds; SWITCHING is GPU-seconds of loading and unloading, SPREAD the busiest GPU minus the idlest.")

@@ -11,12 +11,12 @@ from gpuyard.cli.plan.pictures import draw_gantt, gantt_ending
 
 def draw(
     file: File,
-    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plans for it, or what `run --out` wrote: drawn below each other.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture: .html, .png or .svg.")],
+    plans: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plans of the problem, or the output of `run --out`; drawn below each other.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file: .html, .png or .svg.")],
     gpus: Gpus = None,
     multi_model: MultiModel = None,
 ) -> None:  # fmt: skip
-    """Draw plans below each other on one axis of time: which model runs where and when."""
+    """Draw plans as timelines below each other: which model runs on which GPU, and when."""
     from gpuyard.plan.planner import read_plan
 
     gantt_ending(out)

@@ -1,9 +1,9 @@
-"""Ctrl-C (and TERM) of a verb that holds something which has to be given back: noted, so that it can not get lost.
+"""Ctrl-C (and TERM) of a command that holds something which has to be given back: noted, so that it can not get lost.
 
 Python raises KeyboardInterrupt wherever it happens to be. Where that is a callback that nobody called (of the garbage
 collector, of the lock of an import, of compiled code), it prints a word at best and goes on as if nothing had been
 pressed; and where it is between taking something and remembering what was taken, that is never given back. So a signal is
-noted first. As long as nothing is held it ends the verb at once, too; from `from_now_on_noted` on, whoever works looks at
+noted first. As long as nothing is held it ends the command at once, too; from `from_now_on_noted` on, whoever works looks at
 `asked` and comes to an end in order, and only the second signal does not wait for that.
 """
 
@@ -15,7 +15,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Ending:
-    """Of one verb, while `with` lasts."""
+    """Of one command, while `with` lasts."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -37,7 +37,7 @@ class Ending:
             signal.signal(number, self._hear)
 
     def from_now_on_noted(self) -> None:
-        """Something will be held. What was pressed before and got lost ends the verb now."""
+        """Something will be held. What was pressed before and got lost ends the command now."""
         self._at_once = False
         if self.asked:
             raise KeyboardInterrupt

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from gpuyard.plan.planner.problem import Problem
 
 File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be packed (.gz).")
+    Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be compressed (.gz).")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
 Gpus = Annotated[
     int | None,
-    typer.Option("--gpus", metavar="N", min=1, max=1_000_000, help="So many GPUs instead of those in the file."),
+    typer.Option("--gpus", metavar="N", min=1, max=1_000_000, help="Number of GPUs, instead of those in the file."),
 ]
 
 
@@ -26,7 +26,7 @@ MultiModel = Annotated[
     bool | None,
     typer.Option(
         "--multi-model/--single-model",
-        help="A GPU holds several models while its memory lasts, or one (default: as the file says).",
+        help="Load several models on a GPU while its memory suffices, or only one (default: from the file).",
     ),
 ]
 
@@ -52,9 +52,9 @@ def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:
         if path is None:
             continue
         if why := _why_not(path):
-            raise WrongFile(f"{path} can not be written: {why}.")
+            raise WrongFile(f"Cannot write {path}: {why}.")
         if path.resolve() in taken:
-            raise WrongFile(f"{path} is named twice; what is written would replace what is there.")
+            raise WrongFile(f"{path} is given twice; the second output would overwrite the first.")
         taken.add(path.resolve())
 
 
@@ -62,7 +62,7 @@ def _why_not(path: Path) -> str | None:
     if path.is_dir():
         return "it is a folder"
     if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
+        return f"folder {path.parent} does not exist"
     return None if os.access(path if path.exists() else path.parent, os.W_OK) else "Permission denied"
 
 
@@ -71,5 +71,5 @@ def write(path: Path, content: bytes) -> None:
     from gpuyard.plan.planner import api
 
     if why := _why_not(path):
-        raise WrongFile(f"{path} can not be written: {why}.")
+        raise WrongFile(f"Cannot write {path}: {why}.")
     api.write(path, content)

@@ -42,8 +42,8 @@ def complain(figures: dict[str, Any], written: Path | None, troubles: Sequence[s
         said.append(f"And {sum(map(len, list(calls_of.values())[SHOWN:])):,} more, for other reasons.")
     said += troubles
     if figures["ended_by_hand"]:
-        where = f"; {written} says where and when" if written is not None else ""
-        said.append(f"Ended by hand: {figures['done']:,} of {figures['calls']:,} calls were done{where}.")
+        where = f"; see {written} for places and times" if written is not None else ""
+        said.append(f"Interrupted: {figures['done']:,} of {figures['calls']:,} calls were done{where}.")
     for sentence in said:
         print(f"gpuyard: {sentence}", file=sys.stderr)
 

@@ -24,13 +24,13 @@ def pareto(
     rounds: Rounds = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="How idle the GPUs are, 0 to 1: the weights follow it (default: as idle as the shortest plan leaves them).")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the front to this file, as JSON.")] = None,
-    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the front: .png or .svg.")] = None,
-    plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front into this folder, in place of those of an earlier one.")] = None,
-    as_json: Annotated[bool, json_option("Print the front as one JSON object.")] = False,
+    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="Idle rate of the GPUs, 0 to 1; determines the weights (default: that of the shortest plan).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the Pareto front to this file as JSON.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the Pareto front: .png or .svg.")] = None,
+    plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front to this folder; plans of an earlier front are replaced.")] = None,
+    as_json: Annotated[bool, json_option("Print the Pareto front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Plan for makespan, balance, switches and energy at once, and show what each costs in the others."""
+    """Plan for makespan, balance, switches and energy at the same time, and show the trade-offs."""
     from gpuyard.plan.planner.bounds import lower_bound
     from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.plan_file import write_plan
@@ -38,7 +38,7 @@ def pareto(
     from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
-        raise WrongFile(f"{picture}: a picture of a front ends in .png or .svg.")
+        raise WrongFile(f"{picture}: the name of the picture must end in .png or .svg.")
     if plans is not None:
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
@@ -66,9 +66,9 @@ def pareto(
 
 def _can_be_a_folder(path: Path) -> None:
     if path.exists() and not path.is_dir():
-        raise WrongFile(f"{path} can not be written: it is no folder.")
+        raise WrongFile(f"Cannot write {path}: it is not a folder.")
     if not path.parent.is_dir():
-        raise WrongFile(f"{path} can not be written: there is no folder {path.parent}.")
+        raise WrongFile(f"Cannot write {path}: folder {path.parent} does not exist.")
 
 
 def _clear(folder: Path) -> None:
@@ -100,6 +100,6 @@ def _table(front: "Front") -> None:
     )
     w = front.weights
     print(
-        f"Chosen at an idle rate of {front.idle_rate:.0%}: makespan counts {w.makespan:.2f}, switches {w.switches:.2f}, "
-        f"balance {w.balance:.2f}, energy {w.energy:.2f}."
+        f"Chosen at an idle rate of {front.idle_rate:.0%}; weights: makespan {w.makespan:.2f}, "
+        f"switches {w.switches:.2f}, balance {w.balance:.2f}, energy {w.energy:.2f}."
     )

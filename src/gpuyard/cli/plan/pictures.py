@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 DOTS_PER_INCH = 100
 
 Gantt = Annotated[
-    Path | None, typer.Option("--gantt", metavar="FILE", help="Draw what runs where and when: .html, .png or .svg.")
+    Path | None, typer.Option("--gantt", metavar="FILE", help="Draw the plan as a timeline: .html, .png or .svg.")
 ]
 
 
 def gantt_ending(path: Path) -> None:
     """Refuse a name that says no kind of picture, before anything is planned."""
     if path.suffix.lower() not in {".html", ".png", ".svg"}:
-        raise WrongFile(f"{path}: a picture's name ends in .html, .png or .svg.")
+        raise WrongFile(f"{path}: the name of the picture must end in .html, .png or .svg.")
 
 
 def draw_gantt(

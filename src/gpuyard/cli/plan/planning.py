@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 
 SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
-GETTING_READY = "gpuyard: getting the planner ready; the first time on a machine that takes up to a minute …"
+GETTING_READY = "gpuyard: compiling the planner; on the first run on a machine this takes up to a minute …"
 
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long a strategy may search.")
+    float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="Time limit of the search.")
 ]
 Rounds = Annotated[
     int | None,
-    typer.Option("--rounds", metavar="N", min=1, help="Search so many rounds instead: the same plan on any machine."),
+    typer.Option(
+        "--rounds",
+        metavar="N",
+        min=1,
+        help="Number of search rounds instead of a time limit; gives the same plan on every machine.",
+    ),
 ]
 
 

@@ -27,25 +27,25 @@ INTERRUPTED = 130
 
 def run(
     file: File,
-    plan: Annotated[Path | None, typer.Option("--plan", metavar="PLAN", help="The plan to follow, as `solve --out` writes it (default: one is made now).")] = None,
-    runtimes: Annotated[Path | None, typer.Option("--runtimes", metavar="FILE", help="How each model is run, and what requests put in (default: all sleep as long as was planned).")] = None,
-    on: Annotated[On, typer.Option("--on", help="Workers as processes of this machine, or as actors of a Ray cluster.")] = On.LOCAL,
-    ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: the cluster.")] = "auto",
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan, now and again; see the manual.")] = "heft_affinity",
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="How long to plan first, without --plan.")] = 10.0,
+    plan: Annotated[Path | None, typer.Option("--plan", metavar="PLAN", help="Plan to execute, as written by `solve --out` (default: make one now).")] = None,
+    runtimes: Annotated[Path | None, typer.Option("--runtimes", metavar="FILE", help="How to run each model and the inputs of the requests (default: sleep for the planned time).")] = None,
+    on: Annotated[On, typer.Option("--on", help="Run workers as processes of this machine or as actors of a Ray cluster.")] = On.LOCAL,
+    ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: address of the cluster.")] = "auto",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy for planning and replanning; see the manual.")] = "heft_affinity",
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="Time limit of the first planning, without --plan.")] = 10.0,
     seed: Seed = 0,
-    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="A call that fails is run again so often.")] = 2,
-    speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
+    retries: Annotated[int, typer.Option("--retries", metavar="N", min=0, help="Number of retries of a failed call.")] = 2,
+    speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, min=0.001, help="Divide all sleeps by this number; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,
-    results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, a line of JSON each.")] = None,
-    cluster: Annotated[bool | None, typer.Option("--yard/--no-yard", help="Borrow the GPUs from the yard, and give them back when it wants them (default: where GPUYARD_SERVER is set).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the executed plan to this file.")] = None,
+    results: Annotated[Path | None, typer.Option("--results", metavar="FILE", help="Write the results of last nodes to this file, one JSON object per line.")] = None,
+    cluster: Annotated[bool | None, typer.Option("--borrow/--no-borrow", help="Borrow GPUs from the cluster and return them on request (default: if GPUYARD_SERVER is set).")] = None,
     server: ServerOption = None,
     token: TokenOption = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Follow a plan: workers load, hold, unload and call models. Exit code 1 where some call could not be done."""
+    """Execute a plan: workers load, call and unload models. Exit code 1 if a call failed."""
     from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
@@ -112,7 +112,7 @@ def _warn(sentence: str) -> None:
 
 
 def _borrowing(on: On, cluster: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
-    """GPUs of a yard, where they are asked for or GPUYARD_SERVER is set."""
+    """GPUs of a cluster, if requested or if GPUYARD_SERVER is set."""
     if cluster is None:
         cluster = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
     if not cluster:

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 def solve(
     file: File,
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan; see the manual.")] = "auto",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy; see the manual.")] = "auto",
     seconds: SecondsOption = 10.0,
     seed: Seed = 0,
     rounds: Rounds = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
+    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels to save energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
@@ -49,7 +49,7 @@ def solve(
         watching=watched,
     )
     if made.faults:
-        print("\n".join([f"The plan of {strategy} breaks rules; this is a bug in gpuyard:", *made.faults]), file=sys.stderr)  # fmt: skip
+        print("\n".join([f"The plan of {strategy} violates rules; this is a bug in gpuyard:", *made.faults]), file=sys.stderr)  # fmt: skip
     elif out is not None:
         made.write(out)
     if gantt is not None:
@@ -67,7 +67,7 @@ def _say(made: "Solution") -> None:
     from gpuyard.cli.output.printing import print_pairs
 
     problem, worth = made.problem, made.measures
-    near = f"so at most {made.gap:.2%} above the best plan there is" if made.gap > 1e-9 else "so no plan is shorter"
+    near = f"at most {made.gap:.2%} above the optimum" if made.gap > 1e-9 else "the plan is optimal"
     energy = f"{made.energy_kwh:,.3f} kWh ({made.watts_from})" if made.energy_kwh is not None else None
     late = f"{made.late_requests:,} requests end after their deadline" if made.late_requests is not None else None
     used = f"{worth.utilisation_mean:.1%}, the busiest {worth.utilisation_spread:.1%} more than the idlest"
@@ -77,7 +77,7 @@ def _say(made: "Solution") -> None:
             ("strategy", f"{made.strategy}, {made.planning_s:.2f} s"),
             ("makespan", f"{made.makespan_s:,.2f} s"),
             ("lower bound", f"{made.lower_bound_s:,.2f} s, {near}"),
-            ("switches", f"{worth.switches:,}, {worth.switch_time_s:,.0f} GPU-seconds with the first loads"),
+            ("switches", f"{worth.switches:,}, {worth.switch_time_s:,.0f} GPU-seconds including the first loads"),
             ("GPUs used", used),
             ("too late", late),
             ("energy", energy),

@@ -1,4 +1,4 @@
-"""`gpuyard plan submit`: hand a plan to a yard as tasks, which go on beside everything else that runs there.
+"""`gpuyard plan submit`: submit a plan to a cluster as tasks, which run beside all others.
 
 The yard decides where and when: online work goes first, and may stop them. Whoever wants the plan followed to the letter
 takes `gpuyard plan run`.
@@ -38,19 +38,19 @@ class Per(StrEnum):
 
 def submit(
     file: File,
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="What every task runs; {model}, {calls}, {request} and {node} are filled in.")],
-    plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="A plan for it, as `solve --out` writes it.")],
-    per: Annotated[Per, typer.Option("--per", help="One task a session (calls of one model in a row, which {calls} lists), or one a call.")] = Per.SESSION,
-    wait: Annotated[bool, typer.Option("--wait", help="Show how far it is, until all tasks ended; exit code 1 unless all succeeded.")] = False,
-    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="A name for this submission: sent again, nothing is submitted again.")] = None,
-    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Who pays (default: yours).")] = None,
-    preemption: Annotated[str, typer.Option("--preemption", metavar="never|suspend|checkpoint|requeue", help="What others may do to its tasks for their GPUs.")] = "requeue",
-    work_dir: Annotated[Path | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Where tasks run (default: this folder).")] = None,
-    as_json: Annotated[bool, json_option("Print the tasks as one JSON object; with --wait, how they ended.")] = False,
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Command of every task; {model}, {calls}, {request} and {node} are replaced.")],
+    plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="Plan of the problem, as written by `solve --out`.")],
+    per: Annotated[Per, typer.Option("--per", help="Submit one task per session (consecutive calls of one model, listed in {calls}) or one per call.")] = Per.SESSION,
+    wait: Annotated[bool, typer.Option("--wait", help="Show progress until all tasks have ended; exit code 1 unless all succeeded.")] = False,
+    key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Name of this submission; submitting again with the same name submits nothing.")] = None,
+    tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")] = None,
+    preemption: Annotated[str, typer.Option("--preemption", metavar="never|suspend|checkpoint|requeue", help="Whether and how the tasks may be preempted.")] = "requeue",
+    work_dir: Annotated[Path | None, typer.Option("-C", "--work-dir", metavar="DIR", help="Working directory of the tasks (default: this folder).")] = None,
+    as_json: Annotated[bool, json_option("Print the tasks as one JSON object; with --wait, their results.")] = False,
     server: ServerOption = None,
     token: TokenOption = None,
 ) -> None:  # fmt: skip
-    """Hand a plan to a yard as batch tasks: each waits for what its calls need, and knows its model."""
+    """Submit a plan to a cluster as batch tasks with dependencies and models."""
     from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.planner.sessions import LOADS, sessions_of
 
@@ -86,18 +86,18 @@ def _check_command(command: "Sequence[str]", per: Per) -> None:
     """A task that does not know its calls could only do all of them, or none."""
     named = {name for word in command for name in PLACEHOLDER.findall(word)}
     if per is Per.SESSION and named & {"request", "node"}:
-        message = "a session has several calls: use {calls}, or --per call"
+        message = "a session has several calls: use {calls} or --per call"
     elif per is Per.SESSION and "calls" not in named:
-        message = "it does not say {calls}, so no task would know what to do"
+        message = "it does not contain {calls}, so the tasks would not know their calls"
     elif not named & {"calls", "request"}:
-        message = "it says neither {request} nor {calls}, so no task would know what to do"
+        message = "it contains neither {request} nor {calls}, so the tasks would not know their calls"
     else:
         return
     raise typer.BadParameter(message, param_hint="'COMMAND...'")
 
 
 def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTaskFields") -> "NewTaskFields":
-    """One session as the yard sees it."""
+    """One session as a task of the cluster."""
     from math import ceil
 
     model = problem.models[session.model]
@@ -148,7 +148,8 @@ def _ended(cluster: "Client", tasks: "list[Task]", planned_s: float, *, quiet: b
                 print(f"{task.id} ({task.name}): {task.status}. {task.reason or ''}".rstrip())
         well = sum(task.succeeded for task in found)
         print(
-            f"{well:,} of {len(found):,} tasks succeeded in {perf_counter() - began:,.1f} s; the plan has {planned_s:,.1f} s."
+            f"{well:,} of {len(found):,} tasks succeeded in {perf_counter() - began:,.1f} s; the plan "
+            f"takes {planned_s:,.1f} s."
         )
     return found
 

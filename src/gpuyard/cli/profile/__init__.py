@@ -1,4 +1,4 @@
-"""`gpuyard profile`: how models and commands behave on this machine's GPU. A verb a file."""
+"""`gpuyard profile`: how models and commands behave on this machine's GPU. One file per command."""
 
 import typer
 
@@ -15,7 +15,7 @@ app.command(context_settings={"allow_interspersed_args": False})(command)
 
 @app.callback(invoke_without_command=True)
 def profile(context: typer.Context) -> None:
-    """Measure models, commands and the peaks of this machine's GPU."""
+    """Measure models, commands and the peak performance of the GPU of this machine."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

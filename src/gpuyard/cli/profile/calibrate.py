@@ -11,12 +11,12 @@ from gpuyard.cli.profile.checks import device_to_measure, room_for
 
 
 def calibrate(
-    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="What (default: the first GPU).")] = None,
-    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, max=60.0, metavar="S", help="How long each peak is measured.")] = 3.0,
+    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Device to measure (default: the first GPU).")] = None,
+    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, max=60.0, metavar="S", help="Measuring time of each peak.")] = 3.0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.json", help="Write the peaks to this file.")] = None,
     as_json: Annotated[bool, json_option("Print the peaks as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Measure the peaks of this machine's GPU: matrix products and a copy."""
+    """Measure the peak performance of the GPU of this machine: matrix products and a memory copy."""
     import msgspec
 
     from gpuyard.cli.output.printing import print_json, print_pairs

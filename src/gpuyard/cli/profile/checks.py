@@ -20,11 +20,13 @@ def device_to_measure(said: str | None) -> str:
     if not find_spec("torch"):
         raise NoTorch
     if said is not None and said not in DEVICES:
-        raise WrongInput(f"--device can be {' or '.join(DEVICES)}, not {said!r}.")
+        raise WrongInput(f"--device must be {' or '.join(DEVICES)}, not {said!r}.")
     import torch
 
     if said == "cuda" and not torch.cuda.is_available():
-        raise WrongInput("--device cuda: PyTorch sees no GPU here; --device cpu measures the processor.")
+        raise WrongInput(
+            "--device cuda: PyTorch finds no GPU on this machine; use --device cpu to measure the processor."
+        )
     return said or ("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -33,11 +35,11 @@ def room_for(out: Path | None) -> None:
     if out is None:
         return
     if out.is_dir():
-        raise WrongInput(f"--out {out} is a folder, and must be a file.")
+        raise WrongInput(f"--out {out} is a folder; it must be a file.")
     if not out.parent.is_dir():
-        raise WrongInput(f"There is no folder {out.parent}")
+        raise WrongInput(f"Folder {out.parent} does not exist")
     if not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise WrongInput(f"--out {out} can not be written.")
+        raise WrongInput(f"Cannot write --out {out}.")
 
 
 def packages_for(patterns: list[str]) -> None:

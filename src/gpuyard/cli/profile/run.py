@@ -22,20 +22,20 @@ ON_CPU = "fp32"
 
 
 def run(
-    models: Annotated[str, typer.Option("--models", metavar="NAME,…", help="Which models, with * for any letters, such as own/*,torchvision/resnet*.")] = "*",
+    models: Annotated[str, typer.Option("--models", metavar="NAME,…", help="Models to measure, with * as a wildcard, such as own/*,torchvision/resnet*.")] = "*",
     modes: Annotated[str, typer.Option("--modes", metavar="MODE,…", help="train, infer or both.")] = "train,infer",
     precisions: Annotated[str, typer.Option("--precisions", metavar="P,…", help="fp32, tf32, bf16, amp.")] = "fp32,tf32,bf16,amp",
     batches: Annotated[str, typer.Option("--batches", metavar="N,…", help="Batch sizes (default: four for each model).")] = "",
     part: Annotated[float, typer.Option("--part", callback=finite, min=0.0, max=1.0, help="Measure only this part of the configurations, evenly chosen.")] = 1.0,
-    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, metavar="S", help="How long each is measured.")] = 0.6,
-    minutes: Annotated[float, typer.Option("--minutes", callback=finite, min=0.0, metavar="M", help="Stop after this time; a later call goes on.")] = 60.0,
+    seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, metavar="S", help="Measuring time of each configuration.")] = 0.6,
+    minutes: Annotated[float, typer.Option("--minutes", callback=finite, min=0.0, metavar="M", help="Stop after this time; the next call continues.")] = 60.0,
     compiled: Annotated[bool, typer.Option("--compiled", help="Measure models after torch.compile.")] = False,
-    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Where (default: the first GPU).")] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.csv", help="Rows are added to this file; what it has already is not measured again.")] = Path("profiles.csv"),
-    list_only: Annotated[bool, typer.Option("--list", help="Only name the models.")] = False,
+    device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Device to measure on (default: the first GPU).")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.csv", help="Append rows to this file; configurations that it already contains are not measured again.")] = Path("profiles.csv"),
+    list_only: Annotated[bool, typer.Option("--list", help="Only list the models.")] = False,
     as_json: Annotated[bool, json_option("Print what was measured as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Measure step time, memory, power and use of PyTorch models on this machine's GPU."""
+    """Measure step time, memory, power and utilization of PyTorch models on the GPU of this machine."""
     from gpuyard.cli.output.printing import print_json, print_table
 
     here = device_to_measure(device)
@@ -48,7 +48,7 @@ def run(
         s for name, s in profiled_models().items() if any(fnmatch(name, pattern) for pattern in models.split(","))
     ]
     if not chosen:
-        raise WrongInput(f"No model is called {models}; `gpuyard profile run --list` names them.")
+        raise WrongInput(f"Unknown model {models}; `gpuyard profile run --list` lists the models.")
     if list_only:
         if as_json:
             print_json([{"model": s.name, "family": s.family, "size": s.size, "batches": s.batches} for s in chosen])
@@ -81,7 +81,9 @@ def run(
     if as_json:
         print_json(figures)
     else:
-        typer.echo(f"{made} of {wanted} configurations measured on {place.gpu}; {len(has)} were there. See {out}.")
+        typer.echo(
+            f"{made} of {wanted} configurations measured on {place.gpu}; {len(has)} were already measured. See {out}."
+        )
 
 
 def _configurations(
@@ -102,7 +104,7 @@ def _configurations(
 def _known(option: str, said: str, known: tuple[str, ...]) -> list[str]:
     for word in said.split(","):
         if word not in known:
-            raise WrongInput(f"{option} knows {', '.join(known)}, not {word!r}.")
+            raise WrongInput(f"{option} must be one of {', '.join(known)}, not {word!r}.")
     return said.split(",")
 
 
@@ -112,5 +114,5 @@ def _counts(said: str) -> list[int]:
     except ValueError:
         counts = [0]
     if any(n < 1 for n in counts):
-        raise WrongInput(f"--batches takes whole numbers of 1 or more with commas between them, not {said!r}.")
+        raise WrongInput(f"--batches must be whole numbers of 1 or more, separated by commas, not {said!r}.")
     return counts

@@ -33,10 +33,16 @@ def protect_settings(config: Path | None) -> None:
     try:
         config.chmod(mode & ~0o007)
     except OSError:
-        message = f"{config} holds a join token or passwords and can be read by other users, tasks included. Run: chmod o-rwx {config}"
-        log.warning("settings_readable", message=message)
+        message = (
+            f"{config} contains a join token or passwords, and other users (including tasks) can read it. "
+            f"Run: chmod o-rwx {config}"
+        )
+        log.warning("settings_found_readable", message=message)
     else:
-        log.warning("settings_closed", message=f"{config} could be read by other users; it can not any more.")
+        log.warning(
+            "settings_permissions_corrected",
+            message=f"{config} was readable by other users; its permissions have been corrected.",
+        )
 
 
 def run_in_loop(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -123,7 +123,7 @@ def _out(output: str) -> LogOutput:
     try:
         return RotatingFile(Path(output))
     except OSError as error:
-        raise NoLog(f"The log {output} can not be written: {error.strerror}. Choose another file.") from None
+        raise NoLog(f"Cannot write the log {output}: {error.strerror}. Choose another file.") from None
 
 
 class RotatingFile:

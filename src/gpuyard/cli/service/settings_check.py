@@ -16,7 +16,7 @@ def show(settings: Any, config: Path | None, *, as_json: bool) -> None:
         plain = to_builtins(settings, str_keys=True, enc_hook=_plain)
         typer.echo(json.encode(_without_secrets(plain)).decode())
     else:
-        typer.echo(f"{config or 'The environment'}: these settings are right.")
+        typer.echo(f"{config or 'The environment'}: the settings are valid.")
 
 
 def _plain(value: object) -> object:

@@ -1,4 +1,4 @@
-"""`gpuyard train`: learn from what was measured, and say how right that is. A verb a file."""
+"""`gpuyard train`: learn from what was measured, and say how right that is. One file per command."""
 
 import typer
 
@@ -16,7 +16,7 @@ app.command(cls=MultiValueCommand)(policy)
 
 @app.callback(invoke_without_command=True)
 def train(context: typer.Context) -> None:
-    """Learn how long tasks take and how much memory they need, see how right that is, and learn to decide better."""
+    """Train and evaluate predictors of run time and memory, and train the advisor of a policy."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(2)

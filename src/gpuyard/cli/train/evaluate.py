@@ -10,10 +10,13 @@ from gpuyard.cli.train.files import KindOption, PeaksFile, SeedOption, SpecsFile
 
 
 def evaluate(
-    train: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="Rows to learn from; one or more files.")],
-    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Rows to predict; one or more files.")] = None,
-    split: Annotated[str | None, typer.Option("--split", metavar="HOW", help="Without --test: leave out random rows, whole families, or each gpu in turn.")] = None,
-    samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help="With --split gpu: rows of the GPU that are shown after all, as a minute of measuring would.")] = 0,
+    train: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="Training rows; one or more files.")],
+    test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Test rows; one or more files.")] = None,
+    split: Annotated[str | None, typer.Option("--split", metavar="HOW", help="Without --test: hold out random rows, whole families, or each gpu in turn.")] = None,
+    samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help=(
+        "With --split gpu: number of rows of the held-out GPU that are used for training, as from a "
+        "minute of measuring."
+    ))] = 0,
     what: KindOption = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
@@ -21,18 +24,18 @@ def evaluate(
     threads: ThreadsOption = 1,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Learn from some rows, predict others, and say how right that was."""
+    """Train on some rows, predict others, and print the accuracy."""
     from gpuyard.cli.output.printing import print_json
     from gpuyard.cli.train.files import only, read_profiles, read_specs
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import evaluation, kind_model
 
     if bool(test) == (split is not None):
-        raise WrongInput("Say either --test FILE or --split random|family|gpu")
+        raise WrongInput("Choose either --test FILE or --split random|family|gpu")
     if split is not None and split not in evaluation.SPLITS:
-        raise WrongInput(f"--split can be {', '.join(evaluation.SPLITS)}, not {split!r}")
+        raise WrongInput(f"--split must be {', '.join(evaluation.SPLITS)}, not {split!r}")
     if samples and split != "gpu":
-        raise WrongInput("--samples goes with --split gpu")
+        raise WrongInput("--samples requires --split gpu")
     kind_model.THREADS = threads
     known, rows = read_specs(specs, calibration), read_profiles(train)
     if test:
@@ -63,7 +66,7 @@ def _print(figures: dict[str, Any]) -> None:
         for name, one in parts
     ]
     print_table(
-        ("ROWS OF", "ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE BAND"),
+        ("ROWS OF", "ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE RANGE"),
         shown,
-        right=("ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE BAND"),
+        right=("ROWS", "MAPE", "MEDIAN", "WITHIN 20 %", "IN THE RANGE"),
     )

@@ -1,4 +1,4 @@
-"""Files that verbs about predictions read, and what is said when they are not there."""
+"""Files that the commands about predictions read, and the errors when they are missing."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from gpuyard.learn.performance.dataset import ProfileRows
     from gpuyard.learn.performance.gpu_specs import GpuSpecs
 
-SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help="GPUs and what they can do (default: those that ship).")]  # fmt: skip
-PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="What 'gpuyard profile calibrate' measured, in place of the data sheet.")]  # fmt: skip
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Of all that is drawn by chance.")]
-ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="Cores to use (0: all).")]
-KindOption = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilisation, where files have several (default: the first they have).")]  # fmt: skip
+SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help="File with the properties of GPUs (default: the one that is shipped).")]  # fmt: skip
+PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="Peaks measured by 'gpuyard profile calibrate', instead of the data sheet.")]  # fmt: skip
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
+ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="CPU cores to use (0: all).")]
+KindOption = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilization, if the files contain several (default: the first one they contain).")]  # fmt: skip
 
 KEPT_BACK = 0.2
 ENOUGH_ALONE = 100
@@ -47,7 +47,7 @@ def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict
 
 @dataclass(frozen=True, slots=True)
 class EndedTasks:
-    """What a yard's ended tasks say."""
+    """What the ended tasks of a cluster tell."""
 
     rows: "tuple[ProfileRows, ...]"
     tasks: int
@@ -58,7 +58,7 @@ class EndedTasks:
 
 
 def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
-    """What tasks took that said what they compute, but for the newest fifth of them. The yard may be running."""
+    """What tasks took that said what they compute, but for the newest fifth of them. The cluster may be running."""
     from gpuyard.learn.performance.ended_tasks import ended_runs, rows_of
     from gpuyard.live.control_plane.stores.archive import newest_ended
 
@@ -66,9 +66,10 @@ def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
     learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
     rows = rows_of(learnt, specs)
     if not rows or (alone and len(learnt) < ENOUGH_ALONE):
-        least = f"; without --profiles it takes {ENOUGH_ALONE}" if rows else ""
+        least = f"; without --profiles, {ENOUGH_ALONE} are needed" if rows else ""
         raise WrongInput(
-            f"In {folder} {len(learnt)} tasks have ended well that said what they compute and ran long enough on one known GPU{least}"
+            f"{folder} contains {len(learnt)} successful tasks that declared their workload and ran "
+            f"long enough on one known GPU{least}"
         )
     return EndedTasks(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
 
@@ -78,16 +79,16 @@ def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "Profil
     from gpuyard.learn.performance.rooflines import ROOFLINES
 
     if what is not None and what not in UNITS:
-        raise WrongInput(f"--what can be {', '.join(UNITS)}, not {what!r}")
+        raise WrongInput(f"--what must be {', '.join(UNITS)}, not {what!r}")
     for one in UNITS if what is None else [what]:
         found = {kind: rows for kind, rows in kinds.items() if ROOFLINES[kind].unit == UNITS[one]}
         if found:
             return found
-    raise WrongInput(f"These files say nothing of {what}")
+    raise WrongInput(f"These files contain no {what}")
 
 
 def there(file: Path) -> Path:
     """The file, if it is one."""
     if not file.is_file():
-        raise WrongInput(f"There is no file {file}")
+        raise WrongInput(f"File {file} does not exist")
     return file

@@ -19,26 +19,27 @@ MOST_EPISODES, MOST_MEMBERS = 1_000_000, 16
 
 
 def policy(
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
-    trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to learn from besides those that are drawn, as gpuyard simulate reads them; may be said again. Only the first half of their time is used.")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Of all that is drawn by chance: the same seed, the same model.")] = 0,
-    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Workloads that are played to learn from (1200).")] = None,
-    training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="How often each net learns from what is remembered of them (6000).")] = None,
-    members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Nets that are trained apart and asked together (3).")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Play no longer than this; the same seed then need not give the same model.")] = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="Cores to use; the model is the same.")] = 1,
-    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Jobs of each workload (600).")] = None,
-    validation_workloads: Annotated[int | None, typer.Option("--validation-workloads", metavar="N", min=2, max=1_000, help="Workloads of each kind that the guard is chosen on, which no net has seen (8).")] = None,
-    curves: Annotated[Path | None, typer.Option("--curves", metavar="FILE.png", help="Draw how the nets learnt.")] = None,
-    card: Annotated[Path | None, typer.Option("--card", metavar="FILE.md", help="Write what the model was trained on, what it goes by, how well it does and what it can not do.")] = None,
-    as_json: Annotated[bool, json_option("Print what came out as one JSON object.")] = False,
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Output file of the model.")],
+    trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to train on in addition to generated ones, in the formats of gpuyard simulate; "
+                                                                                     "repeat for several. Only the first half of their time is used.")] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Seed of all random numbers: the same seed gives the same model.")] = 0,
+    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Number of simulated workloads to train on (1200).")] = None,
+    training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="Number of training steps of each network (6000).")] = None,
+    members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Number of networks that are trained separately and averaged (3).")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Time limit of the simulation; with it, the same seed may give another model.")] = None,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="CPU cores to use; the model is the same.")] = 1,
+    jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Number of jobs in each workload (600).")] = None,
+    validation_workloads: Annotated[int | None, typer.Option("--validation-workloads", metavar="N", min=2, max=1_000, help="Number of held-out workloads of each kind on which the guard is chosen (8).")] = None,
+    curves: Annotated[Path | None, typer.Option("--curves", metavar="FILE.png", help="Draw the learning curves.")] = None,
+    card: Annotated[Path | None, typer.Option("--card", metavar="FILE.md", help="Write a report: training data, features, accuracy and limits of the model.")] = None,
+    as_json: Annotated[bool, json_option("Print the result as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Train the advisor of the policy dqn on simulated yards, with the engine that runs the live one."""
+    """Train the advisor of the policy dqn on simulated clusters, with the engine of the live scheduler."""
     from gpuyard.cli.output.printing import print_json, print_pairs
 
     for path in filter(None, (out, curves, card)):
         if not path.parent.is_dir():
-            raise WrongInput(f"There is no folder {path.parent}.")
+            raise WrongInput(f"Folder {path.parent} does not exist.")
     needs = [*NEEDS, *(["matplotlib"] if curves is not None else [])]
     if missing := [name for name in needs if find_spec(name) is None]:
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")

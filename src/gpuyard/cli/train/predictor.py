@@ -11,16 +11,16 @@ from gpuyard.cli.train.files import PeaksFile, SeedOption, SpecsFile, ThreadsOpt
 
 
 def predictor(
-    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Where the model is written.")],
+    out: Annotated[Path, typer.Option("--out", metavar="MODEL", help="Output file of the model.")],
     profiles: Annotated[list[Path] | None, typer.Option("--profiles", metavar="FILE", help="Measured rows; one or more files.")] = None,
-    journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="The data folder of a yard: what its tasks that said their work took.")] = None,
+    journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="Data folder of a cluster: run times of its tasks that declared their workload.")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     seed: SeedOption = 1,
     threads: ThreadsOption = 1,
-    as_json: Annotated[bool, json_option("Print what was learnt from as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Print a summary of the training data as one JSON object.")] = False,
 ) -> None:  # fmt: skip
-    """Learn from measured rows, and from tasks that have ended in a yard, how long tasks take, how much memory they need and how busy they keep a GPU."""
+    """Train a predictor of run time, memory and GPU utilization on measured rows and on ended tasks of a cluster."""
     from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.cli.train.files import read_journal, read_profiles, read_specs
     from gpuyard.core.domain.errors import WrongInput
@@ -28,11 +28,11 @@ def predictor(
     from gpuyard.learn.performance.model import PerformanceModel
 
     if not out.parent.is_dir():
-        raise WrongInput(f"There is no folder {out.parent}")
+        raise WrongInput(f"Folder {out.parent} does not exist")
     kind_model.THREADS = threads
     began = perf_counter()
     if not profiles and journal is None:
-        raise WrongInput("Say --profiles FILE, --journal DIR, or both")
+        raise WrongInput("Choose --profiles FILE, --journal DIR, or both")
     known = read_specs(specs, calibration)
     ended = None if journal is None else read_journal(journal, known, alone=not profiles)
     kinds = read_profiles(profiles or [], () if ended is None else ended.rows)

@@ -19,18 +19,18 @@ MARK = "up.json"
 
 HTTP = Annotated[
     str | None,
-    typer.Option("--http-address", metavar="HOST:PORT", help="Where to listen for people (default: 127.0.0.1:8080)."),
+    typer.Option("--http-address", metavar="HOST:PORT", help="Address for clients (default: 127.0.0.1:8080)."),
 ]
 GRPC = Annotated[
     str | None,
-    typer.Option("--grpc-address", metavar="HOST:PORT", help="Where to listen for agents (default: 127.0.0.1:9090)."),
+    typer.Option("--grpc-address", metavar="HOST:PORT", help="Address for agents (default: 127.0.0.1:9090)."),
 ]
 VIRTUAL = Annotated[
     str | None,
     typer.Option(
         "--virtual-gpus",
         metavar="N[:MODEL[:GB]]",
-        help="Pretend to have these, such as 4:RTX4090:24 (default: the real ones, or 4 pretended ones without any).",
+        help="Use virtual GPUs, such as 4:RTX4090:24 (default: the real GPUs, or 4 virtual ones if there are none).",
     ),
 ]
 
@@ -42,9 +42,9 @@ def up(
     grpc_address: GRPC = None,
     virtual_gpus: VIRTUAL = None,
     take_over: TakeOverOption = False,
-    as_json: Annotated[bool, json_option("Say where it listens as one JSON object.")] = False,
+    as_json: Annotated[bool, json_option("Print the addresses as one JSON object.")] = False,
 ) -> None:
-    """Run a yard on this machine: scheduler and agent. Ctrl-C stops both; tasks go on and are taken up at the next start."""
+    """Run a cluster on this machine: scheduler and agent. Ctrl-C stops both; tasks continue and are managed again after the next start."""
     from gpuyard.cli.service.event_loop import run_in_loop, silence_grpc
 
     silence_grpc()
@@ -89,10 +89,10 @@ def data_folder(given: Path | None, config: Path | None = None) -> Path:
     return Path(shared) / "gpuyard"
 
 
-def command_on(folder: Path, verb: str, *options: str) -> str:
+def command_on(folder: Path, command: str, *options: str) -> str:
     """Return `gpuyard up` or `gpuyard down` for this data folder, as it can be typed in the same environment."""
     where = () if folder == data_folder(None) else ("--data-dir", str(folder))
-    return shlex.join(["gpuyard", verb, *where, *options])
+    return shlex.join(["gpuyard", command, *where, *options])
 
 
 def was_up(folder: Path, seconds: float) -> bool:

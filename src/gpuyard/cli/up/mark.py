@@ -23,7 +23,7 @@ READER_SECONDS, RETRY_SECONDS = 1.0, 0.01
 
 
 class AlreadyUp(GpuyardError):
-    """A yard is up on this data folder already; stop it with `gpuyard down`."""
+    """A cluster already runs in this data folder; stop it with `gpuyard down`."""
 
 
 class NoFolder(GpuyardError):
@@ -56,12 +56,14 @@ class RunningMark:
             other = running_cluster(folder)
             who = f" (process {other.pid}{f', {other.http}' if other.http else ''})" if other else ""
             down = command_on(folder, "down")
-            message = f"A yard is up on {folder} already{who}; stop it with `{down}`, or use another --data-dir."
+            message = (
+                f"A cluster is already running in {folder}{who}; stop it with `{down}`, or use another --data-dir."
+            )
             raise AlreadyUp(message) from None
         except FolderNotSafe as error:
             raise NoFolder(str(error)) from None
         except OSError as error:
-            message = f"The data folder {folder} can not be used: {error.strerror}. Choose another one with --data-dir."
+            message = f"Cannot use the data folder {folder}: {error.strerror}. Choose another one with --data-dir."
             raise NoFolder(message) from None
         try:
             mark = cls(descriptor)

@@ -20,8 +20,8 @@ def what_goes_on(folder: Path, up: str, down: str) -> str:
         count = _running(line) if line else 0
     if not count:
         return "No task is running."
-    tasks, them = ("1 task goes on", "it") if count == 1 else (f"{count} tasks go on", "them")
-    return f"{tasks}; `{up}` takes {them} up again, `{down} --stop-tasks` ends {them}."
+    tasks, them = ("1 task continues", "it") if count == 1 else (f"{count} tasks continue", "them")
+    return f"{tasks}; run `{up}` to manage {them} again or `{down} --stop-tasks` to end {them}."
 
 
 def end_all(folder: Path) -> int:

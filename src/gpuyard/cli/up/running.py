@@ -192,7 +192,7 @@ async def _keep_agent(plan: UpPlan) -> None:
             backoff.reset()
         pause = backoff.next()
         log = plan.folder / "logs" / "agent.log"
-        _say(plan, f"The agent ended with code {code}; the next one starts in {pause:g} s. {log} says why.")
+        _say(plan, f"The agent ended with code {code}; it is restarted in {pause:g} s. See {log} for the reason.")
         await asyncio.sleep(pause)
 
 
@@ -237,11 +237,11 @@ def _greet(plan: UpPlan, http: str, grpc: str) -> None:
         standing = {"http": http, "grpc": grpc, "data_dir": str(plan.folder), "pid": os.getpid()}
         print(msgspec.json.encode(standing).decode(), flush=True)
         return
-    _say(plan, f"gpuyard {__version__} is up at {http}. Everything is kept in {plan.folder}.")
+    _say(plan, f"gpuyard {__version__} is running at {http}. Data folder: {plan.folder}.")
     if http != f"http://{DEFAULT_HTTP_ADDRESS}":
-        _say(plan, f"In another terminal, first: export GPUYARD_SERVER={http}")
+        _say(plan, f"In another terminal, run first: export GPUYARD_SERVER={http}")
     _say(plan, "Try: gpuyard run -g 1 -- env | grep CUDA")
-    _say(plan, "Ctrl-C stops it; tasks that run go on.")
+    _say(plan, "Ctrl-C stops it; running tasks continue.")
 
 
 async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
@@ -252,10 +252,10 @@ async def _tell_of_gpus(plan: UpPlan, http: str) -> None:
             while not (known := await asyncio.to_thread(_gpus, cluster)):
                 await asyncio.sleep(0.2)
     except TimeoutError:
-        _say(plan, f"No node has joined yet; {plan.folder / 'logs' / 'agent.log'} may say why.")
+        _say(plan, f"No node has joined yet; see {plan.folder / 'logs' / 'agent.log'}.")
         return
     except NotAllowed:
-        _say(plan, "Login is on: use `gpuyard login NAME` before other commands.")
+        _say(plan, "Login is enabled: run `gpuyard login NAME` before other commands.")
         return
     _say(plan, _spoken(known))
 
@@ -276,9 +276,9 @@ def _spoken(known: GpusAnswer) -> str:
         kind = (gpu.model, gpu.memory, gpu.virtual)
         counts[kind] = counts.get(kind, 0) + 1
     if not counts:
-        return "There are no GPUs here; tasks can ask for CPUs with --cpus."
+        return "This machine has no GPUs; tasks can request CPUs with --cpus."
     words = [
-        f"{count} × {model}, {memory / 1024:.0f} GB{' (virtual: pretended, no real card behind it)' if virtual else ''}"
+        f"{count} × {model}, {memory / 1024:.0f} GB{(' (virtual: simulated, no real GPU)' if virtual else '')}"
         for (model, memory, virtual), count in counts.items()
     ]
     return f"GPUs: {'; '.join(words)}."

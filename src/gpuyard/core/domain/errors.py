@@ -1,4 +1,4 @@
-"""Errors: what went wrong where no refusal can be handed back.
+"""Errors: failures that are raised instead of returned as a refusal.
 
     GpuyardError
     ├── JournalError
@@ -16,7 +16,7 @@ The docstring is the default message and says what to do next.
 
 
 class GpuyardError(Exception):
-    """Something went wrong in gpuyard."""
+    """An error occurred in gpuyard."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (self.__doc__ or "").strip())
@@ -28,27 +28,27 @@ class GpuyardError(Exception):
 
 
 class JournalError(GpuyardError):
-    """The journal can not be used."""
+    """The journal cannot be used."""
 
 
 class EventsRetired(JournalError):
-    """These events are not kept here any more. Start from the newest snapshot, or look where retired ones are kept."""
+    """These events are not kept here any more. Start from the newest snapshot, or look in the folder of retired events."""
 
     def __init__(self, after: int, oldest: int) -> None:
         super().__init__(
-            f"Events up to {oldest - 1} were retired, so the journal can not be read from event {after + 1}. "
-            "Start from the newest snapshot, or look where retired ones are kept."
+            f"Events up to {oldest - 1} were retired, so the journal cannot be read from event "
+            f"{after + 1}. Start from the newest snapshot, or look in the folder of retired events."
         )
         self.oldest = oldest
         """The first event that is still there."""
 
 
 class JournalDamaged(JournalError):
-    """The journal is damaged. Restore it from a backup, or start from the newest snapshot and accept what is lost."""
+    """The journal is damaged. Restore it from a backup, or start from the newest snapshot and accept the loss."""
 
 
 class JournalFromFuture(JournalError):
-    """The journal was written by a newer gpuyard. Run that version, or a newer one."""
+    """The journal was written by a newer gpuyard. Use that version or a newer one."""
 
 
 class JournalLocked(JournalError):
@@ -56,11 +56,11 @@ class JournalLocked(JournalError):
 
 
 class NoJournal(JournalError):
-    """There is no journal in this folder. Name the one that was meant."""
+    """The folder contains no journal. Give the data folder of a cluster."""
 
 
 class StorageFull(JournalError):
-    """There is no space left for the journal. Nothing was written; free some space and try again."""
+    """No space is left for the journal. Nothing was written; free disk space and try again."""
 
 
 class UnknownEvent(GpuyardError):
@@ -68,4 +68,4 @@ class UnknownEvent(GpuyardError):
 
 
 class WrongInput(GpuyardError):
-    """What was handed in can not be used."""
+    """The input is wrong."""

@@ -1,12 +1,12 @@
-"""Refusals: a "no" is a value, and it says what would change its mind.
+"""Refusals: the reason why a request is rejected or a task waits, as a value with a code and a sentence.
 
     Refusal
-    ├── Invalid    the request itself is wrong: nothing was changed, correct it and send it again
-    ├── Conflict   the request does not fit what is so now: nothing was changed
-    ├── Never      no node or quota of the yard could ever do it; waits only for nodes or limits to change
-    └── NotNow     it waits; the engine tries again on the events that can matter, not on a timer
+    ├── Invalid    the request is wrong: nothing was changed; correct it and send it again
+    ├── Conflict   the request contradicts the current state: nothing was changed
+    ├── Never      no node or quota of the cluster is large enough; the task waits until nodes or limits change
+    └── NotNow     the task waits; the engine tries again after events that can change the result, not on a timer
 
-The class is what programs act on, its tag is the code on the API, `sentence()` is what people read.
+Programs use the class, the API shows its tag as the code, and users read `sentence()`.
 """
 
 import re
@@ -32,7 +32,7 @@ class Refusal(Value, frozen=True, tag_field="code", tag=True):
 
 
 _ONE = re.compile(r"\b1 ((?:[a-z]+ )*)(GPU|CPU|node|task)s\b")
-"""One of a thing is not many."""
+"""Makes the singular of "1 GPUs"."""
 
 
 def _spoken(value: object) -> object:
@@ -44,19 +44,19 @@ def _spoken(value: object) -> object:
 
 
 class Invalid(Refusal, frozen=True):
-    """The request itself is wrong."""
+    """The request is wrong."""
 
 
 class Conflict(Refusal, frozen=True):
-    """The request does not fit what is so now."""
+    """The request contradicts the current state."""
 
 
 class Never(Refusal, frozen=True):
-    """No node of the yard, as it is now, could ever do it. A task that was accepted waits until one joins that can."""
+    """No current node or quota is large enough. An accepted task waits until this changes."""
 
 
 class NotNow(Refusal, frozen=True):
-    """Not at the moment."""
+    """The task cannot start now."""
 
 
 # --- Invalid ----------------------------------------------------------------------------------------------------------
@@ -65,83 +65,83 @@ class NotNow(Refusal, frozen=True):
 class NegativeCount(Invalid, frozen=True):
     """A count is below zero."""
 
-    text = "{field} is {value}, and a count can not be negative."
+    text = "{field} is {value}; it must not be negative."
     field: str
     value: float
 
 
 class TooLarge(Invalid, frozen=True):
-    """A count beyond anything that exists."""
+    """A count is above the limit."""
 
-    text = "{field} is {value}; more than {most} is not possible here."
+    text = "{field} is {value}; the maximum is {most}."
     field: str
     value: float
     most: int
 
 
 class NothingAsked(Invalid, frozen=True):
-    """Neither GPUs nor CPUs."""
+    """The task requests neither GPUs nor CPUs."""
 
-    text = "The task asks for no GPU and no CPU; ask for at least one of them."
+    text = "The task requests no GPU and no CPU. Request at least one of them."
 
 
 class ShareOutOfRange(Invalid, frozen=True):
-    """A share of more than a whole GPU, or of nothing."""
+    """The share of a GPU is outside 1–1000 thousandths."""
 
-    text = "A share of {fraction_milli} thousandths of a GPU is not between 1 and 1000; ask for whole GPUs with gpus."
+    text = "The GPU share is {fraction_milli} thousandths; it must be between 1 and 1000. Request whole GPUs with gpus."
     fraction_milli: int
 
 
 class ShareWithGpus(Invalid, frozen=True):
-    """Both a share and whole GPUs."""
+    """The task requests both a share and whole GPUs."""
 
-    text = "The task asks for a share of one GPU and for {gpus} whole ones; it can have one or the other."
+    text = "The task requests a share of a GPU and {gpus} whole GPUs. Request only one of the two."
     gpus: int
 
 
 class EmptyShare(Invalid, frozen=True):
-    """A share without compute and without memory."""
+    """The share has neither compute nor memory."""
 
-    text = "The share names neither compute nor memory; give it at least one."
+    text = "The GPU share specifies neither compute nor memory. Specify at least one of them."
 
 
 class ShareOfGang(Invalid, frozen=True):
-    """A share together with several nodes."""
+    """The task requests a share on several nodes."""
 
-    text = "A share of a GPU lies on one node, not on {nodes}."
+    text = "A share of a GPU is on one node, but the task requests {nodes} nodes. Set nodes to 1."
     nodes: int
 
 
 class NoNodes(Invalid, frozen=True):
-    """A gang of no nodes."""
+    """The number of nodes is below 1."""
 
-    text = "The task asks for {nodes} nodes; it needs at least one."
+    text = "The task requests {nodes} nodes; the minimum is 1."
     nodes: int
 
 
 class WholeNodesWithoutGpus(Invalid, frozen=True):
-    """Whole nodes, and no GPU in them."""
+    """The task requests whole nodes without GPUs."""
 
-    text = "whole_nodes takes all GPUs of a node; say with gpus how many it must have at least."
+    text = "whole_nodes allocates all GPUs of a node. Set gpus to the minimum number of GPUs that the node must have."
 
 
 class PriorityOutOfRange(Invalid, frozen=True):
-    """Priority outside 0–100."""
+    """The priority is outside 0–100."""
 
-    text = "Priority {priority} is not between 0 and 100."
+    text = "The priority is {priority}; it must be between 0 and 100."
     priority: int
 
 
-class WrongOutlook(Invalid, frozen=True):
-    """An outlook that is no list of levels."""
+class WrongRemainingTimeLevels(Invalid, frozen=True):
+    """The list of expected remaining times is malformed."""
 
-    text = "The outlook must be at most {ages} levels, each between 0 and {last_level}."
+    text = "outlook must have at most {ages} levels, each between 0 and {last_level}."
     ages: int
     last_level: int
 
 
 class NotPositive(Invalid, frozen=True):
-    """A time or weight that must be above zero is not."""
+    """A time or weight is not above zero."""
 
     text = "{field} is {value}; it must be above zero."
     field: str
@@ -149,80 +149,86 @@ class NotPositive(Invalid, frozen=True):
 
 
 class NotFinite(Invalid, frozen=True):
-    """Infinity or not-a-number where a number is needed."""
+    """A number is infinite or NaN."""
 
     text = "{field} is not a finite number."
     field: str
 
 
 class EstimateOutOfOrder(Invalid, frozen=True):
-    """The band of an estimate does not hold its middle."""
+    """The range of an estimate does not contain its middle value."""
 
-    text = "The estimate says low {low_seconds} s, likely {seconds} s, high {high_seconds} s; they must rise in this order."
+    text = (
+        "The estimate is low {low_seconds} s, likely {seconds} s, high {high_seconds} s; "
+        "each value must be at least the one before."
+    )
     low_seconds: float
     seconds: float
     high_seconds: float
 
 
 class NothingToExtend(Invalid, frozen=True):
-    """Neither a timeout nor a deadline."""
+    """The request contains neither a timeout nor a deadline."""
 
-    text = "Name a timeout_seconds or a deadline to extend the task to."
+    text = "Specify timeout_seconds or deadline to extend the task."
 
 
 class EmptyName(Invalid, frozen=True):
-    """A name that must be there is missing."""
+    """A required name is empty."""
 
-    text = "{field} is empty."
+    text = "{field} must not be empty."
     field: str
 
 
 class EmptyCommand(Invalid, frozen=True):
-    """A command without words."""
+    """The command has no words."""
 
-    text = "The command is empty; leave it out to ask for a lease."
+    text = "The command is empty. Omit it to request a lease."
 
 
 class DuplicateLabel(Invalid, frozen=True):
-    """A label is named twice."""
+    """A label occurs twice."""
 
-    text = "The label {label} is named more than once."
+    text = "The label {label} occurs more than once."
     label: str
 
 
 class SpeedOutOfRange(Invalid, frozen=True):
-    """How fast a task is on a GPU model is no sensible number."""
+    """The speed on a GPU model is out of range."""
 
-    text = "The speed on {model} is {speed}; it must be between 0.000001 and 1000000, and only the ratios count."
+    text = (
+        "The speed on {model} is {speed}; it must be between 0.000001 and 1000000. "
+        "Only the ratios between GPU models matter."
+    )
     model: str
     speed: float
 
 
 class DuplicateSpeed(Invalid, frozen=True):
-    """The speed on a GPU model is said twice."""
+    """The speed on a GPU model occurs twice."""
 
     text = "The speed on {model} is given more than once."
     model: str
 
 
 class NoTasks(Invalid, frozen=True):
-    """An empty submission."""
+    """The submission is empty."""
 
-    text = "The submission holds no task."
+    text = "The submission contains no tasks."
 
 
 class UnknownDependency(Invalid, frozen=True):
-    """A dependency nobody knows."""
+    """A dependency does not exist."""
 
-    text = "Task {task} depends on task {dependency}, which is not known here (or ended too long ago)."
+    text = "Task {task} depends on task {dependency}, which does not exist or was removed after it ended."
     task: TaskId
     dependency: TaskId
 
 
 class DependencyCycle(Invalid, frozen=True):
-    """Tasks that wait for each other."""
+    """Tasks depend on each other."""
 
-    text = "These tasks wait for each other and none could ever start: {tasks}."
+    text = "These tasks depend on each other, so none of them can start: {tasks}."
     tasks: tuple[TaskId, ...]
 
 
@@ -243,26 +249,26 @@ class PercentOutOfRange(Invalid, frozen=True):
 
 
 class GuaranteeAboveMaximum(Invalid, frozen=True):
-    """A tenant is guaranteed more than it may have."""
+    """The guarantee of a tenant is above its maximum."""
 
-    text = "Tenant {tenant} is guaranteed {guaranteed_gpus} GPUs and may have only {max_gpus}."
+    text = "The guarantee of tenant {tenant}, {guaranteed_gpus} GPUs, is above its maximum of {max_gpus}."
     tenant: TenantId
     guaranteed_gpus: int
     max_gpus: int
 
 
 class UnknownPolicy(Invalid, frozen=True):
-    """A policy that does not exist."""
+    """The policy does not exist."""
 
-    text = "There is no policy {name}; there are {known}."
+    text = "Unknown policy {name}. Available policies: {known}."
     name: str
     known: tuple[str, ...]
 
 
 class UnknownScore(Invalid, frozen=True):
-    """A placement score that does not exist."""
+    """The placement score does not exist."""
 
-    text = "There is no score {name}; there are {known}."
+    text = "Unknown placement score {name}. Available scores: {known}."
     name: str
     known: tuple[str, ...]
 
@@ -271,31 +277,31 @@ class UnknownScore(Invalid, frozen=True):
 
 
 class TaskIdTaken(Conflict, frozen=True):
-    """A task number was used before."""
+    """The task number is already in use."""
 
-    text = "Task number {task} is taken."
+    text = "Task number {task} is already in use."
     task: TaskId
 
 
 class UnknownTask(Conflict, frozen=True):
-    """A task nobody knows."""
+    """The task does not exist."""
 
-    text = "There is no task {task}."
+    text = "Task {task} does not exist."
     task: TaskId
 
 
 class TaskIsOver(Conflict, frozen=True):
-    """The task ended before."""
+    """The task has ended."""
 
-    text = "Task {task} is over: {status}."
+    text = "Task {task} has ended: {status}."
     task: TaskId
     status: str
 
 
 class WrongPhase(Conflict, frozen=True):
-    """What is asked does not go with what the task does at the moment."""
+    """The request is not possible in the current phase of the task."""
 
-    text = "Task {task} is {phase}; {asked} needs it to be {needed}."
+    text = "Task {task} is {phase}; {asked} requires a task that is {needed}."
     task: TaskId
     phase: str
     asked: str
@@ -303,7 +309,7 @@ class WrongPhase(Conflict, frozen=True):
 
 
 class NotSuspendable(Conflict, frozen=True):
-    """The task did not allow to be suspended."""
+    """The task does not allow suspension."""
 
     text = (
         "Task {task} was submitted with preemption {preemption}; only tasks with preemption suspend can be suspended."
@@ -313,63 +319,61 @@ class NotSuspendable(Conflict, frozen=True):
 
 
 class SuspensionFailedBefore(Conflict, frozen=True):
-    """The node tried to suspend the task and could not."""
+    """An earlier suspension of the task failed."""
 
-    text = 'Task {task} can not be suspended: its node tried before, and said "{message}".'
+    text = 'Task {task} cannot be suspended. An earlier attempt on its node failed: "{message}".'
     task: TaskId
     message: str
 
 
 class NotLonger(Conflict, frozen=True):
-    """An extension that would end the task sooner."""
+    """The extension does not raise the limit."""
 
-    text = "Task {task} may run longer than this {field} of {value} allows already; it can only be raised."
+    text = "The {field} of task {task} can only be raised; {value} is not above the current one."
     task: TaskId
     field: str
     value: float
 
 
 class StaleReport(Conflict, frozen=True):
-    """A report about an attempt that is over or unknown."""
+    """The report concerns an attempt that has ended or is unknown."""
 
-    text = (
-        "Attempt {attempt} of task {task} is over, or was asked for something else since; the report changes nothing."
-    )
+    text = "Attempt {attempt} of task {task} has ended or received another request since; the report was ignored."
     task: TaskId
     attempt: int
 
 
 class NotOnNode(Conflict, frozen=True):
-    """A report of a node that the attempt is not on."""
+    """The attempt does not run on the node that reports it."""
 
-    text = "Attempt {attempt} of task {task} is not on node {node}; the report changes nothing."
+    text = "Attempt {attempt} of task {task} is not on node {node}; the report was ignored."
     task: TaskId
     attempt: int
     node: NodeId
 
 
 class UnknownNode(Conflict, frozen=True):
-    """A node nobody knows."""
+    """The node does not exist."""
 
-    text = "There is no node {node}."
+    text = "Node {node} does not exist."
     node: NodeId
 
 
 class UnknownGpu(Conflict, frozen=True):
-    """A GPU that does not exist."""
+    """The GPU does not exist."""
 
-    text = "Node {node} has no GPU {gpu}; it has {count}."
+    text = "Node {node} has no GPU {gpu}; it has {count} GPUs, numbered from 0."
     node: NodeId
     gpu: int
     count: int
 
 
 class TooFarAhead(Invalid, frozen=True):
-    """A node names a task or an epoch that can not have been."""
+    """A node reports a task number or an epoch that is implausibly high."""
 
     text = (
-        "The {field} {value} is more than {most} above {known}, the highest one known here, so it is taken for an error. "
-        "Give that agent an empty work folder if its own was damaged."
+        "The {field} {value} was rejected: it is more than {most} above {known}, the highest value of this scheduler. "
+        "If the work folder of the agent is damaged, start the agent with an empty one."
     )
     field: str
     value: int
@@ -378,9 +382,9 @@ class TooFarAhead(Invalid, frozen=True):
 
 
 class NodeChangedInUse(Conflict, frozen=True):
-    """A node came back with other properties while tasks run on it."""
+    """A node joined again with other properties while tasks use it."""
 
-    text = "Node {node} joined again with other GPUs or resources while tasks hold it; drain or remove it first."
+    text = "Node {node} joined again with other GPUs or resources while tasks use it. Drain or remove the node first."
     node: NodeId
 
 
@@ -388,8 +392,8 @@ class AttemptElsewhere(Conflict, frozen=True):
     """A node registers with an attempt that is active on other nodes."""
 
     text = (
-        "Node {node} reports attempt {attempt} of task {task}, which is active on {nodes}. If the node was renamed, it is "
-        "accepted when its old name is lost or removed; otherwise give its agent an empty work folder."
+        "Node {node} reports attempt {attempt} of task {task}, which is active on {nodes}. If the node was renamed, it can "
+        "join once its old name is lost or removed; otherwise start its agent with an empty work folder."
     )
     node: NodeId
     task: TaskId
@@ -401,8 +405,8 @@ class AttemptNeverPlaced(Conflict, frozen=True):
     """A node registers with an attempt of this scheduler that was never placed."""
 
     text = (
-        "Node {node} reports attempt {attempt} of task {task}, which this scheduler has never placed; "
-        "give its agent an empty work folder."
+        "Node {node} reports attempt {attempt} of task {task}, which this scheduler has never placed. "
+        "Start its agent with an empty work folder."
     )
     node: NodeId
     task: TaskId
@@ -410,34 +414,34 @@ class AttemptNeverPlaced(Conflict, frozen=True):
 
 
 class NodeInUse(Conflict, frozen=True):
-    """A node that is there and runs something can not be taken out."""
+    """The node runs tasks, so it cannot be removed."""
 
-    text = "Node {node} has these tasks: {tasks}; drain it, or stop its agent first."
+    text = "Node {node} runs these tasks: {tasks}. Drain the node or stop its agent first."
     node: NodeId
     tasks: tuple[TaskId, ...]
 
 
 class GangsElsewhere(Conflict, frozen=True):
-    """A lost node can not be taken out while gangs of it run on other nodes."""
+    """The node is lost, but gangs that include it still run on other nodes."""
 
-    text = "Gangs of node {node} still run on other nodes: {tasks}; cancel them or let them end first."
+    text = "These gangs include node {node} and still run on other nodes: {tasks}. Cancel them or wait until they end."
     node: NodeId
     tasks: tuple[TaskId, ...]
 
 
-class AlreadyFounded(Conflict, frozen=True):
-    """A second founding."""
+class ClusterAlreadyFounded(Conflict, frozen=True):
+    """The cluster already has an identity."""
 
-    text = "This yard was founded before, as {yard}."
+    text = "This cluster already has the identity {yard}."
     yard: str
 
 
 class QuotaForbids(Conflict, frozen=True):
-    """The tenant's own limit is smaller than the task."""
+    """The task is larger than the limit of its tenant."""
 
     text = (
-        "The task needs {needed} GPUs{of_model} and tenant {tenant} may have no more than {limit}; "
-        "ask for fewer, or have the limit raised."
+        "The task needs {needed} GPUs{of_model}, but the limit of tenant {tenant} is {limit}. "
+        "Request fewer GPUs or ask an administrator to raise the limit."
     )
     tenant: TenantId
     needed: float
@@ -445,18 +449,18 @@ class QuotaForbids(Conflict, frozen=True):
     model: str = ""
 
     def sentence(self) -> str:
-        """Name the model only where the limit is for one."""
+        """Name the GPU model if the limit is for one."""
         of_model = f" of model {self.model}" if self.model else ""
         spoken = self.text.format(needed=f"{self.needed:g}", of_model=of_model, tenant=self.tenant, limit=self.limit)
         return _ONE.sub(r"1 \1\2", spoken)
 
 
 class QueueFull(Conflict, frozen=True):
-    """As many tasks wait as may wait in the whole yard."""
+    """The queue of the cluster is full."""
 
     text = (
-        "{waiting} tasks wait, and {new} more would be above the limit of {limit} (scheduler.queue_size); "
-        "submit again when some of them have started."
+        "{waiting} tasks wait, and {new} more would exceed the limit of {limit} (scheduler.queue_size). "
+        "Submit again when some of them have started."
     )
     waiting: int
     new: int
@@ -464,11 +468,11 @@ class QueueFull(Conflict, frozen=True):
 
 
 class TooManyOpenTasks(Conflict, frozen=True):
-    """The tenant has as many tasks that have not ended as it may have."""
+    """The tenant has reached its limit of open tasks."""
 
     text = (
-        "Tenant {tenant} has {open_tasks} tasks that have not ended, and {new} more would be above its limit of {limit} "
-        "(max_open_tasks of the tenant); submit again when some of them have ended, or have the limit raised."
+        "Tenant {tenant} has {open_tasks} open tasks, and {new} more would exceed its limit of {limit} (max_open_tasks of the "
+        "tenant). Submit again when some of them have ended, or ask an administrator to raise the limit."
     )
     tenant: TenantId
     open_tasks: int
@@ -480,39 +484,39 @@ class TooManyOpenTasks(Conflict, frozen=True):
 
 
 class NoNodesYet(Never, frozen=True):
-    """The yard is empty."""
+    """The cluster has no nodes."""
 
-    text = "No node has joined yet. Start `gpuyard agent` on a GPU host; nodes of a pool join by themselves once they are booted."
+    text = "No node has joined yet. Start `gpuyard agent` on a GPU host; nodes of a pool join automatically after they boot."
 
 
 class UnknownGpuModel(Never, frozen=True):
-    """No node has this model."""
+    """No node has this GPU model."""
 
-    text = "No node has a GPU of model {asked}; the models here are {known}."
+    text = "No node has a GPU of model {asked}. The cluster has {known}."
     asked: tuple[str, ...]
     known: tuple[str, ...]
     nearest: str = ""
 
     def sentence(self) -> str:
-        """With the nearest name, where there is one."""
+        """Suggest the nearest name if there is one."""
         hint = f" Did you mean {self.nearest}?" if self.nearest else ""
         return super().sentence() + hint
 
 
 class GpuMemoryTooSmall(Never, frozen=True):
-    """No card is large enough."""
+    """No GPU has enough memory."""
 
-    text = "The task needs {needed_mib} MiB on each GPU; the largest suitable GPU has {largest_mib}."
+    text = "The task needs {needed_mib} MiB on each GPU; the largest suitable GPU has {largest_mib} MiB."
     needed_mib: int
     largest_mib: int
 
 
 class WorkDoesNotFit(Never, frozen=True):
-    """Even the low side of the memory that its work is foreseen to need is more than any card has."""
+    """The lower bound of the predicted memory is above the memory of every GPU."""
 
     text = (
-        "{model} needs about {needed_mib} MiB on each GPU at batch {batch}; the largest GPU here that it may use has "
-        "{largest_mib}."
+        "{model} is predicted to need {needed_mib} MiB on each GPU with batch size {batch}; the largest GPU that the task may use "
+        "has {largest_mib} MiB."
     )
     model: str
     batch: int
@@ -521,7 +525,7 @@ class WorkDoesNotFit(Never, frozen=True):
 
 
 class NodeTooSmall(Never, frozen=True):
-    """No node has so many GPUs of one model."""
+    """No node has enough GPUs of one model."""
 
     text = "The task needs {needed} GPUs of one model on a node; the largest suitable node has {largest}."
     needed: int
@@ -529,7 +533,7 @@ class NodeTooSmall(Never, frozen=True):
 
 
 class TooFewCpus(Never, frozen=True):
-    """No node has so many CPUs."""
+    """No node has enough CPUs."""
 
     text = "The task needs {needed} CPUs on a node; the largest suitable node has {largest}."
     needed: int
@@ -537,47 +541,47 @@ class TooFewCpus(Never, frozen=True):
 
 
 class HostMemoryTooSmall(Never, frozen=True):
-    """No node has so much host memory."""
+    """No node has enough host memory."""
 
-    text = "The task needs {needed_mib} MiB of host memory; the largest suitable node has {largest_mib}."
+    text = "The task needs {needed_mib} MiB of host memory; the largest suitable node has {largest_mib} MiB."
     needed_mib: int
     largest_mib: int
 
 
 class NoNodeWithLabels(Never, frozen=True):
-    """No node carries these labels."""
+    """No node has these labels."""
 
-    text = "No suitable node carries the labels {labels}."
+    text = "No suitable node has the labels {labels}."
     labels: tuple[str, ...]
 
 
 class NoSystemUser(Never, frozen=True):
-    """The task is mapped to no system account that it could run as, and no node shares its agent's own."""
+    """The user has no system account, and no agent runs tasks as its own user."""
 
     text = (
-        "No present node runs tasks of user {user}: agents share their own system account with nobody, and {user} is mapped "
-        "to none. With agents that run as root, an administrator maps the user with `gpuyard users set {user} --system-user "
-        "ACCOUNT`, or the whole tenant {tenant} with tenants.{tenant}.user in the scheduler's settings. Where everybody is "
-        "trusted, executor.shared_user: true in the agent's settings lets tasks run as the agent's own user. Then submit it again."
+        "No node can run tasks of user {user}: the user has no system account, and no agent runs tasks as its own user. If agents "
+        "run as root, an administrator sets an account for the user (`gpuyard users set {user} --system-user ACCOUNT`) or for "
+        "the tenant (tenants.{tenant}.user in the settings of the scheduler). If all users are trusted, set "
+        "executor.shared_user: true in the settings of the agents. Then submit the task again."
     )
     tenant: str
     user: str
 
 
-class GangLargerThanYard(Never, frozen=True):
-    """More nodes than there are."""
+class GangLargerThanCluster(Never, frozen=True):
+    """The cluster has too few nodes."""
 
-    text = "The task needs {needed} nodes at once; the yard has {nodes} that could take part."
+    text = "The task needs {needed} nodes at the same time; the cluster has {nodes} suitable nodes."
     needed: int
     nodes: int
 
 
 class ClassQuotaTooSmall(Never, frozen=True):
-    """The task needs more than the whole part of its class."""
+    """The task is larger than the quota of its class."""
 
     text = (
-        "{task_class} work may use {limit} GPUs of this yard and the task needs {needed}: it never starts, unless the "
-        "split changes (gpuyard quota --mode borrow) or GPUs are added."
+        "The quota of {task_class} tasks is {limit} GPUs, and the task needs {needed}. It can only start if the quota changes "
+        "(gpuyard quota --mode borrow) or GPUs are added."
     )
     task_class: TaskClass
     limit: int
@@ -585,10 +589,10 @@ class ClassQuotaTooSmall(Never, frozen=True):
 
 
 class TenantQuotaTooSmall(Never, frozen=True):
-    """The task needs more than its tenant may have; the limit was lowered after the task was accepted."""
+    """The task is larger than the limit of its tenant, which was lowered after the task was accepted."""
 
     text = (
-        "Tenant {tenant} may use {limit} GPUs and the task needs {needed}: it never starts, unless the limit is raised "
+        "The limit of tenant {tenant} is {limit} GPUs, and the task needs {needed}. It can only start if the limit is raised "
         "(gpuyard tenants set {tenant} --max-gpus {enough})."
     )
     tenant: TenantId
@@ -601,50 +605,50 @@ class TenantQuotaTooSmall(Never, frozen=True):
 
 
 class NoRoom(NotNow, frozen=True):
-    """Every node that could hold it is too full."""
+    """No suitable node has enough free GPUs."""
 
-    text = "It needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free."
+    text = "The task needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free."
     needed: float
     nodes: int
     free: int
 
     def sentence(self) -> str:
-        """One node is not the emptiest of many."""
+        """Say "the only suitable node" if there is one."""
         return super().sentence().replace("the emptiest of 1 suitable node has", "the only suitable node has")
 
 
 class HeldBack(NotNow, frozen=True):
-    """The policy's advisor keeps it for something better; it is asked again when GPUs are freed."""
+    """The advisor of the policy delays the task; it is asked again when GPUs become free."""
 
     text = (
-        "GPUs are free for it, and the advisor of the policy expects that all are done sooner if it waits for others; "
-        "it is looked at again when GPUs are freed, and every {minutes} minutes."
+        "GPUs are free, but the advisor of the policy expects all tasks to finish earlier if this one waits. "
+        "It decides again when GPUs become free, and every {minutes} minutes."
     )
     minutes: float
 
 
 class NoCpuRoom(NotNow, frozen=True):
-    """GPUs would be free, CPUs or host memory beside them are not."""
+    """GPUs are free, but CPUs or host memory on the same node are not."""
 
-    text = "No suitable node has {cpus} CPUs and {memory_mib} MiB of host memory free beside the GPUs."
+    text = "No suitable node has {cpus} free CPUs and {memory_mib} MiB of free host memory in addition to the GPUs."
     cpus: int
     memory_mib: int
 
 
 class GangIncomplete(NotNow, frozen=True):
-    """Not all parts of a gang find room."""
+    """Not enough nodes are free for all members of the gang."""
 
-    text = "The gang needs {needed} nodes at once and {can_start} are free enough now."
+    text = "The gang needs {needed} nodes at the same time; nodes with enough free GPUs now: {can_start}."
     needed: int
     can_start: int
 
 
 class NodesClosed(NotNow, frozen=True):
-    """The nodes that could hold it are lost, cordoned or have broken GPUs."""
+    """The suitable nodes are lost or cordoned, or their GPUs are broken."""
 
     text = (
-        "It needs {needed} nodes; of {nodes} that could hold it, {open} can be used at the moment: "
-        "others are offline, cordoned or have GPUs that are out of use."
+        "The task needs {needed} nodes; {open} of {nodes} suitable nodes can be used now. "
+        "The others are offline or cordoned, or their GPUs are out of use."
     )
     needed: int
     nodes: int
@@ -652,9 +656,9 @@ class NodesClosed(NotNow, frozen=True):
 
 
 class ClassQuotaFull(NotNow, frozen=True):
-    """The class uses its part of the yard."""
+    """The class has used its quota."""
 
-    text = "{task_class} work may use {limit} GPUs, uses {used} and this needs {needed} more."
+    text = "The quota of {task_class} tasks is {limit} GPUs; {used} are in use and the task needs {needed}."
     task_class: TaskClass
     limit: int
     used: float
@@ -662,9 +666,9 @@ class ClassQuotaFull(NotNow, frozen=True):
 
 
 class TenantQuotaFull(NotNow, frozen=True):
-    """The tenant uses all it may have."""
+    """The tenant has reached its GPU limit."""
 
-    text = "Tenant {tenant} may use {limit} GPUs, uses {used} and this needs {needed} more."
+    text = "The limit of tenant {tenant} is {limit} GPUs; {used} are in use and the task needs {needed}."
     tenant: TenantId
     limit: int
     used: float
@@ -672,26 +676,26 @@ class TenantQuotaFull(NotNow, frozen=True):
 
 
 class TenantModelQuotaFull(NotNow, frozen=True):
-    """The tenant uses all it may have of the models that would do."""
+    """The tenant has reached its limit for the suitable GPU models."""
 
-    text = "Tenant {tenant} uses all it may have of the GPU models that would do: {models}."
+    text = "Tenant {tenant} has reached its limit for the suitable GPU models: {models}."
     tenant: TenantId
     models: tuple[str, ...]
 
 
 class BudgetSpent(NotNow, frozen=True):
-    """The tenant's GPU-hours of this period are used up."""
+    """The tenant has used its GPU-hours of this period."""
 
-    text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period, and waits for the next one."
+    text = "Tenant {tenant} has used its {gpu_hours} GPU-hours of this period. The task waits for the next period."
     tenant: TenantId
     gpu_hours: float
     renews_at: float
 
 
 class ReservedFor(NotNow, frozen=True):
-    """There would be room, but it is promised to a task that goes before."""
+    """The free GPUs are reserved for a task with precedence."""
 
-    text = "The room it would fit in is reserved for task {task}, which goes before it."
+    text = "The GPUs that the task could use are reserved for task {task}, which is ahead of it."
     task: TaskId
 
 
@@ -703,45 +707,45 @@ class QuotaReservedFor(NotNow, frozen=True):
 
 
 class WaitingForTasks(NotNow, frozen=True):
-    """Its dependencies are not over."""
+    """Dependencies of the task have not ended."""
 
-    text = "It waits for {open} other tasks to end, the first of them is task {first}."
+    text = "The task waits for {open} other tasks to end; the first is task {first}."
     first: TaskId
     open: int
 
     def sentence(self) -> str:
-        """One is not the first of many."""
-        return f"It waits for task {self.first} to end." if self.open == 1 else super().sentence()
+        """Name the task if it is the only one."""
+        return f"The task waits for task {self.first} to end." if self.open == 1 else super().sentence()
 
 
 class OnHold(NotNow, frozen=True):
-    """Somebody holds it."""
+    """The task is on hold."""
 
-    text = "It is on hold until somebody releases it."
+    text = "The task is on hold. Release it to let it start."
 
 
-class StrayRuns(NotNow, frozen=True):
-    """A node runs an attempt of it that the scheduler does not know, as after a restored backup."""
+class UnknownAttemptRuns(NotNow, frozen=True):
+    """A node runs an attempt of the task that the scheduler does not know, as after a restored backup."""
 
     text = (
-        "Node {node} runs an attempt of it that this scheduler does not know, so it waits until that has ended. "
-        "To end that attempt: gpuyard nodes stop-stray {node} task-{task}."
+        "Node {node} runs an attempt of the task that this scheduler does not know; the task waits until that attempt has ended. "
+        "To stop it, run gpuyard nodes stop-unknown-attempt {node} task-{task}."
     )
     task: TaskId
     node: NodeId
 
 
 class BackingOff(NotNow, frozen=True):
-    """It failed and waits a little before the next attempt."""
+    """The task failed and waits before the next attempt."""
 
-    text = "It waits a little before the next attempt."
+    text = "The task waits for its retry delay before the next attempt."
     until: float
 
 
 class WaitingForVictims(NotNow, frozen=True):
-    """Others are being stopped for it."""
+    """Other tasks are being preempted for this one."""
 
-    text = "{count} tasks are being stopped so that it can start on {node}."
+    text = "{count} tasks are being preempted so that the task can start on node {node}."
     count: int
     node: NodeId
 
@@ -752,4 +756,4 @@ def _leaves(kind: type[Refusal]) -> list[type[Refusal]]:
 
 
 REFUSALS: tuple[type[Refusal], ...] = tuple(_leaves(Refusal))
-"""Every refusal there is; tests hold the manual and this list together."""
+"""Every refusal; a test compares the manual with this list."""

@@ -56,7 +56,7 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
     if spec.deadline is not None and not isfinite(spec.deadline):
         yield no.NotFinite("deadline")
     if spec.outlook and (len(spec.outlook) > AGES or not all(0 <= level <= LAST_LEVEL for level in spec.outlook)):
-        yield no.WrongOutlook(AGES, LAST_LEVEL)
+        yield no.WrongRemainingTimeLevels(AGES, LAST_LEVEL)
     if spec.estimate and (wrong := check_estimate(spec.estimate)):
         yield wrong
 

@@ -24,7 +24,7 @@ class AttemptRef(NamedTuple):
     """A random number of the scheduler that placed the attempt; 0: that scheduler has none."""
 
 
-NOT_THERE = "The node does not know this attempt any more."
+NOT_THERE = "The node no longer knows this attempt."
 """The explanation of an attempt that was lost because its node no longer has it."""
 
 MILLI = 1000

@@ -165,7 +165,7 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
 def _stray_reason(state: State, task: Task) -> Refusal:
     """Return the refusal that names the node on which an unknown attempt of the task runs."""
     where = (
-        no.StrayRuns(task.id, node)
+        no.UnknownAttemptRuns(task.id, node)
         for node, there in state.remains.items()
         if any(what.task == task.id and left.found for what, left in there.items()) and not state.index.hosts[node].lost
     )

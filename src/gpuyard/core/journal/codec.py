@@ -71,11 +71,11 @@ class Codec:
             )
             raise JournalError(message) from None
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            message = f"This {type(entry.event).__name__} can not be written: {error}. Nothing was written."
+            message = f"This {type(entry.event).__name__} cannot be written: {error}. Nothing was written."
             raise JournalError(message) from error
         # JSON cannot represent infinity or NaN; msgspec writes null for them.
         if b"null" in payload and not self._reads_back(payload, entry):
-            message = f"This {type(entry.event).__name__} holds a number that is not finite; nothing was written."
+            message = f"This {type(entry.event).__name__} contains a number that is not finite; nothing was written."
             raise JournalError(message)
         return payload
 

@@ -18,17 +18,17 @@ def as_journal_errors(folder: Path) -> Iterator[None]:
             raise no_space(folder) from error
         if error.errno in NO_DESCRIPTOR:
             raise no_descriptor(folder) from error
-        raise JournalError(f"The journal in {folder} can not be used: {error}.") from error
+        raise JournalError(f"The journal in {folder} cannot be used: {error}.") from error
 
 
 def no_space(folder: Path) -> StorageFull:
     """Return the error for a full disk or an exhausted disk quota."""
-    return StorageFull(f"There is no space left in {folder}. Nothing was written; free some space and try again.")
+    return StorageFull(f"No space is left in {folder}. Nothing was written; free disk space and try again.")
 
 
 def no_descriptor(folder: Path) -> StorageFull:
     """Return the error for too many open files in the process or the system; like a full disk, it is temporary."""
     return StorageFull(
-        f"There is no file descriptor left to write in {folder}. Nothing was written; it is tried again. "
+        f"No file descriptor is left to write in {folder}. Nothing was written; gpuyard tries again. "
         "Raise the limit of open files (LimitNOFILE in a unit of systemd)."
     )

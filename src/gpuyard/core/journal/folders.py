@@ -37,7 +37,7 @@ def closed_folder(folder: Path, name: str, setting: str) -> str:
     if not mode & 0o077:
         return ""
     real.chmod(0o700)
-    return f"The {name} {folder} could be entered by other users (mode {mode:04o}); its mode is 0700 now."
+    return f"The {name} {folder} was accessible to other users (mode {mode:04o}); its mode is now 0700."
 
 
 def refuse_unsafe_folder(folder: Path, name: str, setting: str) -> None:
@@ -52,7 +52,7 @@ def refuse_unsafe_folder(folder: Path, name: str, setting: str) -> None:
             message = f"The {name} {folder} is not safe: its parent {parent} {wrong}. {way_out}"
             raise FolderNotSafe(message)
     if found is not None and stat.S_ISDIR(found.st_mode) and _others_can_write(found) and any(real.iterdir()):
-        message = f"The {name} {folder} can be written to by other users, and what is in it may be theirs. {way_out}"
+        message = f"Other users can write to the {name} {folder}, so its files may be theirs. {way_out}"
         raise FolderNotSafe(message)
 
 
@@ -94,7 +94,7 @@ def _wrong_with_parent(parent: Path) -> str:
     if found.st_mode & stat.S_ISVTX or not _others_can_write(found):
         return ""
     who = "other users" if found.st_mode & stat.S_IWOTH else f"the group {_group(found.st_gid)}"
-    return f"can be written to by {who}"
+    return f"is writable by {who}"
 
 
 def _others_can_write(found: os.stat_result) -> bool:

@@ -40,9 +40,9 @@ class SalvageResult(Value, frozen=True):
         """Describe the result to the operator."""
         begins = f"begins with the snapshot at event {self.after}" if self.after else "begins with the first event"
         if self.witnessed is None:
-            lost = "How much is lost is not known, because the head file can not be read."
+            lost = "The number of lost events is unknown, because the head file cannot be read."
         else:
-            lost = f"{max(0, self.witnessed - self.head.seq)} events known to have been behind it are lost."
+            lost = f"{max(0, self.witnessed - self.head.seq)} later events are lost."
         return " ".join(filter(None, [f"The new journal {begins} and ends at event {self.head.seq}.", lost, self.why]))
 
 
@@ -51,7 +51,7 @@ def salvage(folder: Path, new_folder: Path) -> SalvageResult:
     with as_journal_errors(new_folder):
         new_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if any(new_folder.iterdir()):
-            raise JournalError(f"{new_folder} is not empty. Name a new folder.")
+            raise JournalError(f"{new_folder} is not empty. Use a new folder.")
     whole = _Whole(segment.segments_in(folder))
     newest = _newest_snapshot(folder)
     from_first = whole.reach(GENESIS)

@@ -50,7 +50,7 @@ def write(folder: Path, snapshot: Snapshot) -> None:
     try:
         compact = msgspec.json.encode(fields)
     except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-        message = f"This state can not be written as a snapshot: {error}. The snapshots before it are as they were."
+        message = f"This state cannot be written as a snapshot: {error}. Earlier snapshots are unchanged."
         raise JournalError(message) from error
     whole = compact[:-1] + b',"checksum":"' + _checksum(compact).encode() + b'"}'
     replace_file(path_of(folder, snapshot.position.seq), msgspec.json.format(whole, indent=2) + b"\n")
@@ -63,13 +63,13 @@ def read(path: Path) -> Snapshot:
         claimed = fields.pop("checksum")
         whole = claimed == _checksum(msgspec.json.encode(fields))
     except (OSError, msgspec.MsgspecError, ValueError, RecursionError, AttributeError, LookupError, TypeError) as error:
-        raise SnapshotDamaged(f"{path.name} can not be read ({error})") from error
+        raise SnapshotDamaged(f"{path.name} cannot be read ({error})") from error
     if not whole:
-        raise SnapshotDamaged(f"{path.name} does not fit its checksum")
+        raise SnapshotDamaged(f"{path.name} does not match its checksum")
     if fields["format"] > FORMAT:
         raise JournalFromFuture(
-            f"{path.name} has format {fields['format']}, and this gpuyard reads up to {FORMAT}: "
-            "a newer one wrote it. Run that version, or a newer one."
+            f"{path.name} has format {fields['format']}, and this gpuyard reads up to {FORMAT}: a "
+            "newer one wrote it. Use that version or a newer one."
         )
     return Snapshot(Position(fields["seq"], fields["hash"]), fields["state"])
 

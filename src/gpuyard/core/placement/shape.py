@@ -6,7 +6,7 @@ refused for lack of room, the others need not be tried.
 
 from collections.abc import Iterable
 
-from gpuyard.core.domain.refusals import GangLargerThanYard, Never, NoNodesYet
+from gpuyard.core.domain.refusals import GangLargerThanCluster, Never, NoNodesYet
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import MILLI, NodeId
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
@@ -159,4 +159,4 @@ class Shape:
         if self.pin:
             among &= self.pin
         hosts = len(index.hosts_of(among))
-        return GangLargerThanYard(self.nodes, hosts) if hosts < self.nodes else None
+        return GangLargerThanCluster(self.nodes, hosts) if hosts < self.nodes else None

@@ -31,7 +31,7 @@ def analyze(
     """
     path = Path(path)
     if not path.is_file():
-        what = "this is a folder; name one Python script in it" if path.is_dir() else "no such file"
+        what = "this is a folder; give one Python script in it" if path.is_dir() else "no such file"
         raise WrongInput(f"{path}: {what}.")
     if path.suffix in {".sh", ".bash", ".mk"} or path.name == "Makefile":
         raise WrongInput(f"{path}: this is not a Python script.")
@@ -46,7 +46,7 @@ def analyze(
     finally:
         sys.setrecursionlimit(limit)
     _check_names(path, [task.id for task in tasks.values()], seconds or {})
-    notes = () if tasks else (f"{script.module.shown} does no work when it is run.",)
+    notes = () if tasks else (f"{script.module.shown} contains no tasks.",)
     requests = requests_of(script, edges, tasks, path, arguments, python)
     return graph_of(script.module.shown, list(tasks.values()), notes, requests)
 
@@ -108,4 +108,4 @@ def _check_names(path: Path, known: Sequence[str], seconds: Mapping[str, float])
         if name not in known:
             near = get_close_matches(name, known, 1)
             meant = f" Did you mean {near[0]!r}?" if near else ""
-            raise WrongInput(f"There is no task {name!r} in {path.name}.{meant}")
+            raise WrongInput(f"Unknown task {name!r} in {path.name}.{meant}")

@@ -67,7 +67,7 @@ def predict(
     found = describe_workload(workload).changed(batch=batch, precision=precision)
     names = [name.strip() for name in (gpus.split(",") if isinstance(gpus, str) else gpus) if name.strip()]
     if not names:
-        raise WrongInput("No GPU is named; give names such as H200,A100.")
+        raise WrongInput("No GPU is given; use names such as H200,A100.")
     learned = load(SHIPPED if model is None else existing(model))
     known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
     return predict_on_gpus(learned, found.spec, found.profile, names, known)
@@ -103,12 +103,12 @@ def workload_of_script(path: Path) -> DescribedWorkload:
     try:
         done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        raise WrongInput(f"{path} was looked into for {SCRIPT_SECONDS:g} s without an end") from None
+        raise WrongInput(f"Reading the model of {path} took longer than {SCRIPT_SECONDS:g} s") from None
     try:
         said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise WrongInput(f"{path} ended the process that looked into it: {last}") from None
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise WrongInput(f"{path} ended the process that read its model: {last}") from None
     if "error" in said:
         raise WrongInput(said["error"])
     profile = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
@@ -129,7 +129,7 @@ def existing(file: AnyPath) -> Path:
     """Return the path; fail if there is no such file."""
     path = Path(file)
     if not path.is_file():
-        raise WrongInput(f"There is no file {path}")
+        raise WrongInput(f"File {path} does not exist")
     return path
 
 

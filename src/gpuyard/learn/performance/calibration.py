@@ -69,7 +69,7 @@ def read_peaks(path: Path) -> dict[str, dict[str, float]]:
     found = {}
     for number, one in enumerate([said] if isinstance(said, dict) else said, start=1):
         if not isinstance(one, dict) or not one.get("gpu"):
-            raise WrongInput(f"{path}, entry {number}: it does not say which gpu it is about")
+            raise WrongInput(f"{path}, entry {number}: gpu is missing")
         found[str(one["gpu"])] = {
             name: _positive(path, number, name, one[name]) for name in PEAKS if one.get(name) not in {None, ""}
         }

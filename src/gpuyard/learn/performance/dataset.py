@@ -117,10 +117,10 @@ class CsvColumns:
                 self.names = next(reader, [])
                 lines = list(reader)
             except (UnicodeDecodeError, csv.Error, OSError, EOFError) as error:
-                raise WrongInput(f"{path} is not a table of CSV: {error}") from None
+                raise WrongInput(f"{path} is not a CSV table: {error}") from None
         for line, cells in enumerate(lines, start=2):
             if len(cells) != len(self.names):
-                raise WrongInput(f"{path}, line {line}: {len(cells)} columns where {len(self.names)} are named")
+                raise WrongInput(f"{path}, line {line}: {len(cells)} columns, but the header has {len(self.names)}")
         self._texts = dict(zip(self.names, zip(*lines, strict=True) if lines else [()] * len(self.names), strict=True))
 
     def __len__(self) -> int:

@@ -37,7 +37,7 @@ def across_files(
     """Train on some files, predict others."""
     missing = sorted(set(test) - set(train))
     if missing:
-        raise WrongInput(f"Nothing to learn {', '.join(missing)} from: no file of that kind among those to train on")
+        raise WrongInput(f"No training data for {', '.join(missing)}: the training files contain no rows of that kind")
     model = PerformanceModel.learnt({kind: train[kind] for kind in test}, specs, seed)
     return [EvaluatedRows(rows, model.predict(rows)) for rows in test.values()]
 
@@ -63,7 +63,7 @@ def parts(
     if split == "gpu":
         names = np.unique(rows.gpu)
         if len(names) < 2:
-            raise WrongInput(f"All rows of {rows.kind} are of {names[0]}: to leave out a GPU takes two")
+            raise WrongInput(f"All rows of {rows.kind} are of {names[0]}: holding out a GPU needs at least two")
         for name in names.tolist():
             there = np.flatnonzero(rows.gpu == name)
             shown = np.zeros(len(rows), dtype=np.bool_)
@@ -73,7 +73,7 @@ def parts(
     groups = np.arange(len(rows)).astype(np.str_) if split == "random" else rows.family
     names = np.unique(groups)
     if len(names) < 2:
-        raise WrongInput(f"All rows of {rows.kind} are of one family: to leave out one takes two")
+        raise WrongInput(f"All rows of {rows.kind} are of one family: holding out a family needs at least two")
     lot = dict(zip(names.tolist(), (chance.permutation(len(names)) % min(FOLDS, len(names))).tolist(), strict=True))
     fold = np.array([lot[name] for name in groups.tolist()])
     nothing = np.zeros(len(rows), dtype=np.bool_)

@@ -219,7 +219,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 def _learnable(out: Any) -> Tensors:
     found = [x for x in _tensors(out) if x.is_floating_point() and x.requires_grad]
     if not found:
-        raise ValueError("nothing that comes out of it can be learnt from")
+        raise ValueError("its outputs have no gradient")
     return found
 
 

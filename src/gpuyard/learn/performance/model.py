@@ -110,12 +110,13 @@ def load(path: Path) -> PerformanceModel:
         data = zlib.decompress(packed)
         beginning = msgspec.msgpack.decode(data, type=_Beginning)
     except (zlib.error, msgspec.DecodeError):
-        raise WrongInput(f"{path} is no model of gpuyard's") from None
+        raise WrongInput(f"{path} is not a performance model of gpuyard") from None
     if beginning.format != FORMAT:
-        raise WrongInput(f"{path} is no model of gpuyard's")
+        raise WrongInput(f"{path} is not a performance model of gpuyard")
     if beginning.version != VERSION:
         raise WrongInput(
-            f"{path} is of version {beginning.version}, and this gpuyard reads version {VERSION}: train it anew with 'gpuyard train predictor'"
+            f"{path} has version {beginning.version}, and this gpuyard reads version {VERSION}: train "
+            "it again with 'gpuyard train predictor'"
         )
     try:
         said = msgspec.msgpack.decode(data, type=_File)

@@ -66,10 +66,8 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
     for found in filter(None, inference):
         return (found if work.mode == "infer" else found.as_training(TRAINING_COST_RATIO)).with_largest()
     near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
-    offered = f"; near to it: {', '.join(near)}" if near else ""
-    raise WrongInput(
-        f"Nobody has counted what {work.model!r} is made of{offered}. Say its flops, activations and parameters"
-    )
+    offered = f"; similar names: {', '.join(near)}" if near else ""
+    raise WrongInput(f"Unknown model {work.model!r}{offered}. Specify its flops, activations and parameters")
 
 
 def predict_on_gpus(
@@ -124,9 +122,9 @@ def predict_steps_ms(
 
 def _check(work: WorkloadSpec) -> None:
     if work.mode not in MODES:
-        raise WrongInput(f"mode can be {' or '.join(MODES)}, not {work.mode!r}")
+        raise WrongInput(f"mode must be {' or '.join(MODES)}, not {work.mode!r}")
     if work.precision not in PRECISIONS:
-        raise WrongInput(f"precision can be {', '.join(PRECISIONS)}, not {work.precision!r}")
+        raise WrongInput(f"precision must be {', '.join(PRECISIONS)}, not {work.precision!r}")
     for name in ("batch", "size", "steps"):
         if getattr(work, name) < 1:
             raise WrongInput(f"{name} must be at least 1")

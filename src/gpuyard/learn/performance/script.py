@@ -29,7 +29,7 @@ def main(path: Path) -> dict[str, Any]:
     try:
         import torch
     except ImportError:
-        return {"error": f"{path} needs torch, which is not installed here: pip install torch"}
+        return {"error": f"{path} needs torch, which is not installed: pip install torch"}
     from gpuyard.learn.performance.flops import count
     from gpuyard.learn.performance.operation_profile import KINDS, OperationProfile
 
@@ -43,8 +43,8 @@ def main(path: Path) -> dict[str, Any]:
         if isinstance(value, type) and value.__module__ == "script" and _is_model(value)
     ]
     if not found:
-        why = f": {missing[0]}" if missing else "; a line such as 'model = Net()' is looked for"
-        return {"error": f"{path} makes no PyTorch model that could be found{why}"}
+        why = f": {missing[0]}" if missing else "; it needs a line such as 'model = Net()'"
+        return {"error": f"No PyTorch model was found in {path}{why}"}
     line, build = max(found, key=lambda one: _size(one[1]))
     training = ".backward(" in source or ".fit(" in source
     with torch.device("meta"):
@@ -75,7 +75,7 @@ def _define(tree: ast.Module, space: dict[str, Any], path: Path) -> list[str]:
             try:
                 exec(compile(ast.Module([node], []), str(path), "exec"), space)  # noqa: S102
             except ImportError as error:
-                missing.append(f"line {node.lineno} needs {error.name or error}, which is not installed here")
+                missing.append(f"line {node.lineno} needs {error.name or error}, which is not installed")
             except Exception as error:
                 missing.append(f"line {node.lineno} fails with {type(error).__name__}: {error}")
     return missing
@@ -144,7 +144,7 @@ def _inputs(model: Any, tree: ast.Module) -> tuple[int, Callable[[int], tuple[An
             return layer.in_features, lambda batch: (torch.empty(batch, layer.in_features),)
         case torch.nn.LSTM() | torch.nn.GRU():
             return tokens, lambda batch: (torch.empty(batch, tokens, layer.input_size),)
-    raise ValueError("none of its layers says what it takes")
+    raise ValueError("none of its layers defines the shape of its input")
 
 
 def _takes(model: Any, channels: int, side: int) -> bool:
@@ -183,5 +183,7 @@ if __name__ == "__main__":
     except SyntaxError as wrong:
         answer = {"error": f"{sys.argv[0]}, line {wrong.lineno}: {wrong.msg}"}
     except Exception as wrong:
-        answer = {"error": f"{sys.argv[0]}: its model can not be counted: {type(wrong).__name__}: {wrong}"}
+        answer = {
+            "error": (f"{sys.argv[0]}: the operations of its model cannot be counted: {type(wrong).__name__}: {wrong}")
+        }
     print(json.dumps(answer))

@@ -104,13 +104,13 @@ def read(path: Path) -> list[ProfileRow]:
         reader = csv.DictReader(StringIO(path.read_bytes().decode("utf-8"), newline=""))
         has, rows = reader.fieldnames or (), [(reader.line_num, said) for said in reader]
     except UnicodeDecodeError:
-        raise WrongInput(f"{path} is no file of profiles: it is not text in UTF-8") from None
+        raise WrongInput(f"{path} is not a file of profiles: it is not UTF-8") from None
     except csv.Error as error:
-        raise WrongInput(f"{path} is no file of profiles: {error}") from None
+        raise WrongInput(f"{path} is not a file of profiles: {error}") from None
     missing = [name for name in COLUMNS if name not in has]
     if missing:
         raise WrongInput(
-            f"{path} is no file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
+            f"{path} is not a file of profiles: it has no column {', '.join(missing[:3])}{' …' * (len(missing) > 3)}"
         )
     return [_row(path, line, said) for line, said in rows]
 
@@ -120,7 +120,7 @@ def _row(path: Path, line: int, said: dict[str, Any]) -> ProfileRow:
     name = next((name for name, kind in _KINDS.items() if not _can_be(values[name], kind)), None)
     if name is None:
         return msgspec.convert(values, ProfileRow, strict=False)
-    wrong = "is missing" if said[name] is None else f"can not be {said[name]!r}"
+    wrong = "is missing" if said[name] is None else f"must not be {said[name]!r}"
     raise WrongInput(f"{path}, line {line}: {name} {wrong}")
 
 

@@ -8,9 +8,10 @@ from gpuyard.learn.training.dqn import HORIZON, LOOKAHEAD
 from gpuyard.learn.training.train import NEVER, Trained
 
 LIMITS = (
-    "**What it can not do.** It knows tasks that nobody may stop, on whole GPUs; nobody is asked about others. It was trained with "
-    "`backfill` greedy: while nodes are promised to anybody it is not asked. It goes by predictions, and is as wrong as they are. "
-    "Like `srtf` it can let a long task wait for ever while short ones keep coming."
+    "**Limits.** The model handles tasks that may not be preempted, on whole GPUs; it is not used "
+    "for others. It was trained with `backfill` greedy and is not used while nodes are reserved. It "
+    "depends on the predictions and their errors. As with `srtf`, a long task can wait indefinitely "
+    "while short ones keep arriving."
 )
 
 
@@ -40,25 +41,30 @@ def card_text(model: PolicyModel, command: str) -> str:
     guard = (
         "The heuristic decides everything: no margin was harmless on all kinds of workloads."
         if model.margin >= NEVER
-        else f"A candidate is taken only if its advantage, less {model.doubt:g} times the nets' spread, is above {model.margin:g} of the "
-        "first task's run. Where a figure is beyond the range below, the rule of thumb is asked instead of the nets."
+        else (
+            f"A candidate is chosen only if its advantage, minus {model.doubt:g} times the spread of the "
+            f"networks, is above {model.margin:g} of the run time of the first task. If a feature is "
+            "outside its range below, the heuristic decides instead of the networks."
+        )
     )
     made = (
-        f"Made with `{command}`. On the same machine with the same versions of torch and numpy, the same command gives the same bytes, "
-        "unless it was told to stop after some minutes."
+        f"Created with `{command}`. On the same machine with the same versions of torch and numpy, "
+        "the same command gives the same bytes, unless a time limit was set."
     )
     what = (
-        f"**What it is.** {about['members']} nets, each of three layers, that say by how much a candidate (a task and where it would be "
-        "placed, or to wait) is better than what `srtf` would do. Double dueling DQN with masked candidates, returns over "
-        f"{LOOKAHEAD:g} times the run of the task, a horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload played by the rule of thumb."
+        f"**What it is.** {about['members']} networks of three layers that estimate the advantage of "
+        "a candidate (a task and its placement, or waiting) over the choice of `srtf`. Double "
+        f"dueling DQN with masked candidates, returns over {LOOKAHEAD:g} times the run time of the "
+        f"task, a horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload under the "
+        "heuristic."
     )
     learnt_from = (
         f"**What it was trained on.** {about['episodes']:,} simulated workloads with {about['questions']:,} questions, of which "
         f"{about['remembered']:,} were remembered, {about['training_steps']:,} training steps for each net, with predicted run times: {'; '.join(about['regimes'])}."
     )
     how_well = (
-        f"**How well it does** on {about['choosing']} workloads of each kind that no net has seen, and the guard was chosen on: average "
-        "completion time over that of the same policy without advice."
+        f"**Accuracy** on {about['choosing']} held-out workloads of each kind, on which the guard was "
+        "chosen: average completion time relative to the same policy without advice."
     )
     parts = [
         "# Card of a policy model",
@@ -72,7 +78,7 @@ def card_text(model: PolicyModel, command: str) -> str:
             [(name, f"{ratio:.3f}", f"{half:.3f}") for name, (ratio, half) in about["validation"].items()],
         ),
         LIMITS,
-        "**What it goes by**, and the range it was trained in:",
+        "**Features**, and the range in which the model was trained:",
         _table(
             ("figure", "from", "to"),
             [

@@ -48,7 +48,7 @@ class Regime:
         if self.trace:
             jobs = _stretch(traces[self.trace], self.jobs, cluster, self.load, Random(f"{self.name}/{seed}"))  # noqa: S311
             if not jobs:
-                raise WrongInput(f"No job of the trace {self.trace} fits onto the nodes {self.nodes} of this regime.")
+                raise WrongInput(f"No job of the trace {self.trace} fits on the nodes {self.nodes} of this regime.")
         else:
             jobs = list(GeneratedJobs(self.jobs, cluster, lambda: Random(seed).random, self.load))  # noqa: S311
         if self.speeds:

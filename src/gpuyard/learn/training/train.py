@@ -117,8 +117,8 @@ def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Train
         members = []
         for number, member in enumerate(at_once(_member, wanted), start=1):
             members.append(member)
-            last = f": completion times over those without advice {member.checks[-1][1]:.3f}"
-            tell(f"Net {number} of {order.members} has learnt{last}")
+            last = f": completion times relative to those without advice {member.checks[-1][1]:.3f}"
+            tell(f"Network {number} of {order.members} is trained{last}")
         seen = Net()
         seen.look_at(torch.from_numpy(memory.rows()))
         nets = tuple(member.net for member in members)
@@ -176,11 +176,11 @@ def _advised_run(
         found += remembered
         questions += asked
         if done % 20 == 0:
-            tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} questions, {len(found):,} remembered")
+            tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} decisions, {len(found):,} stored")
         if order.minutes is not None and monotonic() - began > order.minutes * 60:
             break
     if not found:
-        raise WrongInput("No episode had a question to learn from; play more episodes, or more jobs in each.")
+        raise WrongInput("No episode had a decision to learn from; use more episodes, or more jobs in each.")
     return ReplayBuffer(found), questions
 
 
@@ -247,7 +247,7 @@ def judge(
         by_workload = [next(answers) for _ in places]
         for guard in GUARDS:
             found.setdefault(guard, {})[regime.name] = mean_of([ratios[guard] for ratios in by_workload])
-        tell(f"The guard was tried on: {regime.name}")
+        tell(f"The guard was evaluated on: {regime.name}")
     return found
 
 

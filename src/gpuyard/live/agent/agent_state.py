@@ -91,6 +91,6 @@ class AgentStateFile:
         try:
             replace_file(self._path, content)
         except OSError as error:
-            log.warning("not_written_down", path=str(self._path), message=str(error))
+            log.warning("state_write_failed", path=str(self._path), message=str(error))
             return False
         return True

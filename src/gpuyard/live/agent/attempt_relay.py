@@ -43,7 +43,7 @@ _OUTCOMES = {
     messages.AttemptEnding.LOST: pb.Ended.LOST,
     messages.AttemptEnding.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
-TOO_LATE = "The launch came after the node's lease had run out, so it was not started."
+TOO_LATE = "The attempt was not started: the launch arrived after the lease of the node had expired."
 
 log = structlog.get_logger()
 
@@ -125,7 +125,7 @@ class AttemptRelay:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
                     line.report(key, self._clock.boot(), ended=lost)
             case messages.NotReplaced(message):
-                log.warning("supervisor_not_replaced", message=message)
+                log.warning("supervisor_replacement_failed", message=message)
 
     def _list(self, event: messages.Holding) -> None:
         """Take over the supervisor's list of attempts.

@@ -75,8 +75,9 @@ class UserDirectory:
         if not self.knows(name):
             before = self._found.get(name, (0.0, None))[1]
             sentence = (
-                f"The system user {name or os.geteuid()} could not be looked up on this node within {LOOK_UP_SECONDS:.0f} s. "
-                "Check the directory service there (getent passwd, LDAP, SSSD)."
+                f"Looking up the system user {name or os.geteuid()} on this node took longer than "
+                f"{LOOK_UP_SECONDS:.0f} s. Check the directory service there (getent passwd, LDAP, "
+                "SSSD)."
             )
             self._found[name] = (time.monotonic() + LOOK_AGAIN_SECONDS, before or sentence)
 
@@ -187,15 +188,16 @@ class Identities:
             return self._own()
         if os.geteuid() == 0:
             return (
-                f"The agent of this node is root, and tenant {tenant} is mapped to no system user. Map the user with "
-                f"`gpuyard users set {user or 'NAME'} --system-user ACCOUNT`, or the tenant in executor.users of the "
-                "node's settings or tenants.NAME.user of the scheduler's, or set executor.shared_user to run its tasks as root."
+                f"The agent of this node is root, and tenant {tenant} is not mapped to a system user. "
+                f"Map the user with `gpuyard users set {user or 'NAME'} --system-user ACCOUNT`, or "
+                "map the tenant in executor.users of the node's settings or tenants.NAME.user of the "
+                "scheduler's settings. To run its tasks as root, set executor.shared_user."
             )
         return (
-            f"This node would run the task as its agent's own user, {own_account().user}, who can read the join token "
-            f"and the output of all tasks; the task of tenant {tenant} was not submitted by the owner of the scheduler. "
-            "Run the agent as root and map tenants to system users in executor.users, or set "
-            "executor.shared_user: true on this node to allow it."
+            f"The task of tenant {tenant} was not submitted by the owner of the scheduler, and this "
+            f"node would run it as the user of its agent, {own_account().user}, who can read the join "
+            "token and the output of all tasks. Run the agent as root and map tenants to system "
+            "users in executor.users, or set executor.shared_user: true on this node to allow it."
         )
 
     def _own(self) -> Account | str:
@@ -207,21 +209,25 @@ class Identities:
         if isinstance(found, str):
             return found
         if found is None:
-            return f"A task of tenant {tenant} is mapped to the system user {name}, who does not exist on this node. Create that user there."
+            return (
+                f"Tenant {tenant} is mapped to the system user {name}, who does not exist on this node. "
+                "Create that user there."
+            )
         entry, groups = found
         if not may_share and entry.pw_uid in {os.geteuid(), *self._scheduler_uids()}:
             whose = "the agent" if entry.pw_uid == os.geteuid() else "the scheduler on this machine"
             return (
-                f"A task of tenant {tenant} is mapped to the system user {name}, who runs {whose}: it could read the join "
-                "token and the output of all tasks. Map it to another user, or set executor.shared_user: true on this "
-                "node to allow it."
+                f"Tenant {tenant} is mapped to the system user {name}, who runs {whose}: its tasks "
+                "could read the join token and the output of all tasks. Map it to another user, or "
+                "set executor.shared_user: true on this node to allow it."
             )
         if entry.pw_uid == os.geteuid():
             return own_account()
         if os.geteuid() != 0:
             return (
-                f"A task of tenant {tenant} is mapped to the system user {name}, and the agent of this node is not root, so it can "
-                "not run anything as somebody else. Run the agent as root, or take the mapping out."
+                f"Tenant {tenant} is mapped to the system user {name}, but the agent of this node is "
+                "not root, so it cannot run tasks as another user. Run the agent as root or remove "
+                "the mapping."
             )
         return Account(name, entry.pw_dir, entry.pw_shell or "/bin/sh", entry.pw_uid, entry.pw_gid, groups)
 

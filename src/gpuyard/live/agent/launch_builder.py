@@ -12,8 +12,8 @@ from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
 
-CAN_NOT_SUSPEND = "This node can not move a process out of a real GPU's memory yet, so it runs on."
-LEASE_STAYS = "A lease has no process of ours that could be moved out of the way."
+CAN_NOT_SUSPEND = "This node cannot yet move a process out of the memory of a real GPU, so the task continues to run."
+LEASE_STAYS = "A lease has no process that gpuyard could suspend."
 
 
 class LaunchBuilder:
@@ -65,7 +65,7 @@ class LaunchBuilder:
         """Build the launch, or return a sentence that says why it is refused."""
         gpus = tuple(asked.gpus)
         if any(index >= len(self._cards) for index in gpus):
-            return f"This node has {len(self._cards)} GPUs, and the launch names GPU {max(gpus)}."
+            return f"The launch uses GPU {max(gpus)}, but this node has {len(self._cards)} GPUs."
         account: Account | str
         if asked.lease:
             account = own_account()  # it starts no process, so the user does not matter
@@ -162,7 +162,10 @@ class LaunchBuilder:
         path = outputs.path_of(self._output_folder, key)
         first = outputs.read(path, asked.offset, 0)
         if first is None and self.is_over(key):
-            sentence = f"Node {self._node} has no output of task-{key.task}, attempt {key.attempt}: it wrote none, or it was removed."
+            sentence = (
+                f"Node {self._node} has no output of task-{key.task}, attempt {key.attempt}: the task "
+                "wrote none, or the output was removed."
+            )
             yield pb.LogChunk(request=asked.request, error=sentence)
             return
         offset = first.offset if first is not None else max(0, asked.offset)

@@ -73,7 +73,7 @@ class LinkOptions:
     addresses: tuple[str, ...]
     """Where schedulers may be, in the order to try."""
     join_token: str
-    accept_yard: str = ""
+    accept_cluster: str = ""
     """The cluster that the administrator lets this node move to, once its scheduler has proven itself."""
     heartbeat_seconds: float = 5.0
     connection_seconds: float = 10.0
@@ -148,7 +148,10 @@ class AgentLink:
                 await line.said_goodbye.wait()
         except TimeoutError:
             log.warning(
-                "goodbye_not_heard", message="The scheduler did not answer; it counts this node as lost as usual."
+                "goodbye_unacknowledged",
+                message=(
+                    "The scheduler did not acknowledge the goodbye; it counts this node as lost after the usual time."
+                ),
             )
             return
         self._relay.extend_lease(left + max(0.0, self._options.away_seconds - GOODBYE_MARGIN_SECONDS))
@@ -160,16 +163,18 @@ class AgentLink:
             address = self._options.addresses[place % len(self._options.addresses)]
             try:
                 await self._connect(address)
-                log.info("scheduler_gone", address=address)
+                log.info("scheduler_disconnected", address=address)
             except NotWelcome as refusal:
-                log.error("not_welcome", address=address, message=str(refusal))
+                log.error("registration_refused", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 if self._was_welcome:
                     message = failures.sentence(error, address, stood=True)
-                    log.warning("scheduler_gone", address=address, message=message, error=failures.raw(error))
+                    log.warning("scheduler_disconnected", address=address, message=message, error=failures.raw(error))
                 else:
                     message = await self._why(error, address)
-                    log.warning("scheduler_out_of_reach", address=address, message=message, error=failures.raw(error))
+                    log.warning(
+                        "scheduler_connection_failed", address=address, message=message, error=failures.raw(error)
+                    )
             if self._was_welcome:
                 backoff.reset()  # it was reachable: retry soon
                 self._was_welcome = False
@@ -199,7 +204,7 @@ class AgentLink:
         if not is_loopback_address(address):
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
-        if not self._options.accept_yard and (sentence := peer.refused(uid, address, self._state_file.memory)):
+        if not self._options.accept_cluster and (sentence := peer.refused(uid, address, self._state_file.memory)):
             raise NotWelcome(sentence)
         return uid
 
@@ -222,7 +227,7 @@ class AgentLink:
             self._relay.extend_lease(left + self._fence_seconds)
             line = SchedulerLine(stub, ((SESSION, welcome.session),), left)
             self._relay.begin(line)
-            log.info("scheduler_found", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            log.info("scheduler_connected", address=address, yard=welcome.yard, epoch=welcome.epoch)
             try:
                 await self._talk(line, welcome)
             finally:
@@ -286,22 +291,25 @@ class AgentLink:
         memory = self._state_file.memory
         if not self._options.join_token:
             raise NotWelcome(
-                "This agent has no join token. Give it the scheduler's as agent.join_token (the scheduler's is auth.join_token, "
-                "or the file join_token in its data folder, which an agent on the same machine finds if it may read it)."
+                "This agent has no join token. Set agent.join_token to the token of the scheduler "
+                "(auth.join_token there, or the file join_token in its data folder; an agent on the "
+                "same machine finds that file if it can read it)."
             )
         expected = proof.scheduler_proof(self._options.join_token, nonce, self._node.id, answer)
         if not proof.proofs_equal(answer.proof, expected):
             raise NotWelcome(
-                f"Whoever answers at {address} does not know this node's join token, so it is not obeyed. Give the agent "
-                "the scheduler's token as agent.join_token (the scheduler's is auth.join_token, or the file join_token "
-                "in its data folder), or look what listens there."
+                f"The process that answers at {address} does not know the join token of this node, so "
+                "the node does not obey it. Set agent.join_token to the token of the scheduler "
+                "(auth.join_token there, or the file join_token in its data folder), or check which "
+                "process listens there."
             )
-        if answer.yard == self._options.accept_yard:
+        if answer.yard == self._options.accept_cluster:
             self._state_file.belong_to(answer.yard)
         elif memory.yard and answer.yard != memory.yard:
             raise NotWelcome(
-                f"The scheduler at {address} runs yard {answer.yard}, and this node belongs to yard {memory.yard}. If it "
-                f"is to move there, start this agent once with --accept-yard {answer.yard}."
+                f"The scheduler at {address} belongs to cluster {answer.yard}, and this node belongs "
+                f"to cluster {memory.yard}. To move the node to that cluster, start this agent once "
+                f"with --accept-cluster {answer.yard}."
             )
 
     def _registration(self) -> pb.Registration:
@@ -366,7 +374,7 @@ class AgentLink:
             try:
                 beat = await self._heartbeat()
             except Exception:  # a failed measurement must not stop heartbeats: the node is up
-                log.exception("not_measured")
+                log.exception("measurement_failed")
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
             self._relay.note_strays(beat)
@@ -384,7 +392,7 @@ class AgentLink:
             beat.supervisor_silent_seconds = silent_seconds
             for use in beat.gpus:
                 use.health = pb.GpuUse.OFFLINE
-                use.why = f"The supervisor of the node's tasks has not answered for {silent_seconds:.0f} s."
+                use.why = f"The supervisor of the tasks on this node has not answered for {silent_seconds:.0f} s."
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
@@ -421,6 +429,7 @@ def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return
     raise NotWelcome(
-        f"The scheduler speaks for epoch {epoch}, and this node has obeyed {memory.epoch} of another one: it is an old "
-        "one, or runs on a copy of the data folder. If it is to go on, start it once with --take-over."
+        f"The scheduler is at epoch {epoch}, and this node has obeyed epoch {memory.epoch} of another "
+        "one: this scheduler is outdated or runs on a copy of the data folder. To continue with it, "
+        "start it once with --take-over."
     )

@@ -53,23 +53,23 @@ class CanNotRun(GpuyardError):
     """The agent can not start. Correct what the sentence names and start it again."""
 
 
-async def run(settings: AgentSettings, *, accept_yard: str = "") -> None:
+async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:
     """Run an agent until it is told to stop; its tasks continue under the supervisor.
 
-    `accept_yard` moves it to that cluster.
+    `accept_cluster` moves it to that cluster.
     """
     folder = settings.work_dir
     try:
         if note := closed_folder(folder, "work folder", "executor.work_dir"):
-            log.warning("folder_closed", message=note)
+            log.warning("folder_permissions_corrected", message=note)
     except OSError as error:
-        message = f"The work folder {folder} can not be made: {error.strerror}. Set executor.work_dir to another one."
+        message = f"Cannot create the work folder {folder}: {error.strerror}. Set executor.work_dir to another one."
         raise CanNotRun(message) from error
     except FolderNotSafe as error:
         raise CanNotRun(str(error)) from error
     _note_settings(settings)
     with _only_one(folder):
-        await _run(settings, folder, accept_yard)
+        await _run(settings, folder, accept_cluster)
     log.info("agent_stopped")
 
 
@@ -78,21 +78,23 @@ def _note_settings(settings: AgentSettings) -> None:
     given, executor = Path(settings.executor.work_dir), settings.executor
     if not given.is_absolute():
         message = (
-            f"executor.work_dir is relative to the folder in which the agent is started, so it is {settings.work_dir}. "
-            "Started elsewhere it would not find its tasks; give an absolute path."
+            "executor.work_dir is relative to the current folder of the agent; it is now "
+            f"{settings.work_dir}. An agent that is started in another folder does not find its "
+            "tasks. Use an absolute path."
         )
-        log.warning("work_dir_relative", message=message)
+        log.warning("relative_work_dir_used", message=message)
     mapped = {*executor.users.values(), *executor.system_users.values()}
     if os.geteuid() != 0 and (others := sorted(mapped - {own_account().user})):
         message = (
-            "executor.users and executor.system_users map tasks to other system users, and this agent is not root: these "
-            "tasks can not run here. Run the agent as root, or remove the mapping."
+            "executor.users and executor.system_users map tasks to other system users, but this "
+            "agent is not root, so these tasks cannot run here. Run the agent as root or remove the "
+            "mapping."
         )
-        log.warning("users_not_usable", users=others, message=message)
+        log.warning("system_users_ignored", users=others, message=message)
 
 
-async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
-    node = AgentNode(settings, folder, accept_yard)
+async def _run(settings: AgentSettings, folder: Path, accept_cluster: str) -> None:
+    node = AgentNode(settings, folder, accept_cluster)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # a launch makes hundreds of objects and leaves no cycles behind
@@ -120,7 +122,7 @@ async def _run(settings: AgentSettings, folder: Path, accept_yard: str) -> None:
 
 def _ignored() -> None:
     """Log that SIGHUP is ignored. By default it would end the agent."""
-    message = "Settings are read at the start; restart the agent to read them again, tasks go on."
+    message = "Settings are only read at start. Restart the agent to read them again; tasks continue."
     log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
@@ -130,7 +132,7 @@ def _only_one(folder: Path) -> Iterator[None]:
     try:
         lock = take_lock(folder / "agent.lock")
     except BlockingIOError:
-        raise CanNotRun(f"Another agent works in {folder}. Give each agent its own executor.work_dir.") from None
+        raise CanNotRun(f"Another agent uses {folder}. Give each agent its own executor.work_dir.") from None
     try:
         yield
     finally:
@@ -140,9 +142,9 @@ def _only_one(folder: Path) -> Iterator[None]:
 class AgentNode:
     """The resources of this node and their measurements."""
 
-    def __init__(self, settings: AgentSettings, folder: Path, accept_yard: str = "") -> None:
+    def __init__(self, settings: AgentSettings, folder: Path, accept_cluster: str = "") -> None:
         self._settings = settings
-        self._accept_yard = accept_yard
+        self._accept_cluster = accept_cluster
         self._folder = folder
         self._outputs = folder / "output"
         self._inventory = _inventory(settings, self._busy)
@@ -216,7 +218,7 @@ class AgentNode:
             address=settings.agent.address or _own_address(str(settings.addresses[0])),
             addresses=tuple(str(address) for address in settings.addresses),
             join_token=join_token_of(settings, self._folder),
-            accept_yard=self._accept_yard,
+            accept_cluster=self._accept_cluster,
             heartbeat_seconds=float(settings.agent.heartbeat_interval),
             connection_seconds=float(scheduler.connection_timeout),
             retry_seconds=float(scheduler.retry_interval),
@@ -304,9 +306,11 @@ def _inventory(settings: AgentSettings, busy: Callable[[], set[int]]) -> Selecte
     every = detect(gpu.detection_method, node=settings.node_id, virtual=gpu.virtual, busy=busy)
     chosen = SelectedGpus(every, gpu.devices, gpu.max_memory_percent)
     if chosen.missing:
-        log.warning("gpus_missing", devices=chosen.missing, message="gpu.devices names GPUs that are not here.")
+        log.warning(
+            "gpus_missing", devices=chosen.missing, message="gpu.devices lists GPUs that this machine does not have."
+        )
     if gpu.max_compute_percent < 100:
-        message = "max_compute_percent limits processes only where CUDA's MPS control daemon runs."
+        message = "max_compute_percent takes effect only if the CUDA MPS control daemon runs."
         log.info("compute_limited", percent=gpu.max_compute_percent, message=message)
     return chosen
 
@@ -402,5 +406,5 @@ def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
         key = Path(files.key).read_bytes() if files.key else None
         cert = Path(files.cert).read_bytes() if files.cert else None
     except OSError as error:
-        raise CanNotRun(f"tls: {error.filename} can not be read: {error.strerror}.") from error
+        raise CanNotRun(f"tls: cannot read {error.filename}: {error.strerror}.") from error
     return grpc.ssl_channel_credentials(ca, key, cert)

@@ -31,9 +31,9 @@ def refused(uid: int | None, address: str, memory: AgentState) -> str:
     if uid is None or uid in {0, os.geteuid()} or known is None or uid == known:
         return ""
     return (
-        f"The process that listens at {address} belongs to {_name(uid)}, and the scheduler ran as {_name(known)} when this "
-        f"node joined, so it is not spoken to. If the scheduler runs as {_name(uid)} now, start this agent once with "
-        f"--accept-yard {memory.yard}."
+        f"The process that listens at {address} belongs to {_name(uid)}, but the scheduler ran as "
+        f"{_name(known)} when this node joined, so the agent does not connect. If the scheduler now "
+        f"runs as {_name(uid)}, start this agent once with --accept-cluster {memory.yard}."
     )
 
 

@@ -193,9 +193,9 @@ def _wrong_users(executor: ExecutorSection) -> Iterator[Complaint]:
 def _wrong_tls(tls: AgentTlsSection) -> Iterator[Complaint]:
     """Check keys that need each other, and files that no connection can be made with."""
     if bool(tls.cert) != bool(tls.key):
-        yield "tls", "tls needs both cert and key; give the one that is missing."
+        yield "tls", "tls needs both cert and key; set the missing one."
     elif tls.cert and not tls.ca:
-        yield "tls", "tls.cert needs tls.ca too: say whom to trust."
+        yield "tls", "tls.cert also needs tls.ca, the authority to trust."
     else:
         yield from wrong_authority("tls.ca", tls.ca)
         yield from wrong_pair("tls.cert", tls.cert, "tls.key", tls.key)
@@ -207,26 +207,26 @@ def _wrong_with(settings: AgentSettings) -> Iterator[Complaint]:
     for label in settings.agent.labels:
         if label.startswith(RESERVED_PREFIX):
             sentence = (
-                f'agent.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+                f'agent.labels contains "{label}"; labels that begin with {RESERVED_PREFIX} are reserved for agents.'
             )
             yield "agent.labels", sentence
     if not settings.addresses:
-        yield "scheduler.master_address", "scheduler.master_address is empty; say where the scheduler is, as HOST:PORT."
+        yield "scheduler.master_address", "scheduler.master_address is empty; set it to the HOST:PORT of the scheduler."
     if settings.executor.execution_method == "docker":
         sentence = "executor.execution_method docker is not supported yet; use process."
         yield "executor.execution_method", sentence
     if settings.gpu.detection_method == "virtual" and not settings.gpu.virtual:
-        sentence = "gpu.detection_method is virtual; say in gpu.virtual which, such as 4:RTX4090:24."
+        sentence = "gpu.detection_method is virtual; set gpu.virtual to the virtual GPUs, such as 4:RTX4090:24."
         yield "gpu.detection_method", sentence
     if settings.gpu.virtual and settings.gpu.detection_method not in {"auto", "virtual"}:
         sentence = (
-            f"gpu.virtual is given, but gpu.detection_method is {settings.gpu.detection_method}; keep one of them."
+            f"gpu.virtual is set, but gpu.detection_method is {settings.gpu.detection_method}; remove one of them."
         )
         yield "gpu.virtual", sentence
     if settings.agent.away_timeout > LONGEST_ABSENCE_SECONDS:
         yield (
             "agent.away_timeout",
-            "agent.away_timeout is longer than a day, for which no scheduler waits; make it shorter.",
+            "agent.away_timeout is longer than a day, the maximum; make it shorter.",
         )
     if settings.scheduler.retry_interval > settings.scheduler.max_retry_interval:
         sentence = "scheduler.retry_interval is longer than scheduler.max_retry_interval; make it shorter."

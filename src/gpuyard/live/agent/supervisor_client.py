@@ -169,7 +169,7 @@ class SupervisorClient:
                 with suppress(SupervisorEnded):  # for example, it was killed; the next one may work
                     await asyncio.to_thread(start, self.folder)
             except OSError as error:
-                raise SupervisorDoesNotStart(f"The supervisor in {self.folder} can not be reached: {error}.") from error
+                raise SupervisorDoesNotStart(f"The supervisor in {self.folder} cannot be reached: {error}.") from error
         self._writer.write(messages.frame([messages.Subscribe()]))
         self._flush()
 

@@ -126,12 +126,12 @@ def _why_external(card: GpuDevice, user: GpuUser, name: str, occupants: Mapping[
         return ""
     if user.key is None:
         who = f" of user {user.user}" if user.user else ""
-        return f"Process {user.pid} ({name}){who} computes on it and was not started by gpuyard."
+        return f"Process {user.pid} ({name}){who} uses it and was not started by gpuyard."
     occupant = occupants.get(user.key)
     # An attempt that is not in the list has just begun or has just ended.
     if occupant is None or card.index in occupant.gpus:
         return ""
-    return f"Process {user.pid} of task {user.key.task} computes on it and was given other GPUs."
+    return f"Process {user.pid} of task {user.key.task} uses it but was assigned other GPUs."
 
 
 def owner(process: GpuProcess, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> AttemptKey | None:

@@ -21,8 +21,8 @@ def what_is_wrong(tls: AgentTlsSection, address: str) -> str:
         if not speaks_tls(host, int(port), LOOK_SECONDS):
             return ""
         return (
-            f"The scheduler at {address} speaks TLS and this agent does not. Set tls.ca to the file of the authority that "
-            "signed its certificate (or to the certificate itself)."
+            f"The scheduler at {address} uses TLS and this agent does not. Set tls.ca to the file of "
+            "the authority that signed its certificate (or to the certificate itself)."
         )
     try:
         return _try(tls, host, int(port), address)
@@ -43,11 +43,12 @@ def _try(tls: AgentTlsSection, host: str, port: int, address: str) -> str:
             return _not_trusted(error, tls, host, address)
         except (ssl.SSLError, ConnectionError) as error:
             if "ALERT" in str(error).upper():
-                return f"The scheduler at {address} broke off the TLS handshake ({_reason(error)})."
+                return f"The scheduler at {address} aborted the TLS handshake ({_reason(error)})."
             return (
-                f"What listens at {address} does not speak TLS, and this agent has tls.ca. Set server.tls.cert and "
-                "server.tls.key in the scheduler's file, or remove tls.ca here (and set scheduler.plain: true for an "
-                "address beyond loopback). Check the port, too: 9090 unless set otherwise."
+                f"The process that listens at {address} does not use TLS, but this agent has tls.ca. "
+                "Set server.tls.cert and server.tls.key in the settings of the scheduler, or remove "
+                "tls.ca here (and set scheduler.plain: true for an address beyond loopback). Also "
+                "check the port: the default is 9090."
             )
 
 
@@ -67,8 +68,9 @@ def _wants_certificate(line: ssl.SSLSocket, tls: AgentTlsSection, address: str) 
         return ""
     if not tls.cert:
         return (
-            f"The scheduler at {address} breaks off after the TLS handshake. If its server.tls.client_ca is set, it asks "
-            "agents for a certificate: set tls.cert and tls.key."
+            f"The scheduler at {address} closes the connection after the TLS handshake. If its "
+            "server.tls.client_ca is set, it requires a certificate of agents: set tls.cert and "
+            "tls.key."
         )
     return (
         f"The scheduler at {address} does not accept this agent's certificate, tls.cert ({Path(tls.cert).name}). It must be "
@@ -79,8 +81,9 @@ def _wants_certificate(line: ssl.SSLSocket, tls: AgentTlsSection, address: str) 
 def _not_trusted(error: ssl.SSLCertVerificationError, tls: AgentTlsSection, host: str, address: str) -> str:
     if error.verify_code in OTHER_NAME:
         return (
-            f"The certificate of the scheduler at {address} is for another host name than {host}. Use a name that is in "
-            "the certificate in scheduler.master_address, or have a certificate made whose subjectAltName has this one."
+            f"The certificate of the scheduler at {address} is for another host name than {host}. Use "
+            "a name of the certificate in scheduler.master_address, or create a certificate whose "
+            "subjectAltName contains this one."
         )
     if error.verify_code in {EXPIRED, NOT_YET_VALID}:
         return (

@@ -67,10 +67,13 @@ class EngineClock:
         elif not self._told:
             self._told = True
             log.warning(
-                "clock_differs",
+                "clock_drifted",
                 ahead_seconds=round(ahead, 1),
-                message="The scheduler's time and this machine's clock differ: the clock jumped, or was wrong when "
-                "something was recorded. Timers go on as if it had not; times shown approach the clock slowly.",
+                message=(
+                    "The time of the scheduler and the clock of this machine differ: the clock jumped, "
+                    "or was wrong when an event was recorded. Timers are not affected; displayed times "
+                    "approach the clock slowly."
+                ),
             )
         return ahead
 
@@ -95,7 +98,7 @@ def save_note(clock: EngineClock, path: Path | None) -> None:
     try:
         replace_file(path, msgspec.json.encode(clock.note()), durable=False)
     except OSError as error:
-        log.warning("clock_not_noted", message=str(error))
+        log.warning("clock_write_failed", message=str(error))
 
 
 async def keep_note(clock: EngineClock, path: Path | None) -> None:

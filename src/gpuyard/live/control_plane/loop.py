@@ -297,7 +297,7 @@ class EngineLoop:
                 await self._commit(alone)
 
     def _throw_away(self, broken: "_BrokenBy") -> None:
-        log.error("engine_broken", by=repr(broken.asked and broken.asked.order)[:500], exc_info=broken.error)
+        log.error("engine_crashed", by=repr(broken.asked and broken.asked.order)[:500], exc_info=broken.error)
         self.engine = self._rebuild()
 
     def _work(self, batch: _Batch) -> None:
@@ -383,10 +383,10 @@ class EngineLoop:
                     raise
                 await asyncio.sleep(FULL_RETRY_SECONDS)
             else:
-                assert head.seq == self.committed + len(payloads), "somebody else writes this journal"
+                assert head.seq == self.committed + len(payloads), "another process writes this journal"
                 self.committed_hash = head.hash
                 if self.full:
-                    log.info("storage_has_room", seq=head.seq)
+                    log.info("storage_recovered", seq=head.seq)
                 self.full = ""
                 return
 
@@ -405,7 +405,7 @@ def _for_the_asker(error: Exception) -> Exception:
     """Return the error to report for a failure outside the engine: a `GpuyardError` as is, others as `Broken`."""
     if isinstance(error, GpuyardError):
         return error
-    log.error("request_broken", exc_info=error)
+    log.error("command_crashed", exc_info=error)
     return Broken()
 
 

@@ -125,27 +125,29 @@ async def serve(
     raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
-        yard, access = _open(settings, stack, take_over=take_over)
+        scheduler, access = _open(settings, stack, take_over=take_over)
         deposed = _deposed_file(settings)
-        pool = _pool(yard, settings)
+        pool = _pool(scheduler, settings)
         http = [stack.enter_context(_listen(settings.http_address))]
         if settings.monitor_address is not None:
             http.append(stack.enter_context(_listen(settings.monitor_address)))
-        agents = _grpc_server(yard)
+        agents = _grpc_server(scheduler)
         port = _bind(agents, settings)
-        running = asyncio.create_task(yard.run(__version__))
+        running = asyncio.create_task(scheduler.run(__version__))
         try:
-            ready = asyncio.create_task(_until_ready(yard))
+            ready = asyncio.create_task(_until_ready(scheduler))
             await _first_of(ready, running, told)
             ready.cancel()
-            if yard.ready and not told.done():
-                await _while_it_runs(running, _apply(yard, settings, default_mode))
-                await asyncio.to_thread(_add_users, access, yard.stores.system_users, settings)
-                _refuse_a_yard_without_admin(access, settings)
+            if scheduler.ready and not told.done():
+                await _while_it_runs(running, _apply(scheduler, settings, default_mode))
+                await asyncio.to_thread(_add_users, access, scheduler.stores.system_users, settings)
+                _refuse_without_admin(access, settings)
                 freeze_recovered()
-                async with _served(yard, running, access, settings, agents, http, pool) as serving:
+                async with _served(scheduler, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http[0])
-                    log.info("scheduler_started", http=address, grpc_port=port, yard=yard.loop.engine.state.yard)
+                    log.info(
+                        "scheduler_started", http=address, grpc_port=port, cluster=scheduler.loop.engine.state.yard
+                    )
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
         except Deposed as error:
@@ -155,7 +157,7 @@ async def serve(
             raise
         finally:
             told.cancel()
-            await _stop(yard, running)
+            await _stop(scheduler, running)
     log.info("scheduler_stopped")
 
 
@@ -169,12 +171,12 @@ def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
     if take_over:
         path.unlink(missing_ok=True)
     elif path.exists():
-        raise CanNotServe(f"This data folder was given up: {path.read_text(errors='replace')}")
+        raise CanNotServe(f"This data folder is no longer in use: {path.read_text(errors='replace')}")
 
 
 @asynccontextmanager
 async def _served(
-    yard: Scheduler,
+    scheduler: Scheduler,
     running: "asyncio.Task[None]",
     access: AccessStore,
     settings: ServerSettings,
@@ -187,13 +189,13 @@ async def _served(
     authenticator = Authenticator(access, admitted_without_login(settings))
     limits = Limits.within(raise_limit(), settings.server.max_connections, settings.server.max_connections_per_address)
     web = http_server(
-        make_app(yard, access, authenticator, allowed_hosts, settings), tls=settings.server.tls, limits=limits
+        make_app(scheduler, access, authenticator, allowed_hosts, settings), tls=settings.server.tls, limits=limits
     )
     await agents.start()
     serving = asyncio.create_task(web.serve(sockets=list(http)))
     beside = [
         asyncio.create_task(_note_uses(access)),
-        asyncio.create_task(collect_when_idle(lambda: len(yard.views.tasks))),
+        asyncio.create_task(collect_when_idle(lambda: len(scheduler.views.tasks))),
     ]
     if pool is not None:
         beside.append(asyncio.create_task(pool.run()))
@@ -203,20 +205,20 @@ async def _served(
         for task in beside:
             task.cancel()
         try:
-            await _stop(yard, running)
+            await _stop(scheduler, running)
         finally:
             web.should_exit = True
             await agents.stop(1.0)
             await serving
 
 
-def _pool(yard: Scheduler, settings: ServerSettings) -> ElasticPool | None:
+def _pool(scheduler: Scheduler, settings: ServerSettings) -> ElasticPool | None:
     """Return the elastic pool, or None if none is configured."""
     wanted, pool = pool_of(settings), settings.pool
     if wanted is None:
         return None
     provider = CommandProvider(settings.data_dir / "pool", pool.kind, pool.boot_command, pool.release_command)
-    return ElasticPool(yard.loop, provider, *wanted, every_seconds=float(pool.interval))
+    return ElasticPool(scheduler.loop, provider, *wanted, every_seconds=float(pool.interval))
 
 
 async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:
@@ -226,16 +228,16 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
         await _first_of(doing, running)
         if not doing.done():
             await _ended(running)
-            raise CanNotServe("The scheduler stopped while it was starting.")
+            raise CanNotServe("The scheduler was stopped during its start.")
         await doing
     finally:
         doing.cancel()
 
 
-async def _stop(yard: Scheduler, running: "asyncio.Task[None]") -> None:
+async def _stop(scheduler: Scheduler, running: "asyncio.Task[None]") -> None:
     """Stop a running scheduler. If it failed, raise its error."""
     if not running.done():
-        await yard.stop(PATIENCE_SECONDS)
+        await scheduler.stop(PATIENCE_SECONDS)
     await _ended(running)
 
 
@@ -257,8 +259,8 @@ async def _first_of(*tasks: "asyncio.Task[Any]") -> None:
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
 
 
-async def _until_ready(yard: Scheduler) -> None:
-    while not yard.ready:
+async def _until_ready(scheduler: Scheduler) -> None:
+    while not scheduler.ready:
         await asyncio.sleep(0.001)
 
 
@@ -274,14 +276,16 @@ async def _note_uses(access: AccessStore) -> None:
         try:
             await asyncio.to_thread(access.write_uses)
         except StoreError as error:
-            log.warning("uses_not_written", message=str(error))  # they stay in memory and are written the next time
+            log.warning(
+                "token_use_write_failed", message=str(error)
+            )  # they stay in memory and are written the next time
 
 
 def note_gpu_settings(settings: ServerSettings) -> None:
     """Log that a scheduler has no GPUs of its own if its settings file configures some."""
     if settings.gpu != ServerGpuSection():
-        message = "The section gpu is for the agent of `gpuyard up`; other agents have these keys in their own files."
-        log.warning("gpu_settings_unused", message=message)
+        message = "The section gpu is only for the agent of `gpuyard up`; put it in the settings files of other agents."
+        log.warning("gpu_settings_ignored", message=message)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
@@ -299,7 +303,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
 
 def _ignored() -> None:
-    message = "Settings are read at the start; restart the scheduler to read them again, tasks go on."
+    message = "Settings are only read at start. Restart the scheduler to read them again; tasks continue."
     log.info("signal_ignored", signal="SIGHUP", message=message)
 
 
@@ -310,10 +314,11 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     folder, advisor = settings.data_dir, _advisor(settings)
     if not Path(settings.storage.data_dir).is_absolute():
         message = (
-            f"storage.data_dir is relative to the folder in which the scheduler is started, so it is {folder}. Started "
-            "elsewhere it would begin with an empty journal; give an absolute path."
+            "storage.data_dir is relative to the current folder of the scheduler; it is now "
+            f"{folder}. A scheduler that is started in another folder begins with an empty journal. "
+            "Use an absolute path."
         )
-        log.warning("data_dir_relative", message=message)
+        log.warning("relative_data_dir_used", message=message)
     folders = (
         (folder, "data folder", "storage.data_dir"),
         (settings.snapshot_dir, "folder of snapshots", "storage.snapshot_dir"),
@@ -330,7 +335,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     archive = Archive.open(folder / "archive.sqlite")
     stack.callback(archive.close)
     if archive.note:
-        log.warning("archive_note", message=archive.note)
+        log.warning("archive_checked", message=archive.note)
     secrets = SecretStore.open(folder / "secrets.sqlite")
     stack.callback(secrets.close)
     secrets.sweep(engine.state.tasks.keys())
@@ -338,7 +343,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
     stack.callback(access.close)
     _catch_up(archive, views)
     system_users = SystemUsers.open(folder / "system_users.json", lambda tenant: settings.tenant_entry(tenant).user)
-    yard = Scheduler(
+    scheduler = Scheduler(
         Stores(journal, archive, secrets, system_users),
         engine,
         views,
@@ -347,7 +352,7 @@ def _open(settings: ServerSettings, stack: ExitStack, *, take_over: bool = False
         performance_predictor=_performance_predictor(settings) if settings.prediction.enabled else None,
         advisor=advisor,
     )
-    return yard, access
+    return scheduler, access
 
 
 def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
@@ -374,9 +379,9 @@ def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: st
     """Restrict a folder to its owner, or raise an error that says why this failed."""
     try:
         if note := check(folder, name, setting):
-            log.warning("folder_closed", message=note)
+            log.warning("folder_permissions_corrected", message=note)
     except OSError as error:
-        raise CanNotServe(f"The {name} {folder} can not be made: {error.strerror}. Choose another one.") from error
+        raise CanNotServe(f"Cannot create the {name} {folder}: {error.strerror}. Choose another one.") from error
     except FolderNotSafe as error:
         raise CanNotServe(str(error)) from error
 
@@ -399,7 +404,7 @@ def _runtime_estimator(archive: Archive) -> RuntimeEstimator:
     try:
         runtime_estimator.remember(archive.newest(MOST_REMEMBERED))
     except StoreError as error:
-        log.warning("forecasts_begin_anew", message=str(error))
+        log.warning("estimates_reset", message=str(error))
     return runtime_estimator
 
 
@@ -435,8 +440,11 @@ def join_token(settings: ServerSettings) -> str:
     """Return the join token: from the settings, or generated once and kept next to the journal for local agents."""
     if settings.join_token:
         if len(settings.join_token) < SHORT_TOKEN:
-            message = "auth.join_token is short, so it can be guessed from what the scheduler proves. Use 24 random characters."
-            log.warning("join_token_is_short", message=message)
+            message = (
+                "auth.join_token is short, so it can be guessed from the proof that the scheduler sends. "
+                "Use 24 random characters."
+            )
+            log.warning("short_join_token_used", message=message)
         return settings.join_token
     return _drawn(settings.data_dir / JOIN_TOKEN_FILE)
 
@@ -471,15 +479,15 @@ def _refuse_tasks_as_admins(engine: Engine, settings: ServerSettings) -> None:
             raise CanNotServe(sentence)
 
 
-def _refuse_a_yard_without_admin(access: AccessStore, settings: ServerSettings) -> None:
+def _refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None:
     if admitted_without_login(settings) or any(
         user.role is Role.ADMIN and not user.disabled for user in access.users()
     ):
         return
     raise CanNotServe(
-        "auth.enabled is true and no user is an admin, so the scheduler could not be administered. Add an admin to "
-        "users in the settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as root "
-        "or as the user who runs the scheduler."
+        "auth.enabled is true but no user is an administrator. Add an admin to users in the "
+        "settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as "
+        "root or as the user who runs the scheduler."
     )
 
 
@@ -506,9 +514,9 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         replace_file(path, msgspec.json.encode(said))
 
 
-async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
+async def _apply(scheduler: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Apply the file's settings as events where the file has changed. Changes made over the API are kept."""
-    split, name = split_of(settings, default_mode=default_mode), yard.loop.engine.state.yard
+    split, name = split_of(settings, default_mode=default_mode), scheduler.loop.engine.state.yard
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"
     try:
@@ -525,7 +533,7 @@ async def _apply(yard: Scheduler, settings: ServerSettings, default_mode: QuotaM
     known = before.tenants if before else []
     orders += [command.SetTenant(tenant) for tenant in wanted.tenants if tenant not in known]
     for order in orders:
-        answer = await yard.loop.tell(order, "settings")
+        answer = await scheduler.loop.tell(order, "settings")
         if isinstance(answer, Refusal):
             raise CanNotServe(answer.sentence())
     if orders:
@@ -548,16 +556,16 @@ def _listen(address: Address) -> Iterator[socket.socket]:
         listener.listen(2048)
     except OSError as error:
         raise CanNotServe(
-            f"HTTP can not be served on {address}: {error.strerror or error}. Is another scheduler there?"
+            f"Cannot serve HTTP on {address}: {error.strerror or error}. Another scheduler may be running there."
         ) from None
     with listener:
         yield listener
 
 
-def _grpc_server(yard: Scheduler) -> "grpc.aio.Server":
+def _grpc_server(scheduler: Scheduler) -> "grpc.aio.Server":
     most = ("grpc.max_allowed_incoming_connections", for_agents(raise_limit()))
     server = grpc.aio.server(options=(*GRPC_OPTIONS, most))
-    server.add_generic_rpc_handlers((agents_handler(yard.agents),))
+    server.add_generic_rpc_handlers((agents_handler(scheduler.agents),))
     return server
 
 
@@ -571,7 +579,9 @@ def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise CanNotServe(f"Agents can not be served on {address}: {error}. Is another scheduler there?") from None
+        raise CanNotServe(
+            f"Cannot serve agents on {address}: {error}. Another scheduler may be running there."
+        ) from None
 
 
 def _credentials(settings: ServerSettings) -> "grpc.ServerCredentials | None":
@@ -582,5 +592,5 @@ def _credentials(settings: ServerSettings) -> "grpc.ServerCredentials | None":
         pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
         ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
     except OSError as error:
-        raise CanNotServe(f"server.tls: {error.filename} can not be read: {error.strerror}.") from None
+        raise CanNotServe(f"server.tls: cannot read {error.filename}: {error.strerror}.") from None
     return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)

@@ -555,17 +555,17 @@ def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
     yield from _differ("logging.output", logging.output, "system.log_file", system.log_file)
     tokens = settings.auth.join_token, settings.agent.join_token
     if all(tokens) and tokens[0] != tokens[1]:
-        sentence = "auth.join_token and agent.join_token are the same setting and differ; keep one of them."
+        sentence = "auth.join_token and agent.join_token are the same setting but differ; remove one of them."
         yield "auth.join_token", sentence
     if scheduler.algorithm not in ALGORITHMS:
         near = closest_word(scheduler.algorithm, ALGORITHMS)
-        hint = f'did you mean "{near}"?' if near else f"known are {', '.join(ALGORITHMS)}."
-        yield "scheduler.algorithm", f'There is no scheduler.algorithm "{scheduler.algorithm}"; {hint}'
+        hint = f'did you mean "{near}"?' if near else f"available algorithms: {', '.join(ALGORITHMS)}."
+        yield "scheduler.algorithm", f'Unknown scheduler.algorithm "{scheduler.algorithm}"; {hint}'
 
 
 def _differ(one: str, value: object, other: str, other_value: object) -> Iterator[Complaint]:
     if value and other_value and value != other_value:
-        sentence = f"{one} ({value}) and {other} ({other_value}) are the same setting and differ; keep one of them."
+        sentence = f"{one} ({value}) and {other} ({other_value}) are the same setting but differ; remove one of them."
         yield one, sentence
 
 
@@ -578,7 +578,7 @@ def _not_yet(settings: ServerSettings) -> Iterator[Complaint]:
     }
     for key, wanted in asked.items():
         if wanted:
-            yield key, f"what {key} asks for here is not supported yet; take it out of the settings."
+            yield key, f"this value of {key} is not supported yet; remove it from the settings."
 
 
 def refuse_unsafe_addresses(settings: ServerSettings) -> str | None:
@@ -603,16 +603,16 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     """Find settings that require others, and impossible limits."""
     tls = settings.server.tls
     if bool(tls.cert) != bool(tls.key):
-        yield "server.tls", "server.tls needs both cert and key; give the one that is missing."
+        yield "server.tls", "server.tls needs both cert and key; set the missing one."
     if tls.client_ca and not tls.cert:
-        yield "server.tls.client_ca", "server.tls.client_ca needs server.tls.cert and server.tls.key too."
+        yield "server.tls.client_ca", "server.tls.client_ca also needs server.tls.cert and server.tls.key."
     yield from wrong_tls_files(tls)
     yield from _mapped_to_owner(settings)
     yield from too_short(settings, LEAST_SECONDS)
     for label in settings.pool.labels:
         if label.startswith(RESERVED_PREFIX):
             sentence = (
-                f'pool.labels has "{label}"; labels that begin with {RESERVED_PREFIX} are made by agents themselves.'
+                f'pool.labels contains "{label}"; labels that begin with {RESERVED_PREFIX} are reserved for agents.'
             )
             yield "pool.labels", sentence
     for name, entry in sorted(settings.tenants.items()):
@@ -628,12 +628,13 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     names = [user.username for user in settings.users]
     for name in names:
         if names.count(name) > 1:
-            yield "users", f"users: {name} stands there twice; keep one of them."
+            yield "users", f"users: {name} occurs twice; remove one entry."
     if _lacks_an_admin(settings):
         sentence = (
-            f"auth.enabled is true, users has no admin, and {settings.data_dir} holds no other users, so the scheduler "
-            "could not be administered. Add a user with the role admin to users, or set auth.local_admin: true and run "
-            "`gpuyard users add NAME --role admin` as root or as the user who runs the scheduler."
+            f"auth.enabled is true, but neither users nor {settings.data_dir} contains an "
+            "administrator. Add a user with the role admin to users, or set auth.local_admin: true "
+            "and run `gpuyard users add NAME --role admin` as root or as the user who runs the "
+            "scheduler."
         )
         yield "auth.enabled", sentence
 
@@ -680,10 +681,13 @@ def _lacks_an_admin(settings: ServerSettings) -> bool:
 def _pool_incomplete(pool: PoolSection) -> Iterator[Complaint]:
     if not pool.kind:
         if pool != PoolSection():
-            yield "pool.kind", "pool.kind says how the nodes of the pool are called; give it, or take the pool out."
+            yield (
+                "pool.kind",
+                ("pool.kind is missing; it is the kind of the nodes in the pool. Set it or remove the pool."),
+            )
         return
     for key in ("gpus", "boot_command", "release_command"):
         if not getattr(pool, key):
-            yield f"pool.{key}", f"pool.{key} is needed for a pool; give it, or take pool.kind out."
+            yield f"pool.{key}", f"pool.{key} is missing; set it or remove pool.kind."
     if pool.min > pool.max:
         yield "pool.min", f"pool.min ({pool.min}) is above pool.max ({pool.max})."

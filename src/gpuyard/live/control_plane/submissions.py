@@ -88,7 +88,7 @@ class Submissions:
                 try:
                     self._secrets.drop(given)
                 except StoreError as error:
-                    log.warning("secrets_stay", message=str(error))
+                    log.warning("secret_removal_failed", message=str(error))
 
         def make(state: State) -> command.Command:
             undo()  # called again if another request of the batch broke the engine

@@ -26,7 +26,7 @@ from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
 """Number of tasks that a search examines before it yields to other work."""
-_OF_LEASES = {Why.CANCELLED: "It was released.", Why.TIMEOUT: "Its time was over."}
+_OF_LEASES = {Why.CANCELLED: "The lease was released.", Why.TIMEOUT: "The lease reached its timeout."}
 """Texts for the end of a lease."""
 BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
 """A task that ends for one of these reasons ended when its process did."""
@@ -66,7 +66,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     actual: Actual | None = None
     """Measured GPU use of the last attempt."""
     ran_on: str | None = None
-    """The GPU model it has, or had last."""
+    """GPU model of the current or last attempt."""
     saved: bool = False
     """Whether the last attempt was stopped and kept its progress."""
     ended_at: float | None = None
@@ -147,7 +147,7 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
             sentence = f"It ended with exit code {self.exit_code}."
         elif self.cause.why is Why.OUT_OF_MEMORY and self.status is TaskStatus.PENDING:
             sentence = (
-                f"{sentence} Its next attempt asks for {self.spec.resources.gpu_memory_asked_mib} MiB on each GPU."
+                f"{sentence} The next attempt requests {self.spec.resources.gpu_memory_asked_mib} MiB on each GPU."
             )
         return f"{sentence} {self.message}".strip(), self.cause.why
 

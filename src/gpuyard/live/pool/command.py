@@ -129,7 +129,8 @@ class CommandProvider:
             return []
         except (OSError, msgspec.MsgspecError) as error:
             raise PoolDamaged(
-                f"{self._path} can not be read ({error}). See which nodes of the pool are up, and move the file away."
+                f"{self._path} cannot be read ({error}). Check which nodes of the pool are running, "
+                "and move the file away."
             ) from None
 
     def _write(self) -> None:

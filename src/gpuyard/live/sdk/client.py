@@ -49,7 +49,7 @@ IN_ONE_CALL = 5000
 """Number of tasks sent in one batch; each batch is accepted as a whole or not at all."""
 LOOKED_AT_ONE_BY_ONE = 100
 _ONE = {"count": 1}
-EMPTY = "The name or id is empty; is a variable not set?"
+EMPTY = "The name or id is empty; check whether a variable is not set."
 
 
 class TaskFields(TypedDict, total=False):
@@ -408,8 +408,8 @@ class Client:
         """Let a task on hold start."""
         return self._do(task, "release")
 
-    def _do(self, task: TaskRef, verb: str) -> Task:
-        return self.connection.ask("POST", f"{_of_task(task)}/{verb}", Task, query=_same(task))
+    def _do(self, task: TaskRef, action: str) -> Task:
+        return self.connection.ask("POST", f"{_of_task(task)}/{action}", Task, query=_same(task))
 
     def set_priority(self, task: TaskRef, priority: int) -> Task:
         """Set the priority within its class, 0 to 100."""
@@ -526,7 +526,7 @@ class Client:
         return self.connection.ask("GET", "/api/v1/nodes", NodeList)
 
     def cordon(self, node: str) -> NodeAnswer:
-        """Place nothing new on a node."""
+        """Place no new tasks on a node."""
         return self._do_to_node(node, "cordon")
 
     def drain(self, node: str, *, force: bool = False) -> NodeAnswer:
@@ -534,15 +534,15 @@ class Client:
         return self._do_to_node(node, "drain", {"force": force or None})
 
     def uncordon(self, node: str) -> NodeAnswer:
-        """Use a node again."""
+        """Place tasks on a node again."""
         return self._do_to_node(node, "uncordon")
 
-    def _do_to_node(self, node: str, verb: str, query: Mapping[str, object] | None = None) -> NodeAnswer:
-        return self.connection.ask("POST", f"/api/v1/nodes/{_quoted(node)}/{verb}", NodeAnswer, query=query)
+    def _do_to_node(self, node: str, action: str, query: Mapping[str, object] | None = None) -> NodeAnswer:
+        return self.connection.ask("POST", f"/api/v1/nodes/{_quoted(node)}/{action}", NodeAnswer, query=query)
 
-    def stop_stray(self, node: str, task: TaskRef, attempt: int) -> MessageAnswer:
-        """End an attempt that a node runs and the scheduler does not know; `nodes()` lists them as `strays`."""
-        path = f"/api/v1/nodes/{_quoted(node)}/strays/{_quoted(id_of(task))}/{attempt}/stop"
+    def stop_unknown_attempt(self, node: str, task: TaskRef, attempt: int) -> MessageAnswer:
+        """End an attempt that a node runs and the scheduler does not know; `nodes()` lists them as `unknown_attempts`."""
+        path = f"/api/v1/nodes/{_quoted(node)}/unknown_attempts/{_quoted(id_of(task))}/{attempt}/stop"
         return self.connection.ask("POST", path, MessageAnswer)
 
     def remove_node(self, node: str) -> None:
@@ -675,7 +675,7 @@ def _in_part(body: dict[str, Any], within: Mapping[int, int], made: Sequence[Seq
             elif place < len(made) and made[place]:
                 found += (task.id for task in made[place])
             else:
-                raise WrongInput(f"{ref} comes later than a task that is to wait for it, or not at all.")
+                raise WrongInput(f"{ref} is not in the list before the tasks that depend on it.")
         waits[name] = found
     return {**body, **waits}
 

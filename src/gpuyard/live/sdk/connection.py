@@ -24,7 +24,7 @@ import msgspec
 
 from gpuyard.live.sdk.errors import (
     ClusterError,
-    NotAYard,
+    NotGpuyard,
     NotNow,
     Refused,
     Unreachable,
@@ -104,14 +104,14 @@ class Connection:
         except ValueError:
             self._host = ""
         if parts.scheme not in {"http", "https"} or not self._host or parts.query or parts.fragment:
-            message = f"{server!r} is no address of a scheduler; give one such as http://127.0.0.1:8080."
+            message = f"{server!r} is not an address of a scheduler; use one such as http://127.0.0.1:8080."
             raise WrongAddress(message)
         self._prefix = parts.path.rstrip("/")
         self._timeout = timeout_seconds
         self._headers = {"User-Agent": f"gpuyard/{__version__}"}
         if token:
             if not token.isascii() or not token.isprintable() or " " in token:
-                raise WrongAddress("The token holds characters that no token has; copy it again.")
+                raise WrongAddress("The token contains invalid characters; copy it again.")
             self._headers["Authorization"] = f"Bearer {token}"
         self._tls = _trust(ca) if parts.scheme == "https" else None
         self._here = threading.local()
@@ -135,8 +135,8 @@ class Connection:
         try:
             answer = msgspec.json.decode(content, type=type_)
         except msgspec.MsgspecError as error:
-            message = f"{self.server} answered {method} {path} in a way that is not understood ({error})."
-            stranger = NotAYard(f"{message} Is it a gpuyard scheduler of this version?")
+            message = f"{self.server} answered {method} {path} with an unexpected response ({error})."
+            stranger = NotGpuyard(f"{message} Check that it is a gpuyard scheduler of this version.")
             stranger.may_have_arrived = self._here.broke
             raise stranger from None
         self._answered.set()
@@ -187,12 +187,15 @@ class Connection:
             except _Broken as broken:
                 if not may_repeat:
                     raise Unreachable(
-                        f"The connection to {self.server} broke before it answered ({broken}); it may have obeyed.",
+                        (
+                            f"The connection to {self.server} broke before the answer ({broken}); the "
+                            "request may have been executed."
+                        ),
                         may_have_arrived=True,
                     ) from None
                 waiting.broke = True
                 waiting.allow(PATIENCE_SECONDS)
-                message = f"{self.server} breaks off every connection ({broken})."
+                message = f"{self.server} closes every connection ({broken})."
                 waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
             except Unreachable as away:
                 if away.nothing_listens:
@@ -221,7 +224,7 @@ class Connection:
             line.close()
             self._hint_at_tls(error)
             if _is_no_http(error):
-                raise NotAYard(self._no_http()) from None
+                raise NotGpuyard(self._no_http()) from None
             raise _Broken(str(error) or type(error).__name__) from None
         except BaseException:  # interrupted: the next answer on this connection would belong to this request
             line.close()
@@ -266,7 +269,7 @@ class Connection:
             line.close()
             self._hint_at_tls(error)
             if _is_no_http(error):
-                raise NotAYard(self._no_http()) from None
+                raise NotGpuyard(self._no_http()) from None
             raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
         except BaseException:
             line.close()
@@ -341,14 +344,14 @@ class Connection:
             return
         if uid is None:
             raise UntrustedServer(
-                f"The kernel does not say which user answers at {self.server}; nothing was sent. If you trust "
-                f"that server, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
+                f"The kernel does not report which user runs {self.server}; nothing was sent. If you "
+                f"trust that server, set GPUYARD_SERVER_USER={ANY_USER}, or use https."
             )
         name = _name_of(uid)
         raise UntrustedServer(
-            f"The process that answers at {self.server} belongs to the system user '{name}' (uid {uid}), not to you or "
-            f"root; nothing was sent. If that user runs the scheduler, accept it: gpuyard login --server-user {name}, or "
-            f"set GPUYARD_SERVER_USER={name}."
+            f"The process that listens at {self.server} belongs to the system user '{name}' (uid "
+            f"{uid}), not to you or root; nothing was sent. If that user runs the scheduler, trust "
+            f"it: gpuyard login --server-user {name}, or set GPUYARD_SERVER_USER={name}."
         )
 
     def _accepted_uids(self) -> set[int]:
@@ -360,28 +363,28 @@ class Connection:
         try:
             return {getpwnam(user).pw_uid}
         except KeyError:
-            raise WrongAddress(f"There is no system user {user} here; check GPUYARD_SERVER_USER.") from None
+            raise WrongAddress(f"This machine has no system user {user}; check GPUYARD_SERVER_USER.") from None
 
     def _no_answer(self, error: OSError) -> str:
         if self._tls is not None and getattr(error, "verify_code", 0) in OTHER_NAME:
             return (
-                f"The certificate of {self.server} is for another host name than {self._host}; use a name that is in it, "
-                "or have one made whose subjectAltName has this name."
+                f"The certificate of {self.server} is for another host name than {self._host}; use a "
+                "name of the certificate, or create one whose subjectAltName contains this name."
             )
         if self._tls is not None and getattr(error, "verify_code", 0) == EXPIRED:
-            return f"The certificate of {self.server} has expired. Have it renewed; check the clocks of both machines, too."
+            return f"The certificate of {self.server} has expired. Renew it, and check the clocks of both machines."
         if self._tls is not None and getattr(error, "verify_code", 0) == NOT_YET_VALID:
             return f"The certificate of {self.server} is not valid yet. Check the clocks of both machines."
         if self._tls is not None and "CERTIFICATE" in str(error).upper():
-            return f"The certificate of {self.server} is not trusted; name the file of its authority in GPUYARD_CA."
+            return f"The certificate of {self.server} is not trusted; set GPUYARD_CA to the file of its authority."
         if self._tls is not None and "SSL" in type(error).__name__:
-            return f"{self.server} does not speak TLS; does its address begin with http:// instead?"
+            return f"{self.server} does not use TLS; try an address that begins with http://."
         if isinstance(error, socket.gaierror):
-            return f"There is no host {self._host}; set GPUYARD_SERVER to the address of a scheduler."
+            return f"Host {self._host} does not exist; set GPUYARD_SERVER to the address of a scheduler."
         words = "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error)).lower()
         return (
-            f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, "
-            "or set GPUYARD_SERVER to the address of one that runs."
+            f"No scheduler answers at {self.server} ({words}). Start one with `gpuyard up`, or set "
+            "GPUYARD_SERVER to the address of a running one."
         )
 
     def _hint_at_tls(self, error: Exception) -> None:
@@ -393,25 +396,26 @@ class Connection:
             return
         if speaks_tls(self._host, self._port or 80, LOOK_FOR_TLS_SECONDS):
             https = f"https://{self.server.rpartition('//')[2]}"
-            message = f"{self.server} speaks TLS; use {https}, and name the file of its authority in GPUYARD_CA."
-            raise NotAYard(message) from None
+            message = f"{self.server} uses TLS; use {https}, and set GPUYARD_CA to the file of its authority."
+            raise NotGpuyard(message) from None
 
     def _no_http(self) -> str:
         return (
-            f"{self.server} does not speak HTTP; give the address a scheduler has for people, "
-            "port 8080 unless set otherwise: the other one is for agents."
+            f"{self.server} does not use HTTP; use the address for clients (default port 8080), not the one for agents."
         )
 
     def _target(self, path: str, query: Mapping[str, object] | None) -> str:
         said = {name: _spoken(value) for name, value in (query or {}).items() if value is not None}
         return f"{self._prefix}{path}{'?' + urlencode(said) if said else ''}"
 
-    def _refusal(self, response: HTTPResponse, answer: bytes) -> Refused | NotAYard:
+    def _refusal(self, response: HTTPResponse, answer: bytes) -> Refused | NotGpuyard:
         try:
             error = msgspec.json.decode(answer, type=ErrorAnswer).error
         except msgspec.MsgspecError:
-            message = f"{self.server} answered {response.status} {response.reason} and no sentence of gpuyard's."
-            stranger = NotAYard(f"{message} Is it a gpuyard scheduler?{_request_id_note(response, message)}")
+            message = f"{self.server} answered {response.status} {response.reason} without a message of gpuyard."
+            stranger = NotGpuyard(
+                f"{message} Check that it is a gpuyard scheduler.{_request_id_note(response, message)}"
+            )
             stranger.may_have_arrived = response.status >= 500  # a proxy that got no answer, or not in time
             return stranger
         self._answered.set()
@@ -523,8 +527,8 @@ def _trust(ca: str | None) -> "ssl.SSLContext":
     try:
         return ssl.create_default_context(cafile=ca or None)
     except OSError as error:
-        words = error.strerror or "it holds no certificate in PEM form"
-        raise WrongAddress(f"The file of certificates {ca} can not be used: {words}. Check GPUYARD_CA.") from None
+        words = error.strerror or "it contains no certificate in PEM form"
+        raise WrongAddress(f"The file of certificates {ca} cannot be used: {words}. Check GPUYARD_CA.") from None
 
 
 def _spoken(value: object) -> str:

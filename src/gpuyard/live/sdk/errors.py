@@ -5,7 +5,7 @@
         ├── WrongAddress    caller: not the address of a scheduler
         ├── Unreachable     outside: no answer at this address; retrying may help
         ├── UntrustedServer outside: another user of this machine answers; nothing was sent
-        ├── NotAYard        outside: the server that answers is not a gpuyard scheduler
+        ├── NotGpuyard        outside: the server that answers is not a gpuyard scheduler
         ├── Refused         caller: the scheduler refused the request; code and message are the scheduler's
         │   ├── NotAllowed  caller: not with this token, or not without one
         │   ├── NotFound    caller: it does not exist, or you may not see it
@@ -21,18 +21,18 @@ from gpuyard.live.sdk.values import Task
 
 
 class ClusterError(GpuyardError):
-    """The yard could not do what it was asked for."""
+    """The request to the cluster failed."""
 
     may_have_arrived = False
     """Whether a scheduler may nevertheless have received the request and carried it out."""
 
 
 class WrongAddress(ClusterError):
-    """This is no address of a scheduler; give one such as http://127.0.0.1:8080."""
+    """The address is not valid; use one such as http://127.0.0.1:8080."""
 
 
 class Unreachable(ClusterError):
-    """No scheduler answers. Start one with `gpuyard up`, or set GPUYARD_SERVER to the address of one that runs."""
+    """No scheduler answers. Start one with `gpuyard up`, or set GPUYARD_SERVER to the address of a running one."""
 
     def __init__(self, message: str = "", *, may_have_arrived: bool = False, nothing_listens: bool = False) -> None:
         super().__init__(message)
@@ -42,15 +42,15 @@ class Unreachable(ClusterError):
 
 
 class UntrustedServer(ClusterError):
-    """Another user of this machine answers at this address. Nothing was sent; accept that user if it runs the scheduler."""
+    """Another user of this machine runs the server at this address. Nothing was sent; trust that user if it runs the scheduler."""
 
 
-class NotAYard(ClusterError):
-    """Something answers at this address, but it is no gpuyard scheduler. Check GPUYARD_SERVER."""
+class NotGpuyard(ClusterError):
+    """The server at this address is not a gpuyard scheduler. Check GPUYARD_SERVER."""
 
 
 class Refused(ClusterError):
-    """The yard refused this."""
+    """The scheduler rejected the request."""
 
     def __init__(self, message: str, *, status: int, code: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -58,7 +58,7 @@ class Refused(ClusterError):
         self.status = status
         """The HTTP status."""
         self.field = field
-        """The field of the request that was refused; None if it is not about one."""
+        """The field of the request that caused the error; None if there is none."""
         self._code = code
 
     @property
@@ -68,19 +68,19 @@ class Refused(ClusterError):
 
 
 class NotAllowed(Refused):
-    """Log in with `gpuyard login`, or set GPUYARD_TOKEN; the sentence says what is missing."""
+    """Log in with `gpuyard login`, or set GPUYARD_TOKEN; the message says what is missing."""
 
 
 class NotFound(Refused):
-    """There is no such thing, or not for you."""
+    """The object does not exist, or you may not see it."""
 
 
 class NotNow(Refused):
-    """Not at the moment; the same request may be sent again."""
+    """The scheduler cannot handle the request now; send it again later."""
 
 
 class TaskFailed(ClusterError):
-    """A task that was to succeed did not."""
+    """A task did not succeed, and `check` was set."""
 
     def __init__(self, task: Task) -> None:
         super().__init__(f"{task.id} ended as {task.status}. {task.reason or ''}".strip())
@@ -88,7 +88,7 @@ class TaskFailed(ClusterError):
 
 
 class TookTooLong(ClusterError, TimeoutError):
-    """It did not happen in the time given; it may still happen."""
+    """The time limit has passed; the event may still happen."""
 
 
 _BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 503: NotNow}

@@ -14,14 +14,14 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gpuyard.live.sdk.connection import NOTICE_SECONDS, Connection, ResponseStream
-from gpuyard.live.sdk.errors import ClusterError, NotAYard, NotNow, Refused, Unreachable, UntrustedServer
+from gpuyard.live.sdk.errors import ClusterError, NotGpuyard, NotNow, Refused, Unreachable, UntrustedServer
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
 """How long a scheduler may be away before the error is raised."""
 FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
-AWAY = (Unreachable, NotNow, UntrustedServer, NotAYard)
+AWAY = (Unreachable, NotNow, UntrustedServer, NotGpuyard)
 """The errors of a request while a scheduler is away."""
 OutageWatch = Callable[[ClusterError], None]
 """Called for an outage that lasts longer than a second: once for each type of error."""
@@ -46,7 +46,7 @@ class EventListener:
     def _open(self) -> None:
         try:
             self._stream = self._connection.stream(EVENTS, self._query, Accept="text/event-stream")
-        except (Unreachable, UntrustedServer, NotAYard, Refused):
+        except (Unreachable, UntrustedServer, NotGpuyard, Refused):
             self._stream = None
             return
         threading.Thread(target=self._listen, args=(self._stream,), name="gpuyard-events", daemon=True).start()
@@ -137,7 +137,7 @@ class OutageTolerance:
 
         A foreign server where no scheduler has ever answered is not an outage and is raised at once.
         """
-        if isinstance(error, UntrustedServer | NotAYard) and not self._connection.has_answered:
+        if isinstance(error, UntrustedServer | NotGpuyard) and not self._connection.has_answered:
             raise error
         now = time.monotonic()
         if self._away_since is None:

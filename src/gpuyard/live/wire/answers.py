@@ -1,4 +1,4 @@
-"""What /api/v1 is asked and answers beside tasks: GPUs, quota, nodes, tenants, users, tokens, leases, errors.
+"""Requests and answers of /api/v1 other than tasks: GPUs, quota, nodes, tenants, users, tokens, leases, errors.
 
 Requests are strict (`read_...`); answers are plain records that msgspec writes as they stand.
 """
@@ -32,7 +32,7 @@ from gpuyard.live.wire.task_answers import ForecastAnswer, TaskAnswer
 from gpuyard.live.wire.tasks import TaskRequest
 
 RoleName: TypeAlias = Literal["admin", "operator", "member", "viewer"]
-"""Everything · everything but users and tokens of others · one's own tenant's tasks · looking only."""
+"""Everything · everything except users and tokens of others · tasks of the own tenant · read only."""
 UserName: TypeAlias = TenantName
 
 
@@ -40,7 +40,7 @@ UserName: TypeAlias = TenantName
 
 
 class Error(Struct, frozen=True):
-    """What went wrong: a stable code for programs, a sentence for people, and the field it is about."""
+    """An error: a stable code for programs, a message for users, and the field that caused it."""
 
     code: str
     message: str
@@ -48,13 +48,13 @@ class Error(Struct, frozen=True):
 
 
 class ErrorAnswer(Struct, frozen=True):
-    """The one shape of every error."""
+    """The form of every error."""
 
     error: Error
 
 
 class TaskList(Struct, frozen=True):
-    """A page of tasks. `next_cursor` asks for the next one; null: this was the last."""
+    """A page of tasks. `next_cursor` requests the next page; null: this is the last one."""
 
     tasks: list[TaskAnswer]
     total: int
@@ -62,7 +62,7 @@ class TaskList(Struct, frozen=True):
 
 
 class CancelAnswer(Struct, frozen=True):
-    """What became of a task that was to be cancelled; one that had ended stays as it was."""
+    """The result of cancelling a task; a task that had ended is not changed."""
 
     task_id: str
     id: str
@@ -71,23 +71,23 @@ class CancelAnswer(Struct, frozen=True):
 
 
 class MessageAnswer(Struct, frozen=True):
-    """It was done, and this is what was done."""
+    """The request was executed; `message` describes the result."""
 
     message: str
 
 
 class HealthAnswer(Struct, frozen=True):
-    """Whether the scheduler works; `message` says why not."""
+    """Whether the scheduler works; `message` gives the reason if not."""
 
     status: Literal["ok", "starting", "storage_full", "stopping"]
     version: str
     message: str | None = None
     clock_ahead_seconds: float = 0.0
-    """How far the scheduler's time is ahead of its machine's clock, which has jumped or was wrong; below 0: behind."""
+    """Seconds by which the time of the scheduler is ahead of the clock of its machine; below 0: behind."""
 
 
 class ExplainAnswer(Struct, frozen=True):
-    """Why a task waits, what is ahead of it, and when it is likely to start; null: nobody can say."""
+    """Why a task waits, how many tasks are ahead of it, and when it is likely to start; null: unknown."""
 
     task_id: str
     status: TaskStatus
@@ -99,26 +99,26 @@ class ExplainAnswer(Struct, frozen=True):
     starts_high: Instant | None
     nodes: list[str]
     guessed: bool = False
-    """The start rests on a guess, as a task in the way has outrun its estimate."""
+    """The start is a rough estimate, because a task ahead has exceeded its own estimate."""
     estimated_seconds: float | None = None
-    """How long it is likely to run itself: said with it, or predicted."""
+    """Expected run time of the task: submitted with it, or predicted."""
     estimated_low_seconds: float | None = None
     estimated_high_seconds: float | None = None
     predicted_from: int | None = None
-    """From how many runs of its kind that was predicted."""
+    """Number of similar runs from which it was predicted."""
     model_ran_on: list[str] = []
-    """Nodes that could hold it where its model ran last; of equally good places one there is taken."""
+    """Suitable nodes where its model was last loaded; preferred among equally good placements."""
     forecasts: list[ForecastAnswer] = []
-    """What its work is foreseen to take, on each GPU model of the yard."""
+    """Prediction from its declared workload, for each GPU model of the cluster."""
     more_ahead: bool = False
-    """More tasks than `ahead` go before it: the count stops at 10,000."""
+    """More tasks than `ahead` are ahead of it: the count stops at 10,000."""
 
 
 # --- predictions --------------------------------------------------------------------------------------------------------
 
 
 class PredictionScore(Struct, frozen=True):
-    """How right one way of predicting was, over the tasks that ended last; errors are parts of what came."""
+    """Accuracy of one predictor for recently ended tasks; errors are relative."""
 
     predictor: str
     about: str
@@ -129,21 +129,21 @@ class PredictionScore(Struct, frozen=True):
 
 
 class ModelStanding(Struct, frozen=True):
-    """Which performance model is used, and why."""
+    """The performance model in use, and why."""
 
     file: str | None
-    """Null: the one that ships."""
+    """Null: the one that is shipped."""
     since: Instant | None
     why: str
     refused: int
-    """Files that were not taken."""
+    """Number of rejected files."""
     refused_why: str | None
     trained_on: dict[str, int]
-    """Rows of each kind; empty: no task has said yet what it computes, so it was not read."""
+    """Rows of each kind; empty: no task has declared a workload yet, so the model is not loaded."""
 
 
 class PredictionsAnswer(Struct, frozen=True):
-    """What a yard knows of its own foresight."""
+    """Accuracy of the predictions of this cluster."""
 
     enabled: bool
     scores: list[PredictionScore]
@@ -178,7 +178,7 @@ class GpuAnswer(Struct, frozen=True, kw_only=True):
 
 
 class GpusAnswer(Struct, frozen=True, kw_only=True):
-    """All GPUs of the yard. `external` ones are used from outside the yard."""
+    """All GPUs of the cluster. `external` ones are used by processes outside the cluster."""
 
     total: int
     idle: int
@@ -189,7 +189,7 @@ class GpusAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ClassQuotaFigures(Struct, frozen=True):
-    """One class's part of the GPUs. Shares count as parts of a GPU."""
+    """Quota and usage of one class. A share counts as a fraction of a GPU."""
 
     quota: int
     used: float
@@ -198,7 +198,7 @@ class ClassQuotaFigures(Struct, frozen=True):
 
 
 class QuotaAnswer(Struct, frozen=True, kw_only=True):
-    """How the yard is split between online and batch work."""
+    """The split of the cluster between online and batch tasks."""
 
     total_gpus: int
     online: ClassQuotaFigures
@@ -209,22 +209,22 @@ class QuotaAnswer(Struct, frozen=True, kw_only=True):
 
 
 class QuotaRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Split the yard anew; `batch_percent`, if given, must be the rest."""
+    """Change the split. Both values are fractions; `batch_percent`, if given, must be 1 - `online_percent`."""
 
     online_percent: Percent
     batch_percent: Percent | None = None
     mode: QuotaMode | None = None
 
 
-class StrayAnswer(Struct, frozen=True):
-    """An attempt that a node runs and the scheduler never heard of. It is held until somebody decides."""
+class UnknownAttemptAnswer(Struct, frozen=True):
+    """An attempt that a node runs and the scheduler does not know. It is kept until it ends or an operator stops it."""
 
     task_id: str
     attempt: int
 
 
 class NodeAnswer(Struct, frozen=True, kw_only=True):
-    """One node, as its agent last described it, with its GPUs and with what it runs that nobody knows of."""
+    """A node as its agent last reported it, with its GPUs and the attempts that the scheduler does not know."""
 
     id: str
     status: Literal["online", "away", "offline", "cordoned", "draining"]
@@ -243,9 +243,9 @@ class NodeAnswer(Struct, frozen=True, kw_only=True):
     load: float | None
     disk_free_mb: int | None
     supervisor_silent_seconds: float | None
-    """How long the supervisor of the node's tasks has not answered its agent; none: it answers, or nothing is known."""
+    """Seconds since the supervisor of the tasks last answered the agent; null: it answers, or this is unknown."""
     devices: list[GpuAnswer]
-    strays: list[StrayAnswer]
+    unknown_attempts: list[UnknownAttemptAnswer]
 
 
 class NodeList(Struct, frozen=True):
@@ -259,14 +259,14 @@ class NodeList(Struct, frozen=True):
 
 
 class TenantAnswer(Struct, frozen=True, kw_only=True):
-    """A tenant's limits, and what it uses of them."""
+    """Limits and usage of a tenant."""
 
     id: str
     max_gpus: int | None
     max_gpus_by_model: dict[str, int]
     guaranteed_gpus: int | None
     max_open_tasks: int | None = None
-    """Tasks that have not ended; null: the yard's own limit."""
+    """Maximum number of open tasks; null: the limit of the cluster."""
     weight: float
     gpu_hours: float | None
     gpu_hours_period: float | None
@@ -277,24 +277,24 @@ class TenantAnswer(Struct, frozen=True, kw_only=True):
 
 
 class TenantList(Struct, frozen=True):
-    """All tenants one may see."""
+    """All tenants that the user may see."""
 
     tenants: list[TenantAnswer]
     total: int
 
 
 class TenantRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits for a tenant. What is left out is not limited."""
+    """Limits of a tenant. A limit that is omitted does not apply."""
 
     max_gpus: GpuCount | None = None
     max_gpus_by_model: dict[ModelName, GpuCount] | None = None
     guaranteed_gpus: GpuCount | None = None
     max_open_tasks: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    """Tasks that have not ended; left out: the yard's own limit."""
+    """Maximum number of open tasks; omitted: the limit of the cluster."""
     weight: Weight | None = None
     gpu_hours: GpuHours | None = None
     gpu_hours_period: BudgetPeriod | None = None
-    """In seconds; 30 days if left out."""
+    """In seconds (default: 30 days)."""
 
 
 class UserAnswer(Struct, frozen=True, kw_only=True):
@@ -315,7 +315,7 @@ class UserList(Struct, frozen=True):
 
 
 class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new user, or a known one with other properties; a known one keeps its password if none is given."""
+    """A new user, or changes to an existing one, who keeps the password if none is given."""
 
     username: UserName
     password: Password | None = None
@@ -326,14 +326,14 @@ class UserRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new token for oneself, or by an admin for somebody else."""
+    """A new token for the current user; an administrator may create one for another user."""
 
     name: Title = ""
     username: UserName | None = None
     lifetime: PositiveSeconds | None = None
-    """In seconds; left out: until it is revoked, or as long as the login or token it is made with."""
+    """In seconds; omitted: until it is revoked, or as long as the login or token that creates it."""
     password: Annotated[str, Meta(min_length=1, max_length=1024)] | None = None
-    """One's own. With it the token may outlive the login or token it is made with."""
+    """Password of the current user. With it, the token may outlive the login or token that creates it."""
 
 
 class LoginRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -355,7 +355,7 @@ class LoginAnswer(Struct, frozen=True, kw_only=True):
 
 
 class TokenCreated(Struct, frozen=True, kw_only=True):
-    """A new token. `token` is shown this once; only its hash is kept."""
+    """A new token. `token` is shown only once; the server stores its hash."""
 
     id: str
     token: str
@@ -365,7 +365,7 @@ class TokenCreated(Struct, frozen=True, kw_only=True):
 
 
 class TokenAnswer(Struct, frozen=True, kw_only=True):
-    """A token, without what it is made of."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -376,7 +376,7 @@ class TokenAnswer(Struct, frozen=True, kw_only=True):
 
 
 class TokenList(Struct, frozen=True):
-    """All tokens one may see."""
+    """All tokens that the user may see."""
 
     tokens: list[TokenAnswer]
     total: int
@@ -386,7 +386,7 @@ class TokenList(Struct, frozen=True):
 
 
 class LeaseRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """GPUs without a process, held until released or until `timeout` seconds after they were given."""
+    """GPUs without a process, held until released or until `timeout` seconds after they were granted."""
 
     gpu_count: GpuCount | None = None
     timeout: PositiveSeconds | None = None

@@ -48,17 +48,23 @@ def wrong_pair(cert_setting: str, cert: str, key_setting: str, key: str) -> Iter
     except _HasPassphrase:
         yield (
             key_setting,
-            f"{key_setting} ({_shown(key)}) has a passphrase. Give a key without one: openssl pkey -in FILE -out FILE.",
+            (
+                f"{key_setting} ({_shown(key)}) has a passphrase. Use a key without one: openssl pkey -in "
+                "FILE -out FILE."
+            ),
         )
     except (OSError, ValueError) as error:
         if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
             sentence = (
-                f"{key_setting} ({_shown(key)}) is not the key of the certificate in {cert_setting} ({_shown(cert)}). "
-                "Give the key that the certificate was made with."
+                f"{key_setting} ({_shown(key)}) is not the key of the certificate in {cert_setting} "
+                f"({_shown(cert)}). Use the key that belongs to the certificate."
             )
             yield key_setting, sentence
         elif _is_weak(error):
-            sentence = f"{cert_setting} ({_shown(cert)}) is not accepted{_reason(error)}. Have a certificate made with a stronger key."
+            sentence = (
+                f"{cert_setting} ({_shown(cert)}) is not accepted{_reason(error)}. Create a certificate "
+                "with a stronger key."
+            )
             yield cert_setting, sentence
         else:
             yield key_setting, _not_that(key_setting, key, KEY, error)
@@ -73,16 +79,16 @@ def _unreadable(setting: str, path: str, what: str) -> str:
     try:
         if not Path(path).is_file():
             state = "is not a file" if Path(path).exists() else "does not exist"
-            return f"{setting}: {_shown(path)} {state}. Give the path of {what}."
+            return f"{setting}: {_shown(path)} {state}. Set it to the path of {what}."
         with Path(path).open("rb"):
             return ""
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        return f"{setting}: {_shown(path)} can not be read: {why}. Let the user who runs this process read it."
+        return f"{setting}: {_shown(path)} cannot be read: {why}. Make it readable for the user who runs this process."
 
 
 def _not_that(setting: str, path: str, what: str, error: Exception) -> str:
-    return f"{setting}: {_shown(path)} is not usable{_reason(error)}. Give the path of {what}."
+    return f"{setting}: {_shown(path)} is not usable{_reason(error)}. Set it to the path of {what}."
 
 
 def _is_weak(error: Exception) -> bool:

@@ -156,21 +156,21 @@ def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
 def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> dict[str, Any]:
     try:
         if path.is_dir():
-            raise WrongSettings(f"{path} is a folder, not a file of settings.")
+            raise WrongSettings(f"{path} is a folder, not a settings file.")
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise WrongSettings(f"There is no file {path}; give the path of a file of settings.") from None
+        raise WrongSettings(f"File {path} does not exist; give the path of a settings file.") from None
     except OSError as error:
-        raise WrongSettings(f"{path} can not be read: {error.strerror}.") from None
+        raise WrongSettings(f"{path} cannot be read: {error.strerror}.") from None
     if len(content) > LARGEST_FILE_BYTES:
-        raise WrongSettings(f"{path} is larger than 4 MiB; that is no file of settings.")
+        raise WrongSettings(f"{path} is larger than 4 MiB, so it is not a settings file.")
     document = _parsed(content, str(path), complaints)
     if document.value is None:
-        raise WrongSettings(f"{path} is empty; it must hold settings, or leave the file out to use the defaults.")
+        raise WrongSettings(f"{path} is empty; add settings, or omit the file to use the defaults.")
     if not isinstance(document.value, dict):
         line = document.lines[()]
-        raise WrongSettings(f"{path}, line {line}: settings are written as `section:` with `key: value` below it.")
+        raise WrongSettings(f"{path}, line {line}: write settings as `section:` with `key: value` below it.")
     places |= {keys: f"{path}, line {line}" for keys, line in document.lines.items() if keys}
     return document.value
 
@@ -252,7 +252,7 @@ def _set(raw: dict[str, Any], keys: tuple[str, ...], value: object, place: str) 
     for key in keys[:-1]:
         section = section.setdefault(key, {})
         if not isinstance(section, dict):
-            raise WrongSettings(f"{place}: {key} is set to a single value in the file, so nothing can be set below it.")
+            raise WrongSettings(f"{place}: {key} has a single value in the file, so it has no keys below it.")
     section[keys[-1]] = value
 
 
@@ -366,7 +366,7 @@ class Address(str):
             try:
                 ip_address(found["host"][1:-1])
             except ValueError:
-                raise ValueError(f"{found['host']} is no IPv6 address") from None
+                raise ValueError(f"{found['host']} is not an IPv6 address") from None
         return cls(raw)
 
     @property

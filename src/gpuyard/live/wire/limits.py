@@ -78,7 +78,7 @@ EnvName: TypeAlias = Annotated[
         min_length=1,
         max_length=1024,
         pattern=r"^[^=\u0000-\u001f]+$(?!\n)",
-        description="a variable's name, not empty and without an equals sign",
+        description="the name of a variable, not empty and without an equals sign",
     ),
 ]
 AbsolutePath: TypeAlias = Annotated[
@@ -98,7 +98,9 @@ GpuHours: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e12)]
 BudgetPeriod: TypeAlias = Annotated[float, Meta(ge=60, le=1_000_000_000)]
 Speed: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
-Percent: TypeAlias = Annotated[float, Meta(ge=0, le=1, description="a part from 0 to 1, such as 0.7 for 70 percent")]
+Percent: TypeAlias = Annotated[
+    float, Meta(ge=0, le=1, description="a fraction from 0 to 1, such as 0.7 for 70 percent")
+]
 
 Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 """RFC 3339, UTC, with microseconds and a Z."""

@@ -166,16 +166,16 @@ def node_spec_of(node: pb.Node) -> NodeSpec:
     """Convert the description of a node. Raise `WrongRequest` if it is impossible."""
     if not _NODE_NAME.fullmatch(node.id):
         message = (
-            f"The node id {node.id[:60]!r} can not be used; agent.id takes 1 to 128 letters, digits, dots, dashes and "
-            "underscores and begins with a letter or digit."
+            f"The node id {node.id[:60]!r} is not valid; agent.id must have 1 to 128 letters, digits, "
+            "dots, dashes and underscores and begin with a letter or digit."
         )
         raise WrongRequest("WrongNode", message, "node.id")
     if len(node.gpus) > MOST_GPUS_IN_A_NODE:
-        message = f"Node {node.id} reports {len(node.gpus)} GPUs; {MOST_GPUS_IN_A_NODE} is the most a node can have."
+        message = f"Node {node.id} reports {len(node.gpus)} GPUs; the maximum is {MOST_GPUS_IN_A_NODE}."
         raise WrongRequest("WrongNode", message, "node.gpus")
     for index, card in enumerate(node.gpus):
         if not card.model.strip() or not card.memory_mib:
-            message = f"GPU {index} of node {node.id} has no model or no memory; look at it with nvidia-smi."
+            message = f"GPU {index} of node {node.id} reports no model or no memory; check it with nvidia-smi."
             raise WrongRequest("WrongNode", message, f"node.gpus[{index}]")
     gpus = tuple(
         Gpu(

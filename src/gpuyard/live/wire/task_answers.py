@@ -1,4 +1,4 @@
-"""What /api/v1 tells of a task: all that was asked for, where it is, and what came of it."""
+"""The answer of /api/v1 about a task: request, placement and result."""
 
 from msgspec import Struct, field
 from msgspec.structs import asdict
@@ -12,24 +12,24 @@ from gpuyard.live.wire.tasks import LEAST_RANGE, WorkRequest, format_priority, f
 
 
 class ForecastAnswer(Struct, frozen=True, kw_only=True):
-    """What work is foreseen to take on one model of GPU, each with a band that four of five stay in."""
+    """Prediction of a workload on one GPU model, with ranges that hold for four of five tasks."""
 
     gpu_model: str
     seconds: float
     low_seconds: float
     high_seconds: float
     memory_mib: float | None
-    """On each GPU, with what CUDA itself takes."""
+    """On each GPU, including the memory of CUDA itself."""
     memory_low_mib: float | None
     memory_high_mib: float | None
     utilization: float | None
     """In percent."""
     by: str = ""
-    """Which model said so."""
+    """The performance model that made the prediction."""
 
 
 class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
-    """A task as /api/v1 tells it. Some fields have two names: clients use both."""
+    """A task. Some fields have two names, for clients that use either."""
 
     task_id: str
     id: str
@@ -46,15 +46,15 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     signal: int | None
     attempts: int
     origins: list[list[int]]
-    """Pairs of an attempt and a number that the scheduler drew that placed it and those after it: a task number that was
-    given out twice, by a restored copy for example, is told apart by it."""
+    """Pairs of an attempt and the random number of the scheduler start that placed it and later ones. They distinguish two
+    tasks with the same number, for example after a restored backup."""
     allocated_gpus: list[str]
     """As `NODE/INDEX`, the ids of GET /gpus; they stay listed after the end."""
     assigned_gpus: list[str]
     node_id: str | None
     node_ids: list[str]
     reason: str | None
-    """Why it waits or how it ended, in one sentence."""
+    """Why the task waits, or how it ended."""
     reason_code: str | None
     tenant_id: str
     user: str
@@ -83,31 +83,31 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     preemption: Preemption
     on_lost: OnLost
     estimated_seconds: float | None
-    """How long it is likely to run: said with it, or predicted."""
+    """Expected run time: submitted with the task, or predicted."""
     model: str | None
     require_fit: bool
     estimated_low_seconds: float | None = None
     estimated_high_seconds: float | None = None
-    """A band that nine of ten stay in."""
+    """The range holds for nine of ten tasks."""
     predicted_from: int | None = None
-    """From how many runs of its kind the estimate was predicted; null: it was said, or there is none."""
+    """Number of similar runs from which the estimate was predicted; null: it was submitted, or there is none."""
     run_seconds: float | None = None
-    """How long it ran, without time it was suspended; null: it has not ended."""
+    """Run time without suspensions; null: the task has not ended."""
     gpu_memory_peak_mib: int | None = None
-    """The most its last attempt was seen to have on one of its GPUs, once that is over; null: nobody has measured it."""
+    """Peak memory of the last attempt on one of its GPUs, after its end; null: not measured."""
     gpu_utilization: float | None = None
-    """How busy that attempt kept its GPUs, in percent, on average."""
+    """Average GPU utilization of that attempt, in percent."""
     ran_on: str | None = None
-    """The GPU model it has, or had last."""
+    """GPU model of the current or last attempt."""
     work: WorkRequest | None = None
     forecasts: list[ForecastAnswer] = []
-    """What its work was foreseen to take on each GPU model of the yard that fits, when it came."""
+    """Predictions from its workload for each suitable GPU model of the cluster, made at submission."""
     request_id: str | None = None
     """The id of the request that submitted it (header `X-Request-ID`)."""
 
 
 class BatchAnswer(Struct, frozen=True):
-    """The tasks of a batch, in the order in which they were sent; an array stands as all its tasks."""
+    """The tasks of a batch in the order of the request; an array is listed as all its tasks."""
 
     tasks: list[TaskAnswer]
 
@@ -134,7 +134,7 @@ def answer_of(
     ran_on: str | None = None,
     request_id: str = "",
 ) -> TaskAnswer:
-    """Everything there is to say about a task. `priority` is its present one; `placement` its latest one."""
+    """Build the answer about a task. `priority` is its current one, `placement` its latest one."""
     ask, name = spec.resources, format_task_id(id)
     gpus = gpu_ids(placement)
     nodes = [str(part.node) for part in placement.slices] if placement else []

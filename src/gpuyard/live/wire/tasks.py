@@ -66,7 +66,11 @@ RESERVED_VARIABLES = frozenset(
 TaskReference: TypeAlias = Annotated[
     Annotated[int, Meta(ge=1, le=LARGEST_ID)]
     | Annotated[str, Meta(pattern=r"^((task-)?[1-9][0-9]{0,18}|tasks\[(0|[1-9][0-9]{0,5})\])$(?!\n)")],
-    Meta(description='a task\'s number or id, such as 7 or "task-7"; in a batch also "tasks[2]", the third of it'),
+    Meta(
+        description=(
+            'the number or id of a task, such as 7 or "task-7"; in a batch also "tasks[2]", the third task of the batch'
+        )
+    ),
 ]
 TaskReferences: TypeAlias = Annotated[list[TaskReference], Meta(max_length=10_000)]
 Argument: TypeAlias = Annotated[str, Meta(max_length=MOST_BYTES)]
@@ -77,28 +81,28 @@ Environment: TypeAlias = Annotated[dict[EnvName, Argument], Meta(max_length=4096
 
 
 class ArrayRequest(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
-    """Submit the task so many times; each copy finds its number, from 0, in GPUYARD_ARRAY_INDEX."""
+    """Number of copies of the task; each has its number, from 0, in GPUYARD_ARRAY_INDEX."""
 
     count: Annotated[int, Meta(ge=1, le=10_000)]
 
 
 class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a task computes: steps of a machine-learning model."""
+    """Workload of a task: steps of a machine-learning model."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
-    """As `gpuyard predict` knows it, such as resnet50; or any other, with its totals."""
+    """A model that `gpuyard predict` knows, such as resnet50; or any other, with flops, activations and parameters."""
     mode: Literal["train", "infer"] = "train"
     batch: Annotated[int, Meta(ge=1, le=10_000_000)] = 32
-    """Samples in a step, on each GPU."""
+    """Batch size on each GPU."""
     precision: Literal["fp32", "tf32", "bf16", "amp", "fp16", "amp_fp16", "amp_bf16"] = "fp32"
     compiled: bool = False
     size: Annotated[int, Meta(ge=1, le=10_000_000)] = 224
-    """Of the input: pixels a side, or tokens."""
+    """Size of the input: pixels per side, or tokens."""
     family: Annotated[str, Meta(max_length=200)] = ""
     steps: Annotated[int, Meta(ge=1, le=1_000_000_000_000)] = 1
-    """How many; 1: memory and speeds are foreseen, and no run time."""
+    """Number of steps; with 1, memory and speeds are predicted but no run time."""
     flops: Annotated[float, Meta(gt=0, le=1e21)] | None = None
-    """Of one sample in inference, for a model nobody has counted; so are the next two."""
+    """Of one sample in inference, for an unknown model; the same applies to the next two fields."""
     activations: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     parameters: Annotated[float, Meta(gt=0, le=1e18)] | None = None
     torch: Annotated[float, Meta(ge=1, le=10_000)] = 211.0
@@ -106,17 +110,17 @@ class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fields=True):
-    """A task to be run. A field that is null counts as left out."""
+    """A task to run. A field that is null counts as omitted."""
 
     priority: Literal["high", "low"] | Priority | None = None
-    """`high` is online work with priority 80, `low` is batch work with priority 20; a number keeps the tenant's class."""
+    """`high` means class online with priority 80, `low` class batch with priority 20; a number keeps the class of the tenant."""
     gpu_count: GpuCount | None = None
-    """Whole GPUs, on each node. Left out: one, unless the task asks for a share or only for CPUs."""
+    """Whole GPUs on each node. Default: one, unless the task requests a share or only CPUs."""
     gpu_model: ModelName | Annotated[list[ModelName], Meta(min_length=1, max_length=64)] | None = None
     gpu_speeds: Annotated[dict[ModelName, Speed], Meta(min_length=1, max_length=64)] | None = None
-    """How fast it is on GPU models; only the ratios count. Left out: as fast on all."""
+    """Relative speed on GPU models. Default: equal on all."""
     command: Argument | Annotated[list[Argument], Meta(min_length=1, max_length=10_000)] | None = None
-    """A line for the shell, or a list of arguments. Left out: a lease, GPUs without a process."""
+    """A shell command line, or a list of arguments. Omitted: a lease, GPUs without a process."""
     env: Environment | None = None
     name: Title | None = None
     description: Description | None = None
@@ -128,39 +132,39 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     memory_mb: Mebibytes | None = None
     """Host memory on each node, in MiB."""
     gpu_memory_mb: Mebibytes | None = None
-    """Least memory of each whole GPU; of a share, the memory it may use. In MiB."""
+    """Minimum memory of each whole GPU; for a share, the memory it may use. In MiB."""
     gpu_fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
     """A share of one GPU; see `resources_of`."""
     nodes: NodeCount | None = None
-    """More than one: a gang, which starts on all of them together or not at all."""
+    """More than one: a gang, which starts on all nodes together."""
     labels: Labels | None = None
-    """Labels the node must carry."""
+    """Labels that the node must have."""
     timeout: PositiveSeconds | None = None
-    """Longest run of one attempt, in seconds. A lease ends by it too."""
+    """Maximum run time of one attempt, in seconds; also for leases."""
     retries: Retries | None = None
-    """Further attempts after its own failures. A lost node does not count."""
+    """Number of retries after failures of the task. A lost node does not count."""
     depends_on: TaskReferences | None = None
-    """Starts after all of these succeeded; cancelled if one does not."""
+    """Start after all of these have succeeded; the task is cancelled if one does not."""
     after_any: TaskReferences | None = None
-    """Starts after all of these ended, however they did."""
+    """Start after all of these have ended, successfully or not."""
     array: ArrayRequest | None = None
     work_dir: AbsolutePath | None = None
     secrets: Environment | None = None
-    """Environment variables whose values are told to the nodes that run it and to nobody else."""
+    """Secret environment variables; their values are sent only to the nodes that run the task."""
     preemption: Preemption | None = None
     on_lost: OnLost | None = None
     estimated_seconds: PositiveSeconds | None = None
     model: Title | None = None
-    """Which machine-learning model it trains or serves, in your own words."""
+    """Name of the machine-learning model that the task trains or serves."""
     work: WorkRequest | None = None
-    """What it computes: run time, memory and speeds are foreseen from that."""
+    """Workload of the task, from which run time, memory and speeds are predicted."""
     link: Link | None = None
     require_fit: bool | None = None
-    """Refuse it at once if no node of today could ever hold it, instead of waiting for one that joins."""
+    """Reject the task if no current node is large enough, instead of waiting for a suitable node to join."""
 
 
 class BatchRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Many tasks, accepted together or not at all."""
+    """Several tasks, accepted all or none."""
 
     tasks: Annotated[list[TaskRequest], Meta(min_length=1, max_length=MOST_IN_A_BATCH)]
 
@@ -218,8 +222,7 @@ def specs_of(
     task_class, priority = class_and_priority(request, default_class, default_priority)
     if max_gpu_memory_mib and (request.gpu_memory_mb or 0) > max_gpu_memory_mib:
         message = (
-            f"gpu_memory_mb is {request.gpu_memory_mb}, and this tenant may ask for {max_gpu_memory_mib} at most on "
-            "one GPU."
+            f"gpu_memory_mb is {request.gpu_memory_mb}; the maximum of this tenant is {max_gpu_memory_mib} on one GPU."
         )
         raise WrongRequest("QuotaForbids", message, "gpu_memory_mb", status=409)
     seconds = request.estimated_seconds
@@ -266,7 +269,9 @@ def work_of(request: TaskRequest) -> WorkloadSpec | None:
     if request.work is None:
         return None
     if request.gpu_fraction not in {None, 1} or request.gpu_count == 0 or request.command is None:
-        message = "work says what a command computes on whole GPUs; give a command and at least one whole GPU."
+        message = (
+            "work describes the workload of a command on whole GPUs; specify a command and at least one whole GPU."
+        )
         raise WrongRequest("Contradiction", message, "work")
     return WorkloadSpec(**asdict(request.work))
 
@@ -280,8 +285,8 @@ def class_and_priority(
         task_class, priority = HIGH if said == "high" else LOW
         if request.task_class is not None and request.task_class is not task_class:
             message = (
-                f'priority "{said}" means {task_class} work and class says {request.task_class}; '
-                "give the priority as a number from 0 to 100, or leave class out."
+                f'priority "{said}" means class {task_class}, but class is {request.task_class}; give '
+                "the priority as a number from 0 to 100, or omit class."
             )
             raise WrongRequest("Contradiction", message, "class")
         return task_class, priority
@@ -309,12 +314,10 @@ def resources_of(request: TaskRequest) -> Resources:
     gpus, share = _gpus_of(request), None
     if fraction is not None:
         if gpus > 1:
-            message = (
-                f"gpu_fraction asks for a share of one GPU and gpu_count for {gpus} whole ones; use one or the other."
-            )
+            message = f"gpu_fraction requests a share of one GPU and gpu_count {gpus} whole ones; use only one of them."
             raise WrongRequest("Contradiction", message, "gpu_fraction")
         if fraction < 1 and (request.nodes or 1) > 1:
-            message = f"gpu_fraction asks for a share of one GPU, which lies on one node, not on {request.nodes}."
+            message = f"gpu_fraction requests a share of one GPU, which is on one node, but nodes is {request.nodes}."
             raise WrongRequest("Contradiction", message, "nodes")
         gpus, share = (1, None) if fraction == 1 else (0, _share_of(fraction, memory))
     if not gpus and share is None:
@@ -356,9 +359,9 @@ def _share_of(fraction: float, memory_mib: int) -> Share:
 def _check_no_gpu(request: TaskRequest) -> None:
     for name in ("gpu_model", "gpu_memory_mb", "gpu_speeds"):
         if getattr(request, name):
-            raise WrongRequest("Contradiction", f"{name} is given, but gpu_count is 0: ask for at least one GPU.", name)
+            raise WrongRequest("Contradiction", f"{name} is given, but gpu_count is 0: request at least one GPU.", name)
     if not request.cpu_count:
-        message = "The task asks for no GPU and no CPU; give gpu_count or cpu_count."
+        message = "The task requests no GPU and no CPU; specify gpu_count or cpu_count."
         raise WrongRequest("NothingAsked", message, "gpu_count")
 
 
@@ -368,7 +371,7 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
         return None
     if not (command.strip() if isinstance(command, str) else command[0]):
         message = (
-            "command is empty; give a shell line or a list that begins with a program, or leave it out for a lease."
+            "command is empty; give a shell command line or a list that begins with a program, or omit it for a lease."
         )
         raise WrongRequest("EmptyCommand", message, "command")
     return command if isinstance(command, str) else tuple(command)
@@ -378,7 +381,7 @@ def _check_lease(request: TaskRequest) -> None:
     """A lease has no process: what speaks of one was meant for a command that is missing."""
     for name in ("env", "secrets", "work_dir", "retries"):
         if getattr(request, name):
-            raise WrongRequest("MissingField", f"{name} is given, but there is no command it could be for.", "command")
+            raise WrongRequest("MissingField", f"{name} is given, but the task has no command.", "command")
 
 
 def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
@@ -390,9 +393,7 @@ def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
         check_names(where, names)
     if twice := env.keys() & secrets.keys():
         name = min(twice)
-        raise WrongRequest(
-            "Contradiction", f"{name} stands in env and in secrets; keep one of them.", f"secrets.{name}"
-        )
+        raise WrongRequest("Contradiction", f"{name} is in env and in secrets; remove one of them.", f"secrets.{name}")
     _check_size(request.command, env, secrets)
     return tuple(sorted(env.items()))
 
@@ -401,7 +402,7 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
     """Refuse variables that are ours to set."""
     for name in names:
         if name in RESERVED_VARIABLES or name.startswith("GPUYARD_"):
-            message = f"{name} is set by gpuyard for every task and can not be given in {where}; leave it out."
+            message = f"{name} is set by gpuyard for every task; remove it from {where}."
             raise WrongRequest("ReservedName", message, f"{where}.{name}")
 
 
@@ -416,8 +417,8 @@ def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets
             size += len(name.encode()) + len(value.encode()) + 2
     if size > MOST_BYTES:
         message = (
-            f"command, env and secrets take {size:,} bytes together, and {MOST_BYTES:,} is the most a process can be "
-            "given; put what is long into a file."
+            f"command, env and secrets take {size:,} bytes together; the maximum is {MOST_BYTES:,}. "
+            "Put long content in a file."
         )
         raise WrongRequest("TooLarge", message, "command")
 
@@ -430,8 +431,8 @@ def check_counts(requests: Sequence[TaskRequest]) -> None:
         tasks += count
         if tasks > MOST_TASKS:
             message = (
-                f"The arrays of this batch have more than {MOST_TASKS:,} tasks together, the most that one request may "
-                "create; send several requests."
+                f"The arrays of this batch have more than {MOST_TASKS:,} tasks together, the maximum "
+                "of one request; send several requests."
             )
             raise WrongRequest("TooManyTasks", message, f"tasks[{place}].array.count")
         if request.depends_on is None and request.after_any is None:
@@ -447,9 +448,10 @@ def check_counts(requests: Sequence[TaskRequest]) -> None:
                 edges += count * (len(single) + len(ranges) + len(batch_positions(refs)))
             if named > MOST_EDGES or edges > MOST_EDGES:
                 message = (
-                    f"The tasks of this request have more than {MOST_EDGES:,} dependencies together, the most that one "
-                    "request may have; an array or a row of consecutive tasks counts as one. Send several requests, or "
-                    "let one task wait for many and the others for that one."
+                    f"The tasks of this request have more than {MOST_EDGES:,} dependencies together, "
+                    "the maximum of one request; an array or a range of consecutive tasks counts as "
+                    "one. Send several requests, or make one task depend on many and the others "
+                    "depend on that one."
                 )
                 raise WrongRequest(
                     "TooManyDependencies", message, name if len(requests) == 1 else f"tasks[{place}].{name}"
@@ -479,7 +481,9 @@ def parse_task_id(text: str) -> TaskId:
     if digits.isascii() and digits.isdigit() and len(digits) <= 19 and 1 <= int(digits) <= LARGEST_ID:
         return TaskId(int(digits))
     shown = text if len(text) <= 40 and text.isprintable() else f"{text[:40]!r}…"
-    raise WrongRequest("UnknownTask", f'There is no task {shown}; ids look like "task-7".', "task_id", status=404)
+    raise WrongRequest(
+        "UnknownTask", f'Task {shown} does not exist; ids have the form "task-7".', "task_id", status=404
+    )
 
 
 def format_task_id(task: TaskId) -> str:

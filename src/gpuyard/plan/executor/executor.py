@@ -157,7 +157,7 @@ class Executor:
     def why_not(self, call: int) -> str:
         """Return why a call was not done."""
         trouble = self._load_troubles.get(self._work.model[call])
-        left = "no GPU that could run it was left" if trouble is None else f"its model could not be loaded: {trouble}"
+        left = "no GPU that can run it is left" if trouble is None else f"its model could not be loaded: {trouble}"
         return self.given_up.get(call, left)
 
     def next_wakeup(self) -> float:
@@ -558,7 +558,7 @@ class Executor:
             execution.dequeue(one)
             execution.status[one] = CallStatus.GIVEN_UP
             self._open -= 1
-            self.given_up[one] = why if one == call else f"it waited for a call that failed: {why}"
+            self.given_up[one] = why if one == call else f"it depends on a call that failed: {why}"
             waiting.extend(self._work.after[one])
             needed.update(self._work.before[one])
         for earlier in sorted(needed):

@@ -230,9 +230,7 @@ def _power_with_levels(problem: Problem) -> "Power":
 
     power = power_of(problem)
     if power is None or power.watts.shape[1] == 1:
-        raise WrongInput(
-            "--max-slowdown chooses among power levels, and the file has no GPU with several (gpus[].levels)."
-        )
+        raise WrongInput("--max-slowdown needs GPUs with several power levels (gpus[].levels), and the file has none.")
     return power
 
 
@@ -259,10 +257,7 @@ def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> Pl
     try:
         found = plan_from_text(_content(Path(path)), problem)
         if found.is_actual and not or_actual:
-            raise WrongInput(
-                "This is no plan but what became of one, with the times that were measured: "
-                "`gpuyard plan draw` shows it."
-            )
+            raise WrongInput("This file is not a plan but the record of an execution: `gpuyard plan draw` draws it.")
     except WrongInput as error:
         raise WrongInput(f"{path}: {error}") from None
     return found
@@ -282,7 +277,7 @@ def write(path: AnyPath, content: bytes) -> None:
     try:
         path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
-        raise WrongInput(f"{path} can not be written: {error.strerror}.") from None
+        raise WrongInput(f"Cannot write {path}: {error.strerror}.") from None
 
 
 def _content(path: Path) -> bytes:
@@ -290,6 +285,6 @@ def _content(path: Path) -> bytes:
         content = path.read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise WrongInput("The packed file is cut off or damaged.") from None
+        raise WrongInput("The compressed file is truncated or damaged.") from None
     except OSError as error:
         raise WrongInput(f"{error.strerror}.") from None

@@ -76,7 +76,7 @@ def _on_gpus(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> boo
     said.add(
         _where(wrong),
         lambda _, call: (
-            f"is to run on {width[call]} GPUs from number {plan.gpu[call]} on; there are {len(problem.gpus)}."
+            f"is planned on {width[call]} GPUs beginning with number {plan.gpu[call]}; there are {len(problem.gpus)}."
         ),
     )
     return not wrong.any()
@@ -106,7 +106,7 @@ def _memory(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None
     said.add(
         _where(has < needs),
         lambda _, call: (
-            f"needs {needs[call]:g} GB on each GPU; GPU {plan.gpu[call]} or one beside it has {has[call]:g} GB."
+            f"needs {needs[call]:g} GB on each GPU; GPU {plan.gpu[call]} or one next to it has {has[call]:g} GB."
         ),
     )
 
@@ -122,14 +122,14 @@ def _lasts(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
     said.add(
         _where(np.isnan(speed)),
         lambda _, call: (
-            f"is to run at power level {level[call]}, which GPU {plan.gpu[call]} or one beside it does not have."
+            f"is planned at power level {level[call]}, which GPU {plan.gpu[call]} or one next to it does not have."
         ),
     )
     should = problem.calls.seconds / speed
     said.add(
         _where(np.abs(plan.end - plan.start - should) > TOLERANCE_S),
         lambda _, call: (
-            f"takes {should[call]:.6f} s there, and is planned for {plan.end[call] - plan.start[call]:.6f} s."
+            f"takes {should[call]:.6f} s there, but is planned for {plan.end[call] - plan.start[call]:.6f} s."
         ),
     )
 
@@ -144,7 +144,7 @@ def _after_what_it_needs(said: _Sentences, problem: Problem, plan: Plan) -> None
     earliest = np.maximum(problem.calls.earliest_s, 0.0)
     said.add(
         _where(plan.start < earliest - TOLERANCE_S),
-        lambda _, call: f"begins at {plan.start[call]:.6f} s, before its request comes at {earliest[call]:.6f} s.",
+        lambda _, call: f"starts at {plan.start[call]:.6f} s, before its request arrives at {earliest[call]:.6f} s.",
     )
     later = np.repeat(np.arange(len(plan.start)), np.diff(problem.calls.before_at))
     earlier = problem.calls.before
@@ -152,8 +152,9 @@ def _after_what_it_needs(said: _Sentences, problem: Problem, plan: Plan) -> None
     said.add(
         later[broken].astype(np.int32),
         lambda place, call: (
-            f"begins at {plan.start[call]:.6f} s, before {problem.name_of(int(earlier[broken[place]]))} "
-            f"has ended at {plan.end[earlier[broken[place]]]:.6f} s."
+            f"starts at {plan.start[call]:.6f} s, before "
+            f"{problem.name_of(int(earlier[broken[place]]))} has ended at "
+            f"{plan.end[earlier[broken[place]]]:.6f} s."
         ),
     )
 
@@ -181,7 +182,7 @@ def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) 
         earlier = "it is free" if first[at] else f"{problem.name_of(int(previous[at]))} ends"
         until = f"{earlier} at {free_from[at]:.6f} s"
         load = f" and {needs[at]:.6f} s to change the model" if needs[at] else ""
-        return f"begins at {plan.start[of]:.6f} s on GPU {gpu[at]}, before {until}{load}."
+        return f"starts at {plan.start[of]:.6f} s on GPU {gpu[at]}, before {until}{load}."
 
     said.add(call[late].astype(np.int32), sentence)
 

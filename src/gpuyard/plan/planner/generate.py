@@ -194,7 +194,7 @@ def generate(
     `mixed`: half of the GPUs have 40 GB, not 80. `levels`: the GPUs have power levels.
     """
     if family not in FAMILIES:
-        raise WrongInput(f"There is no family {family!r}; there are {', '.join(FAMILIES)}.")
+        raise WrongInput(f"Unknown family {family!r}; available families: {', '.join(FAMILIES)}.")
     if nodes < 1 or gpus < 1:
         raise WrongInput("A problem has at least one node and one GPU.")
     chance, drawn = RandomNumbers(seed), FAMILIES[family]

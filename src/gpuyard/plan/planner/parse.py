@@ -30,7 +30,7 @@ def _json(words: str) -> Any:
         place = f"line {error.lineno}, column {error.colno}"
         raise WrongInput(f"{place}: this is not JSON: {error.msg[0].lower()}{error.msg[1:]}.") from None
     except RecursionError:
-        raise WrongInput("This is nested far too deep.") from None
+        raise WrongInput("The file is nested too deeply.") from None
 
 
 def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -39,12 +39,12 @@ def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise WrongInput(f"{twice!r} stands twice in one object; keep one of them.")
+        raise WrongInput(f"{twice!r} occurs twice in one object; remove one of them.")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise WrongInput(f"{name} is not a number in JSON; all figures must be finite.")
+    raise WrongInput(f"{name} is not a number in JSON; all numbers must be finite.")
 
 
 def _yaml(words: str) -> Any:
@@ -57,7 +57,10 @@ def _yaml(words: str) -> Any:
             seen: set[str] = set()
             for key, _ in node.value:
                 if str(key.value) in seen:
-                    raise WrongInput(f"line {key.start_mark.line + 1}: {key.value!r} stands twice in one object; keep one of them.")  # fmt: skip
+                    raise WrongInput(
+                        f"line {key.start_mark.line + 1}: {key.value!r} occurs twice in one object; "
+                        "remove one of them."
+                    )  # fmt: skip
                 seen.add(str(key.value))
             return super().construct_mapping(node, deep)
 
@@ -69,6 +72,6 @@ def _yaml(words: str) -> Any:
         line = mark.line + 1 if mark else 1
         if line > len(words.rstrip().splitlines()) or "stream end" in (error.problem or ""):
             raise WrongInput(f"line {line}: the file ends too early; part of it is missing.") from None
-        raise WrongInput(f"line {line}: this is not YAML: {error.problem or 'it can not be read'}.") from None
+        raise WrongInput(f"line {line}: this is not YAML: {error.problem or 'it cannot be read'}.") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise WrongInput("This is neither JSON nor YAML that can be read.") from None
+        raise WrongInput("The file is neither valid JSON nor valid YAML.") from None

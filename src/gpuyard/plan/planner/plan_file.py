@@ -88,13 +88,13 @@ def read_plan(text: bytes, problem: Problem) -> PlanFile:
         said = _careful(text)
     _is_a_plan(said.format)
     if said.instance != problem.name:
-        raise WrongInput(f"The plan is for the problem {said.instance!r}, and this one is {problem.name!r}.")
+        raise WrongInput(f"The plan is for the problem {said.instance!r}, but this problem is {problem.name!r}.")
     return _plan(said, problem)
 
 
 def _is_a_plan(said: object) -> None:
     if said != FORMAT:
-        raise WrongInput(f"format is {said!r}; plans are written as {FORMAT!r}.")
+        raise WrongInput(f"format is {said!r}; plans have the format {FORMAT!r}.")
 
 
 def _careful(text: bytes) -> WrittenPlan:
@@ -127,13 +127,13 @@ def _plan(said: WrittenPlan, problem: Problem) -> PlanFile:
         if call == first[request + 1] or position[call] != node:
             raise WrongInput(f"tasks[{place}].node: request {task.request!r} has no node {task.node!r}.")
         if gpu[call] != -1:
-            faults.append(f"{task.request}/{task.node} stands twice in the plan, the second time at tasks[{place}].")
+            faults.append(f"{task.request}/{task.node} occurs twice in the plan, the second time at tasks[{place}].")
             continue
         group = task.gpus
         if len(group) != width[call] or group != list(range(group[0], group[0] + width[call])):
             faults.append(
-                f"{task.request}/{task.node} is to run on the GPUs {group}; "
-                f"it needs {width[call]} with neighbouring numbers."
+                f"{task.request}/{task.node} is planned on the GPUs {group}; it needs {width[call]} "
+                "with consecutive numbers."
             )
         gpu[call] = group[0] if group else 0
         start[call], end[call] = task.start, task.end

@@ -82,7 +82,7 @@ def _quick(text: bytes) -> Instance | None:
 def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
     said = parse(text).value
     if not isinstance(said, Mapping) or not said:
-        raise WrongInput("This is no problem: it must have models, workflows, requests and gpus.")
+        raise WrongInput("This is not a problem: it must have models, workflows, requests and gpus.")
     _finite(said, ())
     if "format" not in said:
         said = {"format": FORMAT, **to_instance(said, spelled)}
@@ -113,7 +113,7 @@ def _in_their_words(ours: FieldPath, spelled: Mapping[FieldPath, FieldPath]) -> 
 def _finite(said: Any, path: FieldPath) -> None:
     """Raise an error for infinities and NaN, which YAML can express."""
     if isinstance(said, float) and not isfinite(said):
-        raise LocatedError(path, f"this is {said}; all figures must be finite.")
+        raise LocatedError(path, f"this is {said}; all numbers must be finite.")
     if isinstance(said, Mapping):
         for key, value in said.items():
             _finite(value, (*path, key))

@@ -13,13 +13,16 @@ from gpuyard.plan.planner.instance import Instance, WrittenGpu, WrittenModel, Wr
 def validate(said: Instance) -> None:
     """Raise `LocatedError` for the first violation."""
     if not said.gpus:
-        raise LocatedError(("gpus",), "there are none; name them in the file, or say how many with --gpus N.")
+        raise LocatedError(("gpus",), "there are none; list them in the file, or give their number with --gpus N.")
     _unique((gpu.id for gpu in said.gpus), ("gpus",))
     for place, gpu in enumerate(said.gpus):
         if gpu.levels and gpu.levels[0].speed != 1:
             raise LocatedError(
                 ("gpus", place, "levels", 0, "speed"),
-                f"this is {gpu.levels[0].speed:g}; the first power level is full speed, 1, and the others are parts of it.",
+                (
+                    f"this is {gpu.levels[0].speed:g}; the first power level must be full speed, 1, and "
+                    "the others fractions of it."
+                ),
             )
     for name, workflow in said.workflows.items():
         _workflow(said, workflow, ("workflows", name, "nodes"))
@@ -36,7 +39,7 @@ def _unique(ids: Iterable[object], path: FieldPath) -> None:
     for place, name in enumerate(ids):
         first = seen.setdefault(name, place)
         if first != place:
-            raise LocatedError((*path, place, "id"), f"{name!r} is the id of {path[-1]}[{first}] as well.")
+            raise LocatedError((*path, place, "id"), f"{name!r} is also the id of {path[-1]}[{first}].")
 
 
 def _workflow(said: Instance, workflow: WrittenWorkflow, path: FieldPath) -> None:
@@ -50,12 +53,12 @@ def _workflow(said: Instance, workflow: WrittenWorkflow, path: FieldPath) -> Non
                 raise LocatedError((*path, place, "deps"), _no_such("node", other, known))
     if cycle := _cycle(workflow):
         place = next(i for i, node in enumerate(workflow.nodes) if node.id == cycle[0])
-        raise LocatedError((*path, place, "deps"), f"the nodes wait for each other in a circle: {' → '.join(cycle)}.")
+        raise LocatedError((*path, place, "deps"), f"the nodes depend on each other in a cycle: {' → '.join(cycle)}.")
 
 
 def _no_such(what: str, name: str, known: Iterable[str]) -> str:
     near = closest_word(name, known)
-    return f"there is no {what} {name!r}" + (f"; did you mean {near!r}?" if near else ".")
+    return f"unknown {what} {name!r}" + (f"; did you mean {near!r}?" if near else ".")
 
 
 def _cycle(workflow: WrittenWorkflow) -> list[str]:
@@ -98,7 +101,7 @@ def _requests(said: Instance) -> None:
             if (node := without[request.workflow]) is not None:
                 raise LocatedError(
                     ("requests", place),
-                    f"there is no time for node {node!r}: neither here nor in the workflow {request.workflow!r}.",
+                    f"node {node!r} has no time, here or in the workflow {request.workflow!r}.",
                 )
         elif len(request.exec_times) != size:
             raise LocatedError(
@@ -115,4 +118,4 @@ def _fits(model: WrittenModel, gpus: list[WrittenGpu], path: FieldPath) -> None:
     longest = max(len(list(run)) for fits, run in runs if fits)
     if model.gpus > longest:
         enough = f" with {model.memory_gb:g} GB" if longest < len(gpus) else ""
-        raise LocatedError(path, f"it needs {model.gpus} GPUs beside each other{enough}, and there are {longest}.")
+        raise LocatedError(path, f"it needs {model.gpus} adjacent GPUs{enough}, and there are {longest}.")

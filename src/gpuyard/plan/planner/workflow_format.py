@@ -41,9 +41,9 @@ class _Words:
     def unknown(self, word: Any, path: FieldPath) -> LocatedError:
         """Return the error for an unknown name."""
         near = closest_word(str(word), self.ours)
-        hint = f'did you mean "{near}"?' if near else f"known are {', '.join(self.usual)}."
+        hint = f'did you mean "{near}"?' if near else f"known names: {', '.join(self.usual)}."
         where = format_path(path) if path else "the file"
-        return LocatedError((*path, word), f'There is no "{word}" in {where}; {hint}', names_place=True)
+        return LocatedError((*path, word), f'Unknown name "{word}" in {where}; {hint}', names_place=True)
 
 
 _TOP: Final = _Words(
@@ -117,7 +117,7 @@ def _renamed(
             raise words.unknown(word, theirs)
         if name in ours:
             raise LocatedError(
-                (*theirs, word), f"this and {spelled[(*path, name)][-1]!r} say the same; keep one of them."
+                (*theirs, word), f"this and {spelled[*path, name][-1]!r} mean the same; remove one of them."
             )
         ours[name] = value
         spelled[(*path, name)] = (*theirs, word)
@@ -149,7 +149,7 @@ def _by_name(ours: dict[str, Any], key: str, words: _Words, spelled: dict[FieldP
     for place, item in enumerate(_objects(said, (key,))):
         name = _name(_renamed(item, words, (), (key, place), {}).get("id"), (key, place))
         if name in made:
-            raise LocatedError((key, place), f"{name!r} is the name of another one as well.")
+            raise LocatedError((key, place), f"{name!r} is also the name of another one.")
         spelled[(key, name)] = (key, place)
         made[name] = _renamed(item, words, (key, name), (key, place), spelled)
         del made[name]["id"]
@@ -212,10 +212,10 @@ def _times(workflows: dict[str, Any], request: dict[str, Any], path: FieldPath) 
     usual = {node["id"]: node.get("exec_time") for node in workflow["nodes"]}
     for node in times:
         if node not in usual:
-            raise LocatedError((*path, node), f"the workflow {request['workflow']!r} has no such node.")
+            raise LocatedError((*path, node), f"the workflow {request['workflow']!r} does not have this node.")
     for node, seconds in usual.items():
         if times.get(node, seconds) is None:
-            raise LocatedError(path, f"there is no time for node {node!r}, and the workflow says none either.")
+            raise LocatedError(path, f"node {node!r} has no time, here or in the workflow.")
     return [times.get(node, seconds) for node, seconds in usual.items()]
 
 
@@ -228,7 +228,7 @@ def _gpus(said: Any, memory_gb: Any, spelled: dict[FieldPath, FieldPath]) -> Any
         said = like.pop("count", None)
     if isinstance(said, int) and not isinstance(said, bool):
         if not 0 <= said <= 1_000_000:
-            raise LocatedError(theirs, f"this is {said}; there can be 1 to 1,000,000 GPUs.")
+            raise LocatedError(theirs, f"this is {said}; it must be 1 to 1,000,000 GPUs.")
         return [{"id": number, **like} for number in range(said)]
     if not isinstance(said, list):
         raise LocatedError(theirs, "this must be a number of GPUs, or a list of them.")
@@ -245,5 +245,5 @@ def _name(said: Any, path: FieldPath) -> str:
     if isinstance(said, int) and not isinstance(said, bool):
         return str(said)
     if not isinstance(said, str):
-        raise LocatedError(path, "it has no name." if said is None else f"{said!r} is no name; a name is text.")
+        raise LocatedError(path, "it has no name." if said is None else f"{said!r} is not a name; a name is text.")
     return said

@@ -21,7 +21,10 @@ class Clocks:
         try:
             self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle(card), mhz, mhz)
         except self._nvml.NVMLError as error:
-            return f"GPU {card} stays at full speed, its clock can not be locked to {mhz} MHz: {error}.{self._advice(error)}"
+            return (
+                f"GPU {card} stays at full speed: its clock cannot be locked to {mhz} MHz: "
+                f"{error}.{self._advice(error)}"
+            )
         self._locked.add(card)
         return None
 
@@ -44,5 +47,5 @@ class Clocks:
 
     def _advice(self, error: Any) -> str:
         if isinstance(error, self._nvml.NVMLError_NoPermission):
-            return " NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
+            return " The NVIDIA driver allows this only to root: run as root, or plan without --max-slowdown."
         return ""

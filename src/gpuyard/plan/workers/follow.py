@@ -194,7 +194,7 @@ class _Driver:
             trouble = self._planned.exception()
             if trouble is not None:  # a failure to replan must not cost the completed work
                 self.state.losses.append(
-                    f"what is left could not be planned again: {type(trouble).__name__}: {trouble}"
+                    f"the remaining calls could not be planned again: {type(trouble).__name__}: {trouble}"
                 )
             events.append(Replanned(None if trouble is not None else self._planned.result()))
             self._planned = None

@@ -21,7 +21,11 @@ def main() -> int:
             line.connect(path)
         except OSError as error:
             print(
-                f"This task holds a GPU for a plan, and who follows it is not on this machine: {error}", file=sys.stderr
+                (
+                    "This task holds a GPU for a plan, but the process that executes the plan is not on "
+                    f"this machine: {error}"
+                ),
+                file=sys.stderr,
             )
             return 1
         signal.signal(signal.SIGTERM, lambda *_: line.send(NOTICE))

@@ -32,7 +32,7 @@ SETTLE_S = 1.5
 
 
 class NoGpus(GpuyardError):
-    """The yard lends no GPU for the plan."""
+    """The cluster lends no GPU for the plan."""
 
 
 class ClusterGpus:
@@ -98,7 +98,7 @@ class ClusterGpus:
             watch(task)
             self._look()
             if not self._open:
-                raise NoGpus(f"No GPU came from the yard: {task.id} ended. {task.reason or ''}".strip())
+                raise NoGpus(f"The cluster lent no GPU: {task.id} ended. {task.reason or ''}".strip())
             sleep(0.3)
         until = monotonic() + SETTLE_S
         while self._heard.qsize() < len(self._tasks) and monotonic() < until and not ended():

@@ -216,7 +216,7 @@ def _connect(address: str) -> None:
     except (ConnectionError, ValueError) as error:
         words = str(error).strip().splitlines()[0]
         raise WrongInput(
-            f"There is no Ray cluster at {address!r} ({words}); begin one with `ray start --head`."
+            f"No Ray cluster answers at {address!r} ({words}); start one with `ray start --head`."
         ) from None
 
 
@@ -232,7 +232,7 @@ def _laid_out(gpus: int, widest: int) -> tuple[list[str], list[int], list[str | 
     if not any(has):
         return nodes, [gpu * len(nodes) // gpus for gpu in range(gpus)], [None] * gpus, []
     if sum(has) < gpus:
-        raise WrongInput(f"The file has {gpus} GPUs, and the Ray cluster {sum(has)}.")
+        raise WrongInput(f"The file has {gpus} GPUs, but the Ray cluster has {sum(has)}.")
     hosts: list[int] = []
     keepers: list[Any] = []
     devices: list[str | None] = []

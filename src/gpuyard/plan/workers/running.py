@@ -142,11 +142,9 @@ def run_plan(
     problem = problem if isinstance(problem, Problem) else read(problem)
     how = runtimes if isinstance(runtimes, Runtimes) else runtimes_of(problem, runtimes, here=on is On.LOCAL)
     if speed_up != 1.0 and not how.are_virtual:
-        raise WrongInput("--speed-up is for virtual runtimes: what really computes takes its time.")
+        raise WrongInput("--speed-up works only with virtual runtimes.")
     if borrow is not None and on is On.RAY:
-        raise WrongInput(
-            "--yard lends GPUs of this machine; with --on ray they are the cluster's: leave one of them out."
-        )
+        raise WrongInput("--borrow uses GPUs of this machine, and --on ray those of the Ray cluster; omit one of them.")
     can_plan(strategy, problem)
     given = plan if plan is None or isinstance(plan, Plan) else valid_plan(plan, problem)
     watch.preparing(strategy, problem)
@@ -242,7 +240,7 @@ def _devices(count: int, *, virtual: bool) -> list[str]:
     if not visible or virtual:
         return [str(number) for number in range(count)]
     if len(visible) < count:
-        raise WrongInput(f"The file has {count} GPUs, and CUDA_VISIBLE_DEVICES names {len(visible)}: {said}.")
+        raise WrongInput(f"The file has {count} GPUs, but CUDA_VISIBLE_DEVICES lists {len(visible)}: {said}.")
     return visible[:count]
 
 

@@ -67,7 +67,7 @@ def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool
     `here`: models are run on this machine, so a missing module or program is an error.
     """
     if not isinstance(said, dict) or not isinstance(said.get("models"), dict):
-        raise WrongInput("models is missing: say for each model how it is run.")
+        raise WrongInput("models is missing: specify how to run each model.")
     for key in said:
         if key not in {"models", "inputs"}:
             raise WrongInput(_unknown(key, ("models", "inputs")))
@@ -78,7 +78,7 @@ def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool
     found = []
     for name in names:
         if name not in said["models"] and ALL_OTHERS not in said["models"]:
-            raise WrongInput(f'models: {name!r} is missing; say how it is run, or how all others are, as "*".')
+            raise WrongInput(f'models: {name!r} is missing; specify how to run it, or use "*" for all others.')
         where = name if name in said["models"] else ALL_OTHERS
         found.append(_runtime(f"models.{where}", said["models"][where], folders))
         if here:
@@ -88,7 +88,7 @@ def read_runtimes(said: Any, problem: Problem, folders: list[str], *, here: bool
 
 def _inputs(said: Any, problem: Problem) -> Mapping[str, Any]:
     if not isinstance(said, dict):
-        raise WrongInput("inputs is not a table of requests and what each puts in.")
+        raise WrongInput("inputs must map requests to their inputs.")
     known = set(problem.requests.ids)
     for request in said:
         if request not in known:
@@ -99,7 +99,7 @@ def _inputs(said: Any, problem: Problem) -> Mapping[str, Any]:
 def _runtime(place: str, said: Any, folders: list[str]) -> Runtime:
     said = {"virtual": {}} if said == "virtual" else said
     if not isinstance(said, dict) or len(kinds := [key for key in said if key in KEYS]) != 1:
-        raise WrongInput(f"{place}: name one runtime: {', '.join(KEYS)}.")
+        raise WrongInput(f"{place}: specify one runtime: {', '.join(KEYS)}.")
     kind = kinds[0]
     for key in said:
         if key != kind and key not in KEYS[kind]:
@@ -114,32 +114,35 @@ def _is_here(place: str, runtime: Runtime) -> None:
         case "python":
             module = runtime.settings["python"].partition(":")[0].partition(".")[0]
             if module not in sys.modules and not PathFinder.find_spec(module, runtime.settings["folders"]) and not find_spec(module):  # fmt: skip
-                raise WrongInput(f"{place}.python: there is no module {module!r}, neither beside the file nor where Python looks.")  # fmt: skip
+                raise WrongInput(
+                    f"{place}.python: module {module!r} was found neither next to the file nor on the "
+                    "Python path."
+                )  # fmt: skip
         case "command":
             program = str(runtime.settings["command"][0])
             if which(program) is None:
-                raise WrongInput(f"{place}.command: there is no program {program!r} that can be started.")
+                raise WrongInput(f"{place}.command: {program!r} is not an executable program.")
 
 
 def _python(place: str, said: dict[str, Any]) -> dict[str, Any]:
     module, colon, name = str(said["python"]).partition(":")
     if not (module and colon and name):
-        raise WrongInput(f"{place}.python is {said['python']!r}; write module:name.")
+        raise WrongInput(f"{place}.python is {said['python']!r}; it must be module:name.")
     return said | {"options": _options(place, said)}
 
 
 def _command(place: str, said: dict[str, Any]) -> dict[str, Any]:
     words = said["command"]
     if not isinstance(words, list) or not words:
-        raise WrongInput(f"{place}.command is not a list of a program and its arguments.")
+        raise WrongInput(f"{place}.command must be a list of a program and its arguments.")
     return said
 
 
 def _openai(place: str, said: dict[str, Any]) -> dict[str, Any]:
     if not str(said["openai"]).startswith(("http://", "https://")):
-        raise WrongInput(f"{place}.openai is {said['openai']!r}; write the address of the server, with http://.")
+        raise WrongInput(f"{place}.openai is {said['openai']!r}; it must be the address of the server, with http://.")
     if not isinstance(said.get("model"), str):
-        raise WrongInput(f"{place}.model is missing: what the server calls it.")
+        raise WrongInput(f"{place}.model is missing: the name of the model on the server.")
     return said | {"options": _options(place, said)}
 
 
@@ -149,19 +152,19 @@ def _virtual(place: str, said: dict[str, Any]) -> dict[str, Any]:
     except strict.WrongRequest as error:
         raise WrongInput(f"{place}.virtual: {error}") from None
     if not 0 <= read.drift < 1 or not 0 <= read.fails <= 1:
-        raise WrongInput(f"{place}.virtual: drift and fails are parts, from 0 to 1.")
+        raise WrongInput(f"{place}.virtual: drift and fails must be fractions from 0 to 1.")
     return msgspec.to_builtins(read)  # type: ignore[no-any-return]
 
 
 def _options(place: str, said: dict[str, Any]) -> dict[str, Any]:
     options = said.get("options", {})
     if not isinstance(options, dict):
-        raise WrongInput(f"{place}.options is not a table.")
+        raise WrongInput(f"{place}.options must be a mapping.")
     return options
 
 
 def _unknown(key: str, known: tuple[str, ...]) -> str:
-    return f"{key!r} is not known here{_nearest(key, known)}"
+    return f"unknown key {key!r}{_nearest(key, known)}"
 
 
 def _nearest(word: str, known: Any) -> str:

@@ -43,7 +43,7 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
         gpus = _gpus(row, "scale_factor", where)
         by_kind = table.get((row["job_type"], gpus))
         if by_kind is None:
-            raise WrongTrace(f"{where}: {throughputs} does not say how fast {row['job_type']} is on {gpus} GPUs.")
+            raise WrongTrace(f"{where}: {throughputs} has no speed of {row['job_type']} on {gpus} GPUs.")
         speeds: Speeds = tuple(sorted(by_kind.items()))
         seconds = steps / max(speed for _, speed in speeds)
         if seconds > MOST_SECONDS:
@@ -53,7 +53,7 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
         out_of_order += bool(jobs) and submit < jobs[-1].submit
         jobs.append(Job(submit, seconds, gpus, name=row["job_type"], models=tuple(sorted(by_kind)), speeds=speeds))
     if not jobs:
-        raise WrongTrace(f"{path}: there is no job in it.")
+        raise WrongTrace(f"{path}: the file contains no jobs.")
     if out_of_order:
         jobs.sort(key=lambda job: job.submit)
     return Trace(jobs, sorted_rows=out_of_order)
@@ -67,14 +67,14 @@ def read_throughputs(path: Path) -> ThroughputTable:
         a_second = number_in(row, "iters_per_s", where, 0, MOST_SPEED)
         if 0 < a_second < LEAST_SPEED:
             raise WrongTrace(
-                f"{where}: iters_per_s is {row['iters_per_s']}; it must be 0, or {LEAST_SPEED:g} at least."
+                f"{where}: iters_per_s is {row['iters_per_s']}; it must be 0, or at least {LEAST_SPEED:g}."
             )
         if not row["gpu_type"]:
             raise WrongTrace(f"{where}: gpu_type is empty.")
         gpus = _gpus(row, "num_gpus", where)
         by_kind = table.setdefault((row["model"], gpus), {})
         if row["gpu_type"] in by_kind:
-            raise WrongTrace(f"{where}: {row['model']} on {gpus} GPUs of {row['gpu_type']} stands there already.")
+            raise WrongTrace(f"{where}: {row['model']} on {gpus} GPUs of {row['gpu_type']} occurs twice.")
         by_kind[row["gpu_type"]] = a_second
     return {
         kind: possible

@@ -116,13 +116,13 @@ def read_journal(folder: Path) -> JournalWorkload:
     for record in _records(place):
         if not reader.read and record.seq > 1:
             raise NothingToReplay(
-                f"The journal in {place} begins with event {record.seq}, and what was before it is needed, too: "
-                "copy it to a folder, together with the events that were retired (storage.retired_dir)."
+                f"The journal in {place} begins with event {record.seq}, and earlier events are "
+                "needed: copy it to a folder together with the retired events (storage.retired_dir)."
             )
         reader.hear(record.at, record.event)
     found = reader.found()
     if not found.tasks:
-        raise NothingToReplay(f"No task has ended in the journal in {place}; there is nothing to play again.")
+        raise NothingToReplay(f"No task has ended in the journal in {place}, so there is nothing to simulate.")
     return found
 
 

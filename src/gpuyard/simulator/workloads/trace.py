@@ -65,11 +65,11 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
         if jobs and submit < jobs[-1].submit:
             out_of_order += 1
         if pool and not row[pool]:
-            raise WrongTrace(f"{where}: {pool} is empty; it must say where the job may run.")
+            raise WrongTrace(f"{where}: {pool} is empty; it must be the pool of the job.")
         user, where_to, name = row.get("user") or row.get("vc", ""), row[pool] if pool else "", row.get("name", "")
         jobs.append(Job(submit, seconds, int(gpus), user, where_to, name, _fraction(row, gpus, where)))
     if not jobs:
-        raise WrongTrace(f"{path}: there is no job with GPUs in it.")
+        raise WrongTrace(f"{path}: the file contains no jobs with GPUs.")
     if out_of_order:
         jobs.sort(key=lambda job: job.submit)
     return Trace(jobs, without_gpus, out_of_order)
@@ -100,14 +100,16 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
                 if not cells:
                     continue
                 if len(cells) != len(head):
-                    raise WrongTrace(f"{path}, line {line}: it has {len(cells)} fields, and the head line {len(head)}.")
+                    raise WrongTrace(
+                        f"{path}, line {line}: it has {len(cells)} fields, but the header has {len(head)}."
+                    )
                 yield line, dict(zip(head, cells, strict=True))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise WrongTrace(f"{path}: the file is cut off or damaged after line {line}: {error}.") from None
+        raise WrongTrace(f"{path}: the file is truncated or damaged after line {line}: {error}.") from None
     except csv.Error as error:
         raise WrongTrace(f"{path}, line {line + 1}: this is not comma-separated text: {error}.") from None
     except OSError as error:
-        raise WrongTrace(f"{path} can not be read: {error.strerror or error}.") from None
+        raise WrongTrace(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
@@ -120,7 +122,7 @@ def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
         try:
             yield text.decode("utf-8-sig" if line == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise WrongTrace(f"{path}, line {line}: this is not text in UTF-8.") from None
+            raise WrongTrace(f"{path}, line {line}: this is not UTF-8.") from None
 
 
 def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
@@ -129,7 +131,7 @@ def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
     for name in wanted:
         if name not in head:
             has = ", ".join(head) or "nothing"
-            raise WrongTrace(f"{path}, line 1: there is no column {name}; the file has: {has}.")
+            raise WrongTrace(f"{path}, line 1: column {name} is missing; the file has: {has}.")
     for name in head:
         if head.count(name) > 1:
             raise WrongTrace(f"{path}, line 1: there are {head.count(name)} columns {name}.")
@@ -142,7 +144,7 @@ def _fraction(row: dict[str, str], gpus: float, where: str) -> int:
         return MILLI
     fraction_milli = round(number_in(row, "gpu_fraction", where, 0, 1) * MILLI)
     if not fraction_milli:
-        raise WrongTrace(f"{where}: gpu_fraction is {row['gpu_fraction']}; it must be a thousandth at least.")
+        raise WrongTrace(f"{where}: gpu_fraction is {row['gpu_fraction']}; it must be at least 0.001.")
     if fraction_milli < MILLI and gpus != 1:
         raise WrongTrace(
             f"{where}: gpu_fraction is {row['gpu_fraction']} with {gpus:g} GPUs; only one GPU can be shared."

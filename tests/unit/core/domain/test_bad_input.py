@@ -70,7 +70,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "a label twice": (one(Resources(gpus=1, labels=(("a", "1"), ("a", "2")))), no.DuplicateLabel("a")),
     "an empty label": (one(Resources(gpus=1, labels=(("", "1"),))), no.EmptyName("labels")),
     "priority 101": (one(Resources(gpus=1), priority=101), no.PriorityOutOfRange(101)),
-    "a level beyond the last": (one(Resources(gpus=1), outlook=(0, 5)), no.WrongOutlook(21, 4)),
+    "a level beyond the last": (one(Resources(gpus=1), outlook=(0, 5)), no.WrongRemainingTimeLevels(21, 4)),
     "an empty command": (one(Resources(gpus=1), command="  "), no.EmptyCommand()),
     "an empty argument list": (one(Resources(gpus=1), command=()), no.EmptyCommand()),
     "negative retries": (one(Resources(gpus=1), retries=-1), no.NegativeCount("retries", -1)),
@@ -177,7 +177,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.JoinNode(node("node-1", gpus=7)),
         no.NodeChangedInUse(NodeId("node-1")),
     ),
-    "a second founding": (command.FoundYard("again"), no.AlreadyFounded("story")),
+    "a second founding": (command.FoundYard("again"), no.ClusterAlreadyFounded("story")),
 }
 
 
@@ -223,8 +223,8 @@ def test_requests_the_tenants_own_quota_forbids_forever_are_refused(cluster: Clu
     refusal = cluster.submits(task("model", gpus=2, models=("H100",), tenant="small"))
     assert isinstance(refusal, no.QuotaForbids)
     assert refusal.sentence() == (
-        "The task needs 2 GPUs of model H100 and tenant small may have no more than 1; "
-        "ask for fewer, or have the limit raised."
+        "The task needs 2 GPUs of model H100, but the limit of tenant small is 1. "
+        "Request fewer GPUs or ask an administrator to raise the limit."
     )
 
 
@@ -236,7 +236,10 @@ NEVER: dict[str, tuple[Callable[[], object], no.Never]] = {
     "too many CPUs": (lambda: cpu_task("x", cpus=65), no.TooFewCpus(65, 64)),
     "too much host memory": (lambda: task("x", memory_mib=999_999), no.HostMemoryTooSmall(999_999, 512_000)),
     "labels that no node has": (lambda: task("x", labels=(("rack", "9"),)), no.NoNodeWithLabels(("rack=9",))),
-    "a gang larger than the cluster ever was": (lambda: gang("x", members=2, gpus_each=1), no.GangLargerThanYard(2, 1)),
+    "a gang larger than the cluster ever was": (
+        lambda: gang("x", members=2, gpus_each=1),
+        no.GangLargerThanCluster(2, 1),
+    ),
 }
 
 
@@ -277,11 +280,11 @@ def test_the_engine_refuses_before_it_changes_anything() -> None:
 @pytest.mark.parametrize(
     ("refusal", "sentence"),
     [
-        (no.NoRoom(4, 1, 0), "It needs 4 GPUs on one node; the only suitable node has 0 free."),
-        (no.NoRoom(1, 3, 0), "It needs 1 GPU on one node; the emptiest of 3 suitable nodes has 0 free."),
-        (no.WaitingForTasks(TaskId(3), 1), "It waits for task 3 to end."),
-        (no.WaitingForTasks(TaskId(3), 2), "It waits for 2 other tasks to end, the first of them is task 3."),
-        (no.BackingOff(1_763_216_000.0), "It waits a little before the next attempt."),
+        (no.NoRoom(4, 1, 0), "The task needs 4 GPUs on one node; the only suitable node has 0 free."),
+        (no.NoRoom(1, 3, 0), "The task needs 1 GPU on one node; the emptiest of 3 suitable nodes has 0 free."),
+        (no.WaitingForTasks(TaskId(3), 1), "The task waits for task 3 to end."),
+        (no.WaitingForTasks(TaskId(3), 2), "The task waits for 2 other tasks to end; the first is task 3."),
+        (no.BackingOff(1_763_216_000.0), "The task waits for its retry delay before the next attempt."),
     ],
 )
 def test_a_reason_to_wait_reads_well(refusal: no.Refusal, sentence: str) -> None:

@@ -232,7 +232,7 @@ def test_a_task_above_the_share_of_its_class_never_starts_and_shows_what_would_h
     assert told.reason == no.ClassQuotaTooSmall(TaskClass.BATCH, 0, 1.0)
     assert told.starts_at is None
     assert told.sentence() == (
-        "batch work may use 0 GPUs of this yard and the task needs 1: it never starts, unless the split changes "
+        "The quota of batch tasks is 0 GPUs, and the task needs 1. It can only start if the quota changes "
         "(gpuyard quota --mode borrow) or GPUs are added."
     )
     cluster.is_split(online=0.7, mode=QuotaMode.BORROW)

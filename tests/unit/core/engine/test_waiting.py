@@ -64,7 +64,7 @@ def cause_of(cluster: ClusterStory, name: str) -> Cause | None:
 def test_a_task_without_room_waits_for_room(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=4), task("right", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "It needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert told(cluster, "waits") == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
     assert waits_for(cluster, "waits")[1] == [RoomOn]
     cluster.finishes("right")
     assert cluster.is_running("waits")
@@ -75,7 +75,7 @@ def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: Cl
     cluster.is_split(online=0.5)
     cluster.submits(task("busy", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "batch work may use 4 GPUs, uses 3 and this needs 2 more."
+    assert told(cluster, "waits") == "The quota of batch tasks is 4 GPUs; 3 are in use and the task needs 2."
     assert waits_for(cluster, "waits")[1] == [ClassQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
@@ -85,7 +85,7 @@ def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: Cl
 def test_a_task_above_the_share_of_its_class_waits_for_that_share_to_change(cluster: ClusterStory) -> None:
     cluster.is_split(online=0.9)
     cluster.submits(task("waits", gpus=4))
-    assert "it never starts, unless the split changes" in told(cluster, "waits")
+    assert "It can only start if the quota changes" in told(cluster, "waits")
     assert waits_for(cluster, "waits")[1] == [ClassLimit]
     cluster.is_split(online=0.5)
     assert cluster.is_running("waits")
@@ -96,7 +96,7 @@ def test_a_task_whose_tenant_is_at_its_limit_waits_for_the_quota_of_the_tenant(c
     cluster.has_tenant("lab", max_gpus=2)
     cluster.submits(task("busy", gpus=2, tenant="lab"))
     cluster.submits(task("waits", tenant="lab"))
-    assert told(cluster, "waits") == "Tenant lab may use 2 GPUs, uses 2 and this needs 1 more."
+    assert told(cluster, "waits") == "The limit of tenant lab is 2 GPUs; 2 are in use and the task needs 1."
     assert waits_for(cluster, "waits")[1] == [TenantQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
@@ -167,7 +167,10 @@ def test_a_task_whose_tenant_has_spent_its_budget_waits_for_the_next_period(clus
     cluster.submits(task("busy", gpus=4, tenant="lab", runs_for=1800))
     cluster.passes(1800)
     cluster.submits(task("waits", tenant="lab"))
-    assert told(cluster, "waits") == "Tenant lab has used its 1 GPU-hours of this period, and waits for the next one."
+    assert (
+        told(cluster, "waits")
+        == "Tenant lab has used its 1 GPU-hours of this period. The task waits for the next period."
+    )
     assert waits_for(cluster, "waits")[1] == [TenantQuota, At]
     cluster.passes(5400)
     assert cluster.is_running("waits")
@@ -178,7 +181,7 @@ def test_a_task_that_would_delay_a_reservation_names_its_task_and_waits_for_its_
     cluster.submits(gang("both", members=2, gpus_each=2, estimate=60))
     cluster.submits(gang("large", members=2, gpus_each=4, estimate=60))
     cluster.submits(task("waits", gpus=2, estimate=600))
-    assert told(cluster, "waits") == "The room it would fit in is reserved for task 2, which goes before it."
+    assert told(cluster, "waits") == "The GPUs that the task could use are reserved for task 2, which is ahead of it."
     assert waits_for(cluster, "waits")[1] == [RoomOn, ReservationEnded]
     cluster.cancels("large")
     assert cluster.is_running("waits")
@@ -193,7 +196,7 @@ def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: C
     cluster.finishes("waits")
     cluster.passes(60)
     cluster.submits(task("short", gpus=2, estimate=55))
-    assert told(cluster, "short") == "The room it would fit in is reserved for task 2, which goes before it."
+    assert told(cluster, "short") == "The GPUs that the task could use are reserved for task 2, which is ahead of it."
     cluster.passes(40)
     assert cluster.reserved_for("large") == (("node-2", "node-1"), 160.0)
     assert cluster.is_running("short")
@@ -203,20 +206,20 @@ def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: C
 def test_a_gang_says_how_many_of_its_nodes_are_free(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=2))
     cluster.submits(gang("waits", members=2, gpus_each=4))
-    assert told(cluster, "waits") == "The gang needs 2 nodes at once and 1 are free enough now."
+    assert told(cluster, "waits") == "The gang needs 2 nodes at the same time; nodes with enough free GPUs now: 1."
     assert waits_for(cluster, "waits")[1] == [RoomOn]
 
 
 def test_a_task_kept_out_by_fragmentation_says_what_the_emptiest_node_has(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=3), task("right", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "It needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert told(cluster, "waits") == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
     assert sum(device_group.free for device_group in cluster.state.index.all_device_groups()) == 2
 
 
 def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> None:
     cluster.submits(task("first"), task("waits", after=("first",)))
-    assert told(cluster, "waits") == "It waits for task 1 to end."
+    assert told(cluster, "waits") == "The task waits for task 1 to end."
     cluster.finishes("first")
     assert cause_of(cluster, "waits") == Cause(Why.QUEUED, task=cluster.numbers["waits"])
 
@@ -224,13 +227,13 @@ def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> 
 def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
     cluster.holds("waits")
-    assert told(cluster, "waits") == "It is on hold until somebody releases it."
+    assert told(cluster, "waits") == "The task is on hold. Release it to let it start."
 
 
 def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
     cluster.submits(task("waits", retries=1))
     cluster.fails("waits")
-    assert told(cluster, "waits") == "It waits a little before the next attempt."
+    assert told(cluster, "waits") == "The task waits for its retry delay before the next attempt."
     cluster.passes(cluster.state.settings.retry_delay_seconds)
     assert cluster.is_running("waits")
 
@@ -238,9 +241,9 @@ def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
 def test_the_figures_shown_are_current(cluster: ClusterStory) -> None:
     cluster.has_tenant("lab", max_gpus=4)
     cluster.submits(task("a", gpus=2, tenant="lab"), task("b", tenant="lab"), task("waits", gpus=4, tenant="lab"))
-    assert "uses 3" in told(cluster, "waits")
+    assert "3 are in use" in told(cluster, "waits")
     cluster.finishes("b")
-    assert "uses 2" in told(cluster, "waits")
+    assert "2 are in use" in told(cluster, "waits")
 
 
 def test_a_task_that_weighs_too_much_where_there_is_room_names_the_quota() -> None:
@@ -251,7 +254,7 @@ def test_a_task_that_weighs_too_much_where_there_is_room_names_the_quota() -> No
     cluster.has_tenant("lab", max_gpus=4)
     cluster.submits(task("busy", gpus=4))
     cluster.submits(task("waits", gpus=1, whole_nodes=True, tenant="lab"))
-    assert told(cluster, "waits") == "Tenant lab may use 4 GPUs, uses 0 and this needs 8 more."
+    assert told(cluster, "waits") == "The limit of tenant lab is 4 GPUs; 0 are in use and the task needs 8."
     cluster.finishes("busy")
     assert cluster.nodes_of("waits") == ("node-1",)
 
@@ -273,7 +276,7 @@ def test_a_task_placed_at_once_was_placed_because_it_was_submitted(cluster: Clus
 def test_a_task_that_is_not_tried_yet_shows_the_reason_it_would_get(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=4), task("right", gpus=4), task("waits", gpus=4))
     cluster.world.handle(command.ChangePriority(cluster.numbers["waits"], 90))
-    assert told(cluster, "waits") == "It needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."
+    assert told(cluster, "waits") == "The task needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."
 
 
 def test_a_tenant_at_its_limit_on_a_model_stops_nobody_on_it() -> None:

@@ -114,7 +114,7 @@ def test_null_is_a_value_like_any_other() -> None:
 
 
 def test_text_json_lacks_is_refused_before_writing() -> None:
-    with pytest.raises(JournalError, match="can not be written"):
+    with pytest.raises(JournalError, match="cannot be written"):
         CODEC.encode(JournalEntry(1.0, YardFounded("\ud800")))
 
 

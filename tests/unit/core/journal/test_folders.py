@@ -41,7 +41,7 @@ def test_a_folder_writable_by_others_is_made_private_only_while_it_is_empty(tmp_
         (tmp_path / name).chmod(0o777)
     (tmp_path / "full" / "planted").touch()
     close(tmp_path / "empty")
-    with pytest.raises(FolderNotSafe, match="what is in it may be theirs"):
+    with pytest.raises(FolderNotSafe, match="so its files may be theirs"):
         close(tmp_path / "full")
 
 
@@ -75,7 +75,7 @@ def test_a_parent_that_others_can_write_to_is_refused_unless_it_is_sticky(tmp_pa
     open_folder = tmp_path / "open"
     (open_folder / "data").mkdir(parents=True)
     open_folder.chmod(0o777)
-    with pytest.raises(FolderNotSafe, match="can be written to by other users"):
+    with pytest.raises(FolderNotSafe, match="is writable by other users"):
         close(open_folder / "data")
     open_folder.chmod(0o1777)
     close(open_folder / "data")
@@ -88,14 +88,14 @@ def test_a_parent_that_a_group_of_several_can_write_to_is_refused(tmp_path: Path
     shared.chmod(0o775)
     close(shared / "data")  # root's own group
     os.chown(shared, 0, 100)
-    with pytest.raises(FolderNotSafe, match="can be written to by the group"):
+    with pytest.raises(FolderNotSafe, match="is writable by the group"):
         close(shared / "data")
 
 
 def test_a_folder_that_is_refused_is_not_made(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    with pytest.raises(FolderNotSafe, match="can be written to by other users"):
+    with pytest.raises(FolderNotSafe, match="is writable by other users"):
         close(tmp_path / "open" / "a" / "data")
     assert list((tmp_path / "open").iterdir()) == []
 

@@ -87,10 +87,12 @@ def test_an_external_witness_is_believed(tmp_path: Path) -> None:
     SqliteJournal.open(tmp_path, witness=head).close()
     SqliteJournal.open(tmp_path, witness=first).close()
     with pytest.raises(
-        JournalDamaged, match=r"a witness outside says that the journal went to event 4, but it ends at 3"
+        JournalDamaged, match=r"an external witness records that the journal went to event 4, but it ends at 3"
     ):
         SqliteJournal.open(tmp_path, witness=Position(4, head.hash))
-    with pytest.raises(JournalDamaged, match=r"damaged at event 2: a witness outside has seen another event there"):
+    with pytest.raises(
+        JournalDamaged, match=r"damaged at event 2: an external witness has recorded another event there"
+    ):
         SqliteJournal.open(tmp_path, witness=Position(2, head.hash))
 
 
@@ -212,7 +214,7 @@ def test_a_damaged_snapshot_is_noted_and_the_older_one_used(tmp_path: Path) -> N
     assert snapshot is not None
     assert snapshot.state == {"held": 1}
     assert journal.notes == [
-        "A snapshot is damaged and was not used: snapshot-000000000002.json does not fit its checksum."
+        "A snapshot is damaged and was not used: snapshot-000000000002.json does not match its checksum."
     ]
     journal.close()
 
@@ -234,7 +236,7 @@ def test_a_snapshot_is_a_witness(tmp_path: Path) -> None:
     journal.close()
     snapshots.write(tmp_path, Snapshot(Position(7, head.hash), {}))
 
-    with pytest.raises(JournalDamaged, match="a snapshot says that the journal went to event 7"):
+    with pytest.raises(JournalDamaged, match="a snapshot records that the journal went to event 7"):
         SqliteJournal.open(tmp_path)
 
 

@@ -40,7 +40,7 @@ def test_everything_before_the_damage_is_kept(tmp_path: Path) -> None:
     salvaged = salvage(tmp_path / "old", tmp_path / "new")
 
     assert (salvaged.after, salvaged.head.seq, salvaged.witnessed) == (0, 3, 6)
-    assert "3 events known to have been behind it are lost" in salvaged.sentence()
+    assert "3 later events are lost" in salvaged.sentence()
     assert "facts-000000000003.sqlite" in salvaged.why
     journal = SqliteJournal.open(tmp_path / "new")
     assert list(journal.read()) == records[:3]
@@ -72,7 +72,7 @@ def test_the_snapshot_alone_is_kept_when_no_segment_can_be_read(tmp_path: Path) 
 
     assert (salvaged.after, salvaged.head.seq) == (4, 4)
     assert "begins with the snapshot at event 4" in salvaged.sentence()
-    assert "2 events" in salvaged.sentence()
+    assert "2 later events" in salvaged.sentence()
     SqliteJournal.open(tmp_path / "new").close()
 
 
@@ -115,7 +115,7 @@ def test_salvage_is_a_command(tmp_path: Path) -> None:
 
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0
-    assert done.stdout.startswith("The new journal begins with the first event and ends at event 6. 0 events")
+    assert done.stdout.startswith("The new journal begins with the first event and ends at event 6. 0 later events")
     again = subprocess.run(command, capture_output=True, text=True, check=False)
     assert again.returncode == 1
     assert "is not empty" in again.stderr

@@ -55,7 +55,7 @@ def test_a_batch_that_does_not_fit_is_refused_as_a_whole_and_written_when_there_
     ballast = fill(small_disk)
 
     for _ in range(3):
-        with pytest.raises(StorageFull, match="no space left"):
+        with pytest.raises(StorageFull, match="No space is left"):
             journal.append(big_batch(100))
         assert journal.head == before
         assert len(list(journal.read())) == 1
@@ -180,7 +180,7 @@ def test_without_a_descriptor_for_a_new_segment_nothing_is_written_until_there_i
     before = journal.head
     with no_descriptor_left():
         for _ in range(3):
-            with pytest.raises(StorageFull, match="no file descriptor left"):
+            with pytest.raises(StorageFull, match="No file descriptor is left"):
                 journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
     assert journal.head == before
     journal.append([JournalEntry(9.0, TaskHeld(TaskId(9)))])
@@ -215,7 +215,7 @@ def test_events_whose_head_can_not_be_noted_for_lack_of_space_are_written_once(t
     kept, full = os.dup(head), os.open("/dev/full", os.O_RDWR)
     os.dup2(full, head)
     for _ in range(3):
-        with pytest.raises(StorageFull, match="no space left"):
+        with pytest.raises(StorageFull, match="No space is left"):
             journal.append([JournalEntry(2.0, TaskHeld(TaskId(2)))])
         assert journal.head == before
         assert [record.at for record in journal.read()] == [1.0]

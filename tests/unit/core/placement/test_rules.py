@@ -42,7 +42,7 @@ NEVER: dict[str, tuple[Resources, no.Never]] = {
     "CPUs": (Resources(cpus=129), no.TooFewCpus(129, 128)),
     "CPUs beside GPUs": (Resources(gpus=1, cpus=65), no.TooFewCpus(65, 64)),
     "host memory": (Resources(gpus=1, memory_mib=500_001), no.HostMemoryTooSmall(500_001, 500_000)),
-    "a gang": (Resources(gpus=1, nodes=3), no.GangLargerThanYard(3, 2)),
+    "a gang": (Resources(gpus=1, nodes=3), no.GangLargerThanCluster(3, 2)),
 }
 
 
@@ -99,7 +99,7 @@ def test_gpus_of_two_models_in_one_node_are_two_device_groups_and_one_node() -> 
     assert [index.device_group(number).model for number in range(2)] == ["A100", "T4"]
     assert shape.eligible == 1
     assert Shape(Resources(gpus=3)).never(index) == no.NodeTooSmall(3, 2)
-    assert Shape(Resources(gpus=1, nodes=2)).never(index) == no.GangLargerThanYard(2, 1)
+    assert Shape(Resources(gpus=1, nodes=2)).never(index) == no.GangLargerThanCluster(2, 1)
 
 
 def test_a_task_without_gpus_is_eligible_once_in_every_node() -> None:

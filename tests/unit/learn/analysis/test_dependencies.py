@@ -367,4 +367,4 @@ def test_every_valid_file_can_be_analyzed(tmp_path: Path, source: str) -> None:
 def test_a_file_that_does_nothing_when_it_is_run_has_no_tasks(tmp_path: Path) -> None:
     graph = script(tmp_path, "def f(): return 1\n").graph
     assert (graph.tasks, graph.requests) == ((), ())
-    assert graph.notes == ("script.py does no work when it is run.",)
+    assert graph.notes == ("script.py contains no tasks.",)

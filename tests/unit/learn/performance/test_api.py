@@ -42,9 +42,9 @@ def test_a_workload_described_once_is_predicted_with_other_sizes() -> None:
     ("workload", "gpus", "sentence"),
     [
         ({"modle": "resnet50"}, "H200", "modle"),
-        (RESNET, " , ", "No GPU is named"),
+        (RESNET, " , ", "No GPU is given"),
         (RESNET, "H20", "H20"),
-        ("nowhere.yaml", "H200", "There is no file nowhere.yaml"),
+        ("nowhere.yaml", "H200", "File nowhere.yaml does not exist"),
     ],
 )
 def test_a_wrong_question_is_reported_in_one_sentence(workload: object, gpus: str, sentence: str) -> None:

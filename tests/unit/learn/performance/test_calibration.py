@@ -36,7 +36,7 @@ def test_peaks_are_read_as_the_profiler_writes_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"fp32_tflops": 1}', "entry 1: it does not say which gpu"),
+        ('{"fp32_tflops": 1}', "entry 1: gpu is missing"),
         ('[{"gpu": "T4", "copy_gb_s": "fast"}]', "entry 1: copy_gb_s must be a number above 0, not 'fast'"),
         ("{", "is neither JSON nor a table"),
     ],

@@ -93,13 +93,13 @@ def test_a_model_without_a_profile_is_looked_up_by_its_name(tmp_path: Path) -> N
 def test_an_unrecognized_file_is_refused(tmp_path: Path) -> None:
     _, columns, row = EXAMPLES["timm"]
     nobody = row.replace("4.11,11.11", ",").replace("resnet50", "nobody_knows_it").split(",")
-    with pytest.raises(WrongInput, match="nobody has counted what nobody_knows_it is made of"):
+    with pytest.raises(WrongInput, match="the operations of nobody_knows_it are unknown"):
         read(write(tmp_path / "rows.csv", columns.split(","), [nobody]))
     _, columns, row = EXAMPLES["neusight_e2e"]
-    with pytest.raises(WrongInput, match="has no model on one GPU whose size is known: bert_large"):
+    with pytest.raises(WrongInput, match="has no model of known size on one GPU; known models: bert_large"):
         read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("bert_large", "new_large").split(",")]))
     _, columns, row = EXAMPLES["gpuyard"]
-    with pytest.raises(WrongInput, match="line 2: nobody has counted what torchvision/new"):
+    with pytest.raises(WrongInput, match="line 2: the operations of torchvision/new"):
         read(write(tmp_path / "rows.csv", columns.split(","), [row.replace("resnet50", "new").split(",")]))
 
 
@@ -153,5 +153,5 @@ def test_an_error_in_a_file_is_reported_with_its_place(
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "rows.csv.gz"
     file.write_bytes(b"\x00\x01 no gzip")
-    with pytest.raises(WrongInput, match="is not a table of CSV"):
+    with pytest.raises(WrongInput, match="is not a CSV table"):
         read(file)

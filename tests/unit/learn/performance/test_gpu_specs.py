@@ -27,13 +27,13 @@ def test_a_gpu_is_found_by_common_and_driver_names(said: str, meant: str) -> Non
 
 
 def test_an_unknown_gpu_is_answered_with_the_nearest_names() -> None:
-    with pytest.raises(WrongInput, match=r"Unknown GPU 'RTX4091'; near to it: RTX4090"):
+    with pytest.raises(WrongInput, match=r"Unknown GPU 'RTX4091'; similar names: RTX4090"):
         shipped().find("RTX4091")
 
 
 @pytest.mark.parametrize(("said", "near"), [("H2", "H200-SXM"), ("L40", "L40S"), ("A1", "A10"), ("RTX", "RTX5090")])
 def test_half_words_and_ambiguous_prefixes_name_no_gpu(said: str, near: str) -> None:
-    with pytest.raises(WrongInput, match=f"Unknown GPU '{said}'; near to it: .*{near}"):
+    with pytest.raises(WrongInput, match=f"Unknown GPU '{said}'; similar names: .*{near}"):
         shipped().find(said)
 
 

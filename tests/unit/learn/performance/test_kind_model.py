@@ -97,13 +97,13 @@ def test_a_model_of_another_version_is_refused(
 @pytest.mark.parametrize("content", [b"", b"something else", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])
 def test_an_invalid_model_file_is_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "yard.model").write_bytes(content)
-    with pytest.raises(WrongInput, match=r"yard.model is no model of gpuyard's"):
+    with pytest.raises(WrongInput, match=r"yard.model is not a performance model of gpuyard"):
         performance_model.load(tmp_path / "yard.model")
 
 
 def test_an_unlearned_kind_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
     (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
-    with pytest.raises(WrongInput, match="has learnt neusight_matmul, and nothing of neusight_vector"):
+    with pytest.raises(WrongInput, match="was trained on neusight_matmul, not on neusight_vector"):
         learnt.predict(rows)
 
 
@@ -183,5 +183,5 @@ def test_a_range_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -
 
 
 def test_a_handful_of_rows_trains_nothing(tmp_path: Path) -> None:
-    with pytest.raises(WrongInput, match="There are 4 rows of neusight_matmul to learn from, and it takes 10"):
+    with pytest.raises(WrongInput, match="The training data has 4 rows of neusight_matmul; at least 10 are needed"):
         kind_model.fit(measured(tmp_path, [SLOW], 4), SPECS)

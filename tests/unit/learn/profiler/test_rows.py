@@ -50,13 +50,13 @@ def test_an_invalid_value_is_named_with_its_place(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace("train,8,", "train,eight,"))
-    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: batch can not be 'eight'"):
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: batch must not be 'eight'"):
         read(tmp_path / "rows.csv")
 
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: it is not text in UTF-8"):
+    with pytest.raises(WrongInput, match=r"rows\.csv is not a file of profiles: it is not UTF-8"):
         read(tmp_path / "rows.csv")
 
 
@@ -65,7 +65,7 @@ def test_a_time_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> N
     append(tmp_path / "rows.csv", ROW)
     whole = (tmp_path / "rows.csv").read_text()
     (tmp_path / "rows.csv").write_text(whole.replace(",1.5,", f',"{value}",'))
-    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: step_ms can not be"):
+    with pytest.raises(WrongInput, match=r"rows\.csv, line 2: step_ms must not be"):
         read(tmp_path / "rows.csv")
 
 
@@ -86,7 +86,7 @@ def test_foreign_columns_are_left_alone(tmp_path: Path) -> None:
 
 def test_a_field_that_is_too_long_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("model,family\n" + "x" * 200_000 + ",mlp\n")
-    with pytest.raises(WrongInput, match=r"rows\.csv is no file of profiles: field larger than"):
+    with pytest.raises(WrongInput, match=r"rows\.csv is not a file of profiles: field larger than"):
         read(tmp_path / "rows.csv")
 
 

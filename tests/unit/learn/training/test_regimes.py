@@ -42,7 +42,7 @@ def test_a_program_has_the_same_speed_whenever_it_runs() -> None:
 
 def test_a_trace_without_a_job_that_fits_is_refused() -> None:
     large = [Job(60.0 * place, 100.0, 64, "u") for place in range(20)]
-    with pytest.raises(WrongInput, match="No job of the trace recorded fits onto the nodes 2x4:v100"):
+    with pytest.raises(WrongInput, match="No job of the trace recorded fits on the nodes 2x4:v100"):
         of_trace("recorded").workload(1, {"recorded": large})
 
 

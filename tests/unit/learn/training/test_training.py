@@ -124,7 +124,7 @@ def test_progress_is_reported_in_sentences() -> None:
     order = replace(SMALL, episodes=20, training_steps=10, members=1, jobs=15)
     trained = train(order, {}, said.append)
     assert said[0].startswith("Episode 20 of 20: ")
-    assert said[-1] == "The guard was tried on: desk"
+    assert said[-1] == "The guard was evaluated on: desk"
     assert trained.model.about["episodes"] == 20
 
 
@@ -135,5 +135,5 @@ def test_episodes_do_not_exceed_the_time_limit() -> None:
 
 def test_a_regime_without_decisions_trains_nothing_and_says_so() -> None:
     alike = Regime("all alike", "2x4", 0.5, jobs=10)
-    with pytest.raises(WrongInput, match="No episode had a question to learn from"):
+    with pytest.raises(WrongInput, match="No episode had a decision to learn from"):
         train(replace(SMALL, regimes=(alike,)), {}, lambda _: None)

@@ -30,7 +30,9 @@ def test_a_missing_gpu_is_reported_and_the_others_are_used() -> None:
 
 
 def test_if_none_of_the_gpus_is_present_the_message_lists_those_that_are() -> None:
-    with pytest.raises(NoSuchInventory, match=r"gpu\.devices names 7, and none of them is here; .* 0 \(VIRTUAL-"):
+    with pytest.raises(
+        NoSuchInventory, match=r"gpu\.devices lists 7, and this node has none of them\. .* 0 \(VIRTUAL-"
+    ):
         SelectedGpus(ALL, [7])
 
 

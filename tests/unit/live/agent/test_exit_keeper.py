@@ -228,7 +228,7 @@ def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: P
         if end.ending != AttemptEnding.LOST:  # it had not begun
             assert (end.exit_code, end.message) == (key.task % 7, "")
         else:
-            assert end.message == "Its supervisor was killed while it began."
+            assert end.message == "Its supervisor was killed while it started."
 
 
 def test_a_keeper_is_small(supervised: Supervised) -> None:

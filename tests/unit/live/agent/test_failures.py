@@ -25,16 +25,16 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 @pytest.mark.parametrize(
     ("code", "details", "stood", "sentence"),
     [
-        (UNAVAILABLE, REFUSED, False, "Nothing listens at h:9090."),
+        (UNAVAILABLE, REFUSED, False, "No process listens at h:9090."),
         (UNAVAILABLE, "Cancelling all calls", True, "The scheduler closed the connection."),
         (UNAVAILABLE, "Socket closed", True, "The scheduler closed the connection."),
         (grpc.StatusCode.UNKNOWN, "Stream removed (Socket closed)", True, "The scheduler closed the connection."),
-        (UNAVAILABLE, "Socket closed", False, "What listens at h:9090 closed the connection."),
-        (UNAVAILABLE, "keepalive watchdog timeout", True, "No answer from h:9090 came in time."),
-        (UNAVAILABLE, "DNS resolution failed for h:9090: C-ares status", False, "The host name h can not be resolved."),
-        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", False, "No answer from h:9090 came in time."),
+        (UNAVAILABLE, "Socket closed", False, "The process that listens at h:9090 closed the connection."),
+        (UNAVAILABLE, "keepalive watchdog timeout", True, "h:9090 did not answer in time."),
+        (UNAVAILABLE, "DNS resolution failed for h:9090: C-ares status", False, "The host name h cannot be resolved."),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", False, "h:9090 did not answer in time."),
         (UNAVAILABLE, "The disk is full.", False, "The disk is full."),
-        (grpc.StatusCode.FAILED_PRECONDITION, "This session is over.", True, "This session is over."),
+        (grpc.StatusCode.FAILED_PRECONDITION, "This session has ended.", True, "This session has ended."),
     ],
 )
 def test_grpc_failures_are_reported_in_plain_sentences(
@@ -61,12 +61,16 @@ def test_a_broken_connection_is_logged_as_lost_and_then_as_unreachable(work_dir:
                 async with meanwhile(main.run(load_agent_settings(None, env))), asyncio.timeout(PATIENCE_SECONDS):
                     await scheduler.heartbeats.get()
                     await stack.aclose()
-                    while not any(line["event"] == "scheduler_out_of_reach" for line in logs):
+                    while not any(line["event"] == "scheduler_connection_failed" for line in logs):
                         await asyncio.sleep(0.01)
-            told = [dict(line) for line in logs if line["event"] in {"scheduler_gone", "scheduler_out_of_reach"}]
-            assert told[1]["message"] == f"Nothing listens at {address}."
+            told = [
+                dict(line)
+                for line in logs
+                if line["event"] in {"scheduler_disconnected", "scheduler_connection_failed"}
+            ]
+            assert told[1]["message"] == f"No process listens at {address}."
             return told
 
     gone, _, *_ = asyncio.run(story())
-    assert (gone["event"], gone["message"]) == ("scheduler_gone", "The scheduler closed the connection.")
+    assert (gone["event"], gone["message"]) == ("scheduler_disconnected", "The scheduler closed the connection.")
     assert gone["error"].startswith("UNAVAILABLE: ")

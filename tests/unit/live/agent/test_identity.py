@@ -100,7 +100,7 @@ def test_an_agent_running_as_root_runs_no_task_as_root_by_accident(monkeypatch: 
     identities = Identities({}, False)
     refusal = identities.account("physics", by_owner=False)
     assert isinstance(refusal, str)
-    assert "mapped to no system user" in refusal
+    assert "not mapped to a system user" in refusal
     assert isinstance(identities.account("physics", by_owner=True), Account)
 
 

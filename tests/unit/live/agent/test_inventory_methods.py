@@ -50,7 +50,7 @@ def test_a_gpu_that_is_no_longer_listed_is_broken(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS))
     fake_smi(tmp_path, TWO_GPUS | {"gpu=index,utilization": f"{USE_HEADER}\n1, 0 %, 1 MiB, 33, 21 W, 450 W, 30 %\n"})
     first, second = smi.use()
-    assert "not listed" in first.broken
+    assert "no longer lists" in first.broken
     assert not second.broken
 
 
@@ -166,6 +166,6 @@ def test_an_nvidia_smi_that_only_prints_a_table_suggests_virtual_gpus(tmp_path: 
     with pytest.raises(NoSuchInventory) as wrong:
         NvidiaSmi(str(fake))
     sentence = str(wrong.value)
-    assert "it began with: NVIDIA-SMI 550.54.15" in sentence
-    assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32" instead.')
+    assert "beginning with: NVIDIA-SMI 550.54.15" in sentence
+    assert sentence.endswith('set gpu.detection_method: virtual and gpu.virtual: "4:V100:32".')
     assert "+---" not in sentence

@@ -58,7 +58,7 @@ def test_a_process_on_the_schedulers_port_learns_no_token_and_is_not_obeyed(work
         async with node(work_dir) as (scheduler, agent):
             await scheduler.heartbeats.get()
             sentence = await _is_refused_by(rogue, agent, f"127.0.0.1:{port}")
-            assert "does not know this node's join token" in sentence
+            assert "does not know the join token of this node" in sentence
             assert rogue.registrations == []
             assert not any(TOKEN.encode() in said for said in rogue.heard)
         await server.stop(None)
@@ -72,7 +72,7 @@ def test_a_scheduler_of_another_cluster_is_refused_with_the_command_that_admits_
             await scheduler.heartbeats.get()
             other.yard = "rebuilt"
             sentence = await _is_refused_by(other, agent, address)
-            assert "--accept-yard rebuilt" in sentence
+            assert "--accept-cluster rebuilt" in sentence
             assert other.registrations == []
 
     asyncio.run(story())
@@ -202,11 +202,11 @@ def test_a_process_of_another_user_on_the_schedulers_port_is_not_contacted(work_
             agent._uid_of_listener = lambda _: 65534
             heard = len(scheduler.registrations)
             sentence = await _is_refused_by(scheduler, agent, agent._options.addresses[0])
-            assert "--accept-yard yard" in sentence
+            assert "--accept-cluster yard" in sentence
             assert len(scheduler.registrations) == heard
             assert peer.refused(998, "a:1", memory) == peer.refused(0, "a:1", memory) == ""
             assert peer.refused(os.geteuid(), "a:1", memory) == peer.refused(None, "a:1", memory) == ""
-            agent._options = replace(agent._options, accept_yard="yard")
+            agent._options = replace(agent._options, accept_cluster="yard")
             assert await agent._listener(agent._options.addresses[0]) == 65534, (
                 "the administrator has said that it is right"
             )
@@ -229,11 +229,11 @@ def test_a_cluster_accepted_by_mistake_does_not_erase_the_right_one(work_dir: Pa
         async with node(work_dir) as (scheduler, agent), fake_scheduler() as (other, address):
             await scheduler.heartbeats.get()
             before = agent._state_file.memory
-            agent._options = replace(agent._options, accept_yard="a typing error")
+            agent._options = replace(agent._options, accept_cluster="a typing error")
             other.yard = "rebuilt"
-            assert "--accept-yard rebuilt" in await _is_refused_by(other, agent, address)
+            assert "--accept-cluster rebuilt" in await _is_refused_by(other, agent, address)
             assert agent._state_file.memory is before
-            agent._options = replace(agent._options, accept_yard="rebuilt")
+            agent._options = replace(agent._options, accept_cluster="rebuilt")
             connecting = asyncio.create_task(agent._connect(address))
             await other.heartbeats.get()
             assert (agent._state_file.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)

@@ -94,21 +94,21 @@ def test_an_agent_connects_beyond_loopback_only_with_tls_or_explicit_plain_text(
     ("text", "part"),
     [
         ("executor: {execution_method: docker}", "line 1: executor.execution_method docker is not supported yet"),
-        ("gpu: {detection_method: virtual}", "say in gpu.virtual which"),
-        ("gpu: {detection_method: nvml, virtual: '4'}", "keep one of them"),
+        ("gpu: {detection_method: virtual}", "set gpu.virtual to the virtual GPUs"),
+        ("gpu: {detection_method: nvml, virtual: '4'}", "remove one of them"),
         ("gpu: {virtual: 4:RTX:lots}", "COUNT:MODEL:GIGABYTES"),
         ("gpu: {detection_method: magic}", '"auto", "nvidia-smi", "nvml" or "virtual"'),
-        ("scheduler: {master_address: ''}", "say where the scheduler is"),
+        ("scheduler: {master_address: ''}", "set it to the HOST:PORT of the scheduler"),
         ("scheduler: {master_address: ':9090'}", "needs a host"),
         ("scheduler: {retry_interval: 60}", "longer than scheduler.max_retry_interval"),
         ("tls: {cert: a, ca: b}", "tls needs both cert and key"),
-        ("tls: {cert: a, key: b}", "tls.cert needs tls.ca"),
+        ("tls: {cert: a, key: b}", "tls.cert also needs tls.ca"),
         ("agent: {id: 'a/b'}", "agent.id is"),
         ("agent: {lables: {}}", 'did you mean "labels"?'),
         ("executor: {grace: 0}", "a duration above zero"),
         ("executor: {users: {a: root}}", "line 1: executor.users maps a to root"),
         ("executor: {system_users: {ada: root}}", "executor.system_users maps ada to root"),
-        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels has "gpuyard/tenant/a"'),
+        ("agent: {labels: {gpuyard/tenant/a: mapped}}", 'agent.labels contains "gpuyard/tenant/a"'),
     ],
 )
 def test_invalid_settings_are_reported_in_one_sentence(tmp_path: Path, text: str, part: str) -> None:
@@ -149,10 +149,12 @@ def test_the_tls_files_of_an_agent_are_checked_before_it_starts(tmp_path: Path) 
     good = load(tmp_path, f"tls: {{ca: {one.cert}, cert: {other.cert}, key: {other.key}}}")
     assert good.tls.ca == str(one.cert)
     with pytest.raises(
-        WrongSettings, match=r"line 1: tls\.ca: .*one\.key is not usable .* Give the path of a certificate"
+        WrongSettings, match=r"line 1: tls\.ca: .*one\.key is not usable .* Set it to the path of a certificate"
     ):
         load(tmp_path, f"tls: {{ca: {one.key}}}")
-    with pytest.raises(WrongSettings, match=r"tls\.ca: .*none\.pem does not exist\. Give the path of a certificate"):
+    with pytest.raises(
+        WrongSettings, match=r"tls\.ca: .*none\.pem does not exist\. Set it to the path of a certificate"
+    ):
         load(tmp_path, f"tls: {{ca: {tmp_path}/none.pem}}")
     with pytest.raises(WrongSettings, match=r"tls\.key \(.*one\.key\) is not the key of the certificate in tls\.cert"):
         load(tmp_path, f"tls: {{ca: {one.cert}, cert: {other.cert}, key: {one.key}}}")

@@ -46,7 +46,7 @@ def test_an_agent_that_is_not_root_reports_that_it_cannot_run_tasks_as_others(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert notes(tmp_path, text) == {}
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "this agent is not root" in notes(tmp_path, text)["users_not_usable"]
+    assert "this agent is not root" in notes(tmp_path, text)["system_users_ignored"]
     assert notes(tmp_path, f"executor: {{users: {{a: {me}}}, shared_user: true}}") == {}
 
 
@@ -54,7 +54,7 @@ def test_a_relative_work_folder_is_reported_with_its_absolute_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = notes(tmp_path, "executor: {work_dir: here}")["work_dir_relative"]
+    told = notes(tmp_path, "executor: {work_dir: here}")["relative_work_dir_used"]
     assert f"so it is {tmp_path / 'here'}." in told
     assert notes(tmp_path, f"executor: {{work_dir: {tmp_path}/here}}") == {}
 

@@ -141,7 +141,7 @@ def test_a_file_that_is_not_executable_is_named(supervised: Supervised, tmp_path
 
 def test_a_command_with_invalid_characters_is_refused(supervised: Supervised) -> None:
     key = supervised.launches("", argv=("echo", "a\0b"))
-    assert "not text a process can be given" in supervised.hears(messages.NotLaunched, key).message
+    assert "text that cannot be passed to a process" in supervised.hears(messages.NotLaunched, key).message
 
 
 def test_an_empty_command_is_refused(supervised: Supervised) -> None:

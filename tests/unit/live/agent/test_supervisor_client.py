@@ -269,5 +269,5 @@ def test_a_path_that_is_not_a_folder_is_named(tmp_path: Path) -> None:
         async with SupervisorClient(tmp_path / "file"):
             raise AssertionError("it can not be entered")
 
-    with pytest.raises(SupervisorDoesNotStart, match=r"file.*can not be"):
+    with pytest.raises(SupervisorDoesNotStart, match=r"cannot use the folder .*file"):
         asyncio.run(story())

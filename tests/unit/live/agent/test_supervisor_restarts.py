@@ -37,7 +37,7 @@ def test_a_task_of_a_killed_supervisor_and_a_killed_keeper_is_adopted(supervised
     (supervised.folder / "go").touch()
     end = supervised.end_of(key)
     assert (end.ending, end.exit_code) == (AttemptEnding.LOST, None)
-    assert "nobody knows its exit code" in end.message
+    assert "its exit code is unknown" in end.message
     assert supervised.output(key).read_text() == "went on\n"
 
 
@@ -237,7 +237,7 @@ def test_a_folder_with_a_long_name_works(tmp_path: Path) -> None:
 
 def test_an_unusable_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(supervisor_client.SupervisorDoesNotStart, match=r"file/work can not be used"):
+    with pytest.raises(supervisor_client.SupervisorDoesNotStart, match=r"cannot use the folder .*file/work"):
         supervisor_client.start(tmp_path / "file" / "work")
 
 
@@ -277,7 +277,7 @@ def test_a_supervisor_stays_if_the_installed_code_cannot_take_over_its_attempts(
     try:
         key = supervised.runs("while [ ! -e go ]; do sleep 0.02; done; exit 7")
         supervised.send(messages.Replace())
-        assert "can not take over" in supervised.hears(messages.NotReplaced).message
+        assert "cannot take over" in supervised.hears(messages.NotReplaced).message
         (supervised.folder / "go").touch()
         assert supervised.end_of(key).exit_code == 7
     finally:
@@ -486,7 +486,7 @@ def test_attempts_beyond_the_fence_limit_are_refused_and_all_fenced_ones_are_tak
         launches = (Launch(key, shell="exec sleep 600", env=ENV, fence=True) for key in keys)
         supervised.send(messages.Renew(600), *launches)
         for key in keys[4:]:
-            assert "can not fence any more" in supervised.hears(messages.NotLaunched, key).message
+            assert "cannot fence more" in supervised.hears(messages.NotLaunched, key).message
         supervised.kill()
         begin_with_slots(tmp_path / "work", 4)
         phases = {held.key: held.phase for held in supervised.begin().attempts}

@@ -36,13 +36,13 @@ def test_an_operator_may_do_everything_except_users_tokens_of_others_and_setting
 
 
 def test_a_member_sees_submits_and_stops_tasks_of_its_tenant() -> None:
-    assert allowed(Role.MEMBER, LAB) == {"see", "submit", "stop", "see_yard", "own_access"}
-    assert allowed(Role.MEMBER, OTHERS) == allowed(Role.MEMBER, None) == {"see_yard", "own_access"}
+    assert allowed(Role.MEMBER, LAB) == {"see", "submit", "stop", "see_cluster", "own_access"}
+    assert allowed(Role.MEMBER, OTHERS) == allowed(Role.MEMBER, None) == {"see_cluster", "own_access"}
 
 
 def test_a_viewer_only_sees_tasks_of_its_tenant() -> None:
-    assert allowed(Role.VIEWER, LAB) == {"see", "see_yard", "own_access"}
-    assert allowed(Role.VIEWER, OTHERS) == allowed(Role.VIEWER, None) == {"see_yard", "own_access"}
+    assert allowed(Role.VIEWER, LAB) == {"see", "see_cluster", "own_access"}
+    assert allowed(Role.VIEWER, OTHERS) == allowed(Role.VIEWER, None) == {"see_cluster", "own_access"}
 
 
 def test_the_table_has_an_answer_for_every_role_and_action() -> None:
@@ -64,4 +64,4 @@ def test_a_user_without_a_tenant_does_not_own_tasks_without_one() -> None:
 def test_a_denied_user_is_told_which_role_could() -> None:
     denied = forbidden(somebody(Role.VIEWER), Action.SUBMIT)
     assert denied.status == 403
-    assert denied.sentence == "ann is a viewer and may not do this; it takes an admin or an operator or a member."
+    assert denied.sentence == "ann is a viewer; this requires an admin or an operator or a member."

@@ -362,7 +362,7 @@ def test_last_uses_that_cannot_be_written_now_are_written_later(
         store_file.store.find(made.secret, HERE)
         with capture_logs() as said:
             noting = asyncio.create_task(server._note_uses(store_file.store))
-            await until(lambda: [line["event"] for line in said].count("uses_not_written") > 1)
+            await until(lambda: [line["event"] for line in said].count("token_use_write_failed") > 1)
         assert store_file.store._used
         store_file.store._database.execute("PRAGMA query_only = OFF")
         await until(lambda: not store_file.store._used)
@@ -468,4 +468,4 @@ except StoreError as error:
         text=True,
         timeout=60,
     )
-    assert "can not be used: Permission denied. Check the folder and its permissions." in done.stdout, done.stderr
+    assert "cannot be used: Permission denied. Check the folder and its permissions." in done.stdout, done.stderr

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from gpuyard.core.domain.commands import CancelTask
 from gpuyard.core.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
-from gpuyard.core.domain.refusals import StrayRuns
+from gpuyard.core.domain.refusals import UnknownAttemptRuns
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
 from gpuyard.core.engine.explain import why_waits
@@ -480,7 +480,7 @@ def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
 
             stub.register = overheard
             await register_node(stub, registration(), TOKEN)
-            with pytest.raises(grpc.aio.AioRpcError, match="answers no challenge"):
+            with pytest.raises(grpc.aio.AioRpcError, match="does not answer a current challenge"):
                 await register(said[0])
             with pytest.raises(grpc.aio.AioRpcError, match="speaks protocol 1"):
                 await register(pb.SignedRegistration(protocol=1))
@@ -605,7 +605,7 @@ def test_a_task_does_not_start_beside_its_attempt_that_an_old_copy_does_not_know
         await there.joins(node=other, instance="m")
         await settled(scheduler)
         why = await scheduler.queries.look(lambda state, now: why_waits(state, TaskId(1), now))
-        assert why == StrayRuns(TaskId(1), N)
+        assert why == UnknownAttemptRuns(TaskId(1), N)
         assert scheduler.views.tasks[TaskId(1)].status is TaskStatus.PENDING
         return here, there
 

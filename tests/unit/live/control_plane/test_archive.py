@@ -315,7 +315,7 @@ def test_damage_found_in_use_is_reported_and_can_be_removed(tmp_path: Path) -> N
     archive = Archive.open(path)
     with pytest.raises(StoreDamaged, match=r"ended tasks.* is damaged") as damage:
         archive.page(EVERYTHING, None, 2000)
-    assert "begun anew" in archive.start_over(damage.value)
+    assert "replaced by an empty one" in archive.start_over(damage.value)
     archive.add([row(1)], seq=3)
     assert (ids(archive), archive.seq) == ([1], 3)
     archive.close()
@@ -350,5 +350,5 @@ def test_an_archive_of_a_newer_version_is_not_changed(tmp_path: Path) -> None:
 def test_a_folder_in_its_place_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "archive.sqlite").mkdir()
 
-    with pytest.raises(StoreError, match=r"can not be written\. Check who owns it"):
+    with pytest.raises(StoreError, match=r"cannot be written\. Check the owner"):
         Archive.open(tmp_path / "archive.sqlite")

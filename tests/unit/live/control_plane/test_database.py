@@ -32,6 +32,6 @@ def test_an_older_file_is_upgraded_with_its_content(tmp_path: Path) -> None:
 def test_a_file_without_an_upgrade_path_is_refused_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "things.sqlite"
     open_database(path, OLD).close()
-    with pytest.raises(StoreError, match="does not read it any more"):
+    with pytest.raises(StoreError, match="which this gpuyard no longer reads"):
         open_database(path, replace(NEW, upgrades=()))
     open_database(path, OLD).close()

@@ -41,7 +41,7 @@ def test_a_full_disk_for_the_secrets_is_reported_as_such_and_keeps_the_engine(tm
             engine = scheduler.loop.engine
 
             def full(_: object) -> None:
-                raise StorageFull("There is no space left for secrets.")
+                raise StorageFull("No space is left for secrets.")
 
             scheduler.stores.secrets.put = full  # type: ignore[method-assign, assignment]
             with pytest.raises(StorageFull):

@@ -66,7 +66,7 @@ def test_a_better_model_is_used_and_reports_by_how_much(
     slower(shipped, 2.0).save(tmp_path / "yard.model")
     assert models.renew(judging(twice_as_long))
     assert models.standing.file == str(tmp_path / "yard.model")
-    assert models.standing.why.startswith("It is as good or better: run times were wrong by 49.9% before and 1.5%")
+    assert models.standing.why.startswith("It is equal or better: mean error of run times 49.9% before and 1.5%")
     assert f"on {3 * ENOUGH} tasks" in models.standing.why
     assert not models.renew(judging(twice_as_long)), "it was looked at before"
 
@@ -81,7 +81,7 @@ def test_a_worse_model_is_not_used_and_a_later_better_one_is(
     assert not models.renew(judging(twice_as_long))
     assert (models.standing.file, models.standing.refused) == (None, 1)
     assert models.standing.refused_why is not None
-    assert "is worse: run times were wrong by" in models.standing.refused_why
+    assert "is worse: mean error of run times" in models.standing.refused_why
     slower(shipped, 1.9).save(file)
     assert models.renew(judging(twice_as_long))
 
@@ -95,7 +95,7 @@ def test_a_model_is_scored_on_tasks_it_was_not_trained_on_and_used_if_there_are_
     slower(shipped, 0.2, seen_until).save(tmp_path / "yard.model")
     models = ModelFile(tmp_path / "yard.model")
     assert models.renew(judging(twice_as_long))
-    assert models.standing.why == "Only 4 tasks of the last days could tell, and nothing speaks against it."
+    assert models.standing.why == "Only 4 recent tasks could be used to evaluate it, and they do not contradict it."
 
 
 @pytest.mark.parametrize("damage", ["half", "other version", "text"])

@@ -68,8 +68,8 @@ def test_a_task_that_fits_nowhere_is_refused_in_one_sentence(performance_predict
     no = performance_predictor.predicted(spec(work=LARGE, resources=Resources(gpus=1, models=("T4",))), CARDS)
     assert isinstance(no, WorkDoesNotFit)
     assert no.sentence() == (
-        f"resnet50 needs about {no.needed_mib} MiB on each GPU at batch 512; "
-        "the largest GPU here that it may use has 16384."
+        f"resnet50 is predicted to need {no.needed_mib} MiB on each GPU with batch size 512; "
+        "the largest GPU that the task may use has 16384 MiB."
     )
     assert no.needed_mib > 16_384
 

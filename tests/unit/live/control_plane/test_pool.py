@@ -140,11 +140,11 @@ def test_without_a_kind_there_is_no_pool(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "then", "sentence"),
     [
-        ("kind: big", "min: 1", "pool.kind says how the nodes of the pool are called"),
+        ("kind: big", "min: 1", "pool.kind is missing"),
         ("kind: big", "kind: big one", "it must be a name of at most 128 letters"),
-        ("boot_command: boot {node}", "", "pool.boot_command is needed for a pool"),
-        ("release_command: release {node}", "", "pool.release_command is needed for a pool"),
-        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "", "pool.gpus is needed for a pool"),
+        ("boot_command: boot {node}", "", "pool.boot_command is missing"),
+        ("release_command: release {node}", "", "pool.release_command is missing"),
+        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "", "pool.gpus is missing"),
         ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "gpus: 2", "pool.gpus"),
         (
             'gpus: "2:NVIDIA H100 80GB HBM3:80"',

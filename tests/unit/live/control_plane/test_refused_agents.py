@@ -33,7 +33,7 @@ def test_a_wrong_token_and_a_duplicate_agent_are_logged(tmp_path: Path) -> None:
         wrong, double = lines(logs)
         assert (wrong["why"], wrong["peer"].rpartition(":")[0]) == ("WrongJoinToken", "ipv4:127.0.0.1")
         assert (double["why"], double["node"]) == ("NameTaken", "n")
-        assert "Give each its own agent.id" in double["message"]
+        assert "Give each agent its own agent.id" in double["message"]
 
     run(story)
 

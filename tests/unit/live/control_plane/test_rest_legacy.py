@@ -58,7 +58,7 @@ def test_a_lease_is_a_task_with_no_command() -> None:
 
 
 def test_a_quota_and_a_password_have_bounds() -> None:
-    with pytest.raises(WrongRequest, match="a part from 0 to 1"):
+    with pytest.raises(WrongRequest, match="a fraction from 0 to 1"):
         read_quota(b'{"online_percent": 70}')
     with pytest.raises(WrongRequest) as wrong:
         read_user(b'{"username": "a", "password": "short"}')

@@ -51,7 +51,7 @@ ROUTES = (
         path="/api/v1/tasks/{task_id}/logs",
         summary="Read the output",
         media="text/plain",
-        query=(switch("follow", "Go on until it ends"),),
+        query=(switch("follow", "Follow the output until the task ends"),),
         errors=(404,),
         section="Tasks",
     ),
@@ -142,7 +142,7 @@ def test_an_answer_matches_the_schema(document: OpenApiDocument) -> None:
 def test_fields_carry_their_docstrings(document: OpenApiDocument) -> None:
     fields = document["components"]["schemas"]["TaskRequest"]["properties"]
     assert fields["nodes"]["description"].startswith("More than one: a gang")
-    assert document["components"]["schemas"]["ErrorAnswer"]["description"] == "The one shape of every error."
+    assert document["components"]["schemas"]["ErrorAnswer"]["description"] == "The form of every error."
 
 
 def test_a_duplicate_route_is_detected() -> None:

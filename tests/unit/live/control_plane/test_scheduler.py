@@ -258,7 +258,7 @@ def test_an_unknown_attempt_is_kept_and_ended_only_by_an_operator(tmp_path: Path
             playing = asyncio.create_task(node.play(address))
             await until(lambda: (77, 1, 5) in scheduler.agents.sessions.get(NodeId("n"), _NOBODY).strays)
             assert (77, 1, 5) in node.attempts
-            assert scheduler.agents.stop_stray(NodeId("n"), TaskId(77), 1)
+            assert scheduler.agents.stop_unknown_attempt(NodeId("n"), TaskId(77), 1)
             await until(lambda: not node.attempts)
             playing.cancel()
 
@@ -277,8 +277,8 @@ _NOBODY = _Nobody()
     [
         ({"token": "wrong"}, "UNAUTHENTICATED", "join token is wrong"),
         ({"token": ""}, "UNAUTHENTICATED", "join token is wrong"),
-        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to yard elsewhere"),
-        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "can not be used"),
+        ({"yard": "elsewhere"}, "FAILED_PRECONDITION", "belongs to cluster elsewhere"),
+        ({"node": pb.Node(id="../x")}, "INVALID_ARGUMENT", "is not valid"),
         ({"instance": "another"}, "ALREADY_EXISTS", "Another agent with the id n1"),
     ],
 )
@@ -679,7 +679,7 @@ def test_a_gang_with_one_started_part_continues_after_a_restart(tmp_path: Path) 
 def test_a_node_that_reports_impossible_numbers_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_scheduler(tmp_path) as (scheduler, address), grpc.aio.insecure_channel(address) as channel:
-            for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "an error")):
+            for change, sentence in (({"epoch": 2**64 - 1}, "no proof"), ({"highest_task": 2**64 - 1}, "was rejected")):
                 request = pb.Registration(node=pb.Node(id="n"), instance="n", **change)  # type: ignore[arg-type]
                 with pytest.raises(grpc.aio.AioRpcError, match=sentence):
                     await register_node(AgentsStub(channel), request, TOKEN)

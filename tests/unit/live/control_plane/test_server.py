@@ -137,7 +137,7 @@ def test_an_admin_who_is_only_in_the_store_counts_if_the_file_names_members(tmp_
         f"storage: {{data_dir: {data}}}\nserver: {{http_address: '127.0.0.1:0', grpc_address: '127.0.0.1:0'}}\n"
         "auth: {enabled: true}\nusers: [{username: bob, password: secret-1}]\n"
     )
-    with pytest.raises(WrongSettings, match="users has no admin"):
+    with pytest.raises(WrongSettings, match="contains an administrator"):
         load_server_settings(file, {})
     off = ServerSettings(
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
@@ -196,7 +196,7 @@ def test_a_scheduler_that_refuses_one_folder_has_created_none(tmp_path: Path) ->
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=StorageSection(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
     )
-    with pytest.raises(CanNotServe, match="can be written to by other users"):
+    with pytest.raises(CanNotServe, match="is writable by other users"):
         run(lambda: serve(settings))
     assert not (tmp_path / "data").exists()
     assert list((tmp_path / "open").iterdir()) == []
@@ -224,7 +224,7 @@ def test_a_node_whose_tasks_would_be_admins_is_refused_and_prevents_such_a_start
     shared, elsewhere = dict([shared_user_label(os.getuid())]), {"gpuyard/shared_user": f"{os.getuid()}@another"}
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         run(lambda: joins(told(local_admin=True, folder="a"), shared))
-    assert "Take auth.local_admin out" in str(refused.value.details())
+    assert "Remove auth.local_admin" in str(refused.value.details())
     run(lambda: joins(told(local_admin=True, folder="a"), elsewhere))
     run(lambda: joins(told(local_admin=False, folder="b"), shared))
     with pytest.raises(CanNotServe, match=r"Node n1 .*auth\.local_admin"):

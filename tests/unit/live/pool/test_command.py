@@ -97,5 +97,5 @@ def test_a_running_boot_is_ended_with_all_its_processes(tmp_path: Path) -> None:
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "pool").mkdir()
     (tmp_path / "pool" / "nodes.json").write_text("{")
-    with pytest.raises(PoolDamaged, match=r"nodes\.json can not be read .* move the file away\."):
+    with pytest.raises(PoolDamaged, match=r"nodes\.json cannot be read .* move the file away\."):
         pool(tmp_path)

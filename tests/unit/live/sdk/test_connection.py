@@ -12,7 +12,7 @@ import pytest
 
 from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused, Unreachable, connect
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
-from gpuyard.live.sdk.errors import NotAYard, WrongAddress
+from gpuyard.live.sdk.errors import NotGpuyard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
 from tests.unit.live.sdk.fake_server import Answering, fake_server, refusal, task
 
@@ -96,7 +96,7 @@ def test_two_submissions_have_two_keys() -> None:
 
 def test_requests_that_are_not_idempotent_are_not_repeated() -> None:
     with fake_server(lambda line: line.hang_up()) as server:
-        with pytest.raises(Unreachable, match="may have obeyed") as caught:
+        with pytest.raises(Unreachable, match="may have been executed") as caught:
             connect(server.url).create_token("ci")
 
         assert caught.value.may_have_arrived
@@ -148,7 +148,7 @@ def test_a_sent_submission_may_have_arrived_whatever_answers_later() -> None:
         else:
             line.say(b"<html>hello</html>")
 
-    with fake_server(breaks_off_then_is_another) as server, pytest.raises(NotAYard) as caught:
+    with fake_server(breaks_off_then_is_another) as server, pytest.raises(NotGpuyard) as caught:
         connect(server.url).ask_for_lease(1, idempotency_key="mine")
     assert caught.value.may_have_arrived
     assert [asked.headers["Idempotency-Key"] for asked in server.asked] == ["mine", "mine"]
@@ -222,7 +222,7 @@ def test_a_refusal_carries_the_message_of_the_scheduler(status: int, kind: type[
 
 @pytest.mark.parametrize("answer", [b"<html>hello</html>", b"[]", b'{"id": 7}'])
 def test_another_program_at_the_address_is_distinguished_from_a_scheduler(answer: bytes) -> None:
-    with fake_server(lambda line: line.say(answer)) as server, pytest.raises(NotAYard, match="gpuyard scheduler"):
+    with fake_server(lambda line: line.say(answer)) as server, pytest.raises(NotGpuyard, match="gpuyard scheduler"):
         connect(server.url).task(7)
 
 
@@ -233,9 +233,9 @@ def test_a_port_without_http_is_distinguished_from_a_scheduler_at_once() -> None
 
     with fake_server(greet) as server:
         began = time.monotonic()
-        with pytest.raises(NotAYard, match=r"does not speak HTTP; .* the other one is for agents\.$"):
+        with pytest.raises(NotGpuyard, match=r"does not use HTTP; .* not the one for agents\.$"):
             connect(server.url).nodes()
-        with pytest.raises(NotAYard, match="does not speak HTTP"):
+        with pytest.raises(NotGpuyard, match="does not use HTTP"):
             list(connect(server.url).logs(7))
         assert time.monotonic() - began < 5
 
@@ -257,7 +257,7 @@ def test_an_empty_id_is_not_sent() -> None:
 
 
 def test_an_html_error_page_is_no_refusal() -> None:
-    with fake_server(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotAYard, match="502"):
+    with fake_server(lambda line: line.say(b"<h1>Bad</h1>", 502)) as server, pytest.raises(NotGpuyard, match="502"):
         connect(server.url).task(7)
 
 
@@ -298,7 +298,7 @@ def test_an_invalid_certificate_file_is_reported_in_one_sentence(tmp_path: Path)
 
 
 def test_http_at_a_tls_port_is_reported_in_one_sentence() -> None:
-    with fake_server(answers) as server, pytest.raises(Unreachable, match="does not speak TLS"):
+    with fake_server(answers) as server, pytest.raises(Unreachable, match="does not use TLS"):
         connect(server.url.replace("http:", "https:")).task(7)
 
 
@@ -316,9 +316,9 @@ def test_a_starting_scheduler_is_waited_for() -> None:
 
 
 def test_a_full_disk_is_reported_at_once() -> None:
-    full = refusal("StorageFull", "There is no space left.")
+    full = refusal("StorageFull", "No space is left.")
     with fake_server(lambda line: line.say(full, 503)) as server:
-        with pytest.raises(NotNow, match="no space left"):
+        with pytest.raises(NotNow, match="No space is left"):
             connect(server.url).submit("true")
 
         assert len(server.asked) == 1
@@ -328,7 +328,7 @@ def test_a_full_disk_is_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "words"),
     [
-        ("20200101000000Z", "20200102000000Z", "has expired. Have it renewed"),
+        ("20200101000000Z", "20200102000000Z", "has expired. Renew it"),
         ("20400101000000Z", "20400102000000Z", "is not valid yet. Check the clocks"),
     ],
 )

@@ -37,9 +37,9 @@ def test_each_invalid_file_is_named_with_its_setting(tmp_path: Path) -> None:
     (tmp_path / "text.pem").write_text("no certificate at all\n")
 
     assert told(one.cert, other.key).startswith(f"tls.key ({other.key}) is not the key of the certificate in tls.cert")
-    assert told(tmp_path / "nope.pem", one.key).startswith(f"tls.cert: {tmp_path}/nope.pem does not exist. Give")
-    assert told(one.cert, tmp_path / "nope.key").startswith(f"tls.key: {tmp_path}/nope.key does not exist. Give")
-    assert told(one.cert, tmp_path).startswith(f"tls.key: {tmp_path} is not a file. Give")
+    assert told(tmp_path / "nope.pem", one.key).startswith(f"tls.cert: {tmp_path}/nope.pem does not exist. Set")
+    assert told(one.cert, tmp_path / "nope.key").startswith(f"tls.key: {tmp_path}/nope.key does not exist. Set")
+    assert told(one.cert, tmp_path).startswith(f"tls.key: {tmp_path} is not a file. Set")
     assert told(one.key, one.key).startswith(f"tls.cert: {one.key} is not usable")
     assert told(one.cert, one.cert).startswith(f"tls.key: {one.cert} is not usable")
     assert told(tmp_path / "text.pem", one.key).startswith(f"tls.cert: {tmp_path}/text.pem is not usable")
@@ -48,14 +48,14 @@ def test_each_invalid_file_is_named_with_its_setting(tmp_path: Path) -> None:
 
 def test_a_key_with_a_passphrase_is_refused_and_never_prompted_for(tmp_path: Path) -> None:
     one = certificate(tmp_path, "one", "-passout", "pass:secret-1")
-    assert told(one.cert, one.key).startswith(f"tls.key ({one.key}) has a passphrase. Give a key without one")
+    assert told(one.cert, one.key).startswith(f"tls.key ({one.key}) has a passphrase. Use a key without one")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_an_unreadable_file_is_reported_as_such(tmp_path: Path) -> None:
     one = certificate(tmp_path, "one")
     one.key.chmod(0)
-    assert "can not be read: Permission denied" in told(one.cert, one.key)
+    assert "cannot be read: Permission denied" in told(one.cert, one.key)
 
 
 def test_the_settings_of_a_scheduler_name_the_line_of_an_invalid_file(tmp_path: Path) -> None:

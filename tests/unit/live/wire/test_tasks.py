@@ -178,7 +178,7 @@ def test_reserved_variables_cannot_be_set(name: str) -> None:
 
 def test_a_tenant_cannot_request_more_gpu_memory_than_its_limit() -> None:
     request = read_task(b'{"gpu_memory_mb": 9000}')
-    with pytest.raises(WrongRequest, match="8000 at most") as wrong:
+    with pytest.raises(WrongRequest, match="maximum of this tenant is 8000") as wrong:
         specs_of(request, default_tenant="team", max_gpu_memory_mib=8000)
     assert (wrong.value.code, wrong.value.status) == ("QuotaForbids", 409)
 

@@ -90,7 +90,7 @@ def test_a_failed_call_is_retried_and_then_given_up_with_its_dependents() -> Non
     rehearse(executor, watch=fails)
     assert attempts == [1, 2]
     assert executor.is_over
-    assert executor.given_up == {0: "no luck", 1: "it waited for a call that failed: no luck"}
+    assert executor.given_up == {0: "no luck", 1: "it depends on a call that failed: no luck"}
     assert executor.done == 1
     assert executor.counts.retries == 1
 

@@ -137,7 +137,7 @@ def test_without_any_gpu_nothing_begins_and_nothing_is_lost() -> None:
     assert executor.begin(0.0) == []
     assert executor.is_stuck
     assert not executor.is_over
-    assert executor.why_not(0) == "no GPU that could run it was left"
+    assert executor.why_not(0) == "no GPU that can run it is left"
 
 
 def test_answers_to_unknown_operations_change_nothing_and_are_counted() -> None:

@@ -26,11 +26,11 @@ def test_a_model_may_be_switched_while_its_call_still_waits() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (plan((0, 2, 7), (1, 8, 10)), "r0/a begins at 2.000000 s on GPU 0, before it is free at 0.000000 s and 3.000000 s to change the model."),
-        (plan((0, 3, 8), (1, 7, 9)), "r0/b begins at 7.000000 s, before r0/a has ended at 8.000000 s."),
-        (plan((0, 3, 8), (0, 11, 13)), "r0/b begins at 11.000000 s on GPU 0, before r0/a ends at 8.000000 s and 4.000000 s to change the model."),
-        (plan((0, 3, 9), (1, 9, 11)), "r0/a takes 5.000000 s there, and is planned for 6.000000 s."),
-        (plan((0, 3, 8), (2, 8, 10)), "r0/b is to run on 1 GPUs from number 2 on; there are 2."),
+        (plan((0, 2, 7), (1, 8, 10)), "r0/a starts at 2.000000 s on GPU 0, before it is free at 0.000000 s and 3.000000 s to change the model."),
+        (plan((0, 3, 8), (1, 7, 9)), "r0/b starts at 7.000000 s, before r0/a has ended at 8.000000 s."),
+        (plan((0, 3, 8), (0, 11, 13)), "r0/b starts at 11.000000 s on GPU 0, before r0/a ends at 8.000000 s and 4.000000 s to change the model."),
+        (plan((0, 3, 9), (1, 9, 11)), "r0/a takes 5.000000 s there, but is planned for 6.000000 s."),
+        (plan((0, 3, 8), (2, 8, 10)), "r0/b is planned on 1 GPUs beginning with number 2; there are 2."),
         (plan((0, 3, 8), (1, 8, float("nan"))), "r0/b runs from 8.0 to nan s."),
         (plan((0, 3, 8)), "The plan has 1 calls, the problem 2."),
     ],
@@ -42,7 +42,7 @@ def test_each_broken_rule_is_reported_in_one_sentence(wrong: Plan, said: str) ->
 def test_a_gpu_runs_one_call_at_a_time() -> None:
     both = problem(("a", "A", 5.0, ""), ("b", "A", 2.0, ""))
     assert check(both, plan((0, 3, 8), (0, 4, 6))) == [
-        "r0/b begins at 4.000000 s on GPU 0, before r0/a ends at 8.000000 s."
+        "r0/b starts at 4.000000 s on GPU 0, before r0/a ends at 8.000000 s."
     ]
 
 
@@ -57,7 +57,7 @@ def test_memory_counts_on_every_gpu_of_the_group() -> None:
     said = instance(("a", "A2", 5.0, ""))
     said.gpus[1].memory_gb = 24.0
     assert check(problem_of(said), plan((0, 3, 8))) == [
-        "r0/a needs 25 GB on each GPU; GPU 0 or one beside it has 24 GB."
+        "r0/a needs 25 GB on each GPU; GPU 0 or one next to it has 24 GB."
     ]
 
 
@@ -65,7 +65,7 @@ def test_a_group_is_as_fast_as_its_slowest_gpu() -> None:
     said = instance(("a", "A2", 6.0, ""))
     said.gpus[1].speed = 0.5
     assert check(problem_of(said), plan((0, 3, 15))) == []
-    assert check(problem_of(said), plan((0, 3, 9))) == ["r0/a takes 12.000000 s there, and is planned for 6.000000 s."]
+    assert check(problem_of(said), plan((0, 3, 9))) == ["r0/a takes 12.000000 s there, but is planned for 6.000000 s."]
 
 
 def test_a_call_takes_longer_at_a_lower_power_level_and_only_at_an_existing_one() -> None:
@@ -73,9 +73,9 @@ def test_a_call_takes_longer_at_a_lower_power_level_and_only_at_an_existing_one(
     said.gpus = [WrittenGpu(0, levels=(WrittenLevel(1.0, 300), WrittenLevel(0.75, 200)))]
     at = [replace(plan((0, 3, end)), level=np.array([level], dtype=np.int32)) for end, level in ((11, 1), (9, 1), (9, 2))]  # fmt: skip
     assert check(problem_of(said), at[0]) == []
-    assert check(problem_of(said), at[1]) == ["r0/a takes 8.000000 s there, and is planned for 6.000000 s."]
+    assert check(problem_of(said), at[1]) == ["r0/a takes 8.000000 s there, but is planned for 6.000000 s."]
     assert check(problem_of(said), at[2]) == [
-        "r0/a is to run at power level 2, which GPU 0 or one beside it does not have."
+        "r0/a is planned at power level 2, which GPU 0 or one next to it does not have."
     ]
 
 
@@ -84,7 +84,7 @@ def test_no_call_begins_before_its_request_arrives() -> None:
     said.requests[0].arrival_s = 4.0
     assert check(problem_of(said), plan((0, 4, 9))) == []
     assert check(problem_of(said), plan((0, 3, 8))) == [
-        "r0/a begins at 3.000000 s, before its request comes at 4.000000 s."
+        "r0/a starts at 3.000000 s, before its request arrives at 4.000000 s."
     ]
 
 
@@ -98,7 +98,7 @@ def test_if_memory_allows_it_a_gpu_keeps_its_models_and_evicts_the_least_recentl
     right = plan((0, 3, 4), (0, 7, 8), (0, 8, 9), (0, 13, 14), (0, 18, 19))
     assert check(problem_of(said), right) == []
     assert check(problem_of(said), plan((0, 3, 4), (0, 7, 8), (0, 8, 9), (0, 12, 13), (0, 18, 19))) == [
-        "r0/d begins at 12.000000 s on GPU 0, before r0/c ends at 9.000000 s and 4.000000 s to change the model."
+        "r0/d starts at 12.000000 s on GPU 0, before r0/c ends at 9.000000 s and 4.000000 s to change the model."
     ]
     assert len(check(problem_of(instance(*THREE, gpus=1)), right)) == 2
 
@@ -112,7 +112,7 @@ def test_initially_loaded_models_and_busy_times_of_gpus_count(many: bool) -> Non
     other = replace(later, holding=np.array([1], dtype=np.int32))
     assert check(other, plan((0, 10, 15), (0, 19, 21))) == []
     assert check(other, plan((0, 9, 14), (0, 19, 21))) == [
-        "r0/a begins at 9.000000 s on GPU 0, before it is free at 6.000000 s and 4.000000 s to change the model."
+        "r0/a starts at 9.000000 s on GPU 0, before it is free at 6.000000 s and 4.000000 s to change the model."
     ]
 
 

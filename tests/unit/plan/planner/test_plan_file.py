@@ -45,12 +45,12 @@ def test_a_written_plan_is_read_back(level: "np.ndarray[tuple[int], np.dtype[np.
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"instance": "other"}, "The plan is for the problem 'other', and this one is 'small'."),
-        ({"format": "planner-plan/9"}, "format is 'planner-plan/9'; plans are written as 'planner-plan/1'."),
+        ({"instance": "other"}, "The plan is for the problem 'other', but this problem is 'small'."),
+        ({"format": "planner-plan/9"}, "format is 'planner-plan/9'; plans have the format 'planner-plan/1'."),
         ({"tasks": [{"request": "r7", "node": "a", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].request: the problem has no request 'r7'."),
         ({"tasks": [{"request": "r0", "node": "z", "gpus": [0], "start": 0, "end": 1}]}, "tasks[0].node: request 'r0' has no node 'z'."),
-        ({"tasks": [{"request": "r0"}]}, "tasks[0].node is missing; it is needed."),
-        ({"tasks": [{"request": "r0", "node": "a", "gpu": [0], "start": 0, "end": 1}]}, 'There is no "gpu" in tasks[0]; did you mean "gpus"?'),
+        ({"tasks": [{"request": "r0"}]}, "tasks[0].node is missing; it is required."),
+        ({"tasks": [{"request": "r0", "node": "a", "gpu": [0], "start": 0, "end": 1}]}, 'Unknown name "gpu" in tasks[0]; did you mean "gpus"?'),
         ({"tasks": [{"request": "r0", "node": "a", "gpus": [0], "start": "0", "end": 1}]}, 'tasks[0].start is "0"; it must be a number.'),
     ],
 )  # fmt: skip
@@ -65,7 +65,7 @@ def test_a_plan_for_another_problem_is_refused(changes: dict[str, object], said:
     [
         (written()[:60], "line 1: the file ends too early; part of it is missing."),
         (written().replace(b"3.0", b"3,0"), "line 1, column 104: this is not JSON: expecting property name enclosed in double quotes."),
-        (b'{"format": "planner-instance/1", "models": {}}', "format is 'planner-instance/1'; plans are written as 'planner-plan/1'."),
+        (b'{"format": "planner-instance/1", "models": {}}', "format is 'planner-instance/1'; plans have the format 'planner-plan/1'."),
         (b"", "The file is empty."),
         (b"[1]", "The plan is a list; it must be an object with format, instance, tasks, planner, …."),
         (b"hello", 'The plan is "hello"; it must be an object with format, instance, tasks, planner, ….'),
@@ -81,10 +81,10 @@ def test_an_invalid_plan_is_reported_in_one_sentence(text: bytes, said: str) -> 
 def test_missing_or_duplicate_calls_and_invalid_gpus_are_faults() -> None:
     a = {"request": "r0", "node": "a", "gpus": [0], "start": 3.0, "end": 8.0}
     assert read_plan(written(tasks=[a, a]), TWO).faults == (
-        "r0/a stands twice in the plan, the second time at tasks[1].",
+        "r0/a occurs twice in the plan, the second time at tasks[1].",
         "r0/b is not in the plan.",
     )
     b = {"request": "r0", "node": "b", "gpus": [0, 2], "start": 12.0, "end": 14.0}
     assert read_plan(written(tasks=[a, b]), TWO).faults == (
-        "r0/b is to run on the GPUs [0, 2]; it needs 2 with neighbouring numbers.",
+        "r0/b is planned on the GPUs [0, 2]; it needs 2 with consecutive numbers.",
     )

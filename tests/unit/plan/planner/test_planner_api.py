@@ -105,5 +105,5 @@ def test_options_of_reading_change_the_problem(file: Path) -> None:
 
 def test_a_strategy_is_prepared_once() -> None:
     assert prepare("batch") == prepare("batch")
-    with pytest.raises(WrongInput, match="There is no strategy 'magic'"):
+    with pytest.raises(WrongInput, match="Unknown strategy 'magic'"):
         prepare("magic")

@@ -53,12 +53,12 @@ def test_a_clock_is_locked_and_released_at_the_end(card: str) -> None:
 
 def test_without_permission_to_lock_a_clock_the_error_says_what_would_help() -> None:
     assert Clocks(FakeNvml()).lock("GPU-b", 1200) == (
-        "GPU GPU-b stays at full speed, its clock can not be locked to 1200 MHz: Insufficient Permissions. "
-        "NVIDIA's driver lets only root do that: run as root, or plan without --max-slowdown."
+        "GPU GPU-b stays at full speed: its clock cannot be locked to 1200 MHz: Insufficient Permissions. "
+        "The NVIDIA driver allows this only to root: run as root, or plan without --max-slowdown."
     )
 
 
 def test_a_missing_gpu_is_reported() -> None:
     assert Clocks(FakeNvml()).lock("GPU-c", 900) == (
-        "GPU GPU-c stays at full speed, its clock can not be locked to 900 MHz: Not Found."
+        "GPU GPU-c stays at full speed: its clock cannot be locked to 900 MHz: Not Found."
     )

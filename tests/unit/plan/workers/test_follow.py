@@ -40,7 +40,7 @@ def test_a_failed_replanning_does_not_lose_the_work() -> None:
         pool.close()
     assert followed.executor.done == 6
     assert followed.executor.counts.lost == 1
-    assert "what is left could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
+    assert "the remaining calls could not be planned again: ZeroDivisionError: a bug in a strategy" in followed.losses
     assert "the worker of GPU 1 ended with signal 9" in followed.losses
 
 

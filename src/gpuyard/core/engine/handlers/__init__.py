@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.refusals import Refusal
-from gpuyard.core.engine.handlers import nodes, reports, tasks, yard
+from gpuyard.core.engine.handlers import cluster, nodes, reports, tasks
 from gpuyard.core.engine.ledger import Ledger
 
 HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] = {
@@ -36,12 +36,12 @@ HANDLERS: dict[type[command.Command], Callable[[Ledger, Any], Refusal | None]] =
     command.CordonNode: nodes.cordon,
     command.UncordonNode: nodes.uncordon,
     command.SetGpuHealth: nodes.set_health,
-    command.FoundYard: yard.found,
-    command.BeginEpoch: yard.begin_epoch,
-    command.EndEpoch: yard.end_epoch,
-    command.SkipTaskNumbers: yard.skip_numbers,
-    command.NoteAccess: yard.note_access,
-    command.SetTenant: yard.set_tenant,
-    command.SetSplit: yard.set_split,
-    command.ChangeSettings: yard.change_settings,
+    command.FoundYard: cluster.found,
+    command.BeginEpoch: cluster.begin_epoch,
+    command.EndEpoch: cluster.end_epoch,
+    command.SkipTaskNumbers: cluster.skip_numbers,
+    command.NoteAccess: cluster.note_access,
+    command.SetTenant: cluster.set_tenant,
+    command.SetSplit: cluster.set_split,
+    command.ChangeSettings: cluster.change_settings,
 }

@@ -4,11 +4,11 @@ Promise: where tasks can not be stopped it is `srtf`, and where GPUs are of seve
 lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are
 weighed against each other (gpuyard.core.engine.advice). A model says which choice is better, and a guard keeps to the order of the
 queue where that is not sure. docs/manual/learning.md has the figures, and how to train a model on workloads of your own.
-Tasks that may be stopped begin at once. Which of them stops another goes by what a task takes of the yard: GPU-seconds that it is
+Tasks that may be stopped begin at once. Which of them stops another goes by what a task takes of the cluster: GPU-seconds that it is
 thought to need, or has had if that is more, in steps of sixteen; whoever stands on a lower step may stop one on a higher. So nobody
 is stopped for a guess that is a little better, whoever turns out longer than thought goes back for it, and a step only ever rises.
 In the queue, too, a task that has outrun what was thought of it has as long still as it has run.
-Choose it for yards with several GPU models and tasks that say how fast they are there (`gpu_speeds`), with backfill
+Choose it for clusters with several GPU models and tasks that say how fast they are there (`gpu_speeds`), with backfill
 `greedy`: while nodes are promised to anybody nobody is asked. Long tasks can wait for ever while short ones keep coming.
 Without a model nobody is asked.
 Reference: Mnih et al., "Human-level control through deep reinforcement learning", 2015; Wang et al., "Dueling Network

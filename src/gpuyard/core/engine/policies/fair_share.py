@@ -2,8 +2,8 @@
 
 Promise: over some half-lives, tenants that always have work get GPUs in proportion to their weights. Use fades, so
 nobody pays for ever for a busy month. GPUs held at the moment count as an hour of use, so that one pass over an
-empty yard already deals them out evenly.
-Choose it where groups pay for the yard together. Within a tenant it is not fair, and it does not look at run times.
+empty cluster already deals them out evenly.
+Choose it where groups pay for the cluster together. Within a tenant it is not fair, and it does not look at run times.
 
 Use fades for everybody at the same pace, so the key is the logarithm of use in units that shrink at that pace: time alone
 changes no order between tenants that use nothing, and a key written down yesterday can be compared with one of today.

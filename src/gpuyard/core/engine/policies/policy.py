@@ -14,7 +14,7 @@ class Policy:
 
     name: str
     starts_all: bool
-    """The promise of liveness: every task that could run starts in the end, if the yard keeps freeing GPUs."""
+    """The promise of liveness: every task that could run starts in the end, if the cluster keeps freeing GPUs."""
     key: Callable[[Task, float, Settings], float]
     tenant_key: Callable[[TenantUsage, float, Settings], float] | None = None
     rank: Callable[[Task, float, Settings], float] | None = None

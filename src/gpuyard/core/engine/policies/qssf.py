@@ -1,6 +1,6 @@
 """Quasi shortest service first: the least estimated run time × GPUs goes first, and nobody is stopped for it.
 
-Promise: what takes little of the yard finishes early, as far as the estimates are right.
+Promise: what takes little of the cluster finishes early, as far as the estimates are right.
 Choose it where run times repeat and nothing can be stopped; with backfill whatever fits overtakes. Wide and long tasks
 can wait for ever while small ones keep coming. Tasks without an estimate come last, in order of submission.
 Reference: Hu et al., "Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters", SC 2021.

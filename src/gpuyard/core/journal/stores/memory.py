@@ -67,7 +67,7 @@ class MemoryJournal:
         try:
             state = msgspec.json.encode(snapshot.state)
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            raise JournalError(f"This state can not be written as a snapshot: {error}.") from error
+            raise JournalError(f"This state cannot be written as a snapshot: {error}.") from error
         kept = {at.seq: (at, document) for at, document in self._snapshots} | {position.seq: (position, state)}
         self._snapshots = [kept[seq] for seq in sorted(kept)][-2:]
 

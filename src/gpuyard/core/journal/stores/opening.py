@@ -39,8 +39,8 @@ class TornTail(Value, frozen=True):
     def sentence(self) -> str:
         """Describe the cut in one sentence for the log."""
         return (
-            f"The journal ends at event {self.after}: {self.bytes_cut} bytes behind it in the write-ahead log of "
-            f"{self.segment} were a commit that was never finished, and were cut."
+            f"The journal ends at event {self.after}: {self.bytes_cut} bytes after it in the "
+            f"write-ahead log of {self.segment} were an unfinished commit and were removed."
         )
 
 
@@ -78,25 +78,26 @@ def examine(folder: Path, noted: Position | None, witness: Position | None) -> J
     whole = [snapshot.position for snapshot in readable_snapshots(folder, notes)]
     usable = [position for position in whole if position.seq >= earliest]
     if noted is None:
-        raise JournalDamaged(f"{folder / head.NAME} is damaged: neither of its lines is whole. {segment.WAY_OUT}")
+        raise JournalDamaged(f"{folder / head.NAME} is damaged: neither of its lines is complete. {segment.WAY_OUT}")
     if earliest and not usable:
         raise JournalDamaged(
-            f"The journal in {folder} begins with event {earliest + 1}, and no snapshot of what was before can be used. "
+            f"The journal in {folder} begins with event {earliest + 1}, and no snapshot of earlier "
+            "events can be used. "
             + " ".join([*notes, "Restore the folder from a backup, with its retired segments if they are kept."])
         )
 
     witnesses = [("the head file", noted), *(("a snapshot", position) for position in usable)]
     if witness is not None:
-        witnesses.append(("a witness outside", witness))
+        witnesses.append(("an external witness", witness))
     end = segment.last_seq(paths[-1])
     for who, seen in witnesses:
         if seen.seq > end:
-            what = f"{who} says that the journal went to event {seen.seq}, but it ends at {end}"
+            what = f"{who} records that the journal went to event {seen.seq}, but it ends at {end}"
             raise segment.damaged(paths[-1], end + 1, what)
     reached = _check_chain(paths, usable[0].seq if usable else earliest, end)
     for who, seen in witnesses:
         if seen.seq >= earliest and segment.position_at(paths, seen.seq) != seen:
-            raise segment.damaged(paths[-1], seen.seq, f"{who} has seen another event there")
+            raise segment.damaged(paths[-1], seen.seq, f"{who} has recorded another event there")
 
     cut = TornTail(paths[-1].name, reached.seq, torn) if torn else None
     return JournalContents(reached, paths, usable[1::-1], cut, notes + ([cut.sentence()] if cut else []))
@@ -125,7 +126,7 @@ def begin_if_new(folder: Path, page_bytes: int) -> None:
         return
     # A head at GENESIS without a segment is left by a `begin` that was killed.
     if any(folder.glob(snapshots.PATTERN)) or ((folder / head.NAME).exists() and _noted(folder) != GENESIS):
-        raise JournalDamaged(f"All segments of the journal in {folder} are gone. {segment.WAY_OUT}")
+        raise JournalDamaged(f"All segments of the journal in {folder} are missing. {segment.WAY_OUT}")
     begin(folder, None, page_bytes)
 
 
@@ -140,7 +141,7 @@ def open_head(folder: Path) -> head.HeadFile:
     try:
         return head.HeadFile(folder / head.NAME)
     except FileNotFoundError:
-        raise JournalDamaged(f"{folder / head.NAME} is gone. {segment.WAY_OUT}") from None
+        raise JournalDamaged(f"{folder / head.NAME} is missing. {segment.WAY_OUT}") from None
 
 
 def take_lock(folder: Path) -> int:

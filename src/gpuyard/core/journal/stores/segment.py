@@ -32,8 +32,8 @@ from gpuyard.system.files import no_descriptor_left, no_space_left, sync_file, s
 
 FORMAT = 1
 WAY_OUT = (
-    "Restore the folder from a backup, or keep what can still be read: "
-    "python -m gpuyard.core.journal.salvage FOLDER NEW_FOLDER."
+    "Restore the folder from a backup, or recover the readable part: python -m "
+    "gpuyard.core.journal.salvage FOLDER NEW_FOLDER."
 )
 PACKED = ".gz"
 _PATTERN = "facts-*.sqlite"

@@ -35,7 +35,8 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
         import torch
     except ImportError:
         raise CanNotCount(
-            "dividing a model needs PyTorch, which this Python does not have; name one with --python."
+            "partitioning a model needs PyTorch, which this Python does not have; choose another "
+            "interpreter with --python."
         ) from None
     from gpuyard.learn.performance.partition.module_counter import Counter
 
@@ -44,9 +45,9 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
         try:
             model = made() if not isinstance(made, torch.nn.Module) else made.to("meta")
         except Exception as error:
-            raise CanNotCount(f"{asked['name']} can not be made without arguments: {_line(error)}") from None
+            raise CanNotCount(f"{asked['name']} cannot be created without arguments: {_line(error)}") from None
     if not isinstance(model, torch.nn.Module):
-        raise CanNotCount(f"{asked['name']} gives a {type(model).__name__}, not a torch.nn.Module.")
+        raise CanNotCount(f"{asked['name']} returns a {type(model).__name__}, not a torch.nn.Module.")
     model.train(asked["training"])
     found = []
     for times, spoken in ((1, "inputs"), (2, "a batch twice as large as in")):
@@ -60,7 +61,7 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
             with torch.device("meta"):
                 counter.step(inputs, training=asked["training"])
         except Exception as error:
-            raise CanNotCount(f"{asked['name']} can not run with {spoken} {asked['spoken']}: {_line(error)}") from None
+            raise CanNotCount(f"{asked['name']} cannot run with {spoken} {asked['spoken']}: {_line(error)}") from None
         if counter.saw_nothing:
             raise CanNotCount(f"{asked['name']} does nothing with its inputs.")
         found.append(counter.answer())
@@ -76,15 +77,15 @@ def _maker(folder: str, module: str, name: str) -> Any:
         found = import_module(module)
     except ModuleNotFoundError as error:
         raise CanNotCount(
-            f"{module} can not be imported: there is no module {error.name!r}; is a package missing?"
+            f"{module} cannot be imported: module {error.name!r} does not exist; a package may be missing."
         ) from None
     except BaseException as error:
-        raise CanNotCount(f"{module} can not be imported: {_line(error)}") from None
+        raise CanNotCount(f"{module} cannot be imported: {_line(error)}") from None
     if not hasattr(found, name):
         from difflib import get_close_matches
 
         near = get_close_matches(name, [one for one in vars(found) if not one.startswith("_")], 1)
-        raise CanNotCount(f"there is no {name} in {module}{f'; did you mean {near[0]}?' if near else '.'}")
+        raise CanNotCount(f"{module} has no {name}{(f'; did you mean {near[0]}?' if near else '.')}")
     return getattr(found, name)
 
 

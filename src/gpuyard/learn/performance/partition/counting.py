@@ -20,10 +20,10 @@ def read_input(text: str) -> tuple[list[int], str]:
     """Parse a shape and a type, such as 32x3x224x224 or 8x1024:int64."""
     found = INPUT.fullmatch(text)
     if found is None or 0 in (shape := [int(part) for part in found[1].split("x")]):
-        raise WrongInput(f"{text!r} is not an input; write its shape and type, such as 32x3x224x224 or 8x1024:int64.")
+        raise WrongInput(f"{text!r} is not an input; use its shape and type, such as 32x3x224x224 or 8x1024:int64.")
     dtype = found[2] or "float32"
     if dtype not in DTYPES:
-        raise WrongInput(f"{dtype!r} is not a type of input; known: {', '.join(sorted(DTYPES))}.")
+        raise WrongInput(f"{dtype!r} is not an input type; known types: {', '.join(sorted(DTYPES))}.")
     return shape, dtype
 
 
@@ -51,9 +51,9 @@ def counted(
     folder = path if path.is_dir() else path.parent
     module = module or ("" if path.is_dir() else path.stem)
     if not module or not re.fullmatch(r"[\w.]+", module) or not name.isidentifier():
-        raise WrongInput(f"{model!r} does not name a model; write Name, or module:Name for one of another file.")
+        raise WrongInput(f"{model!r} is not the name of a model; use Name, or module:Name for one of another file.")
     if not inputs:
-        raise WrongInput("Name the shape of each input of the model, such as --input 32x3x224x224.")
+        raise WrongInput("Give the shape of each input of the model, such as --input 32x3x224x224.")
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "answer.json"
         asked = {
@@ -66,7 +66,9 @@ def counted(
                 input=json.dumps(asked), capture_output=True, text=True, timeout=limit_seconds, check=False, cwd=folder,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise WrongInput(f"{model} was not counted within {limit_seconds:g} s; allow more with --limit.") from None
+            raise WrongInput(
+                f"Counting {model} took longer than {limit_seconds:g} s; allow more with --limit."
+            ) from None
         except OSError as error:
             raise WrongInput(f"{python}: {error.strerror}.") from None
         if not file.exists():

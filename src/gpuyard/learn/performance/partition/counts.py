@@ -51,7 +51,8 @@ def parts(few: Counts, many: Counts, few_batch: int, many_batch: int) -> list[Mo
     """Combine the counts of the same model with two batch sizes."""
     if [(u.block, len(u.operations)) for u in few.units] != [(u.block, len(u.operations)) for u in many.units]:
         raise WrongInput(
-            f"The model does other things for a batch of {many_batch} than for {few_batch}: it can not be divided."
+            f"The model runs other operations for a batch of {many_batch} than for {few_batch}, so it "
+            "cannot be partitioned."
         )
     found = []
     for one, other in zip(few.units, many.units, strict=True):

@@ -64,7 +64,7 @@ def partition(
     from gpuyard.learn.performance.query import predict_steps_ms
 
     if precision not in PRECISIONS:
-        raise WrongInput(f"{precision!r} is no precision; known: {', '.join(PRECISIONS)}.")
+        raise WrongInput(f"Unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}.")
     known = gpu_table.shipped() if specs is None else specs
     card = known.find(gpu)
     counts = counted(Path(path), model, inputs, training=training, python=python, limit_seconds=limit_seconds)

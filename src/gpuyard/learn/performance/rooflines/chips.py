@@ -17,7 +17,7 @@ def bytes_of(precision: Words) -> Floats:
     """Return the bytes of a number for each row."""
     unknown = sorted(set(precision.tolist()) - BYTES.keys())
     if unknown:
-        raise WrongInput(f"Numbers of type {unknown[0]!r} are not known; those that are: {', '.join(BYTES)}")
+        raise WrongInput(f"Unknown number type {unknown[0]!r}; known types: {', '.join(BYTES)}")
     return np.array([BYTES[name] for name in precision.tolist()])
 
 

@@ -52,7 +52,7 @@ def models(columns: CsvColumns) -> list[ProfileRows]:
     )
     single = known & np.isin(option, ("", "fusion"))
     if not single.any():
-        raise WrongInput(f"{columns.path} has no model on one GPU whose size is known: {', '.join(SHAPES)}")
+        raise WrongInput(f"{columns.path} has no model of known size on one GPU; known models: {', '.join(SHAPES)}")
     kept = [works[key] for key, one in zip(keys, single[known], strict=True) if one]
     return [every.take(single).of(OperationProfiles.of(kept))]
 

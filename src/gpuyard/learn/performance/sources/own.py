@@ -33,7 +33,8 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
     if not known.any():
         first = columns.texts("model")[0]
         raise WrongInput(
-            f"{columns.path}, line 2: nobody has counted what {first} is made of; profile it with counts, or name its anatomy"
+            f"{columns.path}, line 2: the operations of {first} are unknown; profile it with counts, "
+            "or give its anatomy"
         )
     kept = OperationProfiles.of([w for w in works if w is not None])
     given = columns.texts("precision")

@@ -33,7 +33,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
     known = np.array([w is not None for w in works])
     if not known.any():
         raise WrongInput(
-            f"{columns.path}: nobody has counted what {model[0]} is made of, and no row says its gmacs_per_sample"
+            f"{columns.path}: the operations of {model[0]} are unknown, and no row has its gmacs_per_sample"
         )
     given = columns.texts("precision")
     precision = np.array([PRECISIONS.get(p, "fp32") for p in given.tolist()])

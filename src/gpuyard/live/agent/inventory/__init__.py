@@ -35,7 +35,7 @@ def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Coll
                 if found.cards():
                     return found
             return Virtual("0", node)
-    raise NoSuchInventory(f"There is no way {method!r} of finding GPUs. Choose one of {', '.join(METHODS)}.")
+    raise NoSuchInventory(f"Unknown GPU detection method {method!r}. Choose one of {', '.join(METHODS)}.")
 
 
 def _nvml() -> Inventory:

@@ -25,9 +25,7 @@ class SelectedGpus:
         if devices and not self.numbers:
             named = ", ".join(map(str, devices))
             found = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
-            raise NoSuchInventory(
-                f"gpu.devices names {named}, and none of them is here; the GPUs of this node: {found}."
-            )
+            raise NoSuchInventory(f"gpu.devices lists {named}, and this node has none of them. It has {found}.")
         self._cards = tuple(
             replace(cards[number], index=place, memory_mib=int(cards[number].memory_mib * memory_percent / 100))
             for place, number in enumerate(self.numbers)

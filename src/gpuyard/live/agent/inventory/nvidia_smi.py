@@ -24,7 +24,7 @@ class NvidiaSmi:
     def __init__(self, command: str = "nvidia-smi") -> None:
         found = shutil.which(command)
         if found is None:
-            raise NoSuchInventory(f"The command {command} was not found on this node. Is NVIDIA's driver installed?")
+            raise NoSuchInventory(f"The command {command} was not found on this node. Install the NVIDIA driver.")
         self._command = found
         self._cards = self._find()
 
@@ -42,7 +42,7 @@ class NvidiaSmi:
         return [
             _use(card.index, rows[card.index], processes.get(card.uuid, ()))
             if card.index in rows
-            else GpuUsage(card.index, broken=f"GPU {card.index} is not listed by nvidia-smi any more.")
+            else GpuUsage(card.index, broken=f"nvidia-smi no longer lists GPU {card.index}.")
             for card in self._cards
         ]
 
@@ -53,7 +53,7 @@ class NvidiaSmi:
         for place, row in enumerate(rows):
             index, memory = _number(row[0]), _number(row[3])
             if index != place or memory is None or not row[1].startswith("GPU-"):
-                raise NoSuchInventory(f"nvidia-smi answered with a card that can not be understood: {', '.join(row)}.")
+                raise NoSuchInventory(f"nvidia-smi printed an unexpected GPU: {', '.join(row)}.")
             pci = address(row[4])
             cards.append(GpuDevice(place, row[1], row[2], int(memory), pci, numa_of(pci), nvlink[place], row[5]))
         return tuple(cards)
@@ -95,12 +95,13 @@ class NvidiaSmi:
                 return []
             began = next((line.strip()[:80] for line in answer.splitlines() if line.strip()), "nothing")
             raise NoSuchInventory(
-                f"nvidia-smi did not answer as asked; it began with: {began}. Is it NVIDIA's own? For GPUs that are only "
-                'simulated, set gpu.detection_method: virtual and gpu.virtual: "4:V100:32" instead.'
+                f"nvidia-smi printed unexpected output, beginning with: {began}. Check that it is the "
+                "program of NVIDIA. For virtual GPUs, set gpu.detection_method: virtual and "
+                'gpu.virtual: "4:V100:32".'
             )
         for row in rows[1:]:
             if len(row) != len(fields):
-                raise NoSuchInventory(f"nvidia-smi answered with a line that can not be understood: {', '.join(row)}.")
+                raise NoSuchInventory(f"nvidia-smi printed an unexpected line: {', '.join(row)}.")
         return rows[1:]
 
     def _run(self, *arguments: str) -> str:
@@ -116,7 +117,7 @@ class NvidiaSmi:
         except subprocess.TimeoutExpired:
             raise NoSuchInventory(f"nvidia-smi did not answer within {_SECONDS:.0f} s. The driver may hang.") from None
         except OSError as error:
-            raise NoSuchInventory(f"nvidia-smi can not be started: {error}.") from error
+            raise NoSuchInventory(f"nvidia-smi cannot be started: {error}.") from error
         if done.returncode:
             words = (done.stdout + done.stderr).strip().splitlines()
             raise NoSuchInventory(f"nvidia-smi failed: {words[-1] if words else f'exit code {done.returncode}'}")
@@ -136,5 +137,5 @@ def _number(cell: str) -> float | None:
         return None
     match = _NUMBER.fullmatch(cell)
     if match is None:
-        raise NoSuchInventory(f"nvidia-smi answered with a figure that can not be understood: {cell!r}.")
+        raise NoSuchInventory(f"nvidia-smi printed an unexpected number: {cell!r}.")
     return float(match[1])

@@ -20,9 +20,7 @@ class Nvml:
             self._nvml: Any = pynvml
             self._nvml.nvmlInit()
         except Exception as error:  # the module raises errors of several kinds if something is missing
-            raise NoSuchInventory(
-                f"NVML can not be used on this node: {error}. Is NVIDIA's driver installed?"
-            ) from error
+            raise NoSuchInventory(f"NVML cannot be used on this node: {error}. Check the NVIDIA driver.") from error
         self._cards = self._find()
 
     def cards(self) -> tuple[GpuDevice, ...]:

@@ -54,18 +54,16 @@ def read_spec(spec: str) -> tuple[int, str, int]:
     count, *rest = spec.split(":")
     if len(rest) > 2:
         raise NoSuchInventory(
-            f"{spec!r} has too many parts. Virtual GPUs are given as COUNT[:MODEL[:GB]], like 4:RTX4090:24."
+            f"{spec!r} has too many parts. Give virtual GPUs as COUNT[:MODEL[:GB]], such as 4:RTX4090:24."
         )
     if not re.fullmatch(r"[0-9]{1,4}", count):
         raise NoSuchInventory(
-            f"{spec!r} does not begin with a count of GPUs up to {MOST_CARDS}. Write for example 4 or 4:RTX4090:24."
+            f"{spec!r} does not begin with a number of GPUs up to {MOST_CARDS}. Use for example 4 or 4:RTX4090:24."
         )
     model = rest[0] if rest else DEFAULT_MODEL
     if not model.strip():
-        raise NoSuchInventory(f"{spec!r} names no model between the colons. Write for example 4:RTX4090:24.")
+        raise NoSuchInventory(f"{spec!r} has no model between the colons. Use for example 4:RTX4090:24.")
     memory = rest[1] if len(rest) == 2 else str(DEFAULT_MEMORY_GB)
     if not re.fullmatch(r"[0-9]{1,5}", memory) or int(memory) == 0:
-        raise NoSuchInventory(
-            f"{spec!r} does not end with a whole number of GB above 0. Write for example 4:RTX4090:24."
-        )
+        raise NoSuchInventory(f"{spec!r} does not end with a whole number of GB above 0. Use for example 4:RTX4090:24.")
     return int(count), model.strip(), int(memory)

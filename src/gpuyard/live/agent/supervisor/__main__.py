@@ -47,14 +47,14 @@ def begin(folder: Path) -> int:
     except BlockingIOError:
         return 0
     except OSError as error:
-        print(f"The folder {folder} can not be used by the supervisor: {error}.", file=sys.stderr)
+        print(f"The supervisor cannot use the folder {folder}: {error}.", file=sys.stderr)
         return 1
     ready, tell = os.pipe2(os.O_CLOEXEC)
     if os.fork():
         os.close(tell)
         if os.read(ready, 1):
             return 0
-        print(f"The supervisor did not start; {folder / paths.OUT} says why.", file=sys.stderr)
+        print(f"The supervisor did not start; see {folder / paths.OUT} for the reason.", file=sys.stderr)
         return os.EX_TEMPFAIL
     os.close(ready)
     os.setsid()

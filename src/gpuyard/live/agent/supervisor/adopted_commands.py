@@ -17,7 +17,7 @@ from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 
 MOST_PIDFDS = os.sysconf("SC_OPEN_MAX") // 2
 """Limit on the descriptors used for adopted commands; the rest are for clients and outputs."""
-LOST_BEGINNING = "Its supervisor was killed while it began."
+LOST_BEGINNING = "Its supervisor was killed while it started."
 
 
 class AdoptedCommands:

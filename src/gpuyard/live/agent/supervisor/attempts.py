@@ -51,8 +51,8 @@ SUSPEND_ROUNDS = 50
 LOOK_AGAIN_SECONDS = 0.3
 LOOK_FOR_EXIT_SECONDS = 0.02
 
-LOST_CODE = "Its supervisor was killed while it ran, so nobody knows its exit code."
-LOST_TRACE = "Its supervisor was killed while it ran, and it is gone."
+LOST_CODE = "Its supervisor was killed while it ran, so its exit code is unknown."
+LOST_TRACE = "Its supervisor was killed while it ran, and its process has ended."
 LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
@@ -287,7 +287,9 @@ class AttemptHolder:
                 self._memory.note(attempt)
                 self._events.append(messages.Launched(launch.key, 0, attempt.at))
             elif not launch.argv and not launch.shell:
-                self.not_launched(attempt, "It has no command to run. Give one, or submit it as a lease.")
+                self.not_launched(
+                    attempt, "The task has no command to run. Specify one, or submit the task as a lease."
+                )
             else:
                 runs.append(launch)
         self._starts.start(runs)
@@ -307,7 +309,7 @@ class AttemptHolder:
 
     def _too_late(self, attempt: Attempt) -> None:
         """End an attempt as fenced: the scheduler may have given it to another node already, so it is not a failure."""
-        sentence = "The lease of its node has run out, so nothing that is fenced may begin there."
+        sentence = "The task was not started: the lease of its node has expired, so no fenced task may start there."
         self._never_began(
             attempt, messages.ProcessEnded(attempt.key, AttemptEnding.FENCED, None, None, time.time(), sentence)
         )
@@ -639,7 +641,7 @@ class AttemptHolder:
         if self._fences.lease_end <= now():
             self._too_late(attempt)
         elif self._fences.is_full:
-            self.not_launched(attempt, "Its node can not fence any more attempts at once.")
+            self.not_launched(attempt, "Its node cannot fence more attempts at the same time.")
         else:
             return False
         return True

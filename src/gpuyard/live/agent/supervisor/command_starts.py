@@ -202,7 +202,10 @@ class CommandStarts:
             try:
                 self._store.write()
             except OSError as error:
-                sentence = f"Its node can not write down that it begins, so it did not: {error.strerror}. Free some space there."
+                sentence = (
+                    "The task was not started because its node cannot record the start: "
+                    f"{error.strerror}. Free disk space there."
+                )
                 for it, _ in starting:
                     self._starters.give_back(it.starter)
                     self._observer.not_launched(it.attempt, sentence)

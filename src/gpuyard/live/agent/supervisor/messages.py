@@ -377,7 +377,7 @@ class Frames:
         while len(buffer) - begin >= 4:
             (length,) = _LENGTH.unpack_from(buffer, begin)
             if length > MAX_FRAME_BYTES:
-                raise ValueError(f"A frame of {length} bytes was announced; nobody here sends such.")
+                raise ValueError(f"A frame of {length} bytes was announced, which is above the limit.")
             if len(buffer) - begin - 4 < length:
                 break
             bodies.append(bytes(buffer[begin + 4 : begin + 4 + length]))

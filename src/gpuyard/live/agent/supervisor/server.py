@@ -119,7 +119,7 @@ class SupervisorServer:
             if self._nobody_needs_us():
                 self._is_over = True
             elif self._must_become_keeper():
-                _say("the keeper is gone: this process becomes the keeper of its tasks")
+                _say("the keeper process has ended: this process becomes the keeper of its tasks")
                 self._holder.close()
                 start_keeper(self._folder, 0)
         self._holder.close()
@@ -314,7 +314,7 @@ class SupervisorServer:
             file.write(msgspec.msgpack.encode(state))
         if complaint := _try([*program, "--check", str(memory)], memory):
             os.close(memory)
-            sentence = f"The installed supervisor can not take over: {complaint}"
+            sentence = f"The installed supervisor cannot take over: {complaint}"
             self._queue(client, messages.frame([messages.NotReplaced(sentence)]))
             return
         os.lseek(memory, 0, os.SEEK_SET)

@@ -311,33 +311,35 @@ def why(answer: bytes, launch: Launch) -> str:
     failure: launcher.Failure = marshal.loads(answer.removeprefix(launcher.ABOUT_TO_BEGIN))  # noqa: S302 - from our own starter
     step, number, text = failure
     if step == launcher.TEXT:
-        return f"The command, its environment or its work dir is not text a process can be given: {text}."
+        return f"The command, its environment or its work dir contains text that cannot be passed to a process: {text}."
     if step == launcher.OUTPUT:
-        return f"Its output can not be written to {launch.output} on this node: {text}."
+        return f"Its output cannot be written to {launch.output} on this node: {text}."
     return _sentence(step, number, text, launch)
 
 
 def too_slow(launch: Launch) -> str:
     """Return the message for a starter that did not answer in time."""
     return (
-        f"It could not be started within {launch.launch_seconds:g} s: the file system of its work dir {launch.cwd} or of its "
-        "command does not answer on this node. Check the mounts there, or name another work dir."
+        f"The task could not be started within {launch.launch_seconds:g} s: the file system of its "
+        f"work dir {launch.cwd} or of its command does not respond on this node. Check the mounts "
+        "there, or use another work dir."
     )
 
 
 def no_starter(launch: Launch) -> str:
     """Return the message for a launch that got no starter in time."""
     return (
-        f"It could not be started within {launch.launch_seconds:g} s: the supervisor of its node could not get a process to "
-        f"start it in. Check on that node that {sys.executable} runs, and that processes can be forked."
+        f"The task could not be started within {launch.launch_seconds:g} s: the supervisor of its "
+        f"node got no process to start it in. Check on that node that {sys.executable} runs and that "
+        "processes can be forked."
     )
 
 
 def _check_user(uid: int) -> None:
     if os.geteuid() not in {0, uid}:
-        raise CanNotSpawn(f"The agent of this node is not root, so it can not run anything as uid {uid}.")
+        raise CanNotSpawn(f"The agent of this node is not root, so it cannot run tasks as uid {uid}.")
     if not 0 <= uid < 2**32 - 1:
-        raise CanNotSpawn(f"There is no user with uid {uid} on this node.")
+        raise CanNotSpawn(f"This node has no user with uid {uid}.")
 
 
 def _sentence(step: str, number: int, text: str, launch: Launch) -> str:
@@ -348,16 +350,22 @@ def _sentence(step: str, number: int, text: str, launch: Launch) -> str:
     who = "the agent's user" if launch.uid is None else f"user {user}" if user else f"uid {launch.uid}"
     if step == launcher.WORK_DIR:
         if number in {errno.ENOENT, errno.ENOTDIR}:
-            return f"The work dir {launch.cwd} does not exist on this node. Create it there, or name another one."
+            return f"The work dir {launch.cwd} does not exist on this node. Create it there, or use another one."
         if number == errno.EACCES:
-            return f"The work dir {launch.cwd} may not be entered by {who} on this node. Open it, or name another one."
-        return f"The work dir {launch.cwd} can not be used on this node: {text}."
+            return (
+                f"The work dir {launch.cwd} may not be entered by {who} on this node. Change its "
+                "permissions, or use another one."
+            )
+        return f"The work dir {launch.cwd} cannot be used on this node: {text}."
     if number in {errno.ENOENT, errno.ENOTDIR}:
-        return f"The command {command!r} was not found on this node. Give its full path, or install it there."
+        return f"The command {command!r} was not found on this node. Use its full path, or install it there."
     if number == errno.EACCES:
         return f"The command {command!r} may not be executed by {who} on this node."
     if number == errno.ENOEXEC:
-        return f"The command {command!r} is not a program this node can execute. A script begins with #! and its interpreter."
+        return (
+            f"The command {command!r} is not a program that this node can execute. A script begins with "
+            "#! and its interpreter."
+        )
     if number == errno.E2BIG:
-        return f"The command {command!r} with its environment is longer than the node's kernel accepts."
+        return f"The command {command!r} with its environment is longer than the kernel of the node accepts."
     return f"The command {command!r} could not be started on this node: {text}."

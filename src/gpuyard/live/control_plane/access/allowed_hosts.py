@@ -43,16 +43,16 @@ class AllowedHosts:
         """Check the raw headers Host and Origin of a request; return the denial, or None if both are right."""
         asked = _split(host) if host is not None else None
         if host is None or asked is None:
-            return Denied(400, "BadHost", "The request has no Host header that names a host; every client sends one.")
+            return Denied(400, "BadHost", "The request has no valid Host header.")
         name, port = asked
         if not self._is_ours(name):
             return Denied(
                 403,
                 "WrongHost",
-                f"This server is not known as {name}. Use its address, or add the name to server.host_names.",
+                f"{name} is not a name of this server. Use its address, or add the name to server.host_names.",
             )
         if origin is not None and not _same(origin, name, port):
-            return Denied(403, "WrongOrigin", f"A page of {origin[:100]} may not use this server; open its own page.")
+            return Denied(403, "WrongOrigin", f"Pages of {origin[:100]} may not use this server; open its own page.")
         return None
 
     def _is_ours(self, name: str) -> bool:
@@ -70,7 +70,7 @@ def refuse_unsafe_address(address: str, auth_enabled: bool) -> str | None:
         return None
     where = "every address of this machine" if host in _WILDCARDS else host
     return (
-        f"{address} would let anybody who reaches {where} use the yard without a login. "
+        f"{address} would allow everyone who can reach {where} to use the cluster without a login. "
         "Set auth.enabled: true and add users, or listen on 127.0.0.1."
     )
 

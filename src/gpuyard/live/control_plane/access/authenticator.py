@@ -24,15 +24,17 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b
 _NO_TOKEN = Denied(
     401,
     "LoginRequired",
-    "Log in, or send a token as Authorization: Bearer (set GPUYARD_TOKEN). Without a login only root and the user who "
-    "runs the server are admitted, only on the server's own machine, and only while login is off or auth.local_admin "
-    "is set.",
+    (
+        "Log in, or send a token as Authorization: Bearer (set GPUYARD_TOKEN). Without a login, the "
+        "server admits only root and the user who runs it, only on its own machine, and only if login is "
+        "off or auth.local_admin is set."
+    ),
     _ASK,
 )
 _NOT_BEARER = Denied(
     401,
     "BadAuthorization",
-    "There must be one Authorization header, and it must be: Bearer, a space, the token.",
+    "Send exactly one Authorization header of the form: Bearer TOKEN.",
     (("www-authenticate", 'Bearer realm="gpuyard", error="invalid_request"'),),
 )
 

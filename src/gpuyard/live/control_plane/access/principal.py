@@ -60,9 +60,9 @@ class Action(StrEnum):
     """Submit tasks and leases."""
     STOP = "stop"
     """Stop, suspend, resume, hold, release or reprioritize: any change of an existing task."""
-    SEE_YARD = "see_yard"
+    SEE_CLUSTER = "see_cluster"
     """See nodes, GPUs and the quota of the two classes."""
-    RUN_YARD = "run_yard"
+    RUN_CLUSTER = "run_cluster"
     """Cordon, drain and remove nodes; set limits of tenants and the quota of the two classes."""
     OWN_ACCESS = "own_access"
     """Manage one's own tokens and password."""
@@ -90,8 +90,8 @@ ROLE_SCOPES: dict[Action, dict[Role, Scope]] = {
         Action.SEE:         (_ALL,  _ALL,     _OWN,   _OWN),
         Action.SUBMIT:      (_ALL,  _ALL,     _OWN,   _NO),
         Action.STOP:        (_ALL,  _ALL,     _OWN,   _NO),
-        Action.SEE_YARD:    (_ALL,  _ALL,     _ALL,   _ALL),
-        Action.RUN_YARD:    (_ALL,  _ALL,     _NO,    _NO),
+        Action.SEE_CLUSTER:    (_ALL,  _ALL,     _ALL,   _ALL),
+        Action.RUN_CLUSTER:    (_ALL,  _ALL,     _NO,    _NO),
         Action.OWN_ACCESS:  (_ALL,  _ALL,     _ALL,   _ALL),
         Action.ALL_ACCESS:  (_ALL,  _NO,      _NO,    _NO),
         Action.SETTINGS:    (_ALL,  _NO,      _NO,    _NO),
@@ -120,7 +120,10 @@ def forbidden(principal: Principal, action: Action) -> Denied:
     return Denied(
         403,
         "Forbidden",
-        f"{principal.username} is {'an' if principal.role[0] in 'ao' else 'a'} {principal.role} and may not do this; it takes {words}.",
+        (
+            f"{principal.username} is {('an' if principal.role[0] in 'ao' else 'a')} {principal.role}; "
+            f"this requires {words}."
+        ),
     )
 
 

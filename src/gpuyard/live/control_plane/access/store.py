@@ -370,17 +370,19 @@ class AccessStore:
         token = self._tokens.get(self._by_digest.get(_digest(secret), ""))
         user = self._users.get(token.username) if token else None
         if token is None or user is None:
-            return _denied("UnknownToken", "This token is not known here. Make another one, or log in again.")
+            return _denied("UnknownToken", "Unknown token. Create another one or log in again.")
         now = self._clock()
         if token.revoked_at is not None:
-            return _denied("TokenRevoked", f"This token was revoked at {_spoken(token.revoked_at)}. Make another one.")
+            return _denied(
+                "TokenRevoked", f"This token was revoked at {_spoken(token.revoked_at)}. Create another one."
+            )
         if token.expires_at is not None and token.expires_at <= now:
             return _denied(
                 "TokenExpired",
-                f"This token expired at {_spoken(token.expires_at)}. Make another one, or log in again.",
+                f"This token expired at {_spoken(token.expires_at)}. Create another one or log in again.",
             )
         if user.disabled:
-            return _denied("UserDisabled", f"The user {user.username} is disabled. Ask an admin.")
+            return _denied("UserDisabled", f"The user {user.username} is disabled. Ask an administrator.")
         last_used_at = self._used.get(token.id, token.last_used_at)
         if last_used_at is None or now - last_used_at >= _USE_NOTED_SECONDS:
             self._used[token.id] = now

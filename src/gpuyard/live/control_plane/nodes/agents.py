@@ -180,7 +180,7 @@ class AgentConnections:
         given = dict(context.invocation_metadata()).get(SESSION, "")
         session = self.sessions.by_id.get(given)
         if session is None or session.connected:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session is over; register again.")
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "This session has ended; register again.")
             return
         session.connected = True
         reader: asyncio.Task[None] | None = None
@@ -220,12 +220,14 @@ class AgentConnections:
         for report in found.reports:
             self._loop.tell(report, f"agent:{session.node}").add_done_callback(lambda it: _close_if_failed(it, session))
         for ref in found.stop:
-            commands.append(launches.stop(ref, "The task went on elsewhere."))
+            commands.append(launches.stop(ref, "The task continues on another node."))
         for ref in found.strays:
             if session.there[ref] == pb.Attempt.PREPARED:  # a prepared part of a gang would wait for the others forever
-                commands.append(launches.stop(ref, "This scheduler does not know it, and nothing of it has begun."))
+                commands.append(launches.stop(ref, "This scheduler does not know the attempt, and it has not started."))
                 continue
-            log.warning("stray_attempt", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin)
+            log.warning(
+                "unknown_attempt_found", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin
+            )
             session.strays[ref] = None
             stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
             commands.append(launches.about(ref, stray=stray))
@@ -270,7 +272,7 @@ class AgentConnections:
     def _heartbeat(self, session: AgentSession, heartbeat: pb.Heartbeat) -> None:
         view = self._views.nodes.get(session.node)
         if view is None or view.lost:
-            log.warning("lost_node_is_heard", node_id=session.node)
+            log.warning("lost_node_returned", node_id=session.node)
             session.close()  # it was declared lost while it reconnected: make it register again
             return
         before = self.telemetry.get(session.node)
@@ -312,7 +314,7 @@ class AgentConnections:
             session.patience_seconds = seconds
             session.wake()
 
-    def stop_stray(self, node: NodeId, task: TaskId, attempt: int) -> bool:
+    def stop_unknown_attempt(self, node: NodeId, task: TaskId, attempt: int) -> bool:
         """Stop an attempt that the scheduler does not know, by order of an operator; return whether it was found."""
         session = self.sessions.get(node)
         found = [ref for ref in session.strays if ref[:2] == (task, attempt)] if session is not None else []
@@ -320,7 +322,7 @@ class AgentConnections:
             return False
         for ref in found:
             del session.strays[ref]
-        session.send(launches.stop(ref, "An operator ended this stray attempt.") for ref in found)
+        session.send(launches.stop(ref, "An administrator ended this unknown attempt.") for ref in found)
         return True
 
 

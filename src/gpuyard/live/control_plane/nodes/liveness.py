@@ -114,7 +114,7 @@ class NodeLiveness:
             stood_still = now - before - self._check_seconds
             before = now
             if stood_still > STALLED_SECONDS:
-                log.warning("stood_still", seconds=round(stood_still, 1))
+                log.warning("process_paused", seconds=round(stood_still, 1))
             if self._loop.full:
                 stood_still += self._check_seconds  # agents cannot register or report meanwhile, so this is not silence
             if stood_still > STALLED_SECONDS or self._loop.full:

@@ -43,9 +43,7 @@ class Outputs:
         """Yield the output of an attempt as its node sends it."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
-            raise NodeUnreachable(
-                f"Node {node}, which has the output of task-{ref.task}, is not connected at the moment."
-            )
+            raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
         request = token_hex(8)
         chunks = self._logs[request] = asyncio.Queue(CHUNKS_AHEAD)
         asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
@@ -67,7 +65,7 @@ class Outputs:
                     return await chunks.get()
             except TimeoutError:
                 if session.closed:
-                    raise NodeUnreachable(f"Node {session.node} is not connected any more.") from None
+                    raise NodeUnreachable(f"Node {session.node} is no longer connected.") from None
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
         """Receive output that a reader asked for; the stream waits while the reader is slow."""
@@ -78,7 +76,7 @@ class Outputs:
                 request = chunk.request
                 queue = self._logs.get(request)
                 if queue is None:
-                    await context.abort(grpc.StatusCode.CANCELLED, "Nobody reads this any more.")
+                    await context.abort(grpc.StatusCode.CANCELLED, "The client no longer reads this output.")
                     return pb.LogReceipt()
                 await self._hand_over(queue, chunk, request)
         finally:

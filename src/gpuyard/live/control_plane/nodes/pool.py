@@ -47,7 +47,7 @@ class ElasticPool:
             except StorageFull:
                 pass  # the loop reports it
             except Exception:  # whatever a provider raises, the next round tries again and the scheduler goes on
-                log.exception("pool_failed")
+                log.exception("pool_query_failed")
             await asyncio.sleep(self._every_seconds)
 
     async def step(self) -> None:
@@ -57,11 +57,11 @@ class ElasticPool:
             lambda state, now: pool_orders(state, now, self._settings, self._kind, hired, self._idle_since)
         )
         if orders.boot:
-            log.info("pool_grows", nodes=list(orders.boot))
+            log.info("pool_grown", nodes=list(orders.boot))
             await asyncio.to_thread(self._provider.boot, orders.boot)
         leaving = [node for node in orders.give_back if await self.close(node)]
         if leaving:
-            log.info("pool_shrinks", nodes=leaving)
+            log.info("pool_shrunk", nodes=leaving)
         removed = [node for node in orders.remove if await self._remove(node)]
         released = [*leaving, *removed, *orders.release]
         if released:

@@ -17,8 +17,8 @@ ANSWER_SECONDS = 10.0
 MOST_CHALLENGED = 200
 OTHERS = "(others)"
 BROKE_OFF = (
-    "An agent asked this scheduler to prove itself and did not register. Its own log says why; most often it has another "
-    "agent.join_token than auth.join_token, or belongs to another yard."
+    "An agent requested the proof of this scheduler and did not register. Its log has the reason; "
+    "usually its agent.join_token differs from auth.join_token, or it belongs to another cluster."
 )
 
 log = structlog.get_logger()

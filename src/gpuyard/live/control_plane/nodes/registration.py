@@ -51,9 +51,10 @@ def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]
     if unsafe_labels.isdisjoint(spec.labels):
         return ""
     return (
-        f"Node {spec.id} runs tasks of users who log in (executor.shared_user) under a uid that auth.local_admin admits as "
-        "admin without a login. Take auth.local_admin out of the scheduler's settings, or take executor.shared_user out "
-        "of the node's and map its tenants to system users."
+        f"Node {spec.id} runs tasks of users who log in (executor.shared_user) with a uid that "
+        "auth.local_admin admits as an administrator without a login. Remove auth.local_admin from "
+        "the settings of the scheduler, or remove executor.shared_user from the settings of the node "
+        "and map its tenants to system users."
     )
 
 
@@ -91,7 +92,7 @@ class AgentRegistration:
             message = _other_protocol(request.protocol)
             await self._refuse(context, _FAILED, "OtherProtocol", message, request.node)
         if not self._options.join_token:
-            message = "This scheduler has no join token, so no agent can join. Set auth.join_token and restart it."
+            message = "This scheduler has no join token, so agents cannot join. Set auth.join_token and restart the scheduler."
             await self._refuse(context, _UNKNOWN, "NoJoinToken", message, request.node)
         state = self._loop.engine.state
         answer = pb.ChallengeAnswer(
@@ -112,7 +113,7 @@ class AgentRegistration:
         """Reject an agent with a message, and log it."""
         self.refused.refused(now_on_loop(), why, message, peer=context.peer(), node=node, proven=proven)
         await context.abort(code, message)
-        raise AssertionError("an aborted call does not go on")
+        raise AssertionError("an aborted call does not continue")
 
     async def register(self, signed: pb.SignedRegistration, context: Any) -> pb.Welcome:
         """Admit a node, or reject it with a reason."""
@@ -120,10 +121,11 @@ class AgentRegistration:
         state = self._loop.engine.state
         if request.yard and request.yard != state.yard:
             message = (
-                f"This node belongs to yard {request.yard} and this scheduler runs yard {state.yard}. Check "
-                f"scheduler.master_address; to move the node here, start its agent with --accept-yard {state.yard}."
+                f"This node belongs to cluster {request.yard}, and this scheduler belongs to cluster "
+                f"{state.yard}. Check scheduler.master_address. To move the node here, start its "
+                f"agent with --accept-cluster {state.yard}."
             )
-            await self._refuse(context, _FAILED, "OtherYard", message, request.node.id, proven=True)
+            await self._refuse(context, _FAILED, "OtherCluster", message, request.node.id, proven=True)
         try:
             spec = node_spec_of(request.node)
         except WrongRequest as wrong:
@@ -172,25 +174,26 @@ class AgentRegistration:
         if signed.protocol != PROTOCOL:
             await self._refuse(context, _FAILED, "OtherProtocol", _other_protocol(signed.protocol))
         if not self._nonces.is_good(signed.nonce, signed.agent_nonce, now_on_loop()):
-            message = "This registration answers no challenge of this scheduler, or one that is too old. Try again."
+            message = "This registration does not answer a current challenge of this scheduler. Try again."
             await self._refuse(context, _UNKNOWN, "OldChallenge", message)
         expected = proof.agent_proof(self._options.join_token, signed.nonce, signed.agent_nonce, signed.body)
         if not proof.proofs_equal(signed.proof, expected):
-            message = "The join token is wrong. Give the agent the same agent.join_token as auth.join_token says."
+            message = "The join token is wrong. Set agent.join_token of the agent to the value of auth.join_token."
             await self._refuse(context, _UNKNOWN, "WrongJoinToken", message)
         self._nonces.use(signed.nonce, now_on_loop())
         try:
             return pb.Registration.FromString(signed.body)
         except DecodeError:
-            await self._refuse(context, _WRONG, "NotReadable", "This registration can not be read.")
+            await self._refuse(context, _WRONG, "NotReadable", "This registration cannot be parsed.")
 
     async def _refuse_double(self, node: NodeId, instance: str, boot: str, context: Any) -> None:
         """Reject a second agent for a node unless the known one has been silent for as long as a lost node."""
         known = self._loop.engine.state.agents.get(node)
         if self._liveness.others_register(node, (instance, boot)):
             message = (
-                f"Another agent with the id {node} registers at this moment. Give each its own agent.id and work folder; "
-                "this one is let in when the other one is refused, or silent for as long as a lost one."
+                f"Another agent with the id {node} is registering. Give each agent its own agent.id "
+                "and work folder. This agent can join when the other one is rejected or counts as "
+                "lost."
             )
             await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
         if known is None or known == (instance, boot):
@@ -217,7 +220,9 @@ class AgentRegistration:
             return
         shown = proof.epoch_proof(self._options.yard_key, state.yard, request.epoch, request.origin)
         proven = proof.proofs_equal(request.epoch_proof, shown)
-        obeyed = f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler speaks for {state.epoch}"
+        obeyed = (
+            f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler is at epoch {state.epoch}"
+        )
         if self._options.take_over and (proven or not self._believed):
             self._believed = self._believed or not proven
             # A placed task that is not on its node may have run under the other scheduler: it is not launched again.
@@ -230,21 +235,25 @@ class AgentRegistration:
             answer = await self._loop.tell(order, "operator")
             if isinstance(answer, Refusal):
                 await self._refuse(context, _WRONG, answer.code, answer.sentence(), request.node.id, proven=True)
-            log.warning("took_over", node=request.node.id, above=request.epoch, proven=proven)
+            log.warning("scheduler_took_over", node=request.node.id, above=request.epoch, proven=proven)
             self._sessions.close_all()
         elif proven:
             sentence = (
-                f"{obeyed}: another scheduler of this yard runs or has run, on another copy of the data folder. If this "
-                "copy is the one to go on with, stop the other one and start this one once with --take-over."
+                f"{obeyed}: another scheduler of this cluster runs or has run on another copy of the "
+                "data folder. To continue with this copy, stop the other scheduler and start this "
+                "one once with --take-over."
             )
-            log.error("deposed", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence)
+            log.error(
+                "scheduler_superseded", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence
+            )
             if self.deposed is not None and not self.deposed.done():
                 self.deposed.set_exception(Deposed(sentence))
             await context.abort(grpc.StatusCode.ABORTED, sentence)
         else:
             sentence = (
-                f"{obeyed}, but shows no proof that this scheduler can check. If the data folder was rebuilt, start the "
-                "scheduler once with --take-over; if the node's memory is wrong, give its agent an empty work folder."
+                f"{obeyed}, but sends no proof that this scheduler can verify. If the data folder was "
+                "rebuilt, start the scheduler once with --take-over. If the state of the node is "
+                "wrong, start its agent with an empty work folder."
             )
             await self._refuse(context, _FAILED, "WrongEpoch", sentence, request.node.id, proven=True)
 
@@ -261,18 +270,19 @@ class AgentRegistration:
         if behind:
             self._liveness.wait_for_the_absent()
             log.error(
-                "journal_is_behind",
+                "journal_found_behind",
                 node=request.node.id,
                 seen=request.seq,
                 here=self._loop.committed,
-                message="This node has seen events that the journal does not hold: was an old copy restored? "
-                "Attempts the journal does not know are held and shown as strays.",
+                message="This node has seen events that are not in the journal, as after restoring an old "
+                "copy. Attempts that the journal does not contain are kept and listed as unknown "
+                "attempts.",
             )
 
 
 def _other_protocol(theirs: int) -> str:
     side = "scheduler" if theirs > PROTOCOL else "agent"
-    return f"This agent speaks protocol {theirs} and the scheduler speaks {PROTOCOL}: upgrade the {side}."
+    return f"This agent uses protocol {theirs} and the scheduler uses {PROTOCOL}: upgrade the {side}."
 
 
 def _joining(spec: NodeSpec, request: pb.Registration) -> command.JoinNode:

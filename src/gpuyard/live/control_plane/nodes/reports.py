@@ -71,7 +71,7 @@ class ReportIntake:
             return
         failed = next((error for it in told if (error := it.exception()) is not None), None)
         if failed is not None:
-            log.warning("report_not_taken", node=session.node, why=str(failed))
+            log.warning("report_rejected", node=session.node, why=str(failed))
             session.close()  # it registers again and repeats its reports
             return
         session.received = max(session.received, number)

@@ -85,9 +85,9 @@ class AccuracyTracker:
 
 
 NAMES = {
-    "history": "run times, from tasks like it",
-    "performance": "run times, from what tasks compute",
-    "corrected": "the same, put right by runs of its kind",
-    "memory": "GPU memory, from what tasks compute",
+    "history": "run time, from similar tasks",
+    "performance": "run time, from the declared workload",
+    "corrected": "the same, corrected by measured runs",
+    "memory": "GPU memory, from the declared workload",
 }
 """The figures and their names."""

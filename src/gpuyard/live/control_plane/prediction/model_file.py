@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuyard.learn.performance.ended_tasks import EndedRun
     from gpuyard.learn.performance.model import PerformanceModel
 
-NEEDS_LEARN = "Tasks say what they compute, and nothing is foretold of them: pip install 'gpuyard[learn]'."
+NEEDS_LEARN = "Tasks declare their workload, but predictions need LightGBM: pip install 'gpuyard[learn]'."
 LAST_SECONDS = 7 * 86_400.0
 ENOUGH = 20
 """Minimum number of tasks to judge two models by."""
@@ -36,7 +36,7 @@ class ModelStatus:
     """None: the built-in model."""
     since: float | None = None
     """When it was loaded; None: at the start."""
-    why: str = "It ships with gpuyard."
+    why: str = "It is shipped with gpuyard."
     refused: int = 0
     """Number of files that were refused."""
     refused_why: str | None = None
@@ -70,7 +70,7 @@ class ModelFile:
                 self._use(load(SHIPPED))
             except ImportError:
                 self._missing = True
-                log.warning("nothing_foretold", message=NEEDS_LEARN)
+                log.warning("predictions_disabled", message=NEEDS_LEARN)
         return self._model
 
     def renew(self, ended: "Callable[[float], list[EndedRun]]") -> bool:
@@ -90,7 +90,7 @@ class ModelFile:
         except WrongInput as error:
             return self._refuse(f"{error}.")
         except Exception as error:  # whatever the file contains, the scheduler keeps its current model
-            return self._refuse(f"{self.path} can not be read as a model: {error}.")
+            return self._refuse(f"{self.path} is not a readable model: {error}.")
         now = time.time()
         return self._judge(new, ended(max(now - LAST_SECONDS, new.seen_until)), now)
 
@@ -108,19 +108,19 @@ class ModelFile:
     def _judge(self, new: "PerformanceModel", ran: "list[EndedRun]", now: float) -> bool:
         from gpuyard.learn.performance.ended_tasks import mean_error
 
-        why = f"Only {len(ran)} tasks of the last days could tell, and nothing speaks against it."
+        why = f"Only {len(ran)} recent tasks could be used to evaluate it, and they do not contradict it."
         with self._lock:
             if len(ran) >= ENOUGH and (old := self._current()) is not None:
                 before, after = mean_error(old, ran), mean_error(new, ran)
                 if before is not None and after is not None:
-                    figures = f"{before:.1%} before and {after:.1%} with it, on {len(ran)} tasks of the last days"
+                    figures = f"{before:.1%} before and {after:.1%} with it, on {len(ran)} recent tasks"
                     if after > before:
-                        return self._refuse(f"{self.path} is worse: run times were wrong by {figures}.")
-                    why = f"It is as good or better: run times were wrong by {figures}."
+                        return self._refuse(f"{self.path} is worse: mean error of run times {figures}.")
+                    why = f"It is equal or better: mean error of run times {figures}."
             self._use(new)
         standing = self.standing
         standing.file, standing.since, standing.why = str(self.path), now, why
-        log.info("model_taken", file=str(self.path), why=why)
+        log.info("model_loaded", file=str(self.path), why=why)
         return True
 
     def _use(self, model: "PerformanceModel") -> None:
@@ -130,5 +130,5 @@ class ModelFile:
     def _refuse(self, why: str) -> bool:
         self.standing.refused += 1
         self.standing.refused_why = why
-        log.warning("model_not_taken", file=str(self.path), why=why)
+        log.warning("model_rejected", file=str(self.path), why=why)
         return False

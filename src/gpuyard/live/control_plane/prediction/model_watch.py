@@ -37,5 +37,5 @@ def _ended_after(archive: Archive, instant: float) -> "list[EndedRun]":
     try:
         return [one for one in ended_runs(archive.newest(MOST_JUDGED)) if one.ended_at > instant]
     except StoreError as error:
-        log.warning("model_not_judged", message=str(error))
+        log.warning("model_evaluation_failed", message=str(error))
         return []

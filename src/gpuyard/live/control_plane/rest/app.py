@@ -46,14 +46,14 @@ Methods: TypeAlias = Mapping[str, Route]
 
 
 def make_app(
-    yard: Scheduler,
+    scheduler: Scheduler,
     access: AccessStore,
     authenticator: Authenticator,
     allowed_hosts: AllowedHosts,
     settings: ServerSettings,
 ) -> ASGIApp:
     """Return the ASGI application; uvicorn may serve it on several sockets at once."""
-    context = AppContext(yard, access, settings, History(keep_seconds=float(settings.monitor.retention)))
+    context = AppContext(scheduler, access, settings, History(keep_seconds=float(settings.monitor.retention)))
     guard = RequestGuard(authenticator, allowed_hosts)
     by_path: dict[str, dict[str, Route]] = {}
     for route in ROUTES:
@@ -116,7 +116,7 @@ class _Endpoint:
                 return denial(found)
             if ROLE_SCOPES[route.action][found.role] is Scope.NONE:
                 return denial(forbidden(found, route.action))
-            if not self._context.yard.ready:
+            if not self._context.scheduler.ready:
                 raise Unavailable("NotReady", "The scheduler is starting or stopping; try again in a few seconds.")
             principal = found
         request = Request(
@@ -154,6 +154,4 @@ def _not_found(path: str) -> Response:
 def _method_not_allowed(method: str, path: str, methods: Methods) -> Response:
     known = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
     shown = method if method.isalpha() and len(method) <= 20 else "This method"
-    return error(
-        405, "MethodNotAllowed", f"{shown} can not be used at {path}; it takes {known}.", None, {"allow": known}
-    )
+    return error(405, "MethodNotAllowed", f"{path} does not accept {shown}; use {known}.", None, {"allow": known})

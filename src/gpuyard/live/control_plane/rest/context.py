@@ -30,14 +30,14 @@ from gpuyard.live.control_plane.settings import DEFAULT_TENANT, ServerSettings
 class AppContext:
     """The scheduler as the REST handlers use it."""
 
-    yard: Scheduler
+    scheduler: Scheduler
     access: AccessStore
     settings: ServerSettings
     history: History
 
     async def tell(self, request: Request, order: Command | Callable[[State], Command]) -> None:
         """Have the engine handle a command on behalf of the caller; raise its refusal."""
-        answer = await self.yard.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
+        answer = await self.scheduler.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
         if isinstance(answer, Refusal):
             raise Refused(answer)
 
@@ -53,12 +53,12 @@ class AppContext:
 def _not_for_that_tenant(principal: Principal, action: Action) -> Denied:
     if ROLE_SCOPES[action][principal.role] is not Scope.OWN:
         return forbidden(principal, action)
-    return Denied(403, "Forbidden", f"{principal.username} may do this for tenant {principal.tenant} only.")
+    return Denied(403, "Forbidden", f"{principal.username} may do this only for tenant {principal.tenant}.")
 
 
 async def in_thread(context: AppContext, work: Callable[..., Any], *arguments: Any) -> Any:
     """Change users or tokens in a thread, because this writes to disk; raise a refusal."""
-    answer = await context.yard.worker_pools.access.run(work, *arguments)
+    answer = await context.scheduler.worker_pools.access.run(work, *arguments)
     if isinstance(answer, Refusal):
         raise Refused(answer)
     return answer

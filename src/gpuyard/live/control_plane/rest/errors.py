@@ -47,7 +47,7 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Not at the moment; the same request may be sent again."""
+    """The scheduler cannot handle the request now; send it again later."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -90,8 +90,10 @@ def error_response(problem: Exception, request_id: str) -> Response:
         case Broken() | StoreError():
             log.error("request_failed", code=problem.code, message=str(problem))
             return error(500, problem.code, str(problem))
-    log.error("request_broke", request_id=request_id, exc_info=problem)
+    log.error("request_crashed", request_id=request_id, exc_info=problem)
     code = problem.code if isinstance(problem, GpuyardError) else "InternalError"
     return error(
-        500, code, f"Internal error; the scheduler's log has it under request id {request_id}. Please report it."
+        500,
+        code,
+        (f"Internal error; the log of the scheduler contains it under request id {request_id}. Please report it."),
     )

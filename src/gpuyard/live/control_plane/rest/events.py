@@ -40,12 +40,12 @@ def _read_task(value: str) -> TaskId:
     try:
         return parse_task_id(value)
     except WrongRequest:
-        raise ValueError('it must be a task\'s id, such as "task-7"') from None
+        raise ValueError('it must be the id of a task, such as "task-7"') from None
 
 
 PARAMETERS = (
-    counted("after", "Begin behind the event of this number, as Last-Event-ID does.", 0, 2**53 - 1),
-    Parameter("task", "Only events about this task.", _read_task),
+    counted("after", "Start after the event with this number, as Last-Event-ID does.", 0, 2**53 - 1),
+    Parameter("task", "Only events of this task.", _read_task),
 )
 
 
@@ -75,7 +75,7 @@ def _after(context: AppContext, request: Request) -> int:
             message = "Last-Event-ID must be the id of an event that this server sent."
             raise WrongRequest("BadEventId", message, "Last-Event-ID")
         return int(last)
-    after: int = request.query.get("after", context.yard.loop.committed)
+    after: int = request.query.get("after", context.scheduler.loop.committed)
     return after
 
 
@@ -108,21 +108,23 @@ class _Sight:
         if task not in self._tenants:
             if len(self._tenants) >= _REMEMBERED:
                 self._tenants.clear()
-            self._tenants[task] = await tenant_of_task(self._context.yard, task)
+            self._tenants[task] = await tenant_of_task(self._context.scheduler, task)
         return self._tenants[task]
 
 
 async def _events(context: AppContext, sight: _Sight, after: int) -> AsyncGenerator[bytes, None]:
-    yard = context.yard
+    scheduler = context.scheduler
     yield b"retry: 2000\n\n"
-    if after > yard.loop.committed:
-        yield _gap(after, yard.loop.committed + 1, f"There is no event {after} here; was an old copy restored?")
-        after = yard.loop.committed
-    while yard.loop.committed - after > CHUNK:
+    if after > scheduler.loop.committed:
+        yield _gap(
+            after, scheduler.loop.committed + 1, f"Event {after} does not exist; an old copy may have been restored."
+        )
+        after = scheduler.loop.committed
+    while scheduler.loop.committed - after > CHUNK:
         async for chunk, last in _from_journal(context, sight, after, CHUNK):
             after = last
             yield chunk
-    live = cast("AsyncGenerator[Sequence[Record], None]", yard.stream.listen(KEEP_ALIVE_SECONDS))
+    live = cast("AsyncGenerator[Sequence[Record], None]", scheduler.stream.listen(KEEP_ALIVE_SECONDS))
     coming = asyncio.ensure_future(anext(live))
     try:
         await asyncio.sleep(0)  # let the listener start; events committed earlier are in the journal
@@ -154,20 +156,20 @@ async def _from_journal(
         records = await _read(context, after, most)
     except EventsRetired as gone:
         last = gone.oldest - 1
-        yield _gap(after, gone.oldest, f"Events {after + 1} to {last} are not kept here any more."), last
+        yield _gap(after, gone.oldest, f"Events {after + 1} to {last} have been removed."), last
         records = await _read(context, last, most)
     if records:
         yield _told(await sight.of(records)), records[-1].seq
 
 
 async def _read(context: AppContext, after: int, most: int | None) -> list[Record]:
-    return await context.yard.worker_pools.journal.run(
-        lambda: list(islice(context.yard.stores.journal.read(after), most))
+    return await context.scheduler.worker_pools.journal.run(
+        lambda: list(islice(context.scheduler.stores.journal.read(after), most))
     )
 
 
 def _gap(after: int, goes_on_with: int, why: str) -> bytes:
-    data = GapData(after, goes_on_with, f"{why} The stream goes on with event {goes_on_with}.")
+    data = GapData(after, goes_on_with, f"{why} The stream continues with event {goes_on_with}.")
     return b"id: %d\nevent: Gap\ndata: %s\n\n" % (goes_on_with - 1, encode(data))
 
 

@@ -21,12 +21,12 @@ from gpuyard.live.wire.tasks import format_task_id
 
 async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """List all GPUs."""
-    yard, views, count = context.yard, context.yard.views.nodes, Counter[str]()
+    scheduler, views, count = context.scheduler, context.scheduler.views.nodes, Counter[str]()
 
     def each() -> Iterator[GpuAnswer]:
         for name in sorted(views):
             if (view := views.get(name)) is not None:
-                for gpu in gpus_of(yard, view):
+                for gpu in gpus_of(scheduler, view):
                     count[gpu.status] += 1
                     yield gpu
 
@@ -36,9 +36,9 @@ async def get_gpus(context: AppContext, request: Request) -> Response:  # noqa: 
     return LargeResponse([head[:-1], b',"gpus":[', *separated(gpus), b"]}"])
 
 
-def gpus_of(yard: Scheduler, node: NodeView) -> list[GpuAnswer]:
+def gpus_of(scheduler: Scheduler, node: NodeView) -> list[GpuAnswer]:
     """Return the GPUs of one node with the values of its last heartbeat."""
-    told = yard.agents.telemetry.get(node.spec.id)
+    told = scheduler.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told else {}
     at = instant_of(max(node.changed_at, told.at if told else 0.0))
     return [_gpu(node, index, uses.get(index), at) for index in range(len(node.spec.gpus))]
@@ -76,7 +76,7 @@ def gpus_in(milli: int) -> float:
 
 async def get_quota(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Return the current quota."""
-    return json_response(await context.yard.queries.look(_quota))
+    return json_response(await context.scheduler.queries.look(_quota))
 
 
 async def put_quota(context: AppContext, request: Request) -> Response:

@@ -13,24 +13,24 @@ _CODES = {"storage_full": "StorageFull", "starting": "NotReady", "stopping": "No
 
 async def get_health(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Answer 200 while the server responds; the status in the body gives the details."""
-    return json_response(health_of(context.yard))
+    return json_response(health_of(context.scheduler))
 
 
 async def get_ready(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Answer 200 only if work is accepted."""
-    health = health_of(context.yard)
+    health = health_of(context.scheduler)
     if health.status != "ok":
         raise Unavailable(_CODES[health.status], health.message or "")
     return json_response(health)
 
 
-def health_of(yard: Scheduler) -> HealthAnswer:
+def health_of(scheduler: Scheduler) -> HealthAnswer:
     """Return the health as one word, with a message if it is not ok."""
-    if yard.loop.full:  # the route needs no login, so only the log names the folder
-        message = "The journal can not be written: there is no space or no file descriptor left. The log says more."
+    if scheduler.loop.full:  # the route needs no login, so only the log names the folder
+        message = "The journal cannot be written: no disk space or file descriptor is left. See the log."
         return HealthAnswer("storage_full", __version__, message)
-    if yard.ready:
-        return HealthAnswer("ok", __version__, clock_ahead_seconds=round(yard.clock.ahead_seconds(), 1))
-    if yard.stopping:
-        return HealthAnswer("stopping", __version__, "The scheduler stops; try again when it is back.")
+    if scheduler.ready:
+        return HealthAnswer("ok", __version__, clock_ahead_seconds=round(scheduler.clock.ahead_seconds(), 1))
+    if scheduler.stopping:
+        return HealthAnswer("stopping", __version__, "The scheduler is stopping; try again after its restart.")
     return HealthAnswer("starting", __version__, "The scheduler is starting; try again in a few seconds.")

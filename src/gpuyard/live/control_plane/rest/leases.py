@@ -31,7 +31,7 @@ async def list_leases(context: AppContext, request: Request) -> Response:
         lease = view.spec.command is None and view.status not in ENDED
         return lease and may(request.principal, Action.SEE, view.spec.tenant)
 
-    leases = [_lease(context, view.answer()) for view in await context.yard.views.newest(wanted)]
+    leases = [_lease(context, view.answer()) for view in await context.scheduler.views.newest(wanted)]
     return json_response(LeaseList(leases, len(leases)))
 
 
@@ -50,12 +50,12 @@ async def _find(context: AppContext, request: Request) -> LeaseAnswer:
     _, encoded = await find_answer(context, request)
     answer = read_answer(encoded)
     if answer.command is not None:
-        raise WrongRequest("UnknownLease", f"{answer.id} is no lease: it runs a command.", "id", status=404)
+        raise WrongRequest("UnknownLease", f"{answer.id} is not a lease: it runs a command.", "id", status=404)
     return _lease(context, answer)
 
 
 def _lease(context: AppContext, task: TaskAnswer) -> LeaseAnswer:
-    view = context.yard.views.tasks.get(parse_task_id(task.id))
+    view = context.scheduler.views.tasks.get(parse_task_id(task.id))
     ends_at = None
     if view is not None and view.started_at is not None and view.spec.timeout_seconds is not None:
         ends_at = instant_of(view.started_at + view.spec.timeout_seconds)

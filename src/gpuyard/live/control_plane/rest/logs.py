@@ -24,12 +24,12 @@ LOOK_SECONDS = (0.02, 0.5)
 """Initial and maximum interval at which a follower polls for the next attempt."""
 
 PARAMETERS = (
-    switch("follow", "Go on until the task has ended."),
-    counted("offset", "Leave out so many bytes at the beginning.", 0, _LARGEST),
-    counted("limit", "At most so many bytes.", 1, _LARGEST),
-    counted("tail", "Only so many bytes at the end, and what follows.", 0, _LARGEST),
-    counted("attempt", "Of this attempt; the latest if left out.", 1, 1_000_000),
-    Parameter("node", "Of the part on this node; the first one if left out.", text),
+    switch("follow", "Continue until the task has ended."),
+    counted("offset", "Number of bytes to skip at the beginning.", 0, _LARGEST),
+    counted("limit", "Maximum number of bytes.", 1, _LARGEST),
+    counted("tail", "Only this number of bytes at the end, and what follows.", 0, _LARGEST),
+    counted("attempt", "Number of the attempt (default: the latest).", 1, 1_000_000),
+    Parameter("node", "Node of the member (default: the first).", text),
     *SAME,
 )
 
@@ -49,18 +49,18 @@ async def get_logs(context: AppContext, request: Request) -> Response:
     task, encoded = await find_answer(context, request)
     told, asked = read_answer(encoded), request.query
     if told.command is None:
-        message = f"{told.id} is a lease: it has no process and so no output."
+        message = f"{told.id} is a lease: it has no process and no output."
         raise WrongRequest("NoOutput", message, "task_id", status=409)
     if "tail" in asked and ("offset" in asked or "limit" in asked):
-        raise WrongRequest("Contradiction", "tail counts from the end; leave out offset and limit.", "tail")
+        raise WrongRequest("Contradiction", "tail counts from the end; omit offset and limit.", "tail")
     attempt = asked.get("attempt")
     if attempt is not None and attempt > told.attempts:
         had = "1 attempt" if told.attempts == 1 else f"{told.attempts} attempts"
-        message = f"{told.id} has had {had}, there is no attempt {attempt}."
+        message = f"{told.id} has had {had}; attempt {attempt} does not exist."
         raise WrongRequest("UnknownAttempt", message, "attempt", status=404)
     node = asked.get("node")
     if node is not None and told.node_ids and node not in told.node_ids and attempt in {None, told.attempts}:
-        message = f"{told.id} was not on node {node}; it was on {', '.join(told.node_ids)}."
+        message = f"{told.id} did not run on node {node}; it ran on {', '.join(told.node_ids)}."
         raise WrongRequest("UnknownNode", message, "node", status=404)
     follow = asked.get("follow", False)
     tail = asked.get("tail")
@@ -107,7 +107,7 @@ async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> Asy
         if begun and (wanted.node is None or wanted.node in nodes or wanted.attempt is not None):
             node = NodeId(wanted.node or nodes[0])
             ref = AttemptRef(wanted.task, attempt, origin)
-            output = context.yard.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
+            output = context.scheduler.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
             async for chunk in output:
                 yield chunk
                 left -= len(chunk) if wanted.limit else 0
@@ -125,12 +125,12 @@ async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[
     """Wait for the next attempt to start; return its number, nodes and origin. None: the task ended without one."""
     seconds, most = LOOK_SECONDS
     while True:
-        view = context.yard.views.tasks.get(task)
+        view = context.scheduler.views.tasks.get(task)
         if view is None:
             return await _last_attempt(context, task, after)
         if view.attempts > after and view.placement is not None and view.started_at is not None:
             return view.attempts, [str(node) for node in view.placement.nodes], view.origin
-        if view.status in ENDED or not context.yard.ready:
+        if view.status in ENDED or not context.scheduler.ready:
             return None
         await asyncio.sleep(seconds)
         seconds = min(most, seconds * 1.5)
@@ -138,7 +138,7 @@ async def _next_attempt(context: AppContext, task: TaskId, after: int) -> tuple[
 
 async def _last_attempt(context: AppContext, task: TaskId, after: int) -> tuple[int, list[str], int] | None:
     """Return the last attempt of a task that was archived meanwhile; None if it is not a new one."""
-    kept = await context.yard.queries.answer(task)
+    kept = await context.scheduler.queries.answer(task)
     told = read_answer(kept[1]) if kept else None
     if told is None or told.attempts <= after or told.started_at is None:
         return None

@@ -21,7 +21,9 @@ from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 SAME = (
     Parameter(
-        "created_at", "Only the task that was submitted at this instant; 404 if the number is another's.", instant
+        "created_at",
+        "Only the task that was submitted at this time; 404 if the number belongs to another task.",
+        instant,
     ),
 )
 """Query parameters of every path that names one task or lease."""
@@ -31,14 +33,14 @@ _read_answer = msgspec.json.Decoder(TaskAnswer).decode
 
 def unknown_task(task: TaskId) -> WrongRequest:
     """Return the error for a missing task and for a task of another tenant."""
-    return WrongRequest("UnknownTask", f"There is no task {format_task_id(task)}.", "task_id", status=404)
+    return WrongRequest("UnknownTask", f"Task {format_task_id(task)} does not exist.", "task_id", status=404)
 
 
 def _check_same(request: Request, task: TaskId, created_at: str) -> None:
     """Refuse a task that is not the one that the caller remembers."""
     meant = instant_of(request.query["created_at"])
     if meant != created_at:
-        message = f"{format_task_id(task)} is another task here: it was submitted at {created_at}, not at {meant}."
+        message = f"{format_task_id(task)} is another task: it was submitted at {created_at}, not at {meant}."
         raise WrongRequest("AnotherTask", message, "created_at", status=404)
 
 
@@ -48,19 +50,19 @@ class _Created(msgspec.Struct):
     created_at: str
 
 
-async def tenant_of_task(yard: Scheduler, task: TaskId) -> TenantId | None:
+async def tenant_of_task(scheduler: Scheduler, task: TaskId) -> TenantId | None:
     """Return the tenant of a task, open or ended; None if the task is unknown."""
-    view = yard.views.tasks.get(task)
+    view = scheduler.views.tasks.get(task)
     if view is not None:
         return view.spec.tenant
-    answer = await yard.queries.answer(task)
+    answer = await scheduler.queries.answer(task)
     return answer[0] if answer else None
 
 
 async def find_task(context: AppContext, request: Request, action: Action) -> TaskId:
     """Return the task that the path names, if the caller may perform this action on it."""
     task = parse_task_id(request.path_params["id"])
-    tenant = await tenant_of_task(context.yard, task)
+    tenant = await tenant_of_task(context.scheduler, task)
     if tenant is None or not may(request.principal, Action.SEE, tenant):
         raise unknown_task(task)
     if not may(request.principal, action, tenant):
@@ -73,7 +75,7 @@ async def find_task(context: AppContext, request: Request, action: Action) -> Ta
 async def find_answer(context: AppContext, request: Request) -> tuple[TaskId, bytes]:
     """Return the task that the path names, as JSON, if the caller may see it."""
     task = parse_task_id(request.path_params["id"])
-    answer = await context.yard.queries.answer(task)
+    answer = await context.scheduler.queries.answer(task)
     if answer is None or not may(request.principal, Action.SEE, answer[0]):
         raise unknown_task(task)
     if "created_at" in request.query:

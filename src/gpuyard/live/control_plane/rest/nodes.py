@@ -16,29 +16,29 @@ from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, e
 from gpuyard.live.control_plane.rest.route import Handler
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.views import NodeView
-from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, StrayAnswer
+from gpuyard.live.wire.answers import MessageAnswer, NodeAnswer, UnknownAttemptAnswer
 from gpuyard.live.wire.limits import instant_of
 from gpuyard.live.wire.tasks import format_task_id, parse_task_id
 
 MOST_SILENT_SECONDS = 1e9
 """A longer silence of a supervisor cannot be right and is not shown."""
-DRAIN = (switch("force", "Move away what is suspended there, too: it starts over, and what it had done is lost."),)
+DRAIN = (switch("force", "Also move suspended tasks away: they restart from the beginning and lose their progress."),)
 
 
 async def list_nodes(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """List all nodes."""
-    yard, views = context.yard, context.yard.views.nodes
-    nodes = await encoded(node_of(yard, view) for name in sorted(views) if (view := views.get(name)) is not None)
+    scheduler, views = context.scheduler, context.scheduler.views.nodes
+    nodes = await encoded(node_of(scheduler, view) for name in sorted(views) if (view := views.get(name)) is not None)
     return LargeResponse([b'{"nodes":[', *separated(nodes), b'],"total":%d}' % len(nodes)])
 
 
 async def get_node(context: AppContext, request: Request) -> Response:
     """Return one node."""
     node = NodeId(request.path_params["id"])
-    view = context.yard.views.nodes.get(node)
+    view = context.scheduler.views.nodes.get(node)
     if view is None:
         raise Refused(UnknownNode(node))
-    return json_response(node_of(context.yard, view))
+    return json_response(node_of(context.scheduler, view))
 
 
 def telling(make: Callable[[NodeId], command.Command]) -> Handler:
@@ -62,29 +62,32 @@ async def delete_node(context: AppContext, request: Request) -> Response:
     """Remove the node from the cluster."""
     node = request.path_params["id"]
     await context.tell(request, command.RemoveNode(NodeId(node)))
-    return json_response(MessageAnswer(f"Node {node} was taken out of the yard."))
+    return json_response(MessageAnswer(f"Node {node} was removed from the cluster."))
 
 
-async def stop_stray(context: AppContext, request: Request) -> Response:
+async def stop_unknown_attempt(context: AppContext, request: Request) -> Response:
     """Stop an attempt that the scheduler does not know."""
     node, task = request.path_params["id"], parse_task_id(request.path_params["task"])
     attempt = request.path_params["attempt"]
     name = f"Attempt {attempt[:20]} of {format_task_id(task)}"
     known = attempt.isascii() and attempt.isdigit() and len(attempt) < 10
-    if not known or not context.yard.agents.stop_stray(NodeId(node), task, int(attempt)):
-        message = f"{name} is no stray on node {node}, or the node is not connected; GET the node to see what is."
-        raise WrongRequest("UnknownStray", message, "attempt", status=404)
-    return json_response(MessageAnswer(f"{name} on node {node} is being ended."))
+    if not known or not context.scheduler.agents.stop_unknown_attempt(NodeId(node), task, int(attempt)):
+        message = (
+            f"{name} is not an unknown attempt on node {node}, or the node is not connected; GET the node "
+            "to list its unknown attempts."
+        )
+        raise WrongRequest("NoSuchAttempt", message, "attempt", status=404)
+    return json_response(MessageAnswer(f"{name} on node {node} is being stopped."))
 
 
-def node_of(yard: Scheduler, view: NodeView) -> NodeAnswer:
+def node_of(scheduler: Scheduler, view: NodeView) -> NodeAnswer:
     """Return a node's properties and the values of its last heartbeat."""
     spec = view.spec
-    told = yard.agents.telemetry.get(spec.id)
-    session = yard.agents.sessions.get(spec.id)
+    told = scheduler.agents.telemetry.get(spec.id)
+    session = scheduler.agents.sessions.get(spec.id)
     host = told.host if told is not None and told.HasField("host") else None
     silent = told.supervisor_silent_seconds if told is not None else 0.0
-    gpus = gpus_of(yard, view)
+    gpus = gpus_of(scheduler, view)
     return NodeAnswer(
         id=spec.id,
         status=view.status,  # type: ignore[arg-type]
@@ -104,5 +107,7 @@ def node_of(yard: Scheduler, view: NodeView) -> NodeAnswer:
         disk_free_mb=host.disk_free_mib if host else None,
         supervisor_silent_seconds=round(silent, 1) if 0 < silent < MOST_SILENT_SECONDS else None,
         devices=gpus,
-        strays=[StrayAnswer(format_task_id(it.task), it.attempt) for it in (session.strays if session else ())],
+        unknown_attempts=[
+            UnknownAttemptAnswer(format_task_id(it.task), it.attempt) for it in (session.strays if session else ())
+        ],
     )

@@ -27,14 +27,14 @@ _REF = "#/components/schemas/{name}"
 _PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 _WHY = {
     400: "The request is wrong; the message says what to correct.",
-    401: "No token, or a wrong or revoked one.",
-    403: "This role may not do it.",
-    404: "There is no such thing, or it is another tenant's.",
-    409: "It does not fit what is so now.",
+    401: "The token is missing, wrong or revoked.",
+    403: "The role of the user does not permit this.",
+    404: "The object does not exist or belongs to another tenant.",
+    409: "The request contradicts the current state.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    429: "Too many requests at once; try again a little later.",
-    503: "The scheduler takes no changes at the moment; try again.",
+    429: "Too many requests at the same time; try again later.",
+    503: "The scheduler accepts no changes now; try again.",
 }
 
 
@@ -100,7 +100,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         }
         found.append({"name": query.name, "in": "query", "description": query.words, "schema": schema})
     if route.idempotent:
-        note = "Sent again with the same key and body, a request is not done twice."
+        note = "A request that is repeated with the same key and body is executed only once."
         schema = {"type": "string", "minLength": 1, "maxLength": 255}
         found.append({"name": "Idempotency-Key", "in": "header", "description": note, "schema": schema})
     return found

@@ -18,27 +18,27 @@ from gpuyard.live.wire.limits import instant_of
 
 async def get_predictions(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Return prediction errors over the most recently ended tasks."""
-    return json_response(predictions_of(context.yard))
+    return json_response(predictions_of(context.scheduler))
 
 
 async def get_metrics(context: AppContext, request: Request) -> Response:  # noqa: ARG001
     """Return the prediction errors in the format of Prometheus."""
-    return Response(metrics_of(predictions_of(context.yard)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(metrics_of(predictions_of(context.scheduler)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def predictions_of(yard: Scheduler) -> PredictionsAnswer:
+def predictions_of(scheduler: Scheduler) -> PredictionsAnswer:
     """Return the accuracy of a scheduler's predictions and its model."""
     scores = []
-    if yard.runtime_estimator is not None:
+    if scheduler.runtime_estimator is not None:
         for name, about in NAMES.items():
-            one = yard.runtime_estimator.scores.of(name)
+            one = scheduler.runtime_estimator.scores.of(name)
             scores.append(PredictionScore(name, about, one.tasks, one.median_ape, one.mape, one.band_coverage))
     model = None
-    if yard.performance_predictor is not None:
-        now = yard.performance_predictor.models.standing
+    if scheduler.performance_predictor is not None:
+        now = scheduler.performance_predictor.models.standing
         since = None if now.since is None else instant_of(now.since)
         model = ModelStanding(now.file, since, now.why, now.refused, now.refused_why, now.trained_on)
-    return PredictionsAnswer(yard.runtime_estimator is not None, scores, model)
+    return PredictionsAnswer(scheduler.runtime_estimator is not None, scores, model)
 
 
 class _PredictionMetrics(Collector):
@@ -50,10 +50,10 @@ class _PredictionMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield one gauge per figure, with the predictor as a label."""
         for name, text, field in (
-            ("gpuyard_prediction_tasks", "Ended tasks whose predictions are judged.", "tasks"),
-            ("gpuyard_prediction_error_median", "Median error, as a part of what came.", "median_ape"),
-            ("gpuyard_prediction_error_mean", "Mean error, as a part of what came.", "mape"),
-            ("gpuyard_prediction_band_coverage", "Part of the tasks that ended within their band.", "band_coverage"),
+            ("gpuyard_prediction_tasks", "Number of ended tasks in the evaluation of predictions.", "tasks"),
+            ("gpuyard_prediction_error_median", "Median relative error.", "median_ape"),
+            ("gpuyard_prediction_error_mean", "Mean relative error.", "mape"),
+            ("gpuyard_prediction_band_coverage", "Fraction of tasks within their predicted range.", "band_coverage"),
         ):
             gauge = GaugeMetricFamily(name, text, labels=["predictor"])
             for score in self._told.scores:
@@ -64,7 +64,7 @@ class _PredictionMetrics(Collector):
         if self._told.model is not None:
             yield CounterMetricFamily(
                 "gpuyard_prediction_models_refused_total",
-                "Model files that were not taken.",
+                "Number of rejected model files.",
                 value=self._told.model.refused,
             )
 

@@ -36,7 +36,7 @@ def read_query(known: Sequence[Parameter], given: QueryParams) -> dict[str, Any]
     """Return the values by name; parameters that were not given are left out."""
     pairs = given.multi_items()
     if len(pairs) > MOST_PARAMETERS:
-        message = f"There are more than {MOST_PARAMETERS} query parameters; that can not be meant."
+        message = f"The request has more than {MOST_PARAMETERS} query parameters, the maximum."
         raise WrongRequest("TooManyParameters", message)
     by_name = {parameter.name: parameter for parameter in known}
     values: dict[str, Any] = {}
@@ -47,7 +47,7 @@ def read_query(known: Sequence[Parameter], given: QueryParams) -> dict[str, Any]
         if parameter.many:
             values.setdefault(name, []).extend(_read(parameter, part) for part in value.split(","))
         elif name in values:
-            raise WrongRequest("GivenTwice", f"{name} is given more than once; it can have one value.", name)
+            raise WrongRequest("GivenTwice", f"{name} is given more than once; give one value.", name)
         else:
             values[name] = _read(parameter, value)
     return values
@@ -66,10 +66,10 @@ def _read(parameter: Parameter, value: str) -> object:
 def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
     shown = name if len(name) <= 60 and name.isprintable() else ascii(name[:60]) + "…"
     if not known:
-        return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here, nor any other.', shown)
+        return WrongRequest("UnknownParameter", f'Unknown query parameter "{shown}"; this endpoint has none.', shown)
     near = closest_word(name, known)
-    hint = f'did you mean "{near}"?' if near else f"known are {', '.join(known)}."
-    return WrongRequest("UnknownParameter", f'There is no query parameter "{shown}" here; {hint}', shown)
+    hint = f'did you mean "{near}"?' if near else f"known parameters: {', '.join(known)}."
+    return WrongRequest("UnknownParameter", f'Unknown query parameter "{shown}"; {hint}', shown)
 
 
 # --- kinds of values --------------------------------------------------------------------------------------------------
@@ -78,9 +78,9 @@ def _unknown(name: str, known: dict[str, Parameter]) -> WrongRequest:
 def text(value: str) -> str:
     """Accept any text except the empty one."""
     if not value:
-        raise ValueError("give it a value, or leave it out")
+        raise ValueError("give it a value or omit it")
     if "\0" in value:
-        raise ValueError("it can not contain a NUL character")
+        raise ValueError("it must not contain a NUL character")
     return value
 
 
@@ -122,7 +122,7 @@ def one_of(words: dict[str, Any]) -> Callable[[str], Any]:
         if value in words:
             return words[value]
         near = closest_word(value, words)
-        raise ValueError(f'did you mean "{near}"?' if near else f"known are {', '.join(words)}")
+        raise ValueError(f'did you mean "{near}"?' if near else f"known values: {', '.join(words)}")
 
     return read
 
@@ -134,7 +134,7 @@ def instant(value: str) -> float:
     except ValueError:
         seconds = _read_date(value)
     if not isfinite(seconds) or not 0 <= seconds <= LAST_SECOND:
-        raise ValueError("it must lie between the years 1970 and 9999")
+        raise ValueError("it must be between the years 1970 and 9999")
     return seconds
 
 
@@ -142,8 +142,8 @@ def _read_date(value: str) -> float:
     try:
         read = datetime.fromisoformat(value)
     except ValueError:
-        raise ValueError("it must be an instant such as 2026-01-31T12:00:00Z, or seconds since 1970") from None
+        raise ValueError("it must be a time such as 2026-01-31T12:00:00Z, or seconds since 1970") from None
     try:
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     except (OverflowError, ValueError):
-        raise ValueError("it must lie between the years 1970 and 9999") from None
+        raise ValueError("it must be between the years 1970 and 9999") from None

@@ -105,7 +105,7 @@ async def _discard(stream: AsyncGenerator[bytes, None], size: int) -> None:
 
 
 def _too_large(limit: int) -> WrongRequest:
-    text = f"The body is larger than {limit >> 20} MiB, the most that is taken here."
+    text = f"The body is larger than {limit >> 20} MiB, the maximum."
     if limit == MAX_BODY_BYTES:
-        text += " Many tasks go to POST /api/v1/tasks:batch, and what is long goes into a file."
+        text += " Use POST /api/v1/tasks:batch for many tasks, and put long content in a file."
     return WrongRequest("TooLarge", text, status=413)

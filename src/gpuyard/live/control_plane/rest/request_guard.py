@@ -21,7 +21,7 @@ MAX_CONNECTIONS = 10_000
 _LONGEST_CACHED = 300
 """Maximum length of Host and Origin in characters for which the result is cached."""
 _NOWHERE = ("", 0)
-_TWO_HOSTS = Denied(400, "BadHost", "There must be one Host header and at most one Origin header.")
+_TWO_HOSTS = Denied(400, "BadHost", "Send exactly one Host header and at most one Origin header.")
 
 
 class RequestGuard:

@@ -194,7 +194,7 @@ class _Line(HttpToolsProtocol):
             self.all.idle(self)
             self._expect(self.most_silent_seconds)
         else:
-            text = "Too many connections are open, in all or from this address. Close some, or try again in a moment."
+            text = "Too many connections are open, in total or from this address. Close some, or try again later."
             self._turn_away(503, "TooManyConnections", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -207,7 +207,7 @@ class _Line(HttpToolsProtocol):
         if self._in_headers:
             self._header_bytes += len(data)
             if self._header_bytes > MOST_HEADER_BYTES:
-                text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the most that is taken here."
+                text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the maximum."
                 self._turn_away(431, "HeadersTooLarge", text)
             elif self._patience is None:  # one timer for all headers: sending single bytes does not extend it
                 self._expect(self.most_silent_seconds)
@@ -245,7 +245,7 @@ class _Line(HttpToolsProtocol):
             self.all.idle(self)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
-        text = "This is not HTTP as it can be read here; check the request line and the headers."
+        text = "The request is not valid HTTP; check the request line and the headers."
         self._turn_away(400, "MalformedHttp", text)
 
     def _unsupported_upgrade_warning(self) -> None:
@@ -262,7 +262,7 @@ class _Line(HttpToolsProtocol):
 
     def _too_slow(self, seconds: float) -> None:
         self._turn_away(
-            408, "TooSlow", f"The rest of the request did not come within {seconds:g} s; send it again, faster."
+            408, "TooSlow", f"The rest of the request did not arrive within {seconds:g} s; send the request again."
         )
 
     def _turn_away(self, status: int, code: str, sentence: str) -> None:

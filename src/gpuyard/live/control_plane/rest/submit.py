@@ -73,7 +73,7 @@ async def post_batch(context: AppContext, request: Request) -> Response:
             await turns.give()
     tenants = {submission.specs[0].tenant for submission in submissions}
     if len(tenants) > 1 and request.headers.get("idempotency-key"):
-        message = "A batch with an Idempotency-Key must be for one tenant; send one batch for each."
+        message = "A batch with an Idempotency-Key must have tasks of one tenant only; send one batch for each tenant."
         raise WrongRequest("SeveralTenants", message, "tasks")
     answers = await accept(context, request, submissions, body, batch=True)
     return LargeResponse([b'{"tasks":[', *separated(answers), b"]}"], 201)
@@ -108,8 +108,8 @@ def submission_of(context: AppContext, request: Request, task: TaskRequest, of: 
     after_success, after_any = batch_positions(task.depends_on), batch_positions(task.after_any)
     for field, places in (("depends_on", after_success), ("after_any", after_any)):
         if places and max(places) >= of:
-            alone = f"tasks[{places[0]}] is a task of a batch, and this is none."
-            message = f"There is no tasks[{max(places)}] in this batch of {of} to wait for." if of else alone
+            alone = f"tasks[{places[0]}] is only valid in a batch."
+            message = f"A dependency names tasks[{max(places)}], but the batch has {of} tasks." if of else alone
             raise WrongRequest("UnknownDependency", message, field)
     return Submission(specs, task.secrets or {}, after_success, after_any)
 
@@ -125,7 +125,7 @@ def _fitted(context: AppContext, request: Request, specs: list[TaskSpec]) -> lis
 
 def _with_known_models(context: AppContext, ask: Resources) -> Resources:
     """Replace lowercase and partial GPU names by the models of the cluster; unknown names stay as they are."""
-    models, speeds = _known(ask.models, ask.speeds, context.yard.views.gpu_models)
+    models, speeds = _known(ask.models, ask.speeds, context.scheduler.views.gpu_models)
     return ask if (models, speeds) == (ask.models, ask.speeds) else replace(ask, models=models, speeds=speeds)
 
 
@@ -147,10 +147,10 @@ def _needs_account(context: AppContext, request: Request, spec: TaskSpec) -> boo
     if (
         spec.command is None
         or is_owner(issuer_of(request.principal))
-        or context.yard.stores.system_users.account_of(spec.tenant, request.principal.username)
+        or context.scheduler.stores.system_users.account_of(spec.tenant, request.principal.username)
     ):
         return False
-    nodes = context.yard.views.nodes
+    nodes = context.scheduler.views.nodes
     return not nodes or any(MAPPED_ONLY in node.spec.labels for node in nodes.values())
 
 
@@ -162,7 +162,7 @@ async def accept(
     views = await submit(context, request, submissions, body, batch=batch)
     if len(views) == sum(len(submission.specs) for submission in submissions):
         if len(views) == 1:
-            return [encode(views[0].answer(*await context.yard.queries.reason_of_new(views[0])))]
+            return [encode(views[0].answer(*await context.scheduler.queries.reason_of_new(views[0])))]
         return await encoded(view.answer() for view in views)
     return await _accepted_before(context, request, submissions[0].specs[0].tenant)
 
@@ -171,7 +171,7 @@ async def submit(
     context: AppContext, request: Request, submissions: Sequence[Submission], body: bytes, *, batch: bool = False
 ) -> list[TaskView]:
     """Submit; a refusal names the task of the batch that caused it."""
-    answer = await context.yard.submissions.submit(
+    answer = await context.scheduler.submissions.submit(
         submissions,
         request.principal,
         key=idempotency_key(request),
@@ -197,8 +197,8 @@ def idempotency_key(request: Request) -> str:
 
 async def _accepted_before(context: AppContext, request: Request, tenant: TenantId) -> list[bytes]:
     """Return the tasks of a repeated request whose tasks have ended and are in the archive."""
-    kept = await asyncio.to_thread(context.yard.stores.archive.lookup, tenant, idempotency_key(request))
-    answers = [await context.yard.queries.answer(task) for task in kept.tasks] if kept else []
+    kept = await asyncio.to_thread(context.scheduler.stores.archive.lookup, tenant, idempotency_key(request))
+    answers = [await context.scheduler.queries.answer(task) for task in kept.tasks] if kept else []
     if not answers or None in answers:
         message = "This Idempotency-Key was used for tasks that are no longer kept; use a new key for a new request."
         raise WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
@@ -216,9 +216,9 @@ async def _check_dependencies(
         spec = submission.specs[0]
         for first, last, needs_success in spec.prerequisites():
             for task in range(first, last + 1):
-                if await tenant_of_task(context.yard, TaskId(task)) != spec.tenant:
+                if await tenant_of_task(context.scheduler, TaskId(task)) != spec.tenant:
                     field = "depends_on" if needs_success else "after_any"
-                    wrong = WrongRequest("UnknownDependency", f"There is no task task-{task} to wait for.", field)
+                    wrong = WrongRequest("UnknownDependency", f"The dependency task-{task} does not exist.", field)
                     raise wrong.within("tasks", place) if batch else wrong
                 if turns.due():
                     await turns.give()
@@ -240,4 +240,4 @@ async def _place_of(context: AppContext, refusal: Refusal, submissions: Sequence
     def find(state: State, now: float) -> int | None:  # noqa: ARG001
         return next((place for place, it in enumerate(submissions) if fits(it.specs[0], state)), None)
 
-    return await context.yard.queries.look(find)
+    return await context.scheduler.queries.look(find)

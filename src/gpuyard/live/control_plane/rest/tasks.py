@@ -60,19 +60,21 @@ def cursor_or_none(task: TaskId | None) -> str | None:
 FILTERS = (
     Parameter(
         "status",
-        "Only these; several with commas between them, or given again. completed stands for success.",
+        "Only these statuses; separate several with commas or repeat the parameter. completed means success.",
         one_of(STATUSES),
         values=tuple(STATUSES),
         many=True,
     ),
-    Parameter("tenant", "Only this tenant's.", text),
+    Parameter("tenant", "Only tasks of this tenant.", text),
     Parameter("priority", "high, low or a number from 0 to 100.", _read_priority),
-    Parameter("user", "Only those this user submitted.", text),
-    Parameter("project", "Only this project's.", text),
-    Parameter("name", "Only those of exactly this name.", text),
-    Parameter("since", "Created then or later: 2026-01-31T12:00:00Z, or seconds since 1970.", instant),
-    counted("limit", f"Tasks on a page, {USUAL_LIMIT} if left out.", 1, 1000),
-    Parameter("cursor", "The next_cursor of the page before.", _read_cursor),
+    Parameter("user", "Only tasks submitted by this user.", text),
+    Parameter("project", "Only tasks of this project.", text),
+    Parameter("name", "Only tasks with exactly this name.", text),
+    Parameter(
+        "since", "Only tasks created at this time or later: 2026-01-31T12:00:00Z, or seconds since 1970.", instant
+    ),
+    counted("limit", f"Number of tasks on a page (default: {USUAL_LIMIT}).", 1, 1000),
+    Parameter("cursor", "The next_cursor of the previous page.", _read_cursor),
 )
 
 
@@ -106,9 +108,7 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
     asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
     tenant = asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
-        raise NotAllowed(
-            Denied(403, "Forbidden", f"{request.principal.username} sees the tasks of tenant {seen} only.")
-        )
+        raise NotAllowed(Denied(403, "Forbidden", f"{request.principal.username} may see only tasks of tenant {seen}."))
     filters = Filters(
         statuses=tuple(dict.fromkeys(asked.get("status", ()))),
         tenant=seen if tenant is None else TenantId(tenant),
@@ -118,7 +118,7 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
         name=asked.get("name"),
         since=asked.get("since"),
     )
-    return await context.yard.queries.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
+    return await context.scheduler.queries.page(filters, asked.get("cursor"), asked.get("limit", USUAL_LIMIT))
 
 
 def page_of(page: TaskPage, told: Callable[[Raw], Any]) -> Response:
@@ -138,7 +138,7 @@ async def explain_task(context: AppContext, request: Request) -> Response:
     """Return why a task waits and when it will start; for a task that does not wait, the reason for its status."""
     task, encoded = await find_answer(context, request)
     told = read_answer(encoded)
-    found = await context.yard.queries.explain(task) if told.status not in ENDED else None
+    found = await context.scheduler.queries.explain(task) if told.status not in ENDED else None
     if found is None or found.reason is None or isinstance(found.reason, UnknownTask):
         reason, code = told.reason, told.reason_code
     else:
@@ -188,8 +188,8 @@ async def cancel(context: AppContext, request: Request, *, done: str, doing: str
             raise
         _, encoded = await find_answer(context, request)
         status = read_answer(encoded).status
-        return CancelAnswer(name, name, status, f"{name} had ended before ({status}); nothing was changed.")
-    view = context.yard.views.tasks.get(task)
+        return CancelAnswer(name, name, status, f"{name} had already ended ({status}); nothing was changed.")
+    view = context.scheduler.views.tasks.get(task)
     if view is None or view.status is TaskStatus.CANCELLED:
         return CancelAnswer(name, name, TaskStatus.CANCELLED, f"{name} was {done}.")
     return CancelAnswer(name, name, view.status, f"{name} is being {doing}.")
@@ -200,7 +200,7 @@ async def change_task(context: AppContext, request: Request) -> Response:
     task = await find_task(context, request, Action.STOP)
     change = _read_change(await request.body())
     if change.priority is None and change.timeout is None:
-        raise WrongRequest("NothingAsked", "Name a priority or a timeout that the task is to have.")
+        raise WrongRequest("NothingAsked", "Specify priority or timeout to change the task.")
     if change.timeout is not None:  # first, because only this change can be refused
         await _extend(context, request, task, change.timeout)
     if change.priority is not None:
@@ -214,7 +214,9 @@ async def _extend(context: AppContext, request: Request, task: TaskId, seconds: 
     except Refused as refused:
         if not isinstance(refused.refusal, NotLonger):
             raise
-        message = f"{format_task_id(task)} may run longer than {seconds:g} s already; a timeout can only be raised."
+        message = (
+            f"The timeout of {format_task_id(task)} can only be raised; {seconds:g} s is not above the current one."
+        )
         raise WrongRequest(refused.refusal.code, message, "timeout", status=409) from None
 
 

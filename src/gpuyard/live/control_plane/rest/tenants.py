@@ -36,7 +36,7 @@ async def find_tenant(context: AppContext, request: Request, name: str) -> Tenan
         for tenant in await tenants_of(context):
             if tenant.id == name:
                 return tenant
-    raise WrongRequest("UnknownTenant", f"There is no tenant {name[:64]}.", "tenant_id", status=404)
+    raise WrongRequest("UnknownTenant", f"Tenant {name[:64]} does not exist.", "tenant_id", status=404)
 
 
 async def put_tenant(context: AppContext, request: Request) -> Response:
@@ -49,7 +49,7 @@ async def put_tenant(context: AppContext, request: Request) -> Response:
 
 def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
     if asked.gpu_hours_period is not None and asked.gpu_hours is None:
-        raise WrongRequest("Contradiction", "gpu_hours_period needs gpu_hours beside it.", "gpu_hours")
+        raise WrongRequest("Contradiction", "gpu_hours_period also needs gpu_hours.", "gpu_hours")
     budget = Budget(asked.gpu_hours, asked.gpu_hours_period or USUAL_PERIOD_SECONDS) if asked.gpu_hours else None
     return Tenant(
         name,
@@ -64,12 +64,12 @@ def _tenant(name: TenantId, asked: TenantRequest) -> Tenant:
 
 async def tenants_of(context: AppContext) -> list[TenantAnswer]:
     """Return all tenants with their usage, by name."""
-    counts = context.yard.views.counts
+    counts = context.scheduler.views.counts
 
     def ask(state: State, now: float) -> list[TenantAnswer]:  # noqa: ARG001
         return [_told(book.tenant, book.used, counts.get(name, {})) for name, book in sorted(state.tenants.items())]
 
-    return await context.yard.queries.look(ask)
+    return await context.scheduler.queries.look(ask)
 
 
 def _told(tenant: Tenant, used_milli: int, counts: dict[TaskStatus, int]) -> TenantAnswer:

@@ -69,10 +69,10 @@ class UsersAnswer(Struct, frozen=True):
 _read_change = Strict(UserChange).json
 
 _TOO_MANY = Denied(
-    429, "TooManyLogins", "Too many logins wait already. Try again in a few seconds.", (("retry-after", "2"),)
+    429, "TooManyLogins", "Too many logins are waiting. Try again in a few seconds.", (("retry-after", "2"),)
 )
 
-USERNAME = Parameter("username", "Only this user's; an admin sees those of others.", text)
+USERNAME = Parameter("username", "Only tokens of this user; administrators may see those of others.", text)
 
 
 async def note(
@@ -81,7 +81,9 @@ async def note(
     """Record a change of users or tokens in the journal, with its author and address, but without the data."""
     log.info("access_changed", what=what, by=issuer_of(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
-    await context.yard.loop.tell(command.NoteAccess(what, subject), issuer_of(principal), request_id=request.request_id)
+    await context.scheduler.loop.tell(
+        command.NoteAccess(what, subject), issuer_of(principal), request_id=request.request_id
+    )
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
@@ -101,13 +103,16 @@ async def post_user(context: AppContext, request: Request) -> Response:
     tenant, role = TenantId(asked.tenant_id), Role(asked.role)
     await _check_account(asked.system_user)
     user = await in_thread(context, context.access.add_user, asked.username, asked.password, tenant, role)
-    await in_thread(context, context.yard.stores.system_users.set, user.username, asked.system_user)
+    await in_thread(context, context.scheduler.stores.system_users.set, user.username, asked.system_user)
     await note(
         context, request, "user_added", request.principal, username=user.username, role=user.role, tenant=user.tenant
     )
     if not context.settings.auth.enabled:
-        message = "Login is off: root and the user who runs the scheduler are admins without one. Set auth.enabled."
-        log.warning("login_is_off", message=message)
+        message = (
+            "Login is off: root and the user who runs the scheduler are administrators without a login. "
+            "Set auth.enabled to require logins."
+        )
+        log.warning("login_disabled", message=message)
     return json_response(_user(context, user), 201)
 
 
@@ -132,7 +137,7 @@ async def patch_user(context: AppContext, request: Request) -> Response:
     if change.password is not UNSET:
         if _is(request.principal, user.username):  # otherwise a stolen login could take over the user for good
             if change.old_password is UNSET:
-                message = "old_password is missing; to change your own password give the present one, too."
+                message = "old_password is missing; it is required to change your own password."
                 raise WrongRequest("MissingField", message, "old_password")
             await check_login(context, request, user.username, change.old_password)
         await in_thread(context, context.access.set_password, user.username, change.password, change.revoke_tokens)
@@ -143,7 +148,7 @@ async def patch_user(context: AppContext, request: Request) -> Response:
         await in_thread(context, lambda: change_user(user.username, tenant=tenant, role=role, disabled=change.disabled))
         await note(context, request, "user_changed", request.principal, username=user.username, **given)
     if maps:
-        await in_thread(context, context.yard.stores.system_users.set, user.username, change.system_user)
+        await in_thread(context, context.scheduler.stores.system_users.set, user.username, change.system_user)
         await note(
             context, request, "user_changed", request.principal, username=user.username, system_user=change.system_user
         )
@@ -160,9 +165,9 @@ async def delete_user(context: AppContext, request: Request) -> Response:
     """Remove a user and all tokens of the user."""
     username = request.path_params["username"]
     await in_thread(context, context.access.remove_user, username)
-    await in_thread(context, context.yard.stores.system_users.set, username, "")
+    await in_thread(context, context.scheduler.stores.system_users.set, username, "")
     await note(context, request, "user_removed", request.principal, username=username)
-    return json_response(wire.MessageAnswer(f"User {username} and all tokens of that user are gone."))
+    return json_response(wire.MessageAnswer(f"User {username} and all tokens of the user were removed."))
 
 
 def _find_user(context: AppContext, request: Request) -> User:
@@ -187,7 +192,7 @@ def _user(context: AppContext, user: User) -> UserDetail:
         username=user.username,
         tenant_id=user.tenant or "",
         role=user.role.value,
-        system_user=context.yard.stores.system_users.of(user.username),
+        system_user=context.scheduler.stores.system_users.of(user.username),
         disabled=user.disabled,
         created_at=instant_of(user.created_at),
     )
@@ -212,7 +217,7 @@ async def post_token(context: AppContext, request: Request) -> Response:
     asked = wire.read_token(await request.body())
     username = asked.username or ("" if request.principal.via is Via.LOCAL else request.principal.username)
     if not username:
-        message = "username is missing: whoever comes without a login is no user, so say whose token it is to be."
+        message = "username is missing. You use the server without a login, so specify the user of the token."
         raise WrongRequest("MissingField", message, "username")
     if not _sees_all(request.principal) and not _is(request.principal, username):
         raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
@@ -222,8 +227,9 @@ async def post_token(context: AppContext, request: Request) -> Response:
     elif (until := _end_of(context, request.principal)) is not None:  # a token must not outlive its maker's credential
         if ends_at is not None and ends_at > until:
             message = (
-                f"lifetime is longer than the login or token you come with, which ends at {instant_of(until)}. "
-                "Ask for less, or give your password again (`gpuyard tokens create --password`)."
+                "lifetime is longer than that of your login or token, which ends at "
+                f"{instant_of(until)}. Use a shorter lifetime, or give your password again (`gpuyard "
+                "tokens create --password`)."
             )
             raise WrongRequest("LifetimeTooLong", message, "lifetime")
         ends_at = until if ends_at is None else ends_at
@@ -254,7 +260,7 @@ async def delete_token(context: AppContext, request: Request) -> Response:
         raise Refused(UnknownToken(request.path_params["id"][:64]))
     await in_thread(context, context.access.revoke_token, token.id)
     await note(context, request, "token_revoked", request.principal, username=token.username, token=token.id)
-    return json_response(wire.MessageAnswer(f"Token {token.id} of {token.username} is revoked."))
+    return json_response(wire.MessageAnswer(f"Token {token.id} of {token.username} was revoked."))
 
 
 def _token(token: Token) -> wire.TokenAnswer:
@@ -289,7 +295,7 @@ async def login(context: AppContext, request: Request) -> Response:
 async def check_login(context: AppContext, request: Request, username: str, password: str) -> User:
     """Return the user if the password is right, otherwise refuse; refuse every login while too many are queued."""
     try:
-        user = await context.yard.worker_pools.logins.run_for(
+        user = await context.scheduler.worker_pools.logins.run_for(
             request.client_address, context.access.check_login, username, password, request.client_address
         )
     except WorkerPoolFull:

@@ -366,7 +366,9 @@ def _set_aside(path: Path, damage: StoreDamaged) -> str:
         with suppress(FileNotFoundError):
             path.with_name(path.name + "-wal").rename(aside.with_name(aside.name + "-wal"))
         path.with_name(path.name + "-shm").unlink(missing_ok=True)
-    return f"The archive of ended tasks was damaged and begun anew; the old file is {aside.name}. ({damage})"
+    return (
+        f"The archive of ended tasks was damaged and replaced by an empty one; the old file is {aside.name}. ({damage})"
+    )
 
 
 # --- SQL --------------------------------------------------------------------------------------------------------------

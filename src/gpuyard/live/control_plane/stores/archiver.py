@@ -68,9 +68,9 @@ class Archiver:
             views.just_ended = ended + views.just_ended
             self._requests.put_back(keys)
             if isinstance(error, StoreDamaged):
-                log.error("archive_set_aside", message=self._archive.start_over(error))
+                log.error("archive_replaced", message=self._archive.start_over(error))
             else:
-                log.warning("archive_waits", message=str(error))
+                log.warning("archive_write_failed", message=str(error))
             return
         views.archived([view.id for view in ended])
         self.archived_seq = seq
@@ -78,7 +78,7 @@ class Archiver:
             try:
                 await self._worker_pools.archive_writer.run(self._secrets.drop, with_secrets)
             except StoreError as error:
-                log.warning("secrets_stay", message=str(error))  # the next start sweeps them
+                log.warning("secret_removal_failed", message=str(error))  # the next start sweeps them
         self._requests.archived(keys)
 
     def _write_archive(self, rows: list[ArchiveRow], keys: list[SubmitKey], seq: int) -> None:

@@ -114,7 +114,7 @@ def as_store_errors(path: Path, what: str) -> Iterator[None]:
         raise _spoken(path, what, error) from error
     except OSError as error:
         raise StoreError(
-            f"{path} ({what}) can not be used: {error.strerror or error}. Check the folder and its permissions."
+            f"{path} ({what}) cannot be used: {error.strerror or error}. Check the folder and its permissions."
         ) from error
 
 
@@ -125,17 +125,17 @@ def _spoken(path: Path, what: str, error: sqlite3.Error) -> StoreError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return StoreLocked(f"Another process uses {path} ({what}). Stop it first.")
     if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and no_space_left(path.parent)):
-        return StoreFull(
-            f"There is no space left for {path} ({what}). Nothing was written; free some space and try again."
-        )
+        return StoreFull(f"No space is left for {path} ({what}). Nothing was written; free disk space and try again.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return StoreError(f"{path} ({what}) can not be written. Check who owns it and its folder, and their modes.")
-    return StoreError(f"{path} ({what}) can not be used: {error}.")
+        return StoreError(
+            f"{path} ({what}) cannot be written. Check the owner and the permissions of the file and its folder."
+        )
+    return StoreError(f"{path} ({what}) cannot be used: {error}.")
 
 
 def _damaged(path: Path, what: str, how: str) -> StoreDamaged:
     return StoreDamaged(
-        f"{path} ({what}) is damaged: {how}. Restore it from a backup, or move it away to begin with an empty one."
+        f"{path} ({what}) is damaged: {how}. Restore it from a backup, or move it away to start with an empty one."
     )
 
 
@@ -154,7 +154,7 @@ def _check_header(database: sqlite3.Connection, path: Path, layout: DatabaseLayo
         raise _damaged(path, layout.what, "it is not a file of gpuyard")
     if version > layout.version:
         raise StoreFromFuture(
-            f"{path} ({layout.what}) was written by a newer gpuyard. Run that version, or a newer one."
+            f"{path} ({layout.what}) was written by a newer gpuyard. Use that version or a newer one."
         )
 
 
@@ -163,8 +163,8 @@ def _upgrade(database: sqlite3.Connection, path: Path, layout: DatabaseLayout) -
     (version,) = database.execute("PRAGMA user_version").fetchone()
     for number in range(version, layout.version):
         if number > len(layout.upgrades) or number < 1:
-            message = f"{path} ({layout.what}) has version {number}, and this gpuyard does not read it any more."
-            raise StoreError(f"{message} Start it once with the version before this one.")
+            message = f"{path} ({layout.what}) has version {number}, which this gpuyard no longer reads."
+            raise StoreError(f"{message} Start gpuyard once with the previous version.")
         database.executescript(f"BEGIN; {layout.upgrades[number - 1]}; PRAGMA user_version = {number + 1}; COMMIT;")
 
 

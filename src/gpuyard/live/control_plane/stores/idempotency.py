@@ -51,7 +51,7 @@ def keys_of(accepted: Mapping[RequestKey, _Accepted]) -> list[SubmitKey]:
 
 
 def _used_before(name: RequestKey) -> WrongRequest:
-    message = f"The Idempotency-Key {name[1]!r} was used with another body before; use a new key for a new request."
+    message = f"The Idempotency-Key {name[1]!r} was already used with another body; use a new key for a new request."
     return WrongRequest("KeyUsedBefore", message, "Idempotency-Key", status=409)
 
 
@@ -102,7 +102,7 @@ class IdempotentRequests:
         try:
             self._filter.update(await asyncio.to_thread(self._read_keys))
         except StoreError as error:
-            log.warning("request_keys_unknown", message=str(error))
+            log.warning("idempotency_lookup_failed", message=str(error))
         else:
             self._filter_is_whole = True
 
@@ -158,7 +158,7 @@ class IdempotentRequests:
         try:
             return {name: kept for name in names if (kept := self._archive.lookup(*name)) is not None}
         except (StoreError, msgspec.MsgspecError) as error:
-            log.warning("request_keys_unknown", message=str(error))
+            log.warning("idempotency_lookup_failed", message=str(error))
             return {}
 
     def is_first(self, name: RequestKey, answer: SubmitResult) -> bool:

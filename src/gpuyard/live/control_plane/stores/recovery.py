@@ -28,7 +28,7 @@ def open_journal(folder: Path) -> SqliteJournal:
     if journal.cut is not None:
         log.warning("journal_tail_cut", message=str(journal.cut))
     for note in journal.notes:
-        log.warning("journal_note", message=note)
+        log.warning("journal_checked", message=note)
     return journal
 
 
@@ -62,7 +62,7 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
         try:
             return restored(snapshot)
         except Exception as error:  # whatever the cause, an older snapshot may load
-            log.error("snapshot_not_loaded", seq=snapshot.position.seq, exc_info=error)
+            log.error("snapshot_rejected", seq=snapshot.position.seq, exc_info=error)
             failed = failed or error
     try:
         journal.read(0)

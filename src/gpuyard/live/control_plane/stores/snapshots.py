@@ -116,7 +116,7 @@ class SnapshotSaver:
         try:
             self._journal.retire(into=self._options.retired_folder, audit=self._audit)
         except (JournalError, FolderNotSafe) as error:
-            log.warning("facts_stay", message=str(error))  # the journal grows until the next attempt
+            log.warning("event_retirement_failed", message=str(error))  # the journal grows until the next attempt
         now = self._clock.wall()
         self._remove_old_audit(now)
         while self._archive.retain(finished_since=now - self._options.keep_seconds, step=REMOVE_STEP) >= REMOVE_STEP:

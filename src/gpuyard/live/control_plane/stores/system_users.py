@@ -22,9 +22,10 @@ def refuse_own_account(setting: str, account: str, uid: int) -> str:
     except KeyError:  # the account exists on nodes only
         return ""
     return (
-        f"{setting} is {account}, the system user who runs the scheduler: on this machine such a task could read the "
-        "journal, the join token and the secrets, and nodes refuse to start it. Map it to another system user. To allow "
-        "it on a node, map it in executor.users or executor.system_users of that node's file."
+        f"{setting} is {account}, the system user who runs the scheduler: on this machine such a task "
+        "could read the journal, the join token and the secrets, so nodes do not start it. Map it to "
+        "another system user. To allow it on a node, map it in executor.users or "
+        "executor.system_users of that node."
     )
 
 

@@ -48,7 +48,7 @@ MOST_CALLS: Final = {"exact": 60, "pareto": 100_000}
 def strategy(name: str) -> Strategy:
     """Import the strategy of this name and return it."""
     if name not in STRATEGIES:
-        raise WrongInput(f"There is no strategy {name!r}; there are {', '.join(STRATEGIES)}.")
+        raise WrongInput(f"Unknown strategy {name!r}; available strategies: {', '.join(STRATEGIES)}.")
     module, _, function = STRATEGIES[name].partition(":")
     found: Strategy = getattr(import_module(f"{__name__}.{module}"), function)
     return found
@@ -59,5 +59,5 @@ def can_plan(name: str, problem: Problem) -> None:
     most = MOST_CALLS.get(name)
     if most is not None and len(problem.calls) > most:
         raise WrongInput(
-            f"{name} plans at most {most:,} calls, and this problem has {len(problem.calls):,}: take search, or auto."
+            f"{name} plans at most {most:,} calls, and this problem has {len(problem.calls):,}; use search or auto."
         )

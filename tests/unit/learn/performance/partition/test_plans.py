@@ -160,5 +160,5 @@ def test_memory_that_grows_with_the_batch_is_distinguished_from_the_rest() -> No
     (part,) = parts(counts(4), counts(8), 4, 8)
     assert part.profile.groups.tolist() == [[0, 1, 10, 4, 100]]
     assert (part.profile.kept_bytes, part.profile.parameter_bytes, part.crossing(100)) == (6, 50, 307)
-    with pytest.raises(WrongInput, match="does other things for a batch of 8 than for 4"):
+    with pytest.raises(WrongInput, match="runs other operations for a batch of 8 than for 4"):
         parts(counts(4), Counts(()), 4, 8)

@@ -117,7 +117,7 @@ class TenantStats(Struct, frozen=True, kw_only=True):
     """One tenant's part of the counts."""
 
     max_gpus: int
-    """All GPUs of the yard, where the tenant has no limit."""
+    """All GPUs of the cluster, where the tenant has no limit."""
     used_gpus: int
     """A share counts as one."""
     max_memory_per_gpu: int
@@ -209,7 +209,7 @@ class CurrentTenant(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     max_gpus: int
-    """All GPUs of the yard, where the tenant has no limit."""
+    """All GPUs of the cluster, where the tenant has no limit."""
     max_memory: int
     """In MiB on each GPU; 0: not limited."""
     priority: int

@@ -24,21 +24,21 @@ from gpuyard.live.wire.tasks import format_task_id
 
 USUAL_SAMPLES = 720
 """One hour at one sample per five seconds."""
-SAMPLES = counted("limit", f"So many of the newest samples, {USUAL_SAMPLES} if left out.", 1, MOST_SAMPLES)
+SAMPLES = counted("limit", f"Number of newest samples (default: {USUAL_SAMPLES}).", 1, MOST_SAMPLES)
 _SILENT = pb.GpuUse()
 
 
 async def keep_history(context: AppContext) -> None:
     """Take samples periodically, forever; take none if the monitor is off."""
     while context.settings.monitor.enabled:
-        context.history.add(await metrics_of(context.yard), time.monotonic())
+        context.history.add(await metrics_of(context.scheduler), time.monotonic())
         await asyncio.sleep(float(context.settings.monitor.interval))
 
 
 async def get_metrics(context: AppContext, request: Request) -> Response:
     """Return the current metrics of all devices."""
     _check_served(context)
-    metrics = await metrics_of(context.yard)
+    metrics = await metrics_of(context.scheduler)
     devices = await encoded(_seen_device(device, request.principal) for device in metrics.device_metrics)
     own = {
         name: part
@@ -54,7 +54,7 @@ async def get_device(context: AppContext, request: Request) -> Response:
     """Return the current metrics of one device."""
     _check_served(context)
     number = _number(request)
-    device = _device(context.yard, number)
+    device = _device(context.scheduler, number)
     if device is None:
         raise _no_device(request)
     return json_response(_seen_device(device, request.principal))
@@ -88,7 +88,7 @@ async def get_device_history(context: AppContext, request: Request) -> Response:
                 found.append(encode(_seen_device(device, request.principal)))
         if turns.due():
             await turns.give()
-    if not found and _device(context.yard, number) is None:
+    if not found and _device(context.scheduler, number) is None:
         raise _no_device(request)
     return LargeResponse([b"[", *separated(found), b"]"])
 
@@ -97,7 +97,7 @@ def _check_served(context: AppContext) -> None:
     monitor = context.settings.monitor
     if not (monitor.enabled and monitor.http_api):
         key = "monitor.http_api" if monitor.enabled else "monitor.enabled"
-        message = f"The monitor is switched off by {key} in the scheduler's settings."
+        message = f"The monitor is disabled by {key} in the settings of the scheduler."
         raise WrongRequest("MonitorOff", message, status=404)
 
 
@@ -110,7 +110,7 @@ def _number(request: Request) -> int:
 
 def _no_device(request: Request) -> WrongRequest:
     shown = request.path_params["id"][:20]
-    message = f"There is no device {shown}; they are numbered from 0, and GET /api/monitor/metrics lists them."
+    message = f"Device {shown} does not exist. Devices are numbered from 0; GET /api/monitor/metrics lists them."
     return WrongRequest("UnknownDevice", message, "id", status=404)
 
 
@@ -121,30 +121,30 @@ def _seen_device(device: DeviceMetrics, principal: Principal) -> DeviceMetrics:
     return replace(device, tenant_id="", task_id="")
 
 
-def _device(yard: Scheduler, number: int) -> DeviceMetrics | None:
+def _device(scheduler: Scheduler, number: int) -> DeviceMetrics | None:
     """Return the current metrics of a device; None if there is no such number."""
-    nodes = yard.views.nodes
+    nodes = scheduler.views.nodes
     for name, first in device_numbers(view.spec for view in nodes.values()).items():
         if first <= number < first + len(nodes[name].spec.gpus):
-            return _devices(yard, nodes[name], first, instant_of(time.time()))[number - first]
+            return _devices(scheduler, nodes[name], first, instant_of(time.time()))[number - first]
     return None
 
 
-async def metrics_of(yard: Scheduler) -> SystemMetrics:
+async def metrics_of(scheduler: Scheduler) -> SystemMetrics:
     """Take a sample of the cluster, in slices: with thousands of nodes the event loop must continue meanwhile."""
     at = instant_of(time.time())
-    numbers = device_numbers(view.spec for view in yard.views.nodes.values())
+    numbers = device_numbers(view.spec for view in scheduler.views.nodes.values())
     devices, sums, turns = list[DeviceMetrics](), _Sums(), TimeSlicer()
-    for name in sorted(yard.views.nodes):
-        node = yard.views.nodes.get(name)
+    for name in sorted(scheduler.views.nodes):
+        node = scheduler.views.nodes.get(name)
         if node is None:
             continue  # the node was removed meanwhile
-        found = _devices(yard, node, numbers[name], at)
+        found = _devices(scheduler, node, numbers[name], at)
         devices += found
         sums.add(found)
         if turns.due():
             await turns.give()
-    counts = yard.views.counts.values()
+    counts = scheduler.views.counts.values()
     active = (TaskStatus.PENDING, TaskStatus.RUNNING, TaskStatus.SUSPENDED)
     tasks = [sum(count.get(status, 0) for status in active) for count in counts]
     return SystemMetrics(
@@ -184,14 +184,14 @@ class _Sums:
                 self.busy[device.tenant_id] = (total + device.gpu_utilization, count + 1)
 
 
-def _devices(yard: Scheduler, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
-    told = yard.agents.telemetry.get(node.spec.id)
+def _devices(scheduler: Scheduler, node: NodeView, first: int, at: str) -> list[DeviceMetrics]:
+    told = scheduler.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
     found = []
     for index, card in enumerate(node.spec.gpus):
         use = uses.get(index, _SILENT)
         task = next(iter(node.on_gpu[index]), None)
-        view = yard.views.tasks.get(task) if task is not None else None
+        view = scheduler.views.tasks.get(task) if task is not None else None
         found.append(
             DeviceMetrics(
                 device_id=first + index,

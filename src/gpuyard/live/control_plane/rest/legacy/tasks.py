@@ -54,7 +54,7 @@ async def list_tasks_of_tenant(context: AppContext, request: Request) -> Respons
     """List a tenant's tasks that have not ended, unless the query asks for others."""
     tenant = TenantId(request.path_params["id"])
     if not may(request.principal, Action.SEE, tenant):
-        raise WrongRequest("UnknownTenant", f"There is no tenant {tenant[:64]}.", "tenant_id", status=404)
+        raise WrongRequest("UnknownTenant", f"Tenant {tenant[:64]} does not exist.", "tenant_id", status=404)
     asked = {"status": OPEN, **request.query, "tenant": tenant}
     return _list(context, await find_page(context, request, asked))
 
@@ -92,7 +92,7 @@ async def current_tenant(context: AppContext, request: Request) -> Response:
             id=name,
             name=name,
             description="",
-            max_gpus=_gpus_in_yard(context) if told.max_gpus is None else told.max_gpus,
+            max_gpus=_gpus_in_cluster(context) if told.max_gpus is None else told.max_gpus,
             max_memory=entry.max_memory_per_gpu,
             priority=entry.priority,
             created_at="",
@@ -132,7 +132,7 @@ async def get_stats(context: AppContext, request: Request) -> Response:
 
 
 def _stats(context: AppContext, tenant: TenantAnswer) -> TenantStats:
-    most = _gpus_in_yard(context) if tenant.max_gpus is None else tenant.max_gpus
+    most = _gpus_in_cluster(context) if tenant.max_gpus is None else tenant.max_gpus
     return TenantStats(
         max_gpus=most,
         used_gpus=ceil(tenant.used_gpus),
@@ -143,12 +143,12 @@ def _stats(context: AppContext, tenant: TenantAnswer) -> TenantStats:
     )
 
 
-def _gpus_in_yard(context: AppContext) -> int:
-    return sum(len(view.spec.gpus) for view in context.yard.views.nodes.values())
+def _gpus_in_cluster(context: AppContext) -> int:
+    return sum(len(view.spec.gpus) for view in context.scheduler.views.nodes.values())
 
 
 def _numbers(context: AppContext) -> dict[NodeId, int]:
-    return device_numbers(view.spec for view in context.yard.views.nodes.values())
+    return device_numbers(view.spec for view in context.scheduler.views.nodes.values())
 
 
 def _told(task: TaskAnswer, numbers: Mapping[NodeId, int]) -> LegacyTask:

@@ -19,7 +19,7 @@ MOST_SKIPPED = 1_000_000
 def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
     """Give the cluster its name; possible only once."""
     if ledger.state.yard:
-        return no.AlreadyFounded(ledger.state.yard)
+        return no.ClusterAlreadyFounded(ledger.state.yard)
     if not asked.yard:
         return no.EmptyName("yard")
     ledger.emit(events.YardFounded(asked.yard))
