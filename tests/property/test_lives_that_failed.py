@@ -26,6 +26,7 @@ ONCE_FAILED = {
     1001358: "a class used less than its part, and its tasks that may reclaim the rest were not tried",
     1001755: "a class used more and more of the other's part, enough at last for a large task of the other to reclaim",
     1001843: "without backfill, a budget was spent, and tasks behind one that could no longer pay were not tried",
+    1006620: "the same, looked at in the very instant",
     1002646: "a task on a closed node was taken for one that could be stopped to make room",
     1004908: "a class passed its part, and a task that may stop its tasks from then on was not tried",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
