@@ -272,6 +272,9 @@ def preempt(context: Context, task: Task, shape: Shape, line: Line) -> bool:
     state = context.state
     if not state.may_preempt():
         return False
+    if shape.need_milli and not task.tenant_usage.can_pay(context.at):  # it could not start where others were stopped
+        state.timers.add_line(task.tenant_usage.renews_at(context.at), line.number)
+        return False
     plan, retry_at = find_preemption(state, task, shape, context.at)
     if plan is None:
         if retry_at is not None:

@@ -305,6 +305,8 @@ def check_no_wakeup_missed(state: State) -> None:
             kept = f"line {line.blocked}, class {line.class_blocked[task.class_index]}, group {task.group.blocked}"
             assert isinstance(found, Blocked), f"task {task.id} could be placed on {found.nodes}, and waits ({kept})"
             waits_its_turn = found.ahead is not None and not isinstance(found.wakeups[0], RoomOn)
+            if line.shape.need_milli and task.tenant_usage.budget_left(state.now) <= 0:
+                continue
             if found.preemption_helps and not waits_its_turn and state.may_preempt() and not state.policy.drifts:
                 plan, _ = find_preemption(state, task, line.shape, state.now)
                 assert plan is None, (

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 62
 ROUNDING = 1e-3
-"""Seconds: a budget checked at the instant at which it is spent is spent despite rounding errors."""
+"""Seconds after which a budget is checked again that is not quite spent when it should be."""
 
 CLASSES = (TaskClass.ONLINE, TaskClass.BATCH)
 ONLINE, BATCH = 0, 1
@@ -160,8 +160,8 @@ class TenantUsage:
             return None
         renews_at, left, whole = self.renews_at(at), self.budget_left(at), budget.gpu_hours * 3600
         if left > 0 and at + left / rate < renews_at:
-            return at + left / rate + ROUNDING
-        return renews_at + whole / rate + ROUNDING if whole / rate < budget.period_seconds else None
+            return at + max(left / rate, ROUNDING)
+        return renews_at + whole / rate if whole / rate < budget.period_seconds else None
 
     def renews_at(self, at: float) -> float:
         """Return when the next budget period begins."""

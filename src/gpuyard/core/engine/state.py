@@ -539,7 +539,7 @@ class State:
         self.queue.order_changed(LIMITS_CHANGED)
         self.queue.quotas_changed(LIMITS_CHANGED)
         self.queue.class_limits_changed(LIMITS_CHANGED)
-        if self.split.mode is QuotaMode.BORROW:
+        if self.reclaims:
             self.doubt_claims()
 
     def doubt_claims(self) -> None:
