@@ -29,7 +29,6 @@ Complaint: TypeAlias = tuple[str, str]
 
 PREFIX = "GPUYARD_"
 LARGEST_FILE_BYTES = 4 * 1024 * 1024
-MOST_VALUES = 100_000
 """Limit on the values of a file, because YAML aliases of aliases can expand to billions."""
 
 
@@ -177,7 +176,7 @@ def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> di
 
 def _parsed(content: bytes, source: str, complaints: list[str]) -> InputDocument:
     try:
-        document = parse_yaml(decoded(content), most_values=MOST_VALUES)
+        document = parse_yaml(decoded(content))
     except Unreadable as error:
         raise WrongSettings(error.within(source)) from None
     complaints += [f"{source}, line {one.line}: {one.sentence}" for one in document.repeated]
