@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import msgspec
+
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.input.strict import DEEPEST
@@ -138,7 +140,7 @@ def with_line(error: LocatedError, content: bytes) -> WrongInput:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=without_repeated_names, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_without_repeated_names, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
             raise Unreadable("the file ends too early; part of it is missing.", error.lineno) from None
@@ -152,7 +154,14 @@ def _json(text: str) -> Any:
         raise Unreadable(_TOO_DEEP) from None
 
 
-def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_repeated_names(content: bytes) -> None:
+    """Raise `Unreadable` if an object in this valid JSON has a name twice. Quick: decoded again, fewer colons are left."""
+    left = msgspec.json.encode(msgspec.json.decode(content)).count(b":")
+    if content.count(b":") != left or b"\\u003a" in content.lower():
+        _json(decoded(content))
+
+
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise `Unreadable` if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):

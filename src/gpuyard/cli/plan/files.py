@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be packed (.gz).")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="What chance begins with.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="What chance begins with.")]
 Gpus = Annotated[
     int | None,
-    typer.Option("--gpus", metavar="N", min=1, max=1_000_000, help="So many GPUs instead of those in the file."),
+    typer.Option("--gpus", metavar="N", help="So many GPUs instead of those in the file."),
 ]
 
 
