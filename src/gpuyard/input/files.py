@@ -11,17 +11,18 @@ from errno import EFBIG, EINVAL, EISDIR
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.error_location import shortened
+from gpuyard.input.strict import fault_in
 
 LARGEST_BYTES: Final = 1024**3
 """The limit for files of data, also after decompression: a problem of ten million calls is smaller."""
 LARGEST_TEXT_BYTES: Final = 4 * 1024 * 1024
 """The limit for files that people write: settings, tasks."""
-LONGEST_PATH: Final = 4095
-"""In characters, on Linux."""
+_PathText = Annotated[str, Meta(max_length=4095, description="the path of a file")]
 GZIP: Final = b"\x1f\x8b"
 """First bytes of a gzip file; the file name does not matter."""
 _OPENED_BY_SHELL: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -29,13 +30,9 @@ _OPENED_BY_SHELL: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 def path_of(name: str, value: object) -> Path:
     """Return an argument that names a file or folder as a path; raise `WrongInput` if it can not be one."""
-    if not isinstance(value, str | os.PathLike):
-        kind = "null" if value is None else f"a {type(value).__name__}"
-        raise WrongInput(f"{name} is {kind}; it must be the path of a file.")
-    text = os.fspath(value)
-    if not isinstance(text, str) or "\0" in text or len(text) > LONGEST_PATH:
-        shown = shortened(text) if isinstance(text, str) else "of bytes"
-        raise WrongInput(f"{name} is {shown!r}; that can not be the path of a file.")
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if (wrong := fault_in(_PathText, text, name)) or not isinstance(text, str):
+        raise WrongInput(str(wrong))
     return Path(text)
 
 
@@ -43,6 +40,14 @@ def is_file(path: Path) -> bool:
     """Return whether this is a regular file; text that is too long for a path is none."""
     try:
         return path.is_file()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether this is a folder; text that is too long for a path is none."""
+    try:
+        return path.is_dir()
     except OSError:
         return False
 

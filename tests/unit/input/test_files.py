@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.files import LONGEST_PATH, is_file, open_file, path_of, read_file
+from gpuyard.input.files import is_file, open_file, path_of, read_file
 
 
 def test_a_file_is_read_plain_or_compressed(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
     ("value", "sentence"),
     [
         (None, "file is null; it must be the path of a file."),
-        (5, "file is a int; it must be the path of a file."),
+        (5, "file is 5; it must be the path of a file."),
         (b"a", "file is a bytes; it must be the path of a file."),
-        ("a\0b", "file is 'a�b'; that can not be the path of a file."),
-        ("f" + ".a" * LONGEST_PATH, f"file is '{'f' + '.a' * 29 + '.'}…'; that can not be the path of a file."),
+        ("a\0b", "file contains a NUL character; leave it out."),
+        ("f" + ".a" * 5000, f'file is "f{".a" * 29}.…"; it must be the path of a file.'),
     ],
 )
 def test_what_can_not_be_a_path_is_refused_in_one_sentence(value: object, sentence: str) -> None:
