@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile
 from gpuyard.core.domain.precision import PRECISIONS
 
@@ -26,8 +26,8 @@ def partition(
     precision: Annotated[str, typer.Option("--precision", metavar="|".join(PRECISIONS), help="Precision of the arithmetic; amp is autocast to bf16.")] = "amp",
     micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", help="Number of micro-batches (default: the fastest number).")] = None,
     inference: Annotated[bool, typer.Option("--inference", help="Count the forward pass only.")] = False,
-    link: Annotated[float | None, typer.Option("--link", metavar="GB/S", help="Bandwidth one way between two GPUs (default: as the data sheet says).")] = None,
-    limit: Annotated[float, typer.Option("--limit", metavar="SECONDS", help="Time limit for counting the model.")] = 120.0,
+    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", help="Bandwidth one way between two GPUs (default: as the data sheet says).")] = None,
+    limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", help="Time limit for counting the model.")] = 120.0,
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="The Python that has PyTorch and counts the model (default: this one).")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,

@@ -52,7 +52,7 @@ def simulate(
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="Jobs and nodes of a live cluster, from its data folder or its journal, which is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N randomly generated jobs that request this part of all GPUs while they arrive (default 0.9).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers: the same seed gives the same jobs and failures.")] = 0,
-    fractional: Annotated[float, typer.Option("--fractional", metavar="PART", help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
+    fractional: Annotated[float, typer.Option("--fractional", callback=finite, metavar="PART", help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads from K seeds; prints means with 95 % confidence intervals.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, compressed if the name ends in .gz.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool.")] = None,

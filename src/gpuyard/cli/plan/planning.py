@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
+from gpuyard.cli.input.options import finite
+
 if TYPE_CHECKING:
     from gpuyard.plan.planner.api import Watch
     from gpuyard.plan.planner.plan import Plan
@@ -20,7 +22,9 @@ SOON_S = 2.0
 """Whoever waits longer than this is told what for."""
 GETTING_READY = "gpuyard: getting the planner ready; the first time on a machine that takes up to a minute …"
 
-SecondsOption = Annotated[float, typer.Option("--seconds", metavar="S", help="How long a strategy may search.")]
+SecondsOption = Annotated[
+    float, typer.Option("--seconds", metavar="S", callback=finite, help="How long a strategy may search.")
+]
 Rounds = Annotated[
     int | None,
     typer.Option("--rounds", metavar="N", help="Search so many rounds instead: the same plan on any machine."),

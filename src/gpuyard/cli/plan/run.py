@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import ServerOption, TokenOption, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
 from gpuyard.cli.output.progress import WaitProgress as TaskProgress
 from gpuyard.cli.plan.ending import Ending
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
@@ -32,10 +32,10 @@ def run(
     on: Annotated[On, typer.Option("--on", help="Workers as processes of this machine, or as actors of a Ray cluster.")] = On.LOCAL,
     ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: the cluster.")] = "auto",
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="How to plan, now and again; see the manual.")] = "heft_affinity",
-    seconds: Annotated[float, typer.Option("--seconds", metavar="S", help="How long to plan first, without --plan.")] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, help="How long to plan first, without --plan.")] = 10.0,
     seed: Seed = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", help="A call that fails is run again so often.")] = 2,
-    speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
+    speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, help="Sleep so many times shorter; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write what happened to this file, in the form of a plan.")] = None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import json_option
+from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
 from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
@@ -23,7 +23,7 @@ def solve(
     rounds: Rounds = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
+    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, help="Use power levels for the least energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
