@@ -8,6 +8,7 @@ import typer
 
 from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile
+from gpuyard.core.domain.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpuyard.learn.performance.partition import Partitioning
@@ -23,13 +24,13 @@ def partition(
         "separate process."
     ))],
     inputs: Annotated[list[str], typer.Option("--input", metavar="SHAPE", help="Shape of an input, batch first: 32x3x224x224 or 8x1024:int64. Repeat for several inputs.")],
-    gpus: Annotated[int, typer.Option("--gpus", metavar="N", min=1, max=1024, help="Number of GPUs.")] = 4,
+    gpus: Annotated[int, typer.Option("--gpus", metavar="N", help="Number of GPUs.")] = 4,
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME", help="GPU model.")] = "H100",
-    precision: Annotated[str, typer.Option("--precision", metavar="fp32|tf32|bf16|amp|…", help="Precision of the arithmetic; amp is autocast to bf16.")] = "amp",
-    micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", min=1, help="Number of micro-batches (default: the fastest number).")] = None,
+    precision: Annotated[str, typer.Option("--precision", metavar="|".join(PRECISIONS), help="Precision of the arithmetic; amp is autocast to bf16.")] = "amp",
+    micro_batches: Annotated[int | None, typer.Option("--micro-batches", metavar="N", help="Number of micro-batches (default: the fastest number).")] = None,
     inference: Annotated[bool, typer.Option("--inference", help="Count the forward pass only.")] = False,
-    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", min=0.001, help="Bandwidth between two GPUs in one direction (default: from the data sheet).")] = None,
-    limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", min=1.0, help="Time limit for counting the model.")] = 120.0,
+    link: Annotated[float | None, typer.Option("--link", callback=finite, metavar="GB/S", help="Bandwidth between two GPUs in one direction (default: from the data sheet).")] = None,
+    limit: Annotated[float, typer.Option("--limit", callback=finite, metavar="SECONDS", help="Time limit for counting the model.")] = 120.0,
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter with PyTorch that counts the operations (default: this one).")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,

@@ -8,6 +8,7 @@ import typer
 from gpuyard.cli.input.options import json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.precision import PRECISIONS
 
 
 def predict(
@@ -15,8 +16,8 @@ def predict(
     task: Annotated[Path | None, typer.Option("--task", metavar="FILE", help="Workload in YAML; see the manual.")] = None,
     script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="Script that creates a PyTorch model; it is read, not run.")] = None,
     model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="Model of the predictor, written by 'gpuyard train predictor' (default: the one that is shipped).")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", min=1, help="Batch size; overrides the file.")] = None,
-    precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help="fp32, tf32, bf16 or amp; overrides the file.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Batch size; overrides the file.")] = None,
+    precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, whatever the file says.")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     as_json: Annotated[bool, json_option("Print the predictions as one JSON object.")] = False,

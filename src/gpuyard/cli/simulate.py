@@ -54,8 +54,8 @@ def simulate(
     throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="Speed of each job type on each GPU model, in Gavel's format; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,
     journal: Annotated[Path | None, typer.Option("--journal", metavar="DIR", help="Jobs and nodes of a live cluster, from its data folder or its journal, which is only read.")] = None,
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N randomly generated jobs that request this part of all GPUs while they arrive (default 0.9).")] = None,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers: the same seed gives the same jobs and failures.")] = 0,
-    fractional: Annotated[float, typer.Option("--fractional", callback=finite, metavar="PART", min=0.0, max=1.0, help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers: the same seed gives the same jobs and failures.")] = 0,
+    fractional: Annotated[float, typer.Option("--fractional", callback=finite, metavar="PART", help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads from K seeds; prints means with 95 % confidence intervals.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, compressed if the name ends in .gz.")] = None,
     nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool.")] = None,
@@ -107,7 +107,8 @@ def simulate(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
     )
     jobs = _jobs(trace, journal, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
-    compare(jobs)  # wrong names of policies are reported before anything is said or simulated
+    if names:
+        compare(jobs)  # wrong names of policies are reported before anything is said or simulated
     for note in jobs.notes:
         print(note, file=sys.stderr)
     if save is not None:

@@ -4,17 +4,20 @@
     parse_yaml  YAML only: configuration files and the values of environment variables
 
 Python's own parser reads JSON; line numbers are looked up only if an error needs one. The C parser composes YAML to
-nodes, which have line numbers; text that it rejects is parsed again in Python for a more precise error. Keys are always
-text, whatever YAML would convert them to. `parse_yaml` does not reject a repeated key: the first value counts, and
-`InputDocument.repeated` lists the others.
+nodes, which have line numbers; text that it rejects is parsed again in Python for a more precise error. Plain values
+mean what the core schema of YAML 1.2 says: `yes`, `1:30`, `1_000` and dates are text, `0100` is a hundred. Keys are
+always text. `parse_yaml` does not reject a repeated key: the first value counts, and `InputDocument.repeated` lists the
+others.
 """
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
@@ -23,13 +26,29 @@ from gpuyard.input.strict import DEEPEST
 if TYPE_CHECKING:
     import yaml
 
-MOST_VALUES: Final = 20_000_000
-"""A limit on values after aliases are expanded: aliases of aliases could expand to billions."""
+MOST_FROM_ALIASES: Final = 100_000
+"""A limit on the values that aliases add to those in the text: aliases of aliases could expand to billions."""
 LARGEST_WITH_LINES: Final = 1_000_000
 """In longer texts, which programs generate, no line is looked up; the error names only the path."""
 
-_WITH_AN_EXPONENT: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-_MERGE: Final = "tag:yaml.org,2002:merge"
+_YAML: Final = "tag:yaml.org,2002:"
+_MERGE: Final = f"{_YAML}merge"
+_TOO_DEEP: Final = "The document is nested too deeply."
+_MANY_DIGITS: Final = re.compile(r"[0-9]{4301}")
+"""Python converts no longer numbers."""
+
+_CORE: Final = (
+    ("null", r"(~|null|Null|NULL|)$", ("~", "n", "N", "")),
+    ("bool", r"(true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", r"([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$", "-+0123456789"),
+    (
+        "float",
+        r"([-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$",
+        "-+.0123456789",
+    ),
+    ("merge", r"<<$", "<"),
+)
+"""The core schema of YAML 1.2 and merge keys: tag, pattern of a plain value, the characters it may begin with."""
 
 
 class Unreadable(WrongInput):
@@ -74,8 +93,8 @@ class InputDocument:
     @cached_property
     def lines(self) -> Mapping[FieldPath, int]:
         """The line of every key and list item; the empty path gives the line where the document begins."""
-        reader = _Reader(MOST_VALUES, {})
-        reader.read(_compose(self.text))
+        reader = _Reader({})
+        reader.read(*_compose(self.text))
         return reader.lines or {}
 
     def line_of(self, path: FieldPath) -> int | None:
@@ -121,17 +140,28 @@ def with_line(error: LocatedError, content: bytes) -> WrongInput:
 
 def _json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=without_repeated_names, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=_without_repeated_names, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated"):
             raise Unreadable("the file ends too early; part of it is missing.", error.lineno) from None
         sentence = f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]}."
         raise Unreadable(sentence, error.lineno, error.colno) from None
+    except ValueError:
+        found = _MANY_DIGITS.search(text)
+        line = text.count("\n", 0, found.start()) + 1 if found else None
+        raise Unreadable("there is a number with too many digits.", line) from None
     except RecursionError:
-        raise Unreadable("The document is nested too deeply.") from None
+        raise Unreadable(_TOO_DEEP) from None
 
 
-def without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def refuse_repeated_names(content: bytes) -> None:
+    """Raise `Unreadable` if an object in this valid JSON has a name twice. Quick: decoded again, fewer colons are left."""
+    left = msgspec.json.encode(msgspec.json.decode(content)).count(b":")
+    if content.count(b":") != left or b"\\u003a" in content.lower():
+        _json(decoded(content))
+
+
+def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise `Unreadable` if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -148,30 +178,48 @@ def _refuse_constant(name: str) -> NoReturn:
 # --- YAML -------------------------------------------------------------------------------------------------------------
 
 
-def parse_yaml(text: str, *, most_values: int = MOST_VALUES) -> InputDocument:
+def parse_yaml(text: str) -> InputDocument:
     """Parse one YAML document; its value is None if it has only comments. Raises `Unreadable`."""
-    reader = _Reader(most_values, None)
-    return InputDocument(reader.read(_compose(text)), text, reader.repeated)
+    reader = _Reader(None)
+    return InputDocument(reader.read(*_compose(text)), text, reader.repeated)
 
 
-def _compose(text: str) -> "yaml.Node | None":
-    """Compose YAML to nodes, which have line numbers."""
+def _compose(text: str) -> "tuple[yaml.Node | None, int]":
+    """Compose YAML to nodes, which have line numbers; also return their number."""
     import yaml
 
+    loader = _loader()(text)
     try:
-        node: yaml.Node | None = yaml.compose(text, Loader=_loader())
+        return loader.get_single_node(), loader.nodes
     except (yaml.YAMLError, RecursionError, ValueError):
         raise _why_not(text) from None
-    return node
+    finally:
+        loader.dispose()
 
 
+@cache
 def _loader() -> Any:
     import yaml
 
     class Loader(yaml.CSafeLoader):
-        """Reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
+        """Resolves plain values as YAML 1.2 does, and limits the depth: the C parser recurses until the stack ends."""
 
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _WITH_AN_EXPONENT, list("-+0123456789"))
+        yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - filled below
+        depth = nodes = 0
+
+        def descend_resolver(self, current_node: "yaml.Node | None", current_index: object) -> None:  # noqa: ARG002
+            """Called by the C parser before each node."""
+            self.nodes += 1
+            self.depth += 1
+            if self.depth > 2 * DEEPEST:
+                raise Unreadable(_TOO_DEEP)
+
+        def ascend_resolver(self) -> None:
+            """Called by the C parser after each node."""
+            self.depth -= 1
+
+    for name, pattern, begins in _CORE:
+        Loader.add_implicit_resolver(_YAML + name, re.compile(pattern), list(begins))
     return Loader
 
 
@@ -187,7 +235,7 @@ def _why_not(text: str) -> Unreadable:
         line = text[: getattr(error, "position", 0)].count("\n") + 1
         return Unreadable("a character that is not allowed in a text file.", line)
     except RecursionError:
-        return Unreadable("The document is nested too deeply.")
+        return Unreadable(_TOO_DEEP)
     return Unreadable("The document is neither valid JSON nor valid YAML.")
 
 
@@ -210,21 +258,21 @@ def _not_yaml(error: "yaml.MarkedYAMLError", text: str) -> Unreadable:
 class _Reader:
     """Converts YAML nodes to plain values; records the line of each key in `lines` unless that is None."""
 
-    def __init__(self, most_values: int, lines: dict[FieldPath, int] | None) -> None:
+    def __init__(self, lines: dict[FieldPath, int] | None) -> None:
         import yaml
 
         self.lines = lines
         self.repeated: list[Repeated] = []
         self._yaml = yaml
-        self._constructor = yaml.constructor.SafeConstructor()
-        self._left = most_values
+        self._left = 0
 
-    def read(self, root: "yaml.Node | None") -> Any:
-        """Return the value of a whole document; None for an empty one."""
+    def read(self, root: "yaml.Node | None", nodes: int) -> Any:
+        """Return the value of a whole document, which has this number of nodes; None for an empty one."""
+        self._left = nodes + MOST_FROM_ALIASES
         try:
             return None if root is None else self._value(root, ())
         except RecursionError:
-            raise Unreadable("The document is nested too deeply.") from None
+            raise Unreadable(_TOO_DEEP) from None
 
     def _value(self, node: "yaml.Node", path: FieldPath) -> Any:
         self._left -= 1
@@ -236,8 +284,8 @@ class _Reader:
         if isinstance(node, self._yaml.SequenceNode):
             return [self._value(item, (*path, place)) for place, item in enumerate(node.value)]
         try:
-            return self._constructor.construct_object(node)
-        except (self._yaml.YAMLError, ValueError, OverflowError):
+            return _plain_value(node.tag.removeprefix(_YAML), node.value)
+        except ValueError:
             raise Unreadable(f"{format_path(path)} has a value that cannot be read.", _line(node)) from None
 
     def _mapping(self, node: "yaml.MappingNode", path: FieldPath) -> dict[str, Any]:
@@ -267,6 +315,23 @@ class _Reader:
     def _note(self, path: FieldPath, node: "yaml.Node") -> None:
         if self.lines is not None:
             self.lines.setdefault(path, _line(node))
+
+
+def _plain_value(kind: str, text: str) -> str | int | float | bool | None:
+    """Return the value of a scalar, resolved or with an explicit tag. Raises ValueError if it has none."""
+    match kind:
+        case "str":
+            return text
+        case "int":
+            base = {"0o": 8, "0x": 16}.get(text[:2])
+            return int(text[2:], base) if base else int(text)
+        case "float":
+            return float(text.replace(".", "", 1) if text.lower().endswith(("inf", "nan")) else text)
+        case "bool" if text.lower() in {"true", "false"}:
+            return text.lower() == "true"
+        case "null":
+            return None
+    raise ValueError(text)
 
 
 def _line(node: "yaml.Node") -> int:

@@ -132,6 +132,11 @@ class Strict(Generic[T]):
             return _read_slowly(body, self._what)
 
 
+def fault_in(type_: Any, value: object, name: str) -> WrongRequest | None:
+    """Return what is wrong with a value called `name`, if it does not fit the type."""
+    return next(_faults(inspect.type_info(type_), value, (name,), name), None)
+
+
 def _read_custom(type_: type, raw: object) -> object:
     assert isinstance(type_, Readable), f"{type_} cannot be read from outside"
     return type_.read(raw)

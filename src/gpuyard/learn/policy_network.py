@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import read_file
 
 VERSION = 1
 KIND = "gpuyard policy"
@@ -149,7 +150,7 @@ def save(path: Path, model: PolicyModel) -> None:
 def load(path: Path, features: Sequence[str]) -> PolicyModel:
     """Read a model that uses these features."""
     try:
-        with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        with np.load(BytesIO(read_file(path)), allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except OSError as error:
         raise WrongPolicyModel(f"Cannot read {path}: {error.strerror or error}.") from None

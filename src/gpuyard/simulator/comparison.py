@@ -18,10 +18,14 @@ from itertools import product
 from pathlib import Path
 from random import Random
 from time import perf_counter
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.input.arguments import Seed, argument, names
+from gpuyard.input.files import path_of
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.interference import Interference, by_demand
@@ -31,11 +35,15 @@ from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
 from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
 from gpuyard.simulator.workloads.gavel import read_gavel
-from gpuyard.simulator.workloads.generated import LOAD, GeneratedJobs
+from gpuyard.simulator.workloads.generated import LEAST_LOAD, LOAD, MOST_JOBS, MOST_LOAD, GeneratedJobs
 from gpuyard.simulator.workloads.journal import read_journal
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
+Count = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
+Load = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
+Fractional = Annotated[float, Meta(ge=0, le=1)]
+EstimatorName = Literal["history", "lightgbm"]
 ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
 """Called with the name and the number of tasks of each run; yields a callback for the number submitted so far."""
 
@@ -97,8 +105,8 @@ def trace_jobs(
     `throughputs`: a file with the speed of job types on GPU models, in Gavel's format. `pool`: a column; jobs run only
     on nodes of the same pool. `preemptible`: whether a job may be stopped for another.
     """
-    trace, where = Path(trace), _cluster(cluster)
-    read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, Path(throughputs))
+    trace, where, pool = path_of("trace", trace), _cluster(cluster), argument("pool", pool, str | None)
+    read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, path_of("throughputs", throughputs))
     jobs = fitting(read.jobs, where)
     if not jobs:
         raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs can run on this cluster.")
@@ -128,6 +136,8 @@ def generated_jobs(
 
     `fractional`: the share of the one-GPU job kinds that request a quarter or half of a GPU.
     """
+    count, seed = argument("count", count, Count), argument("seed", seed, Seed)
+    load, fractional = argument("load", load, Load), argument("fractional", fractional, Fractional)
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
     return JobSet(
@@ -142,7 +152,7 @@ def generated_jobs(
 def journal_jobs(folder: Path | str) -> JobSet:
     """Read the real workload of a cluster, including its nodes, from its data folder or journal, which is only read."""
     began = perf_counter()
-    found = read_journal(Path(folder))
+    found = read_journal(path_of("folder", folder))
     happened = PolicyVariant("recorded", found.same.settings)
     result = Result(happened, measure(found.happened, found.gpus), found.happened)
     counts = {
@@ -163,8 +173,8 @@ def simulate(
     policies: Sequence[str] | str = ("default",),
     *,
     oracle: bool = False,
-    estimator: Literal["history", "lightgbm"] = "history",
-    policy_model: Path | None = None,
+    estimator: EstimatorName = "history",
+    policy_model: Path | str | None = None,
     scenario: Mapping[str, Scenario] | None = None,
     progress: ShowProgress = lambda _name, _tasks: nullcontext(lambda _: None),
 ) -> Iterator[PolicyRun]:
@@ -176,10 +186,17 @@ def simulate(
     nodes, prices and failures (`gpuyard.simulator.scenarios`), by the suffix they add to a policy's name. Arguments are
     checked at once; each policy is simulated when the iterator reaches it.
     """
-    names = variant_names(policies)
-    variants = [policy_variant(name, jobs.known_policies) for name in names]
-    predictor, advisor = _predictor(estimator), _advisor(policy_model, names)
-    under = scenario or {"": Scenario()}
+    if not isinstance(jobs, JobSet):
+        raise WrongInput("jobs are those that trace_jobs, generated_jobs or journal_jobs return.")
+    chosen = variant_names(policies)
+    if not chosen:
+        raise WrongInput("Name the policies to compare, such as fifo,default.")
+    variants = [policy_variant(name, jobs.known_policies) for name in chosen]
+    predictor = _predictor(argument("estimator", estimator, EstimatorName))
+    advisor = _advisor(None if policy_model is None else path_of("policy_model", policy_model), chosen)
+    under: Any = scenario or {"": Scenario()}
+    if not isinstance(under, Mapping) or not all(isinstance(one, Scenario) for one in under.values()):
+        raise WrongInput("scenario must be a mapping from suffixes of policy names to scenarios.")
 
     def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
@@ -198,12 +215,11 @@ def simulate(
 
 def variant_names(policies: Sequence[str] | str) -> list[str]:
     """Return policy names without duplicates, from a list or a comma-separated string."""
-    names = policies.split(",") if isinstance(policies, str) else policies
-    return list(dict.fromkeys(name.strip() for name in names if name.strip()))
+    return list(dict.fromkeys(names("policies", policies)))
 
 
 def _cluster(cluster: Cluster | str) -> Cluster:
-    return parse_cluster(cluster) if isinstance(cluster, str) else cluster
+    return cluster if isinstance(cluster, Cluster) else parse_cluster(argument("cluster", cluster, str))
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -265,12 +265,12 @@ def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     [
         (("--generate", "many"), "--generate is 'many'; it must be JOBS or JOBS:LOAD, such as 10000:0.8"),
         (("--generate", "10:"), "--generate is '10:'; it must be"),
-        (("--generate", "10:nan"), "--generate is '10:nan'; it must be"),
-        (("--generate", "0"), "--generate is '0'; it must be"),
+        (("--generate", "10:nan"), "load is not a finite number; it must be a number from 0.001 to 100."),
+        (("--generate", "0"), "count is 0; it must be a whole number from 1 to 100,000,000."),
         (("--generate", "10", "--pool", "vc"), "--pool needs --trace"),
         (("--generate", "10", "--repeat", "2", "--report", "page.html"), "need a single workload"),
         (("--generate", "10", "--trace", "jobs.csv"), "Choose exactly one workload"),
-        (("--generate", "10", "--fractional", "2"), "'--fractional': 2.0 is not between 0.0 and 1.0"),
+        (("--generate", "10", "--fractional", "2"), "fractional is 2.0; it must be a number from 0 to 1."),
         (
             ("--generate", "10", "--save", "none/such/jobs.csv"),
             "cannot write none/such/jobs.csv: No such file or directory.",

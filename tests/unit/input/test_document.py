@@ -1,5 +1,9 @@
 """YAML and JSON become plain values that know their lines; invalid input is one sentence with the line."""
 
+import subprocess
+import sys
+from math import inf
+
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
@@ -86,6 +90,9 @@ def test_mappings_can_be_merged_and_local_keys_win() -> None:
         (b'{"a": 1, "a": 2}', "'a' is given twice in one object; remove one of them."),
         (b'{"a": NaN}', "NaN is not a number in JSON; all numbers must be finite."),
         (b"[" * 100_000, "The document is nested too deeply."),
+        (b'{"a": 1,\n "b": ' + b"9" * 5000 + b"}", "line 2: there is a number with too many digits."),
+        (b"a: " + b"9" * 5000, "line 1: a has a value that cannot be read."),
+        (b"a: !!bool maybe", "line 1: a has a value that cannot be read."),
     ],
 )
 def test_unreadable_input_is_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
@@ -98,8 +105,52 @@ def test_references_to_references_are_not_followed_forever() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(Unreadable, match="too large after its aliases are expanded"):
-        parse_yaml("\n".join(lines), most_values=1000)
+        parse_yaml("\n".join(lines))
 
 
 def test_comments_alone_are_no_value() -> None:
     assert parse_yaml("# nothing\n") == InputDocument(None, "# nothing\n")
+
+
+@pytest.mark.parametrize("opens", ["[", "{a: ", "- ", "? "])
+def test_thirty_thousand_levels_are_refused_and_do_not_end_the_process(opens: str) -> None:
+    call = [
+        sys.executable,
+        "-c",
+        "import sys; from gpuyard.input.document import parse; parse(sys.stdin.buffer.read())",
+    ]
+    done = subprocess.run(call, input=b"a:\n  " + opens.encode() * 30_000, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert "The document is nested too deeply." in done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1:30", "1:30"),
+        ("0100", 100),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("1_000", "1_000"),
+        ("yes", "yes"),
+        ("off", "off"),
+        ("2024-01-02", "2024-01-02"),
+        ("=", "="),
+        ("1e3", 1000.0),
+        ("-.5", -0.5),
+        ("-.inf", -inf),
+        ("True", True),
+        ("~", None),
+        ("", None),
+        ("'5'", "5"),
+        ("!!str 5", "5"),
+        ("!!float 5", 5.0),
+    ],
+)
+def test_plain_values_mean_what_the_core_schema_of_yaml_1_2_says(written: str, value: object) -> None:
+    found = parse_yaml(f"a: {written}\n").value["a"]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_long_list_is_no_alias_bomb() -> None:
+    assert len(parse_yaml("- 1\n" * 200_000).value) == 200_000

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf, nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,3 +70,31 @@ def test_jobs_that_are_not_preemptible_are_not_preempted() -> None:
         for preemptible in (True, False)
     }
     assert drawn[True].measures.preemptions > 0 == drawn[False].measures.preemptions
+
+
+def jobs_of(count: Any = 5, cluster: Any = "1x4", **more: Any) -> Any:
+    return generated_jobs(count, cluster, **more)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        *((lambda count=count: jobs_of(count), "count is ") for count in (0, -1, 1.5, "5", None, nan, True, 10**12)),
+        *((lambda load=load: jobs_of(load=load), "load is ") for load in (-1, 0, inf, nan, "1", None, 1e300)),
+        *((lambda part=part: jobs_of(fractional=part), "fractional is ") for part in (-1, 7, nan, "x")),
+        *((lambda seed=seed: jobs_of(seed=seed), "seed is ") for seed in (-1, 1.5, "x", None, [1])),
+        *((lambda cluster=cluster: jobs_of(cluster=cluster), "cluster is ") for cluster in (None, 5)),
+        *((lambda some=some: gpuyard.simulate(jobs_of(), some), "policies") for some in (None, 5, [None], b"fifo")),
+        *((lambda some=some: gpuyard.simulate(jobs_of(), some), "Name the policies") for some in ("", (), ",")),
+        (lambda: gpuyard.simulate(jobs_of(), estimator="nonsense"), "estimator is "),  # type: ignore[arg-type]
+        (lambda: gpuyard.simulate("fifo"), "jobs are those that "),  # type: ignore[arg-type]
+        (lambda: gpuyard.simulate(jobs_of(), scenario={"x": 5}), "scenario must be "),  # type: ignore[dict-item]
+        (lambda: gpuyard.simulate(jobs_of(), "dqn", policy_model=5), "policy_model is 5; "),  # type: ignore[arg-type]
+        (lambda: trace_jobs(None, "1x4"), "trace is null; it must be the path of a file."),  # type: ignore[arg-type]
+        (lambda: journal_jobs(None), "folder is null; it must be the path of a file."),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_that_can_not_be_meant_are_refused_in_one_sentence(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        call()
+    assert str(error.value).startswith(sentence)

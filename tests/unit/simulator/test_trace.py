@@ -1,10 +1,12 @@
 """Reading recorded jobs: valid rows are read, invalid ones are named with their line."""
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
 
+from gpuyard.simulator.workloads import trace
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace, write_trace
 
@@ -92,14 +94,27 @@ def test_a_line_that_is_not_text_is_named(tmp_path: Path) -> None:
         read_trace(path)
 
 
-def test_a_file_without_line_breaks_does_not_fill_the_memory() -> None:
-    with pytest.raises(WrongTrace, match="/dev/zero, line 1: it is longer than 100,000 bytes"):
-        read_trace(Path("/dev/zero"))
+def test_a_file_without_line_breaks_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(gzip.compress(bytes(10_000_000)))
+    with pytest.raises(WrongTrace, match=r"jobs\.csv, line 1: it is longer than 100,000 bytes"):
+        read_trace(path)
 
 
-def test_a_folder_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match=r"cannot be read: Is a directory\."):
-        read_trace(tmp_path)
+def test_a_folder_a_pipe_and_a_device_are_no_trace(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, why in ((tmp_path, "Is a directory"), (pipe, "this is a pipe"), (Path("/dev/zero"), "this is a device")):
+        with pytest.raises(WrongTrace, match=f"cannot be read: {why}"):
+            read_trace(path)
+
+
+def test_a_trace_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "LARGEST_BYTES", 2 * 1024**2)
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(gzip.compress(b"submit_s,duration_s,gpu_num\n" + b"\n" * 3 * 1024**2))
+    with pytest.raises(WrongTrace, match="the file is larger than 2 MiB"):
+        read_trace(path)
 
 
 def test_files_written_by_spreadsheets_are_read(tmp_path: Path) -> None:

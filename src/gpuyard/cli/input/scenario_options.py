@@ -25,8 +25,10 @@ def scenario_of(
     seed: int, *, elastic: str | None, suspend_idle: str | None, price: float | None, failures: str | None
 ) -> "dict[str, Scenario]":
     """Return the scenarios by the suffix that they add to a policy's name; the fixed cluster comes first."""
+    from gpuyard.input.arguments import Seed, argument
     from gpuyard.simulator.scenarios import Scenario
 
+    argument("seed", seed, Seed)
     if price is not None and not 0 <= price <= MOST:
         raise WrongCondition(f"--price is {price}; it must be the price of one GPU for an hour, 0 or more.")
     repair = _repair(failures) if failures is not None else None

@@ -30,6 +30,7 @@ def compare(
 ) -> None:  # fmt: skip
     """Plan a file with several strategies and compare the results."""
     from gpuyard.plan import planner
+    from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.bounds import lower_bound
     from gpuyard.plan.planner.strategies import STRATEGIES
     from gpuyard.plan.planner.strategies import strategy as strategy_named
@@ -39,6 +40,7 @@ def compare(
         raise WrongInput("--strategies is empty; omit it to compare all strategies.")
     for name in names:
         strategy_named(name)  # one that does not exist is refused before anything is read
+    check_search(seconds=seconds, rounds=rounds, seed=seed)
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(gantt, beside=[file])

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be compressed (.gz).")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
 Gpus = Annotated[
     int | None,
-    typer.Option("--gpus", metavar="N", min=1, max=1_000_000, help="Number of GPUs, instead of those in the file."),
+    typer.Option("--gpus", metavar="N", help="Number of GPUs, instead of those in the file."),
 ]
 
 

@@ -20,9 +20,11 @@ def generate(
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file, compressed if it ends in .gz (default: standard output).")] = None,
 ) -> None:  # fmt: skip
     """Generate a random problem of a family: the same seed gives the same problem."""
+    from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.generate import generate as drawn
     from gpuyard.plan.planner.instance import write_instance
 
+    check_search(seed=seed)
     text = write_instance(drawn(family, nodes, gpus, seed=seed, mixed=mixed, pcie_gb_s=pcie, levels=levels))
     if out is None:
         typer.echo(text.decode())

@@ -31,12 +31,14 @@ def pareto(
     as_json: Annotated[bool, json_option("Print the Pareto front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at the same time, and show the trade-offs."""
+    from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.bounds import lower_bound
     from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.plan_file import write_plan
     from gpuyard.plan.planner.strategies import SearchBudget
     from gpuyard.plan.planner.strategies.pareto import pareto_front
 
+    check_search(seconds=seconds, rounds=rounds, seed=seed)
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
         raise WrongFile(f"{picture}: the name of the picture must end in .png or .svg.")
     if plans is not None:

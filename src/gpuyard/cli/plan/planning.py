@@ -23,14 +23,13 @@ SOON_S = 2.0
 GETTING_READY = "gpuyard: compiling the planner; on the first run on a machine this takes up to a minute …"
 
 SecondsOption = Annotated[
-    float, typer.Option("--seconds", metavar="S", callback=finite, min=0.0, help="Time limit of the search.")
+    float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the search.")
 ]
 Rounds = Annotated[
     int | None,
     typer.Option(
         "--rounds",
         metavar="N",
-        min=1,
         help="Number of search rounds instead of a time limit; gives the same plan on every machine.",
     ),
 ]

@@ -23,7 +23,7 @@ def solve(
     rounds: Rounds = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, min=0.0, max=10.0, help="Use power levels to save energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
+    max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, help="Use power levels to save energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file.")] = None,
     gantt: Gantt = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
@@ -31,9 +31,11 @@ def solve(
     """Plan the workflows of a file for the shortest makespan."""
     from gpuyard.cli.output.printing import print_json
     from gpuyard.plan import planner
+    from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.strategies import strategy as strategy_named
 
     strategy_named(strategy)  # one that does not exist is refused before anything is read
+    check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
     if gantt is not None:
         gantt_ending(gantt)
     can_be_written(out, gantt, beside=[file])

@@ -4,8 +4,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.arguments import argument
+from gpuyard.input.files import is_file, is_folder, path_of
 from gpuyard.learn.analysis import iterations
 from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
 from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
@@ -13,6 +18,8 @@ from gpuyard.learn.analysis.source import one_line
 from gpuyard.learn.analysis.steps import Script, Unit, read_script, step_name
 from gpuyard.learn.analysis.submission import requests_of
 
+Durations = dict[str, Annotated[float, Meta(ge=0, le=315_360_000)]] | None
+"""In seconds, at most ten years."""
 DEEP = 20_000
 """Recursion limit while reading: code may be nested deeply."""
 
@@ -29,9 +36,10 @@ def analyze(
     `seconds` are durations by the id of the task; when every task has one, the critical path counts seconds. `python`
     is the interpreter of the resulting requests.
     """
-    path = Path(path)
-    if not path.is_file():
-        what = "this is a folder; give one Python script in it" if path.is_dir() else "no such file"
+    path, arguments = path_of("path", path), argument("arguments", arguments, list[str])
+    seconds, python = argument("seconds", seconds, Durations), argument("python", python, str)
+    if not is_file(path):
+        what = "this is a folder; give one Python script in it" if is_folder(path) else "no such file"
         raise WrongInput(f"{path}: {what}.")
     if path.suffix in {".sh", ".bash", ".mk"} or path.name == "Makefile":
         raise WrongInput(f"{path}: this is not a Python script.")

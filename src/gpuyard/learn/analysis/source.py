@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import is_file
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 DEEPEST_PACKAGE = 20
@@ -152,7 +153,7 @@ class Project:
                 place = start.joinpath(*parts[:length])
                 files = [place.with_name(f"{place.name}.py")] if parts[0] else []
                 for path in (*files, place / "__init__.py"):
-                    if path.is_file():
+                    if is_file(path):
                         with suppress(WrongInput):
                             return self.module(path), ".".join(parts[length:])
         return None, ""

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from msgspec.structs import asdict, replace
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
-from gpuyard.input.document import parse
+from gpuyard.input.arguments import argument
+from gpuyard.input.arguments import names as names_in
+from gpuyard.input.document import InputDocument, Unreadable, parse
+from gpuyard.input.files import LARGEST_TEXT_BYTES, is_file, path_of, read_file
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.learn.performance import gpu_specs
 from gpuyard.learn.performance.calibration import read_peaks
@@ -33,6 +36,8 @@ SCRIPT_SECONDS = 120.0
 
 AnyPath: TypeAlias = Path | str
 
+_FIELDS = get_type_hints(WorkRequest, include_extras=True)
+
 
 @dataclass(frozen=True, slots=True)
 class DescribedWorkload:
@@ -42,9 +47,9 @@ class DescribedWorkload:
     profile: OperationProfile
 
     def changed(self, *, batch: int | None = None, precision: str | None = None) -> "DescribedWorkload":
-        """Return the same workload with another batch size or precision."""
+        """Return the same workload with another batch size or precision. Raises `WrongInput` as for a file."""
         changes: dict[str, Any] = {"batch": batch, "precision": precision}
-        given = {name: value for name, value in changes.items() if value is not None}
+        given = {name: argument(name, value, _FIELDS[name]) for name, value in changes.items() if value is not None}
         return DescribedWorkload(replace(self.spec, **given), self.profile)
 
 
@@ -62,13 +67,14 @@ def predict(
 
     `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
     (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
-    predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks.
+    predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks. Raises
+    `WrongInput` if an argument or a file can not be meant.
     """
     found = describe_workload(workload).changed(batch=batch, precision=precision)
-    names = [name.strip() for name in (gpus.split(",") if isinstance(gpus, str) else gpus) if name.strip()]
+    names = names_in("gpus", gpus)
     if not names:
         raise WrongInput("No GPU is given; use names such as H200,A100.")
-    learned = load(SHIPPED if model is None else existing(model))
+    learned = load(SHIPPED if model is None else existing(model, "model"))
     known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
     return predict_on_gpus(learned, found.spec, found.profile, names, known)
 
@@ -78,23 +84,38 @@ def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, 
     match workload:
         case DescribedWorkload():
             return workload
-        case WorkloadSpec():
-            return DescribedWorkload(workload, profile_of(workload))
-        case Mapping():
+        case WorkloadSpec() | Mapping():
+            fields = asdict(workload) if isinstance(workload, WorkloadSpec) else dict(workload)
             try:
-                return _of_fields(dict(workload), "the workload")
+                return _of_fields(fields, "the workload")
             except WrongRequest as error:
                 raise WrongInput(str(error)) from None
-    path = existing(workload)
+    path = existing(workload, "workload")
     return workload_of_script(path) if path.suffix == ".py" else workload_of_file(path)
 
 
 def workload_of_file(path: Path) -> DescribedWorkload:
     """Return the workload that a YAML file declares."""
     try:
-        return _of_fields(parse(path.read_bytes()).value, "the file")
-    except (WrongRequest, WrongInput) as error:
+        document = parse(read_file(path, largest=LARGEST_TEXT_BYTES))
+    except OSError as error:
+        raise WrongInput(f"{path}: {error.strerror}.") from None
+    except Unreadable as error:
+        raise WrongInput(error.within(str(path))) from None
+    try:
+        return _of_fields(document.value, "the file")
+    except WrongRequest as error:
+        line = _line_of(error, document)
+        raise WrongInput(f"{path}, line {line}: {error}" if line else f"{path}: {error}") from None
+    except WrongInput as error:
         raise WrongInput(f"{path}: {error}") from None
+
+
+def _line_of(error: WrongRequest, document: InputDocument) -> int | None:
+    try:
+        return document.line_of(error.path)
+    except Unreadable:  # JSON that is not YAML
+        return None
 
 
 def workload_of_script(path: Path) -> DescribedWorkload:
@@ -119,16 +140,16 @@ def workload_of_script(path: Path) -> DescribedWorkload:
 def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpecs:
     """Return the GPUs of a file, or the shipped ones, with their measured peaks."""
     try:
-        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing(specs))
+        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing(specs, "specs"))
     except UnicodeDecodeError:
         raise WrongInput(f"{specs} is not text in UTF-8") from None
-    return found if calibration is None else found.with_peaks(read_peaks(existing(calibration)))
+    return found if calibration is None else found.with_peaks(read_peaks(existing(calibration, "calibration")))
 
 
-def existing(file: AnyPath) -> Path:
-    """Return the path; fail if there is no such file."""
-    path = Path(file)
-    if not path.is_file():
+def existing(file: object, name: str) -> Path:
+    """Return the path that an argument of this name has; fail if there is no such file."""
+    path = path_of(name, file)
+    if not is_file(path):
         raise WrongInput(f"File {path} does not exist")
     return path
 

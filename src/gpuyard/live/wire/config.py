@@ -20,6 +20,7 @@ from msgspec.structs import force_setattr
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.document import InputDocument, Unreadable, decoded, parse_yaml
+from gpuyard.input.files import LARGEST_TEXT_BYTES, read_file
 from gpuyard.input.strict import Strict, WrongRequest
 
 T = TypeVar("T")
@@ -28,8 +29,6 @@ Complaint: TypeAlias = tuple[str, str]
 """The key it is about (`scheduler.role`), and the sentence."""
 
 PREFIX = "GPUYARD_"
-LARGEST_FILE_BYTES = 4 * 1024 * 1024
-MOST_VALUES = 100_000
 """Limit on the values of a file, because YAML aliases of aliases can expand to billions."""
 
 
@@ -155,16 +154,13 @@ def _fields(info: inspect.Type) -> tuple[inspect.Field, ...]:
 
 def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> dict[str, Any]:
     try:
-        if path.is_dir():
-            raise WrongSettings(f"{path} is a folder, not a settings file.")
-        with path.open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
+        content = read_file(path, largest=LARGEST_TEXT_BYTES)
     except FileNotFoundError:
         raise WrongSettings(f"File {path} does not exist; give the path of a settings file.") from None
+    except IsADirectoryError:
+        raise WrongSettings(f"{path} is a folder, not a settings file.") from None
     except OSError as error:
         raise WrongSettings(f"{path} cannot be read: {error.strerror}.") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise WrongSettings(f"{path} is larger than 4 MiB, so it is not a settings file.")
     document = _parsed(content, str(path), complaints)
     if document.value is None:
         raise WrongSettings(f"{path} is empty; add settings, or omit the file to use the defaults.")
@@ -177,7 +173,7 @@ def _read_file(path: Path, places: dict[Keys, str], complaints: list[str]) -> di
 
 def _parsed(content: bytes, source: str, complaints: list[str]) -> InputDocument:
     try:
-        document = parse_yaml(decoded(content), most_values=MOST_VALUES)
+        document = parse_yaml(decoded(content))
     except Unreadable as error:
         raise WrongSettings(error.within(source)) from None
     complaints += [f"{source}, line {one.line}: {one.sentence}" for one in document.repeated]

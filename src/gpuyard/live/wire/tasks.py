@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, MsgspecError, Raw, Struct, field, json
 from msgspec.structs import asdict, replace
 
+from gpuyard.core.domain.precision import Precision
 from gpuyard.core.domain.task import Estimate, Resources, Share, TaskRange, TaskSpec, ranges_in
 from gpuyard.core.domain.validation import check_spec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
@@ -94,7 +95,7 @@ class WorkRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     mode: Literal["train", "infer"] = "train"
     batch: Annotated[int, Meta(ge=1, le=10_000_000)] = 32
     """Batch size on each GPU."""
-    precision: Literal["fp32", "tf32", "bf16", "amp", "fp16", "amp_fp16", "amp_bf16"] = "fp32"
+    precision: Precision = "fp32"
     compiled: bool = False
     size: Annotated[int, Meta(ge=1, le=10_000_000)] = 224
     """Size of the input: pixels per side, or tokens."""

@@ -10,7 +10,6 @@ This module opens files and reads the clock; the rest of the planner does neithe
 """
 
 import gzip
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -18,9 +17,13 @@ from functools import cache
 from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.arguments import Seed, argument, names
+from gpuyard.input.files import path_of, read_file
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
 from gpuyard.plan.planner.generate import generate
@@ -36,6 +39,13 @@ if TYPE_CHECKING:
     from gpuyard.plan.planner.energy import Power
 
 AnyPath: TypeAlias = str | Path
+
+Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+"""How long a search may take: at most a year."""
+Rounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
+MaxSlowdown = Annotated[float, Meta(ge=0, le=10)] | None
+GpuNumber = Annotated[int, Meta(ge=1, le=1_000_000)] | None
+AtMost = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +142,12 @@ def solve(
 
     `seconds` limits the time of a search. With `rounds` the search runs that number of rounds instead, and the same
     `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and become longer by that
-    fraction to save energy (0.05: 5 %).
+    fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument can not be meant.
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
 
-    solver = strategy_named(strategy)
+    check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
+    solver = strategy_named(argument("strategy", strategy, str))
     problem = problem if isinstance(problem, Problem) else read(problem)
     can_plan(strategy, problem)
     power = _power_with_levels(problem) if max_slowdown is not None else None
@@ -171,6 +182,16 @@ def solve(
     )
 
 
+def check_search(
+    *, seconds: float = 0.0, rounds: int | None = None, seed: int = 0, max_slowdown: float | None = None
+) -> None:
+    """Raise `WrongInput` if one of these arguments of a search can not be meant."""
+    argument("seconds", seconds, Seconds)
+    argument("rounds", rounds, Rounds)
+    argument("seed", seed, Seed)
+    argument("max_slowdown", max_slowdown, MaxSlowdown)
+
+
 def compare(
     problem: Problem | AnyPath,
     strategies: Sequence[str] | None = None,
@@ -186,6 +207,8 @@ def compare(
     Without `strategies` all are used except those that do not accept a problem of this size: `left_out` is called for
     each.
     """
+    check_search(seconds=seconds, rounds=rounds, seed=seed)
+    strategies = None if strategies is None else names("strategies", strategies)
     problem = problem if isinstance(problem, Problem) else read(problem)
     for name in strategies or ():
         can_plan(name, problem)
@@ -206,6 +229,7 @@ def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_mos
 
     Both arguments may be files. The checker shares no code with the strategies.
     """
+    at_most = argument("at_most", at_most, AtMost)
     problem = problem if isinstance(problem, Problem) else read(problem)
     if isinstance(plan, Plan):
         return faults_of(problem, plan, at_most=at_most)
@@ -243,7 +267,9 @@ def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None 
     `gpus` replaces the GPUs in the file by that number of GPUs. `many_residents` overrides the file: whether a GPU may
     hold several models. A problem without a name gets the name of the file.
     """
-    path = Path(path)
+    path = path_of("problem", path)
+    gpus = argument("gpus", gpus, GpuNumber)
+    many_residents = argument("many_residents", many_residents, bool | None)
     try:
         problem = read_problem(_content(path), gpus=gpus)
     except WrongInput as error:
@@ -254,8 +280,9 @@ def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None 
 
 def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> PlanFile:
     """Read a plan for this problem. `or_actual`: also accept the record of a run, as `plan run` writes it."""
+    path = path_of("plan", path)
     try:
-        found = plan_from_text(_content(Path(path)), problem)
+        found = plan_from_text(_content(path), problem)
         if found.is_actual and not or_actual:
             raise WrongInput("This file is not a plan but the record of an execution: `gpuyard plan draw` draws it.")
     except WrongInput as error:
@@ -273,7 +300,7 @@ def valid_plan(path: AnyPath, problem: Problem) -> Plan:
 
 def write(path: AnyPath, content: bytes) -> None:
     """Write a file, compressed if its name ends in .gz."""
-    path = Path(path)
+    path = path_of("path", path)
     try:
         path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
@@ -282,9 +309,6 @@ def write(path: AnyPath, content: bytes) -> None:
 
 def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (EOFError, gzip.BadGzipFile, zlib.error):
-        raise WrongInput("The compressed file is truncated or damaged.") from None
+        return read_file(path)
     except OSError as error:
         raise WrongInput(f"{error.strerror}.") from None

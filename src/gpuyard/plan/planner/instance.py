@@ -8,25 +8,35 @@ from msgspec import UNSET, Meta, UnsetType
 
 FORMAT: Final = "planner-instance/1"
 
-AtLeastZero = Annotated[float, Meta(ge=0)]
-AboveZero = Annotated[float, Meta(gt=0)]
+MOST_SECONDS: Final = 315_360_000.0
+"""Ten years. Far longer times would lose the fractions of seconds that others have."""
+Seconds = Annotated[
+    float, Meta(ge=0, le=MOST_SECONDS, description="a number of seconds from 0 to 315,360,000, ten years")
+]
+Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
+"""Of gigabytes or watts."""
+Factor = Annotated[float, Meta(ge=0.001, le=1_000_000)]
+"""A speed: of a GPU against others, or of the bus in GB/s."""
+Deadline = Annotated[
+    float, Meta(gt=0, le=MOST_SECONDS, description="a number of seconds above 0 and at most 315,360,000, ten years")
+]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class WrittenModel(msgspec.Struct, forbid_unknown_fields=True):
     """The resources that a model needs on each of its GPUs."""
 
-    memory_gb: AtLeastZero
+    memory_gb: Amount
     gpus: Count = 1
-    load_time_s: AtLeastZero | UnsetType = UNSET
+    load_time_s: Seconds | UnsetType = UNSET
     """The measured load time; if missing, it is computed from the memory and the speed of the bus."""
 
 
 class WrittenLevel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A power level."""
 
-    speed: Annotated[float, Meta(gt=0, le=1)]
-    watts: AtLeastZero
+    speed: Annotated[float, Meta(ge=0.001, le=1)]
+    watts: Amount
     mhz: int | None = None
 
 
@@ -35,9 +45,9 @@ class WrittenGpu(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
     id: int | str
     type: str = ""
-    memory_gb: AtLeastZero = inf
-    speed: AboveZero = 1.0
-    idle_watts: AtLeastZero = 0.0
+    memory_gb: Amount = inf
+    speed: Factor = 1.0
+    idle_watts: Amount = 0.0
     levels: tuple[WrittenLevel, ...] = ()
 
 
@@ -46,7 +56,7 @@ class WrittenNode(msgspec.Struct, forbid_unknown_fields=True):
 
     id: str
     model: str
-    exec_time: AtLeastZero | UnsetType = UNSET
+    exec_time: Seconds | UnsetType = UNSET
     """May be left out if every request gives its own times."""
     deps: tuple[str, ...] = ()
 
@@ -62,10 +72,10 @@ class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
     id: str
     workflow: str
-    exec_times: list[AtLeastZero] | None = None
-    arrival_s: AtLeastZero = 0.0
+    exec_times: list[Seconds] | None = None
+    arrival_s: Seconds = 0.0
     priority: Annotated[int, Meta(ge=0, le=100)] = 50
-    deadline_s: AboveZero = inf
+    deadline_s: Deadline = inf
 
 
 class Instance(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,8 +89,8 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
     family: str = ""
     seed: int | None = None
-    pcie_gb_s: AboveZero = 25.0
-    switch_overhead_s: AtLeastZero = 2.0
+    pcie_gb_s: Factor = 25.0
+    switch_overhead_s: Seconds = 2.0
     many_residents: bool | UnsetType = UNSET
 
 

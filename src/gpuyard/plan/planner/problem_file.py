@@ -7,7 +7,6 @@ The input is text, the result a `Problem`, or a `WrongInput` that names line, pl
 A million calls take seconds: only text that the fast reader refuses is read carefully, to find the error.
 """
 
-import json
 from collections.abc import Mapping
 from itertools import chain
 from math import isfinite
@@ -15,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input import strict
-from gpuyard.input.document import parse, with_line, without_repeated_names
+from gpuyard.input.document import parse, refuse_repeated_names, with_line
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
 from gpuyard.plan.planner.problem import Calls, Level, Model, PlannerGpu, Problem, Requests, Workflow
@@ -27,7 +26,7 @@ from gpuyard.plan.planner.validate import validate
 from gpuyard.plan.planner.workflow_format import to_instance
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
-_LARGEST_WITH_PAIRS: Final = 16_000_000
+_LARGEST_WITH_NAMES: Final = 64_000_000
 """Longer texts, which programs wrote, are not checked for repeated names."""
 
 
@@ -55,27 +54,16 @@ def _like(gpus: list[WrittenGpu], number: int) -> WrittenGpu:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-class _Names(msgspec.Struct):
-    """The objects with names as keys, not decoded."""
-
-    models: Raw = Raw(b"{}")
-    workflows: Raw = Raw(b"{}")
-
-
 def _quick(text: bytes) -> Instance | None:
     """Decode an instance; None if the text must be read carefully."""
     try:
         said = msgspec.json.decode(text, type=Instance)
-        names = msgspec.json.decode(text, type=_Names)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     if said.format != FORMAT:
         return None
-    named = (bytes(names.models), bytes(names.workflows))
-    twice = any(text.count(b'"%s"' % key) > 1 for key in (b"format", b"models", b"workflows", b"requests"))
-    for raw in (text,) if twice else named:
-        if len(raw) < _LARGEST_WITH_PAIRS:
-            json.loads(raw, object_pairs_hook=without_repeated_names)
+    if len(text) < _LARGEST_WITH_NAMES:
+        refuse_repeated_names(text)
     return said
 
 

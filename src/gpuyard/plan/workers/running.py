@@ -13,13 +13,17 @@ from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Annotated, Any, Protocol, TypeAlias
+
+from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.arguments import argument
 from gpuyard.input.document import parse
+from gpuyard.input.files import path_of, read_file
 from gpuyard.live.sdk import Task
 from gpuyard.plan.executor.executor import Rules
-from gpuyard.plan.planner.api import AnyPath, prepare, read, valid_plan
+from gpuyard.plan.planner.api import AnyPath, check_search, prepare, read, valid_plan
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan
@@ -31,6 +35,9 @@ from gpuyard.plan.workers.plans import actual_plan, at_levels
 from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.power import PlannedLevels
 from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
+
+Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
+SpeedUp = Annotated[float, Meta(ge=0.001, le=1e9)]
 
 
 class BorrowedGpus(GpuSource, Protocol):
@@ -139,6 +146,9 @@ def run_plan(
     of this machine, or of the Ray cluster, are used.
     """
     watch = watch or RunWatch()
+    check_search(seconds=seconds, seed=seed)
+    argument("retries", retries, Retries)
+    argument("speed_up", speed_up, SpeedUp)
     problem = problem if isinstance(problem, Problem) else read(problem)
     how = runtimes if isinstance(runtimes, Runtimes) else runtimes_of(problem, runtimes, here=on is On.LOCAL)
     if speed_up != 1.0 and not how.are_virtual:
@@ -185,9 +195,9 @@ def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtim
     """Read the file of runtimes; None: all virtual. `here`: on this machine, so a missing program is an error."""
     if path is None:
         return all_virtual(problem)
-    path = Path(path)
+    path = path_of("runtimes", path)
     try:
-        said = parse(path.read_bytes()).value
+        said = parse(read_file(path)).value
         return read_runtimes(said, problem, [str(path.resolve().parent), str(Path.cwd())], here=here)
     except OSError as error:
         raise WrongInput(f"{path}: {error.strerror}.") from None

@@ -22,6 +22,7 @@ from typing import BinaryIO
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.values import MILLI
+from gpuyard.input.files import GZIP, LARGEST_BYTES, open_file, size_words
 from gpuyard.simulator.workloads.job import Job
 
 COLUMNS = ("submit_s", "duration_s", "gpu_num")
@@ -30,8 +31,6 @@ LAST_INSTANT, MOST_SECONDS = 1e10, 1e9
 """Seconds since 1970 are accepted, milliseconds are not; a run time of thirty years is rejected."""
 MOST_BYTES = 100_000
 """Maximum length of a line."""
-GZIP = b"\x1f\x8b"
-"""First bytes of a gzip file; the file name does not matter."""
 
 
 class WrongTrace(WrongInput):
@@ -90,7 +89,7 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
     """Yield the rows of a CSV file with their line numbers; it must have the wanted columns and be complete."""
     line = 0
     try:
-        with path.open("rb") as raw:
+        with open_file(path) as raw:
             packed = raw.peek(len(GZIP)).startswith(GZIP)
             reader = csv.reader(_lines(path, gzip.GzipFile(fileobj=raw) if packed else raw), strict=True)
             head = _head(path, next(reader, []), wanted)
@@ -114,9 +113,12 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
 
 def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
     """Yield line by line, so that errors can name the line, and a file without line breaks is not read into memory."""
-    line = 0
+    line = size = 0
     while text := file.readline(MOST_BYTES + 1):
         line += 1
+        size += len(text)
+        if size > LARGEST_BYTES:
+            raise WrongTrace(f"{path}, line {line}: the file is larger than {size_words(LARGEST_BYTES)}.")
         if len(text) > MOST_BYTES:
             raise WrongTrace(f"{path}, line {line}: it is longer than {MOST_BYTES:,} bytes.")
         try:

@@ -1,13 +1,18 @@
 """Predictions from Python, as a notebook asks for them."""
 
 import json
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import gpuyard
 from gpuyard.cli import main
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.precision import PRECISIONS
+from gpuyard.core.domain.workload import WorkloadSpec
+from gpuyard.learn.performance import query
 from gpuyard.learn.performance.api import describe_workload
 
 pytest.importorskip("lightgbm")
@@ -50,3 +55,59 @@ def test_a_workload_described_once_is_predicted_with_other_sizes() -> None:
 def test_a_wrong_question_is_reported_in_one_sentence(workload: object, gpus: str, sentence: str) -> None:
     with pytest.raises(WrongInput, match=sentence):
         gpuyard.predict(workload, gpus)  # type: ignore[arg-type]  # what a notebook may do
+
+
+@pytest.mark.parametrize("batch", [0, nan, 1.5, "64", 10**12, 10**400, True])
+def test_a_batch_that_can_not_be_meant_is_refused_alike_wherever_it_is_given(batch: Any) -> None:
+    given: list[tuple[Any, Any]] = [(RESNET, batch), ({**RESNET, "batch": batch}, None)]
+    given.append((WorkloadSpec(model="resnet50", batch=batch), None))
+    for workload, argument in given:
+        with pytest.raises(WrongInput, match=r"^batch is .*; it must be a whole number from 1 to 10,000,000\.$"):
+            gpuyard.predict(workload, "H200", batch=argument)
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpus", "more", "sentence"),
+    [
+        (None, "H200", {}, "workload is null; it must be the path of a file."),
+        ([], "H200", {}, "workload is a list; it must be the path of a file."),
+        (RESNET, None, {}, "gpus is null; it must be a list of names"),
+        (RESNET, ["H200", 5], {}, r"gpus\[1\] is 5; it must be text."),
+        (RESNET, "H200", {"precision": "fp8"}, 'precision is "fp8"; it must be "amp", .* or "tf32".'),
+        (RESNET, "H200", {"model": 5}, "model is 5; it must be the path of a file."),
+        (RESNET, "H200", {"specs": 5}, "specs is 5; it must be the path of a file."),
+        (RESNET, "H200", {"calibration": 5}, "calibration is 5; it must be the path of a file."),
+    ],
+)
+def test_arguments_of_a_wrong_type_are_reported_in_one_sentence(
+    workload: Any, gpus: Any, more: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(WrongInput, match=sentence):
+        gpuyard.predict(workload, gpus, **more)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("model: resnet50\nbatch: 1:30\n", 'line 2: batch is "1:30"; it must be a whole number from 1 to 10,000,000.'),
+        ("model: resnet50\n\nbtach: 5\n", 'line 3: There is no "btach" in the file; did you mean "batch"?'),
+        ('{"model": "resnet50",\n "batch": 0}', "line 2: batch is 0; it must be a whole number from 1 to 10,000,000."),
+        ("model: resnet50\nmodel: vgg\n", "line 2: model is given twice, first in line 1; keep one of them."),
+    ],
+)
+def test_errors_in_a_task_file_name_the_line(text: str, sentence: str, tmp_path: Path) -> None:
+    file = tmp_path / "task.yaml"
+    file.write_text(text)
+    with pytest.raises(WrongInput) as error:
+        gpuyard.predict(file, "H200")
+    assert str(error.value) == f"{file}, {sentence}"
+
+
+def test_the_help_lists_every_precision(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert tuple(query.PRECISIONS) == PRECISIONS
+    for command in ("predict", "partition"):
+        monkeypatch.setattr("sys.argv", ["gpuyard", command, "--help"])
+        monkeypatch.setenv("COLUMNS", "500")
+        assert main() == 0
+        printed = capsys.readouterr().out
+        assert all(name in printed for name in PRECISIONS)

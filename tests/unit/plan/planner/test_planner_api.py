@@ -1,11 +1,14 @@
 """Plans from Python: what the commands call."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gpuyard.cli import main
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan import planner
 from gpuyard.plan.planner.api import Watch, prepare, valid_plan
@@ -107,3 +110,55 @@ def test_a_strategy_is_prepared_once() -> None:
     assert prepare("batch") == prepare("batch")
     with pytest.raises(WrongInput, match="Unknown strategy 'magic'"):
         prepare("magic")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rounds": 0}, "rounds is 0; it must be a whole number from 1 to 1,000,000,000."),
+        ({"rounds": -1}, "rounds is -1; it must be a whole number from 1 to 1,000,000,000."),
+        ({"seconds": -1.0}, "seconds is -1.0; it must be a number from 0 to 31,536,000."),
+        ({"seed": -1}, "seed is -1; it must be a whole number from 0 to 9,223,372,036,854,775,807."),
+        ({"max_slowdown": 11.0}, "max_slowdown is 11.0; it must be a number from 0 to 10."),
+    ],
+)
+def test_python_and_the_command_refuse_a_search_that_can_not_be_meant_in_the_same_sentence(
+    options: dict[str, Any],
+    sentence: str,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(WrongInput) as error:
+        planner.solve(file, **options)
+    assert str(error.value) == sentence
+    ((name, value),) = options.items()
+    monkeypatch.setattr("sys.argv", ["gpuyard", "plan", "solve", str(file), f"--{name.replace('_', '-')}={value}"])
+    assert main() == 2
+    assert capsys.readouterr().err.replace("--max-slowdown", "max_slowdown") == f"gpuyard: {sentence}\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda plan, _: plan.solve(None), "problem is null; it must be the path of a file."),
+        (lambda plan, file: plan.solve(file, seconds=nan), "seconds is not a finite number; it must be a number"),
+        (lambda plan, file: plan.solve(file, seed=1.5), "seed is 1.5; it must be a whole number"),
+        (lambda plan, file: plan.solve(file, strategy=5), "strategy is 5; it must be text."),
+        (lambda plan, file: plan.compare(file, 5), "strategies is 5; it must be a list of names"),
+        (
+            lambda plan, file: plan.read(file, gpus=10**9),
+            "gpus is 1000000000; it must be a whole number from 1 to 1,000,000",
+        ),
+        (lambda plan, file: plan.read(file, many_residents="x"), 'many_residents is "x"; it must be true or false.'),
+        (lambda plan, file: plan.check(file, file, at_most=0), "at_most is 0; it must be a whole number"),
+        (lambda plan, file: plan.read_plan(None, plan.read(file)), "plan is null; it must be the path of a file."),
+        (lambda plan, _: plan.read("/dev/zero"), "/dev/zero: this is a device, not a file."),
+    ],
+)
+def test_what_can_not_be_meant_is_refused_in_one_sentence(
+    call: Callable[[Any, Path], object], sentence: str, file: Path
+) -> None:
+    with pytest.raises(WrongInput) as error:
+        call(planner, file)
+    assert str(error.value).startswith(sentence)

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import is_file, is_folder
 from gpuyard.learn.performance.partition.counts import Counts, ModelPart, parts
 
 DTYPES = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -45,7 +46,7 @@ def counted(
     path: Path, model: str, inputs: Sequence[str], *, training: bool, python: str, limit_seconds: float
 ) -> Counted:
     """Count a model of a file, or `module:Name` of a module next to it, in a separate process."""
-    if not path.exists():
+    if not is_file(path) and not is_folder(path):
         raise WrongInput(f"{path}: no such file or folder.")
     module, _, name = model.rpartition(":")
     folder = path if path.is_dir() else path.parent

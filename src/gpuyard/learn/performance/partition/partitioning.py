@@ -4,16 +4,24 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
+from gpuyard.input.arguments import argument
+from gpuyard.input.files import path_of
 from gpuyard.learn.performance import gpu_specs as gpu_table
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.partition.counting import counted
 from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, plans
 from gpuyard.learn.performance.query import PRECISIONS
+
+GpuNumber = Annotated[int, Meta(ge=1, le=1024)]
+MicroBatches = Annotated[int, Meta(ge=1, le=1_000_000)] | None
+Link = Annotated[float, Meta(ge=0.001, le=1_000_000)] | None
+LimitSeconds = Annotated[float, Meta(ge=1, le=31_536_000)]
 
 
 class Partitioning(Struct, frozen=True, kw_only=True):
@@ -58,6 +66,11 @@ def partition(
 
     The file is imported and one step of the model is run on torch's meta device, by `python`, in a separate process.
     """
+    path, inputs = path_of("path", path), argument("inputs", inputs, list[str])
+    model, gpu, python = argument("model", model, str), argument("gpu", gpu, str), argument("python", python, str)
+    gpus, micro_batches = argument("gpus", gpus, GpuNumber), argument("micro_batches", micro_batches, MicroBatches)
+    link_gbs = argument("link_gbs", link_gbs, Link)
+    limit_seconds = argument("limit_seconds", limit_seconds, LimitSeconds)
     if find_spec("lightgbm") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
     from gpuyard.learn.performance.model import SHIPPED, load
@@ -67,7 +80,7 @@ def partition(
         raise WrongInput(f"Unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}.")
     known = gpu_table.shipped() if specs is None else specs
     card = known.find(gpu)
-    counts = counted(Path(path), model, inputs, training=training, python=python, limit_seconds=limit_seconds)
+    counts = counted(path, model, inputs, training=training, python=python, limit_seconds=limit_seconds)
     predictor = load(SHIPPED)
     work = WorkloadSpec(model=counts.name, mode="train" if training else "infer", precision=precision)
 
