@@ -195,7 +195,7 @@ class FaultyScenario:
         """A suspension, or the way back from it, fails."""
         if one := self._somebody((Suspending,)):
             self._tells(
-                command.ReportNotSuspended(one.id, one.attempts, one.round, "It can not be moved.", None, one.origin)
+                command.ReportNotSuspended(one.id, one.attempts, one.round, "It cannot be moved.", None, one.origin)
             )
         if one := self._somebody((Resuming,)):
             where = self.draw.choice((None, *one.active.placement.nodes))

@@ -195,7 +195,7 @@ STORY: list[tuple[str, Event]] = [
     ("", AttemptResuming(SMALL, 1, Placement((Slice(NORTH, (1,)),)), 1)),
     ("north", AttemptResumed(SMALL, 1)),
     ("bob", AttemptSuspending(SMALL, 1, Cause(Why.SUSPENDED_BY_USER), 2)),
-    ("north", SuspensionFailed(SMALL, 1, 2, "The driver can not suspend this process.")),
+    ("north", SuspensionFailed(SMALL, 1, 2, "The driver cannot suspend this process.")),
     ("bob", AttemptStopping(SMALL, 1, Cause(Why.CANCELLED))),
     ("north", AttemptEnded(SMALL, 1, Outcome.STOPPED)),
     ("", TaskEnded(SMALL, TaskStatus.CANCELLED, Cause(Why.CANCELLED))),

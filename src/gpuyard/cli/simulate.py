@@ -35,7 +35,7 @@ TITLES = {
 
 
 class WrongUse(WrongInput):
-    """These options can not be used together."""
+    """These options cannot be used together."""
 
 
 class Estimator(StrEnum):

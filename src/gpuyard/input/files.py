@@ -29,7 +29,7 @@ _OPENED_BY_SHELL: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def path_of(name: str, value: object) -> Path:
-    """Return an argument that names a file or folder as a path; raise `WrongInput` if it can not be one."""
+    """Return an argument that names a file or folder as a path; raise `WrongInput` if it cannot be one."""
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if (wrong := fault_in(_PathText, text, name)) or not isinstance(text, str):
         raise WrongInput(str(wrong))

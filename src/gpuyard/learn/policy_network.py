@@ -39,7 +39,7 @@ Array = npt.NDArray[np.float32]
 
 
 class WrongPolicyModel(WrongInput):
-    """A file can not be used as the model of a policy."""
+    """A file cannot be used as the model of a policy."""
 
 
 class Layer(NamedTuple):

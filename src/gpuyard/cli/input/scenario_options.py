@@ -18,7 +18,7 @@ MOST = 1e9
 
 
 class WrongCondition(WrongInput):
-    """The conditions of a simulation can not be."""
+    """The conditions of a simulation cannot be."""
 
 
 def scenario_of(

@@ -1,4 +1,4 @@
-"""Ctrl-C (and TERM) of a command that holds something which has to be given back: noted, so that it can not get lost.
+"""Ctrl-C (and TERM) of a command that holds something which has to be given back: noted, so that it cannot get lost.
 
 Python raises KeyboardInterrupt wherever it happens to be. Where that is a callback that nobody called (of the garbage
 collector, of the lock of an import, of compiled code), it prints a word at best and goes on as if nothing had been

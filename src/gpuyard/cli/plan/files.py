@@ -32,7 +32,7 @@ MultiModel = Annotated[
 
 
 class WrongFile(WrongInput):
-    """The file can not be used."""
+    """The file cannot be used."""
 
 
 def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None = None) -> "Problem":

@@ -43,7 +43,7 @@ def room_for(out: Path | None) -> None:
 
 
 def packages_for(patterns: list[str]) -> None:
-    """Models of a package that is not installed can not be meant."""
+    """Models of a package that is not installed cannot be meant."""
     for pattern in patterns:
         package = pattern.split("/")[0]
         if package in PACKAGES and not find_spec(package):

@@ -23,7 +23,7 @@ QUIET = ("uvicorn.access", "asyncio", "grpc")
 
 
 class NoLog(GpuyardError):
-    """The log can not be written; choose another file in logging.output."""
+    """The log cannot be written; choose another file in logging.output."""
 
 
 class LogOutput(Protocol):

@@ -27,7 +27,7 @@ class AlreadyUp(GpuyardError):
 
 
 class NoFolder(GpuyardError):
-    """The data folder can not be used; choose another one with --data-dir."""
+    """The data folder cannot be used; choose another one with --data-dir."""
 
 
 class RunningCluster(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@
     │   ├── NoJournal          caller: there is none in this folder; name the one that was meant
     │   └── StorageFull        outside: no space left; free some and try again
     ├── UnknownEvent           us: an event that does not fit the state it is applied to
-    └── WrongInput             caller: options or a file that can not be meant; trying again does not help
+    └── WrongInput             caller: options or a file that cannot be meant; trying again does not help
 
 The docstring is the default message and says what to do next.
 """

@@ -131,11 +131,11 @@ def _open_envelope(seq: int, payload: bytes) -> tuple[dict[str, Any], str, int]:
     try:
         raw = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise JournalDamaged(f"Event {seq} can not be read: {error}.") from error
+        raise JournalDamaged(f"Event {seq} cannot be read: {error}.") from error
     match raw:
         case {"v": int(version), "fact": {"type": str(name)}} if version >= 1:
             return raw, name, version
-    raise JournalDamaged(f"Event {seq} can not be read: it has no version or no type.")
+    raise JournalDamaged(f"Event {seq} cannot be read: it has no version or no type.")
 
 
 CODEC = Codec()

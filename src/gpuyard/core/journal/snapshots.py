@@ -30,7 +30,7 @@ PATTERN = "snapshot-*.json"
 
 
 class SnapshotDamaged(Exception):
-    """Internal to the journal: this snapshot can not be used; an older one may be."""
+    """Internal to the journal: this snapshot cannot be used; an older one may be."""
 
 
 def path_of(folder: Path, seq: int) -> Path:

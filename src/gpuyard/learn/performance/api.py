@@ -68,7 +68,7 @@ def predict(
     `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
     (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
     predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks. Raises
-    `WrongInput` if an argument or a file can not be meant.
+    `WrongInput` if an argument or a file cannot be meant.
     """
     found = describe_workload(workload).changed(batch=batch, precision=precision)
     names = names_in("gpus", gpus)

@@ -50,7 +50,7 @@ log = structlog.get_logger()
 
 
 class CanNotRun(GpuyardError):
-    """The agent can not start. Correct what the sentence names and start it again."""
+    """The agent cannot start. Correct what the sentence names and start it again."""
 
 
 async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:

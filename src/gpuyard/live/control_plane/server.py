@@ -96,7 +96,7 @@ log = structlog.get_logger()
 
 
 class CanNotServe(GpuyardError):
-    """The scheduler can not start. Correct what the sentence names and start it again."""
+    """The scheduler cannot start. Correct what the sentence names and start it again."""
 
 
 class Applied(msgspec.Struct, frozen=True):

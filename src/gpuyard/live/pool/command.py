@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class PoolDamaged(GpuyardError):
-    """The file that says which nodes were asked for can not be read. See which nodes are up, and move the file away."""
+    """The file that says which nodes were asked for cannot be read. See which nodes are up, and move the file away."""
 
 
 class CommandProvider:

@@ -33,7 +33,7 @@ PREFIX = "GPUYARD_"
 
 
 class WrongSettings(WrongInput):
-    """The settings can not be used; correct what the sentences name and start again. Each complaint is one line."""
+    """The settings cannot be used; correct what the sentences name and start again. Each complaint is one line."""
 
     @classmethod
     def of(cls, complaints: Iterable[str]) -> Self:

@@ -477,7 +477,7 @@ def _is_place(ref: str | int) -> bool:
 
 
 def parse_task_id(text: str) -> TaskId:
-    """The number in `task-7` or `7`. What can not be a task's id is no task, as an unknown number is none."""
+    """The number in `task-7` or `7`. What cannot be a task's id is no task, as an unknown number is none."""
     digits = text.removeprefix("task-")
     if digits.isascii() and digits.isdigit() and len(digits) <= 19 and 1 <= int(digits) <= LARGEST_ID:
         return TaskId(int(digits))

@@ -142,7 +142,7 @@ def solve(
 
     `seconds` limits the time of a search. With `rounds` the search runs that number of rounds instead, and the same
     `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and become longer by that
-    fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument can not be meant.
+    fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument cannot be meant.
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
 
@@ -185,7 +185,7 @@ def solve(
 def check_search(
     *, seconds: float = 0.0, rounds: int | None = None, seed: int = 0, max_slowdown: float | None = None
 ) -> None:
-    """Raise `WrongInput` if one of these arguments of a search can not be meant."""
+    """Raise `WrongInput` if one of these arguments of a search cannot be meant."""
     argument("seconds", seconds, Seconds)
     argument("rounds", rounds, Rounds)
     argument("seed", seed, Seed)

@@ -34,7 +34,7 @@ MOST_BYTES = 100_000
 
 
 class WrongTrace(WrongInput):
-    """A file of jobs or nodes can not be used."""
+    """A file of jobs or nodes cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)

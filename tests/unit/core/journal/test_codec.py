@@ -1,4 +1,4 @@
-"""The codec: events of any age are read, and what can not be read says why."""
+"""The codec: events of any age are read, and what cannot be read says why."""
 
 import math
 from typing import Any

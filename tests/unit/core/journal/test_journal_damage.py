@@ -117,7 +117,7 @@ def test_a_changed_byte_anywhere_is_detected_or_harmless(folder: Path, name: str
             assert "." in found
         else:
             assert found == records, f"byte {at} of {name} changed what was read"
-    # One line of the head and one snapshot can be spared; the events can not.
+    # One line of the head and one snapshot can be spared; the events cannot.
     assert (refused > 0) == (name in {DATABASE, LOG}), f"{refused} refused"
 
 

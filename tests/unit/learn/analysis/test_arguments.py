@@ -1,4 +1,4 @@
-"""Arguments of `analyze` that can not be meant are refused in one sentence, and long names are no paths."""
+"""Arguments of `analyze` that cannot be meant are refused in one sentence, and long names are no paths."""
 
 from pathlib import Path
 from typing import Any

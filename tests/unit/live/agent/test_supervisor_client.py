@@ -267,7 +267,7 @@ def test_a_path_that_is_not_a_folder_is_named(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with SupervisorClient(tmp_path / "file"):
-            raise AssertionError("it can not be entered")
+            raise AssertionError("it cannot be entered")
 
     with pytest.raises(SupervisorDoesNotStart, match=r"cannot use the folder .*file"):
         asyncio.run(story())

@@ -98,13 +98,13 @@ class Hand:
 
 @contextmanager
 def broken_by(yard: Scheduler, event: str) -> Iterator[None]:
-    """A scheduler that can not write events of this kind."""
+    """A scheduler that cannot write events of this kind."""
     journal = yard.stores.journal
     encode = journal.encode
 
     def breaks(entry: Any) -> bytes:
         if type(entry.fact).__name__ == event:
-            raise ZeroDivisionError("an event that can not be written")
+            raise ZeroDivisionError("an event that cannot be written")
         return encode(entry)
 
     journal.encode = breaks  # type: ignore[method-assign]

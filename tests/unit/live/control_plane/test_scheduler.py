@@ -439,7 +439,7 @@ def test_who_did_what_is_known_after_its_events_were_retired_if_the_settings_say
                 await scheduler.snapshots.save()
             (tmp_path / "retired").write_text("in the way")
             scheduler.snapshots.remove_old()
-            assert next(scheduler.stores.journal.read()).seq == 1, "what can not be packed stays"
+            assert next(scheduler.stores.journal.read()).seq == 1, "what cannot be packed stays"
             (tmp_path / "retired").unlink()
             scheduler.snapshots.remove_old()
             with pytest.raises(EventsRetired):

@@ -1,6 +1,6 @@
 """Shortest remaining time first, with a learned advisor who may hold a task back for GPUs on which it is faster.
 
-Promise: where tasks can not be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
+Promise: where tasks cannot be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
 lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are
 weighed against each other (gpuyard.core.engine.advice). A model says which choice is better, and a guard keeps to the order of the
 queue where that is not sure. docs/manual/learning.md has the figures, and how to train a model on workloads of your own.

@@ -182,7 +182,7 @@ def writing(folder: Path) -> Iterator[None]:
         if code in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR} and no_descriptor_left():
             raise no_descriptor(folder) from error
         if code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
-            raise JournalDamaged(f"The journal in {folder} can not be written: {error}. {WAY_OUT}") from error
+            raise JournalDamaged(f"The journal in {folder} cannot be written: {error}. {WAY_OUT}") from error
         raise JournalError(f"Writing to the journal in {folder} failed: {error}. Open it again.") from error
 
 
@@ -212,7 +212,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
             try:
                 copyfileobj(packed, file)
             except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise damaged(path, first_seq(path), f"it can not be unpacked ({error})") from error
+                raise damaged(path, first_seq(path), f"it cannot be unpacked ({error})") from error
         yield plain
 
 
@@ -277,7 +277,7 @@ def _from(paths: Sequence[Path], after: int) -> Sequence[Path]:
     if not begun:
         there = f"the first that is there is {first_seq(paths[0])}" if paths else "nothing is there"
         raise JournalError(
-            f"The journal can not be read from event {after + 1}: {there}. "
+            f"The journal cannot be read from event {after + 1}: {there}. "
             "Start from the newest snapshot, or look where retired ones are kept."
         )
     return paths[begun[-1] :]
@@ -314,7 +314,7 @@ def _unreadable(path: Path, seq: int, error: Exception) -> JournalError:
             f"There is no space left in {path.parent}, not even to open the journal; free some and try again."
         )
     if code in _NOT_DAMAGE:
-        return JournalError(f"{path.name} in {path.parent} can not be read: {error}.")
+        return JournalError(f"{path.name} in {path.parent} cannot be read: {error}.")
     return damaged(path, seq, str(error))
 
 

@@ -7,7 +7,7 @@ from gpuyard.core.domain.values import Value
 
 
 class NoSuchInventory(GpuyardError):
-    """GPUs can not be found in the way that was asked for. Choose another one in gpu.detection_method."""
+    """GPUs cannot be found in the way that was asked for. Choose another one in gpu.detection_method."""
 
 
 class GpuDevice(Value, frozen=True):

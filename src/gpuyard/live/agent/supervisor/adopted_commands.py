@@ -1,4 +1,4 @@
-"""Commands that an earlier supervisor started. They are no children of this one, so it can not wait for them.
+"""Commands that an earlier supervisor started. They are no children of this one, so it cannot wait for them.
 
 A descriptor (pidfd) signals the end of each, and the keeper, which is their parent now, records how it ended
 (`exit_records.py`). If there are more commands than descriptors, the rest are polled.

@@ -315,7 +315,7 @@ class AttemptHolder:
         )
 
     def not_launched(self, attempt: Attempt, sentence: str) -> None:
-        """End an attempt whose command can not be started."""
+        """End an attempt whose command cannot be started."""
         self._never_began(attempt, messages.NotLaunched(attempt.key, sentence, time.time()))
 
     def _no_starter(self, attempt: Attempt, launch: Launch) -> None:

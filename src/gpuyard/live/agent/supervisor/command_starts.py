@@ -47,7 +47,7 @@ class StartObserver(Protocol):
         ...
 
     def not_launched(self, attempt: Attempt, sentence: str) -> None:
-        """End an attempt whose command can not be started."""
+        """End an attempt whose command cannot be started."""
         ...
 
     def set_timer(self, attempt: Attempt) -> None:

@@ -4,14 +4,14 @@ from gpuyard.core.domain.refusals import Conflict, Invalid
 
 
 class BadUsername(Invalid, frozen=True):
-    """A name that can not be one."""
+    """A name that cannot be one."""
 
     text = "{username} is no username; use 1 to 64 letters, digits, dots, dashes, underscores and @."
     username: str
 
 
 class BadPassword(Invalid, frozen=True):
-    """A password that can not be one."""
+    """A password that cannot be one."""
 
     text = "A password has between {shortest} and {longest} characters."
     shortest: int

@@ -25,7 +25,7 @@ _OURS = 0x47594152
 
 
 class StoreError(GpuyardError):
-    """A file beside the journal can not be used."""
+    """A file beside the journal cannot be used."""
 
 
 class StoreDamaged(StoreError):

@@ -1,4 +1,4 @@
-"""Arguments of `partition` that can not be meant are refused in one sentence, before anything is counted."""
+"""Arguments of `partition` that cannot be meant are refused in one sentence, before anything is counted."""
 
 from typing import Any
 
