@@ -30,6 +30,7 @@ ONCE_FAILED = {
     1007920: "others were stopped for a task that could not pay",
     1002646: "a task on a closed node was taken for one that could be stopped to make room",
     1004908: "a class passed its part, and a task that may stop its tasks from then on was not tried",
+    1009947: "a tenant used less, too little for its first task to fit, which could stop fewer others now",
     8371: "a task whose promised nodes were free slept with its line, because another of the line had no room",
 }
 

@@ -236,14 +236,16 @@ class Pass:
 
     def _unblock_tenants(self) -> None:
         """TenantQuota: unblock the groups whose tenants have quota for them, the first of each tenant first."""
-        queue = self.state.queue
+        queue, may_preempt = self.state.queue, self.state.may_preempt()
         freed, queue.published.tenant_quota = queue.published.tenant_quota, {}
         for tenant, cause in freed.items():
             for limit in tuple(queue.for_tenant.get(tenant, ())):
-                while (first := queue.first_for_tenant(tenant, limit)) is not None:
-                    if self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2]):
+                still_waits = False
+                while not still_waits and (first := queue.first_for_tenant(tenant, limit)) is not None:
+                    still_waits = self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2])
+                    if still_waits and not may_preempt:
                         break
-                    line = queue.unblock_group(first)
+                    line = queue.unblock_group(first)  # if it still waits, it may preempt with fewer victims than before
                     if line.blocked is None:
                         queue.mark(line, cause)
 
@@ -348,7 +350,9 @@ class Pass:
             if self.ready and waiting and waiting[0] > self.ready[0]:
                 continue  # a candidate precedes everything that waits for the quota
             first = first_for_class(self.context, class_index)
-            if first is None or not self.state.classes[class_index].fits(first[2].shape.need_milli):
+            if first is None or not (
+                self.state.classes[class_index].fits(first[2].shape.need_milli) or self.state.may_preempt()
+            ):
                 published.class_quota[class_index] = None
             elif not self.ready or first[:2] < self.ready[0][:2]:
                 line = queue.unblock_class(class_index)
