@@ -16,7 +16,7 @@ from statistics import fmean, quantiles
 from time import process_time
 from typing import Any
 
-from gpuyard.core.engine.advice import FEATURES, Advisor, Rows
+from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor, Rows
 from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 from gpuyard.learn.training.regimes import DESK, Regime
 from gpuyard.learn.training.train import TEST_SEEDS
@@ -36,7 +36,7 @@ class Counted:
         self.questions = 0
 
     def pick(self, rows: Rows) -> int:
-        """See gpuyard.core.engine.advice.Advisor."""
+        """See gpuyard.core.engine.scheduling.advice.Advisor."""
         self.questions += 1
         return self._advisor.pick(rows)
 

@@ -21,7 +21,7 @@ from time import process_time
 
 import numpy as np
 
-from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, Layer, load
 from gpuyard.learn.training.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
 from gpuyard.learn.training.train import TEST_SEEDS

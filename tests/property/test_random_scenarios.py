@@ -18,10 +18,10 @@ from gpuyard.core.domain.task import Estimate, Share
 from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import GpuHealth, NodeId, OnLost, Outcome, Preemption
 from gpuyard.core.engine import snapshot
-from gpuyard.core.engine.advice import Advisor, Rows
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.phases import ACTIVE, Running
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.scheduling.advice import Advisor, Rows
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.testing import ClusterStory, node, task
 from tests.property.scenario_count import count_scenario

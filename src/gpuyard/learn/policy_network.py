@@ -69,7 +69,7 @@ class PolicyModel(NamedTuple):
 
 
 class AdvantageAdvisor:
-    """An advisor with a trained model; implements `gpuyard.core.engine.advice.Advisor`."""
+    """An advisor with a trained model; implements `gpuyard.core.engine.scheduling.advice.Advisor`."""
 
     def __init__(self, model: PolicyModel, *, guarded: bool = True) -> None:
         self._model = model

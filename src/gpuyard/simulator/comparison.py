@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.engine.advice import FEATURES, Advisor
+from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.input.arguments import Seed, argument, names
 from gpuyard.input.files import path_of
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor

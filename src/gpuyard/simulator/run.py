@@ -13,8 +13,8 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
 from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts

@@ -18,11 +18,11 @@ from gpuyard.core.domain.task import NewTask, ranges_in
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, AttemptRef, GpuHealth, NodeId, Outcome, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine import invariants, snapshot
-from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import Explanation, explain
 from gpuyard.core.engine.phases import HOLDING, Running, Suspended
+from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.state import State
 from gpuyard.simulator.world import TaskBehavior, World
 from gpuyard.testing.builders import TaskBuilder, node

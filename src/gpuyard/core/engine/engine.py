@@ -14,14 +14,14 @@ from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import TaskId, TaskStatus
-from gpuyard.core.engine.advice import Advisor
-from gpuyard.core.engine.attempts import end_or_stop
-from gpuyard.core.engine.backfill import promised_start
 from gpuyard.core.engine.handlers import HANDLERS
 from gpuyard.core.engine.ledger import Ledger
-from gpuyard.core.engine.moves import Mover
+from gpuyard.core.engine.lifecycle.attempts import end_or_stop
 from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
-from gpuyard.core.engine.schedule import Pass
+from gpuyard.core.engine.scheduling.advice import Advisor
+from gpuyard.core.engine.scheduling.backfill import promised_start
+from gpuyard.core.engine.scheduling.moves import Mover
+from gpuyard.core.engine.scheduling.schedule import Pass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import About, Timer

@@ -23,17 +23,17 @@ from gpuyard.core.domain.events import Event, ReservationMade
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
-from gpuyard.core.engine.actions import Context
-from gpuyard.core.engine.advice import PATIENCE
-from gpuyard.core.engine.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
-from gpuyard.core.engine.queue import Group
 from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, left_for, refusal
-from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.scheduling.actions import Context
+from gpuyard.core.engine.scheduling.advice import PATIENCE
+from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
+from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
-from gpuyard.core.engine.try_place import try_place
-from gpuyard.core.engine.wakeups import Blocked
+from gpuyard.core.engine.waiting.queue import Group
+from gpuyard.core.engine.waiting.sort_key import sort_key
+from gpuyard.core.engine.waiting.wakeups import Blocked
 from gpuyard.core.placement.choose import choose, why_not
 from gpuyard.core.placement.shape import Shape
 

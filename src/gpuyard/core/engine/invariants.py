@@ -17,17 +17,17 @@ from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantId
-from gpuyard.core.engine.actions import Context
-from gpuyard.core.engine.backfill import is_hopeless
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
-from gpuyard.core.engine.preemption import find_preemption
-from gpuyard.core.engine.queue import Line
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
-from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.scheduling.actions import Context
+from gpuyard.core.engine.scheduling.backfill import is_hopeless
+from gpuyard.core.engine.scheduling.preemption import find_preemption
+from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.try_place import best_of, try_place
-from gpuyard.core.engine.wakeups import Blocked, RoomOn
+from gpuyard.core.engine.waiting.queue import Line
+from gpuyard.core.engine.waiting.sort_key import sort_key
+from gpuyard.core.engine.waiting.wakeups import Blocked, RoomOn
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
 from gpuyard.core.placement.model_cache_affinity import ModelKey

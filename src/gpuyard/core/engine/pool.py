@@ -29,10 +29,10 @@ from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import MILLI, NodeId, TenantId
 from gpuyard.core.engine.phases import Waiting
-from gpuyard.core.engine.queue import Group
 from gpuyard.core.engine.quota import ONLINE, TenantUsage
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.waiting.queue import Group
 from gpuyard.core.placement.choose import choose, groups_with_room
 from gpuyard.core.placement.demand import milli_of
 from gpuyard.core.placement.index import Index

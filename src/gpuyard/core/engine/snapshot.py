@@ -20,8 +20,8 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
-from gpuyard.core.engine.apply.fits import known
-from gpuyard.core.engine.barriers import wait_for_prerequisites
+from gpuyard.core.engine.apply.checks import known
+from gpuyard.core.engine.lifecycle.barriers import wait_for_prerequisites
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,

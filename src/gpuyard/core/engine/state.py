@@ -19,7 +19,7 @@ from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.task import Prerequisite, Resources
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, NodeId, Preemption, TaskId, TaskStatus, TenantId
-from gpuyard.core.engine.barriers import Barrier
+from gpuyard.core.engine.lifecycle.barriers import Barrier
 from gpuyard.core.engine.phases import (
     HOLDING,
     Phase,
@@ -30,10 +30,10 @@ from gpuyard.core.engine.phases import (
 )
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.policies.policy import Policy
-from gpuyard.core.engine.queue import LIMITS_CHANGED, Line, Queue
 from gpuyard.core.engine.quota import BATCH, CLASSES, ONLINE, ClassUsage, TenantUsage, set_parts
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.timers import Timers
+from gpuyard.core.engine.waiting.queue import LIMITS_CHANGED, Line, Queue
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import Index

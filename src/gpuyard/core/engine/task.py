@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Literal
 from gpuyard.core.domain.events import MemberEnded
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskClass, TaskId, TaskStatus
-from gpuyard.core.engine.barriers import Barrier
+from gpuyard.core.engine.lifecycle.barriers import Barrier
 from gpuyard.core.engine.phases import STATUS, Ended, Phase, Running, Waiting, WithPlacement
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 
 if TYPE_CHECKING:
-    from gpuyard.core.engine.queue import Group
+    from gpuyard.core.engine.waiting.queue import Group
 
 Side = Literal["low", "likely", "high", "said"]
 """Side of an estimate: soonest, likely, latest; `said` is latest without a guess for a task that has outrun its

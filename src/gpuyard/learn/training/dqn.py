@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gpuyard.core.engine.advice import FEATURES, Rows
+from gpuyard.core.engine.scheduling.advice import FEATURES, Rows
 from gpuyard.learn.training.environment import ClusterEnv
 from gpuyard.learn.training.network import SECONDS_HERE, UNIT, Net, stakes
 from gpuyard.simulator.workloads.arrival import Workload
@@ -58,7 +58,7 @@ AnyArray = npt.NDArray[Any]
 
 
 class RuleOfThumb:
-    """Answers the questions in episodes; implements `gpuyard.core.engine.advice.Advisor`."""
+    """Answers the questions in episodes; implements `gpuyard.core.engine.scheduling.advice.Advisor`."""
 
     def pick(self, rows: Rows) -> int:
         """Return the candidate with the highest rule value: the first, or waiting if that saves enough."""

@@ -1,6 +1,6 @@
 """A cluster as a Gymnasium environment: the live engine, the simulator's world, and an agent in place of the advisor.
 
-An episode is one workload. A step is one question of the engine (gpuyard.core.engine.advice): the observation has the
+An episode is one workload. A step is one question of the engine (gpuyard.core.engine.scheduling.advice): the observation has the
 rows of the candidates, the action is the index of one of them, and masked candidates do not exist. The agent takes the
 place of the advisor; there is no second scheduler.
 
@@ -36,7 +36,7 @@ from gymnasium import spaces
 from gpuyard.core.domain import events
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId
-from gpuyard.core.engine.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
+from gpuyard.core.engine.scheduling.advice import FEATURES, SPEEDS, TASKS, Advisor, Rows
 from gpuyard.core.placement.speeds import speed_of
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import simulate_policy
@@ -161,7 +161,7 @@ class _AdvisedRun:
         return self._rows
 
     def pick(self, rows: Rows) -> int:
-        """Answer as `gpuyard.core.engine.advice.Advisor`: hand the question to the caller and wait for its answer."""
+        """Answer as `gpuyard.core.engine.scheduling.advice.Advisor`: hand the question to the caller and wait for its answer."""
         self._rows = rows
         self._mine.release()
         self._theirs.acquire()

@@ -18,7 +18,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from gpuyard.core.engine.advice import FEATURES
+from gpuyard.core.engine.scheduling.advice import FEATURES
 
 WIDTH = 48
 SECONDS_HERE = FEATURES.index("log_seconds_here")

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.engine.advice import FEATURES
+from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel
 from gpuyard.learn.training.dqn import Learner, ReplayBuffer, Transition, transitions
 from gpuyard.learn.training.network import Net

@@ -19,8 +19,8 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.errors import StorageFull
 from gpuyard.core.domain.events import TaskEnded, TaskSubmitted
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.clock import EngineClock, keep_note, read_note, save_note

@@ -29,9 +29,9 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import ENDED, TenantId
-from gpuyard.core.engine.advice import FEATURES, Advisor
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder, refuse_unsafe_folder
 from gpuyard.live.control_plane.access.allowed_hosts import AllowedHosts
 from gpuyard.live.control_plane.access.authenticator import Authenticator

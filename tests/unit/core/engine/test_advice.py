@@ -8,7 +8,7 @@ import pytest
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import Preemption
-from gpuyard.core.engine.advice import FEATURES, PATIENCE, Rows
+from gpuyard.core.engine.scheduling.advice import FEATURES, PATIENCE, Rows
 from gpuyard.core.engine.timers import About
 from gpuyard.testing import ClusterStory, node, task
 

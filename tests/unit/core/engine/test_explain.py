@@ -15,7 +15,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import NodeId, Preemption, TaskClass, TaskId, TaskStatus, TenantId
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.explain import AHEAD, MOST_COUNTED, Explanation, explain, why_all_wait, why_waits
-from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.testing import ClusterStory, gang, task
 
 

@@ -8,7 +8,7 @@ from gpuyard.core.domain.events import AttemptResuming, AttemptStopping, Reserva
 from gpuyard.core.domain.refusals import ClassQuotaFull, QuotaReservedFor, Refusal, TenantQuotaFull
 from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import Preemption, TaskClass, TenantId
-from gpuyard.core.engine.wakeups import (
+from gpuyard.core.engine.waiting.wakeups import (
     At,
     Blocked,
     ClassLimit,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.core.engine.advice import FEATURES
+from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.training.dqn import (
     BATCH,
     HORIZON,

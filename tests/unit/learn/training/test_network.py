@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuyard.core.engine.advice import FEATURES
+from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.training.network import LEAST_RUN, MOST_BEHIND, MOST_RUN, RULE, UNIT, Net, stakes
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.core.engine.advice import FEATURES
+from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.policy_network import AdvantageAdvisor, load, save
 from gpuyard.learn.training.model_card import card_text, draw_curves
 from gpuyard.learn.training.regimes import Regime

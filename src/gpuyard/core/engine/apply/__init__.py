@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply import attempts, nodes, reservations, tasks, yard
+from gpuyard.core.engine.apply import attempts, cluster, nodes, reservations, tasks
 from gpuyard.core.engine.state import State
 
 
@@ -29,7 +29,7 @@ def apply_event(state: State, event: events.Event) -> None:
 
 
 APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
-    events.YardFounded: yard.apply_yard_founded,
+    events.YardFounded: cluster.apply_yard_founded,
     events.TaskSubmitted: tasks.apply_task_submitted,
     events.TaskHeld: tasks.apply_task_held,
     events.TaskReleased: tasks.apply_task_released,
@@ -58,16 +58,16 @@ APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
     events.NodeStopped: nodes.apply_node_stopped,
     events.RemainsFound: nodes.apply_remains_found,
     events.AttemptRecovered: attempts.apply_attempt_recovered,
-    events.TaskNumbersSkipped: yard.apply_task_numbers_skipped,
+    events.TaskNumbersSkipped: cluster.apply_task_numbers_skipped,
     events.NodeChanged: nodes.apply_node_changed,
     events.NodeRemoved: nodes.apply_node_removed,
     events.NodeCordoned: nodes.apply_node_cordoned,
     events.NodeUncordoned: nodes.apply_node_uncordoned,
     events.GpuHealthChanged: nodes.apply_gpu_health_changed,
-    events.EpochBegan: yard.apply_epoch_began,
-    events.EpochEnded: yard.apply_epoch_ended,
-    events.AccessChanged: yard.apply_access_changed,
-    events.TenantSet: yard.apply_tenant_set,
-    events.SplitSet: yard.apply_split_set,
-    events.SettingsChanged: yard.apply_settings_changed,
+    events.EpochBegan: cluster.apply_epoch_began,
+    events.EpochEnded: cluster.apply_epoch_ended,
+    events.AccessChanged: cluster.apply_access_changed,
+    events.TenantSet: cluster.apply_tenant_set,
+    events.SplitSet: cluster.apply_split_set,
+    events.SettingsChanged: cluster.apply_settings_changed,
 }

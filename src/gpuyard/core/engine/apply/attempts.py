@@ -11,7 +11,7 @@ from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
-from gpuyard.core.engine.apply.fits import active, moved
+from gpuyard.core.engine.apply.checks import active, moved
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,

@@ -2,7 +2,7 @@
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply.fits import known
+from gpuyard.core.engine.apply.checks import known
 from gpuyard.core.engine.state import State
 
 

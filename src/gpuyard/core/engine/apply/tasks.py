@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from gpuyard.core.domain import events
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply.fits import known, moved
-from gpuyard.core.engine.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
+from gpuyard.core.engine.apply.checks import known, moved
+from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import Task

@@ -14,11 +14,11 @@ from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.validation import check_node
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, Outcome, Preemption
-from gpuyard.core.engine.attempts import finish_lost, part_ended
-from gpuyard.core.engine.endings import is_ending
 from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.lifecycle.attempts import finish_lost, part_ended
+from gpuyard.core.engine.lifecycle.endings import is_ending
 from gpuyard.core.engine.phases import ACTIVE, Placed, Running, Suspended, Waiting
-from gpuyard.core.engine.preemption import will_be_cleared
+from gpuyard.core.engine.scheduling.preemption import will_be_cleared
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.index import NodeEntry

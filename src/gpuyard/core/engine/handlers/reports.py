@@ -13,8 +13,8 @@ from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import AttemptRef, NodeId, Outcome, TaskId
-from gpuyard.core.engine.attempts import moves_on, part_ended
 from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.lifecycle.attempts import moves_on, part_ended
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Suspending
 from gpuyard.core.engine.task import Task
 

@@ -11,9 +11,9 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import NewTask, TaskRange
 from gpuyard.core.domain.validation import check_dependencies, check_estimate, check_spec
 from gpuyard.core.domain.values import MILLI, Preemption, TaskId, TaskStatus
-from gpuyard.core.engine.attempts import end_or_stop
-from gpuyard.core.engine.endings import end, is_ending
 from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.lifecycle.attempts import end_or_stop
+from gpuyard.core.engine.lifecycle.endings import end, is_ending
 from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task

@@ -9,7 +9,7 @@ A policy answers up to four questions, all of them pure:
   than its own by more than `margin`, the highest first.
 - `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
 
-A policy may also be `advised`: where there is a choice, somebody who looks at the present state is asked (gpuyard.core.engine.advice).
+A policy may also be `advised`: where there is a choice, somebody who looks at the present state is asked (gpuyard.core.engine.scheduling.advice).
 """
 
 from gpuyard.core.engine.policies import (

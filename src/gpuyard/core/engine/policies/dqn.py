@@ -2,7 +2,7 @@
 
 Promise: where tasks cannot be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
 lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are
-weighed against each other (gpuyard.core.engine.advice). A model says which choice is better, and a guard keeps to the order of the
+weighed against each other (gpuyard.core.engine.scheduling.advice). A model says which choice is better, and a guard keeps to the order of the
 queue where that is not sure. docs/manual/learning.md has the figures, and how to train a model on workloads of your own.
 Tasks that may be stopped begin at once. Which of them stops another goes by what a task takes of the cluster: GPU-seconds that it is
 thought to need, or has had if that is more, in steps of sixteen; whoever stands on a lower step may stop one on a higher. So nobody

@@ -23,4 +23,4 @@ class Policy:
     drifts: bool = False
     """Ranks of running tasks change all the time and may rise: no wake-up says when a task has the right to stop another."""
     advised: bool = False
-    """Whether the engine's advisor, if it has one, is asked where there is a choice (gpuyard.core.engine.advice)."""
+    """Whether the engine's advisor, if it has one, is asked where there is a choice (gpuyard.core.engine.scheduling.advice)."""

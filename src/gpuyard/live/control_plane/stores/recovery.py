@@ -10,9 +10,9 @@ from gpuyard.core.domain.commands import FoundYard
 from gpuyard.core.domain.errors import EventsRetired
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.engine import snapshot as engine_snapshot
-from gpuyard.core.engine.advice import Advisor
 from gpuyard.core.engine.apply import apply_recorded
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import JournalEntry, Snapshot

@@ -12,14 +12,14 @@ from typing import Any
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.actions import CLASS_INDEXES, Context, first_in
-from gpuyard.core.engine.backfill import in_the_way, reservations_before
-from gpuyard.core.engine.queue import ClassEntry, Group, Line
 from gpuyard.core.engine.quota import check_quota, closed_by_model, left_for
-from gpuyard.core.engine.sort_key import is_borrowing, key_of_tenant, sort_key
+from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, Context, first_in
+from gpuyard.core.engine.scheduling.backfill import in_the_way, reservations_before
 from gpuyard.core.engine.state import Reservation
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.wakeups import (
+from gpuyard.core.engine.waiting.queue import ClassEntry, Group, Line
+from gpuyard.core.engine.waiting.sort_key import is_borrowing, key_of_tenant, sort_key
+from gpuyard.core.engine.waiting.wakeups import (
     ANY_ROOM,
     CLASS_LIMIT,
     CLASS_QUOTA,

@@ -9,10 +9,10 @@ from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import combined_actual
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
-from gpuyard.core.engine.backfill import is_hopeless
-from gpuyard.core.engine.endings import end, finish
 from gpuyard.core.engine.ledger import Ledger
+from gpuyard.core.engine.lifecycle.endings import end, finish
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Stopping, Suspending, Waiting
+from gpuyard.core.engine.scheduling.backfill import is_hopeless
 from gpuyard.core.engine.task import Task
 
 

@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 from gpuyard.core.domain.causes import Why
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
-from gpuyard.core.engine.backfill import Amount, need_of
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
+from gpuyard.core.engine.scheduling.backfill import Amount, need_of
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without

@@ -1,4 +1,4 @@
-"""The figures that an advisor sees of each candidate (gpuyard.core.engine.advice).
+"""The figures that an advisor sees of each candidate (gpuyard.core.engine.scheduling.advice).
 
 `_row` computes the figures of a `CandidateFeatures`, `_of_all` those that all candidates have in common. Most of the work is the same for
 all candidates and for all questions of an instant: the waiting tasks and their work, and the GPUs that will soon be
@@ -13,9 +13,9 @@ from math import inf, log1p, log2
 
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
-from gpuyard.core.engine.backfill import Amount, ends_on, need_of
 from gpuyard.core.engine.phases import Running
+from gpuyard.core.engine.scheduling.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
+from gpuyard.core.engine.scheduling.backfill import Amount, ends_on, need_of
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members

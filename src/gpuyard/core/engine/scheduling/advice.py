@@ -24,11 +24,11 @@ from typing import NamedTuple, Protocol
 
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import Preemption
-from gpuyard.core.engine.queue import Group, Line
 from gpuyard.core.engine.quota import check_quota
+from gpuyard.core.engine.scheduling.try_place import Ready
 from gpuyard.core.engine.state import State, holds_gpus
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.try_place import Ready
+from gpuyard.core.engine.waiting.queue import Group, Line
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.shape import Shape
@@ -39,7 +39,7 @@ PATIENCE = 3_600.0
 
 
 class CandidateFeatures(NamedTuple):
-    """The figures of a candidate, in the order of a model's inputs; gpuyard.core.engine.advisor_features computes them.
+    """The figures of a candidate, in the order of a model's inputs; gpuyard.core.engine.scheduling.advisor_features computes them.
 
     Names that begin with `log` are logarithms: `log1p`, or of one plus the figure to base 2 (`log2`).
     """

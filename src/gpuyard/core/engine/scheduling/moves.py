@@ -28,13 +28,13 @@ from gpuyard.core.domain.events import AttemptStopping, Event, ReservationMade
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.values import NodeId, Preemption
-from gpuyard.core.engine.backfill import Amount, held_on, in_the_way, need_of
 from gpuyard.core.engine.phases import Running
-from gpuyard.core.engine.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.quota import closed_by_model
-from gpuyard.core.engine.sort_key import sort_key
+from gpuyard.core.engine.scheduling.backfill import Amount, held_on, in_the_way, need_of
+from gpuyard.core.engine.scheduling.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.index import DeviceGroup

@@ -11,10 +11,10 @@ from gpuyard.core.domain.tenant import QuotaMode, Tenant
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
 from gpuyard.core.engine.policies import POLICIES
-from gpuyard.core.engine.queue import LIMITS_CHANGED
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
-from gpuyard.core.engine.sort_key import GUARANTEED
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
+from gpuyard.core.engine.waiting.queue import LIMITS_CHANGED
+from gpuyard.core.engine.waiting.sort_key import GUARANTEED
 
 MOST_ORIGINS = 10_000
 """Maximum number of schedulers whose attempts are recognized as this cluster's own."""

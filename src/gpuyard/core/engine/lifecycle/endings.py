@@ -6,9 +6,9 @@ from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
-from gpuyard.core.engine.barriers import Barrier
 from gpuyard.core.engine.ledger import Ledger
-from gpuyard.core.engine.out_of_memory import more_memory
+from gpuyard.core.engine.lifecycle.barriers import Barrier
+from gpuyard.core.engine.lifecycle.out_of_memory import more_memory
 from gpuyard.core.engine.phases import Settling, Stopping
 from gpuyard.core.engine.task import Task
 

@@ -28,9 +28,9 @@ from typing import NamedTuple
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Phase, Stopping, Suspended, Suspending
-from gpuyard.core.engine.sort_key import sort_key
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import UNKNOWN, Side, Task
+from gpuyard.core.engine.waiting.sort_key import sort_key
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape

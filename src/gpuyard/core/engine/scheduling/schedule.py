@@ -19,17 +19,22 @@ from gpuyard.core.domain.refusals import ClassQuotaFull, HeldBack
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.core.domain.values import TaskId
-from gpuyard.core.engine import actions
-from gpuyard.core.engine.actions import CLASS_INDEXES, USAGE_CHANGED, Context, Emit
-from gpuyard.core.engine.advice import PATIENCE, Advisor, Candidate, better_than, candidates, is_advised, speed_at
-from gpuyard.core.engine.advisor_features import Moment, rows_of
-from gpuyard.core.engine.backfill import reservations_before
-from gpuyard.core.engine.preemption import preemptible_gpus
-from gpuyard.core.engine.queue import NOTHING, Group, Line
 from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota
-from gpuyard.core.engine.state import State
-from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.try_place import (
+from gpuyard.core.engine.scheduling import actions
+from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, USAGE_CHANGED, Context, Emit
+from gpuyard.core.engine.scheduling.advice import (
+    PATIENCE,
+    Advisor,
+    Candidate,
+    better_than,
+    candidates,
+    is_advised,
+    speed_at,
+)
+from gpuyard.core.engine.scheduling.advisor_features import Moment, rows_of
+from gpuyard.core.engine.scheduling.backfill import reservations_before
+from gpuyard.core.engine.scheduling.preemption import preemptible_gpus
+from gpuyard.core.engine.scheduling.try_place import (
     CLASS_FULL,
     NO_ROOM,
     Ready,
@@ -40,7 +45,10 @@ from gpuyard.core.engine.try_place import (
     try_place,
     waits_for_better,
 )
-from gpuyard.core.engine.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
+from gpuyard.core.engine.state import State
+from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.waiting.queue import NOTHING, Group, Line
+from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, RoomOn, TenantQuota
 from gpuyard.core.placement.index import DeviceGroup
 
 
@@ -245,7 +253,9 @@ class Pass:
                     still_waits = self.context.keys_suffice and limit == TOTAL and self._still_waits(first[2])
                     if still_waits and not may_preempt:
                         break
-                    line = queue.unblock_group(first)  # if it still waits, it may preempt with fewer victims than before
+                    line = queue.unblock_group(
+                        first
+                    )  # if it still waits, it may preempt with fewer victims than before
                     if line.blocked is None:
                         queue.mark(line, cause)
 

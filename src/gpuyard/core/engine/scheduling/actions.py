@@ -19,14 +19,14 @@ from gpuyard.core.domain.events import (
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
-from gpuyard.core.engine.backfill import promise
 from gpuyard.core.engine.phases import Running, Suspended
-from gpuyard.core.engine.preemption import PreemptionPlan, find_preemption
-from gpuyard.core.engine.queue import Line
 from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota, closed_by_model, is_at_limit, left_for
-from gpuyard.core.engine.sort_key import SortKey, sort_key
+from gpuyard.core.engine.scheduling.backfill import promise
+from gpuyard.core.engine.scheduling.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
 from gpuyard.core.engine.task import Task
+from gpuyard.core.engine.waiting.queue import Line
+from gpuyard.core.engine.waiting.sort_key import SortKey, sort_key
 from gpuyard.core.placement.choose import choose
 from gpuyard.core.placement.device_group_mask import without
 from gpuyard.core.placement.index import DeviceGroup

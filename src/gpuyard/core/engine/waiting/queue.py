@@ -6,7 +6,7 @@ form a *group*, because quotas apply to tenants and classes.
     line (shape, length of run) ──► heads: best task of each group that is not blocked, one heap per class
       └── group (tenant, class) ──► heap of (key, task)
 
-If a task cannot be placed, its wake-ups (`gpuyard.core.engine.wakeups`) determine which entry is blocked:
+If a task cannot be placed, its wake-ups (`gpuyard.core.engine.waiting.wakeups`) determine which entry is blocked:
 
     RoomOn, ReservationEnded   the line: none of its tasks finds room
     ClassQuota, ClassLimit     the tasks of one class in the line
@@ -29,7 +29,7 @@ from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.task import UNKNOWN, Task
-from gpuyard.core.engine.wakeups import (
+from gpuyard.core.engine.waiting.wakeups import (
     RESERVATION_ENDED,
     TOTAL,
     Blocked,

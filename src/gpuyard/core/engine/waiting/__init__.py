@@ -1,0 +1,1 @@
+"""The waiting queue: who waits, in which order, and for which wake-up."""
