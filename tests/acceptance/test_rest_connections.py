@@ -218,6 +218,23 @@ def test_connection_limits_follow_the_number_of_descriptors() -> None:
     assert Limits.within(256, 4096, 1024) == (96, 48, 192)
 
 
+def test_a_client_that_ends_its_side_after_a_complete_request_gets_the_whole_answer(cluster: RestCluster) -> None:
+    """As `nc -N` does; it is admitted as the same user as before."""
+    body = b'{"gpu_count": 99, "command": "true"}'
+    asked = (
+        (b"GET /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", b"200"),
+        (b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+         b"Content-Length: %d\r\n\r\n%b" % (len(body), body), b"201"),
+    )  # fmt: skip
+    for request, status in asked * 5:
+        with cluster.socket() as line:
+            line.sendall(request)
+            line.shutdown(socket.SHUT_WR)
+            head, _, rest = read_all(line).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status)
+        assert json.loads(rest)
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", TASKS, f"{TASKS}/1", f"{TASKS}/task-1", "/api/v1/nodes"])
 def test_a_line_break_after_a_path_is_part_of_the_path(cluster: RestCluster, path: str) -> None:
     reply = cluster.ask("GET", f"{path}%0A")

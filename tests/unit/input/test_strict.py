@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from gpuyard.input.nearest_name import closest_word
-from gpuyard.input.strict import Strict, WrongRequest
+from gpuyard.input.strict import Strict, WrongRequest, repeated_key
 from gpuyard.live.wire.tasks import read_batch, read_task
 
 T = TypeVar("T")
@@ -135,6 +135,43 @@ def test_invalid_json_is_reported_in_one_sentence(body: bytes, code: str, part: 
     assert "\n" not in str(wrong.value)
     assert "\0" not in str(wrong.value)
     assert len(str(wrong.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"name": "a", "name": "b"}', "name"),
+        (b'{"name" : "a", "name": "\\":"}', "name"),
+        (b'{"name": "a",\n "flag"\n:true,\t"flag"\t: true}', "flag"),
+        (b'{"name": "a", "na\\u006de": "b"}', "name"),
+        (b'{"name": "a", "table": {"x": 1, "x": 1}}', "table.x"),
+        (b'{"name": "a", "items": [{"count": 1}, {"count": 1, "even": 2, "count": 1}]}', "items[1].count"),
+        (b'{"name": "a", "anything": {"b": [{"c": {"d": 1, "e": 2, "d": 3}}]}}', "anything.b[0].c.d"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(body: bytes, field: str) -> None:
+    with pytest.raises(WrongRequest) as wrong:
+        OUTER.json(body)
+    assert (wrong.value.code, wrong.value.field) == ("GivenTwice", field)
+    assert str(wrong.value) == f"{field} is given more than once; it can have one value."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"name": "\\":\\":", "table": {"x": 1}}',
+        b'{"name" :"a" , "table"  :{"x"\n:1}}',
+        b'{"name": "name", "items": [{"count": 1}, {"count": 1}], "anything": {"name": {"name": [1]}}}',
+    ],
+)
+def test_text_that_looks_like_a_key_and_white_space_are_no_second_key(body: bytes) -> None:
+    assert OUTER.json(body) == msgspec.json.decode(body, type=Outer)
+
+
+@given(st.recursive(st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
+def test_what_a_program_writes_has_no_key_twice(value: object) -> None:
+    for body in (json.dumps(value).encode(), json.dumps(value, indent=1, separators=(" ,", " : ")).encode()):
+        assert repeated_key(body) is None
 
 
 def test_an_escaped_backslash_before_u0000_is_no_nul() -> None:

@@ -8,6 +8,8 @@ The supervisor is told to forget an end only after the scheduler has stored it d
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import aclosing
+from typing import Any
 
 import grpc.aio
 import structlog
@@ -23,6 +25,7 @@ from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.clock import SYSTEM_CLOCK, Clock
+from gpuyard.live.wire.rpc import LOG_REQUEST
 from gpuyard.version import __version__
 
 FORGET_SECONDS = 0.1
@@ -44,6 +47,7 @@ _OUTCOMES = {
     messages.AttemptEnding.NOT_LAUNCHED: pb.Ended.NOT_LAUNCHED,
 }
 TOO_LATE = "The attempt was not started: the launch arrived after the lease of the node had expired."
+OUTDATED = "The scheduler may have given up the node before the launch was carried out, so it was not started."
 
 log = structlog.get_logger()
 
@@ -274,6 +278,10 @@ class AttemptRelay:
             self._refused[key] = made
             line.report(key, self._clock.boot(), ended=self._refusal(made))
             return
+        if key not in self.held and self._clock.boot() > line.awaited_until:
+            outdated = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=OUTDATED)
+            line.report(key, self._clock.boot(), ended=outdated)
+            return
         # Without a lease the scheduler may already have started a fenced attempt on another node.
         if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
             late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
@@ -292,10 +300,23 @@ class AttemptRelay:
         self._processes.send(messages.Suspend(key))
 
     async def _send_log(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.SendLog) -> None:
+        call = line.stub.send_log(metadata=(*line.metadata, (LOG_REQUEST, asked.request)))
+        writing = asyncio.create_task(self._write_log(call, key, asked))
+        call.add_done_callback(lambda _: writing.cancel())  # a task that prints nothing is not followed for nobody
         try:
-            await line.stub.send_log(self._launch_builder.output(key, asked), metadata=line.metadata)
-        except (grpc.aio.AioRpcError, asyncio.CancelledError) as end:
+            await writing
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError) as end:
             log.debug("log_stream_ended", task=key.task, why=failures.raw(end))
+        finally:
+            writing.cancel()
+            call.cancel()
+
+    async def _write_log(self, call: Any, key: messages.AttemptKey, asked: pb.SendLog) -> None:
+        async with aclosing(self._launch_builder.output(key, asked)) as chunks:
+            async for chunk in chunks:
+                await call.write(chunk)
+        await call.done_writing()
+        await call
 
     def _refusal(self, sentence: str) -> pb.Ended:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)

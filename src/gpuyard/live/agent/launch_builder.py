@@ -1,6 +1,7 @@
 """Turns a launch from the scheduler into one for the supervisor: system user, environment, output file."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 
 from gpuyard.core.domain.values import MILLI
@@ -11,6 +12,7 @@ from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.telemetry import Occupant
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import AT_THE_END
 
 CAN_NOT_SUSPEND = "This node cannot yet move a process out of the memory of a real GPU, so the task continues to run."
 LEASE_STAYS = "A lease has no process that gpuyard could suspend."
@@ -157,7 +159,7 @@ class LaunchBuilder:
             return False
         return ran_out_of_memory(outputs.path_of(self._output_folder, key))
 
-    async def output(self, key: messages.AttemptKey, asked: pb.SendLog) -> AsyncIterator[pb.LogChunk]:
+    async def output(self, key: messages.AttemptKey, asked: pb.SendLog) -> AsyncGenerator[pb.LogChunk, None]:
         """Stream an attempt's output from an offset to a limit, to its current end, or until the attempt ends."""
         path = outputs.path_of(self._output_folder, key)
         first = outputs.read(path, asked.offset, 0)
@@ -168,13 +170,18 @@ class LaunchBuilder:
             )
             yield pb.LogChunk(request=asked.request, error=sentence)
             return
-        offset = first.offset if first is not None else max(0, asked.offset)
+        if asked.offset == AT_THE_END:
+            offset = outputs.size_of(path)
+        else:
+            offset = first.offset if first is not None else max(0, asked.offset)
         left = asked.limit or 1 << 62
         end = 1 << 62 if asked.follow else outputs.size_of(path)  # it may grow faster than it is read
-        async for piece in outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key)):
-            data = piece.data[: max(0, min(left, end - piece.offset))]
-            left -= len(data)
-            yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
-            if not left or piece.offset + len(data) >= end:
-                return
+        following = outputs.follow(path, offset, lambda: not asked.follow or self.is_over(key))
+        async with aclosing(following) as pieces:
+            async for piece in pieces:
+                data = piece.data[: max(0, min(left, end - piece.offset))]
+                left -= len(data)
+                yield pb.LogChunk(request=asked.request, data=data, offset=piece.offset)
+                if not left or piece.offset + len(data) >= end:
+                    return
         yield pb.LogChunk(request=asked.request)

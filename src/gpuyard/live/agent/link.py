@@ -121,6 +121,7 @@ class AgentLink:
         self._open_channel = open_channel
         self._look_for_tls_at: dict[str, float] = {}
         self._wrong_tls: dict[str, str] = {}
+        self._offline_after_seconds = 0.0
         self._fence_seconds = 0.0
         self._was_welcome = False
         self._is_back = False
@@ -223,9 +224,10 @@ class AgentLink:
             if uid is not None:
                 self._state_file.memory.scheduler_uid = uid
             self._was_welcome = True
-            self._fence_seconds = FENCE_PART * (welcome.offline_after_seconds or 15.0)
+            self._offline_after_seconds = welcome.offline_after_seconds or 15.0
+            self._fence_seconds = FENCE_PART * self._offline_after_seconds
             self._relay.extend_lease(left + self._fence_seconds)
-            line = SchedulerLine(stub, ((SESSION, welcome.session),), left)
+            line = SchedulerLine(stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds)
             self._relay.begin(line)
             log.info("scheduler_connected", address=address, yard=welcome.yard, epoch=welcome.epoch)
             try:
@@ -345,7 +347,8 @@ class AgentLink:
                 message = await call.read()
                 if message is grpc.aio.EOF:  # type: ignore[attr-defined]
                     return
-                self._obey(line, message)
+                if not self._obey(line, message):
+                    return
         finally:
             for task in (speaking, beating):
                 task.cancel()
@@ -396,19 +399,28 @@ class AgentLink:
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
-    def _obey(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
+    def _obey(self, line: SchedulerLine, message: pb.SchedulerMessage) -> bool:
+        """Carry out a message; return False if it is outdated, and the agent has to register again.
+
+        It is if this process stood still, or its heartbeats were delayed, for longer than the scheduler waits for it.
+        """
         memory = self._state_file.memory
         if message.epoch < memory.epoch:
             log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
-            return
+            return True
+        self._renew(line, message)
+        late_seconds = self._clock.boot() - line.awaited_until
+        if late_seconds > 0:
+            log.warning("commands_outdated", late_seconds=round(late_seconds, 1))
+            return False
         self._note_position(message.seq, message.hash)
         if message.goodbye:
             line.said_goodbye.set()
-        self._renew(line, message)
         if message.received:
             self._relay.received(line, message.received)
         for asked in message.commands:
             self._relay.do(line, asked)
+        return True
 
     def _renew(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
         """Extend the lease of fenced attempts from the send time of the last heartbeat the scheduler has received.
@@ -421,6 +433,7 @@ class AgentLink:
             line.heard_at = left
             line.sent = {at: when for at, when in line.sent.items() if when > left}
         if left is not None or message.patience_seconds > 0:
+            line.awaited_until = line.heard_at + max(self._offline_after_seconds, message.patience_seconds)
             self._relay.extend_lease(line.heard_at + max(self._fence_seconds, message.patience_seconds))
 
 

@@ -7,13 +7,13 @@ the file, which is skipped and counted.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from pathlib import Path
 
 from gpuyard.core.domain.values import Value
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 
-PIECE_BYTES = 256 * 1024
+PIECE_BYTES = 64 * 1024
 QUICK_SECONDS, SLOW_SECONDS = 0.1, 0.5
 """How often a followed output is checked: after new data, and after a while without any."""
 
@@ -46,11 +46,9 @@ def read(path: Path, offset: int, limit: int = PIECE_BYTES) -> OutputPiece | Non
         size = os.fstat(descriptor).st_size
         if offset < 0:
             offset = max(0, size + offset)
-        elif offset > size:  # it was truncated, on a file system without holes: start over
-            offset = 0
         try:
             begin = os.lseek(descriptor, offset, os.SEEK_DATA)
-        except OSError:  # only a hole, or nothing at all
+        except OSError:  # only a hole, or nothing at all, or not that long yet
             return OutputPiece(max(offset, size), b"", max(0, size - offset))
         return OutputPiece(begin, os.pread(descriptor, limit, begin), begin - offset)
     finally:
@@ -65,16 +63,23 @@ def size_of(path: Path) -> int:
         return 0
 
 
-async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncIterator[OutputPiece]:
-    """Yield new output until the attempt is over and everything was read. The file may not exist yet."""
-    wait = QUICK_SECONDS
+async def follow(path: Path, offset: int, is_over: Callable[[], bool]) -> AsyncGenerator[OutputPiece, None]:
+    """Yield new output until the attempt is over and everything was read.
+
+    The file may not exist yet, or be shorter than `offset`: then nothing is read until it is that long. If it becomes
+    shorter than what was read, it was truncated, on a file system without holes, and is read from its new beginning.
+    """
+    wait, reached = QUICK_SECONDS, 0
     while True:
         was_over = is_over()  # checked before reading, so that the last output is not missed
         piece = await asyncio.to_thread(read, path, offset)
         if piece is not None and (piece.data or piece.dropped):
             yield piece
-            offset = piece.offset + len(piece.data)
+            offset = reached = piece.offset + len(piece.data)
             wait = QUICK_SECONDS
+            continue
+        if piece is not None and size_of(path) < reached:
+            offset = reached = 0
             continue
         if was_over:
             return

@@ -17,6 +17,9 @@ class SchedulerLine:
     metadata: tuple[tuple[str, str], ...]
     heard_at: float
     """When the last message known to have arrived was sent, on the boot clock, which never jumps or stops."""
+    awaited_until: float
+    """Until when the scheduler certainly waits for this node, on the boot clock. Afterwards its commands may be
+    outdated: it may have declared the node lost, or admitted another agent in its place."""
     queue: list[tuple[pb.Report, float]] = field(default_factory=list)
     """Reports, each with the time of what it reports, on the boot clock."""
     goodbye: pb.Goodbye | None = None

@@ -39,6 +39,7 @@ from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
+from gpuyard.live.control_plane.nodes.outputs import WINDOW_BYTES
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
 from gpuyard.live.control_plane.nodes.registration import Deposed, refuse_unsafe_node
 from gpuyard.live.control_plane.options import SchedulerOptions
@@ -90,6 +91,8 @@ GRPC_OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 20_000),  # an agent always has a call open
     ("grpc.max_concurrent_streams", 1_024),  # per agent: its session, and one stream for each followed log
+    ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+    ("grpc.http2.bdp_probe", 0),  # it would raise the window of every stream to many MiB
 )
 
 log = structlog.get_logger()
@@ -162,7 +165,7 @@ async def serve(
 
 
 def _deposed_file(settings: ServerSettings) -> Path:
-    return settings.data_dir / "deposed"
+    return settings.data_dir / "scheduler_superseded"
 
 
 def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:

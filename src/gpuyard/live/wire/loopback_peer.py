@@ -7,8 +7,9 @@ address is the peer's belongs to the peer, and has the uid of the socket's owner
      3: 0100007F:DD0C 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 90426 …
         the peer      us            established                                uid           whose socket it is
 
-Only an established row with an inode counts: the kernel shows 0, which is root, for sockets without an owner (closed by
-the client, in TIME_WAIT). An IPv4 client is in `tcp`; an IPv6 socket connected to an IPv4 address is in `tcp6`, as
+Only a row with an inode counts, of a connection that is established or half closed: after `shutdown`, by either side, the
+process still holds its socket. The kernel shows 0, which is root, for sockets without an owner, as after `close` and in
+TIME_WAIT; those have no inode. As long as our end is open, no other connection can have the same two ends. An IPv4 client is in `tcp`; an IPv6 socket connected to an IPv4 address is in `tcp6`, as
 ::ffff:127.0.0.1. If the kernel answers for single sockets (sock_diag.py), that is tried first: the same rules, and a
 hundred times faster.
 """
@@ -33,7 +34,8 @@ SocketAddress = tuple[str, int]
 _Ip = IPv4Address | IPv6Address
 
 _TABLES = Path("/proc/net")
-_ESTABLISHED = 1
+_HELD_STATES = frozenset({1, 4, 5, 8})
+"""ESTABLISHED, FIN_WAIT1 and FIN_WAIT2 (its owner has ended its side), CLOSE_WAIT (we have ended ours)."""
 _ROW_SECONDS = 0.5
 """A connection to this machine is in the kernel's table at once, accepted or not."""
 
@@ -120,7 +122,7 @@ class ConnectionEnds(NamedTuple):
 def uid_by_sock_diag(ends: ConnectionEnds) -> int | None:
     """Ask the kernel for the one socket."""
     found = sock_diag.find(*ends)
-    return found.uid if found and found.state == _ESTABLISHED and found.inode else None
+    return found.uid if found and found.state in _HELD_STATES and found.inode else None
 
 
 def uid_by_proc_tables(ends: ConnectionEnds) -> int | None:
@@ -174,7 +176,7 @@ def _uid_in(table: str, ends: ConnectionEnds) -> int | None:
     if row is None:
         return None
     state, _, _, _, uid, _, inode = row.split(maxsplit=7)[:7]
-    return int(uid) if int(state, 16) == _ESTABLISHED and int(inode) else None
+    return int(uid) if int(state, 16) in _HELD_STATES and int(inode) else None
 
 
 def _row_in(table: str, ends: ConnectionEnds) -> bytes | None:

@@ -25,6 +25,10 @@ CONNECT = f"/{SERVICE}/Connect"
 SEND_LOG = f"/{SERVICE}/SendLog"
 SESSION = "session"
 """The metadata key that carries the session of `Welcome` on `Connect` and `SendLog`."""
+LOG_REQUEST = "log-request"
+"""The metadata key that carries the request of a `SendLog` command on the stream that answers it."""
+AT_THE_END = 2**53 - 1
+"""The offset of a `SendLog` command that asks only for output written from now on."""
 
 MOST_GPUS_IN_A_NODE = 1024
 MOST_MIB = 1 << 40
@@ -95,7 +99,7 @@ class AgentsStub:
     """The agent's side of the service, on a `grpc.aio` channel.
 
     `challenge` and `register` are awaited; `connect` returns a stream to `write` to and `read` from until
-    `grpc.aio.EOF`; `send_log` takes an iterator of chunks. The published types of grpc.aio lack reading and writing, so
+    `grpc.aio.EOF`; `send_log` takes an iterator of chunks, or `write`. The published types of grpc.aio lack reading and writing, so
     these are plain callables.
     """
 

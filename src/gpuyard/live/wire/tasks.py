@@ -15,7 +15,7 @@ from gpuyard.core.domain.task import Estimate, Resources, Share, TaskRange, Task
 from gpuyard.core.domain.validation import check_spec
 from gpuyard.core.domain.values import MILLI, Link, OnLost, Preemption, TaskClass, TaskId, TenantId
 from gpuyard.core.domain.workload import WorkloadSpec
-from gpuyard.input.strict import Strict, WrongRequest
+from gpuyard.input.strict import Strict, WrongRequest, repeated_key
 from gpuyard.live.wire.limits import (
     AbsolutePath,
     CpuCount,
@@ -194,9 +194,12 @@ def read_batch(body: bytes) -> BatchRequest:
 
 def read_large_batch(body: bytes) -> list[TaskRequest]:
     """The same, task by task: in a thread of its own it lets others run meanwhile, which one call for all would not."""
-    if b"\\u0000" not in body:
+    if b"\\u0000" not in body and body.count(b'"tasks"') == 1:
         try:
-            return [_decode_task(raw) for raw in _decode_raw_batch(body).tasks]
+            raws = _decode_raw_batch(body).tasks
+            tasks = [_decode_task(raw) for raw in raws]
+            if not any(repeated_key(bytes(raw)) for raw in raws):
+                return tasks
         except (MsgspecError, ValueError, RecursionError):
             pass  # what is wrong is said below
     return read_batch(body).tasks

@@ -18,7 +18,7 @@ from gpuyard.live.agent.link import AgentLink, LinkOptions
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
-from gpuyard.live.wire.rpc import agents_handler
+from gpuyard.live.wire.rpc import LOG_REQUEST, agents_handler
 
 PATIENCE_SECONDS = 20.0
 TOKEN = "what both sides know"
@@ -31,6 +31,9 @@ class PlayedScheduler:
         self.heartbeats: asyncio.Queue[pb.Heartbeat] = asyncio.Queue()
         self.goodbyes: asyncio.Queue[pb.Goodbye] = asyncio.Queue()
         self.reports: asyncio.Queue[pb.Report] = asyncio.Queue()
+        self.log_requests: asyncio.Queue[str] = asyncio.Queue()
+        self.nobody_reads = asyncio.Event()
+        """Set to end all streams of output."""
         self._words: asyncio.Queue[pb.SchedulerMessage] = asyncio.Queue()
 
     async def challenge(self, request: pb.ChallengeRequest, context: Any) -> pb.ChallengeAnswer:  # noqa: ARG002
@@ -67,8 +70,9 @@ class PlayedScheduler:
                 self.reports.put_nowait(report)
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:  # noqa: ARG002
-        async for _ in chunks:
-            pass
+        self.log_requests.put_nowait(dict(context.invocation_metadata())[LOG_REQUEST])
+        await self.nobody_reads.wait()
+        await context.abort(grpc.StatusCode.CANCELLED, "The client no longer reads this output.")
         return pb.LogReceipt()
 
     def say(self, *commands: pb.Command, **more: Any) -> None:

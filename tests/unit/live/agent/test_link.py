@@ -166,7 +166,7 @@ def test_a_restarted_agent_keeps_the_output_of_running_attempts(work_dir: Path) 
 
 
 @pytest.mark.parametrize(
-    ("patience_seconds", "slept_seconds", "begins"), [(0.0, 600.0, False), (60.0, 600.0, False), (60.0, 30.0, True)]
+    ("patience_seconds", "slept_seconds", "begins"), [(0.0, 13.0, False), (60.0, 13.0, True), (60.0, 30.0, True)]
 )
 def test_a_fenced_attempt_starts_only_within_the_lease_even_if_the_machine_slept(
     work_dir: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, slept_seconds: float, begins: bool
@@ -183,6 +183,83 @@ def test_a_fenced_attempt_starts_only_within_the_lease_even_if_the_machine_slept
             report = await scheduler.reports.get()
             assert report.HasField("started") == begins
             assert begins or report.ended.outcome == pb.Ended.FENCED
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("fence", [True, False])
+@pytest.mark.parametrize("patience_seconds", [0.0, 60.0])
+def test_a_launch_that_waited_while_the_agent_stood_still_is_not_carried_out_and_the_agent_registers_again(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch, patience_seconds: float, fence: bool
+) -> None:
+    """Found by the soak test: by then another agent may have the name of the node, and the same launch."""
+    clock, frozen = time.clock_gettime, [0.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + frozen[0])
+
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, _), asyncio.timeout(PATIENCE_SECONDS):
+            heartbeat = await scheduler.heartbeats.get()
+            frozen[0] = 600.0
+            late = pb.Launch(shell="true", by_owner=True, fence=fence)
+            scheduler.say(
+                pb.Command(task=1, attempt=1, launch=late), heard=heartbeat.at, patience_seconds=patience_seconds
+            )
+            while len(scheduler.registrations) < 2:
+                await scheduler.heartbeats.get()
+            assert not scheduler.registrations[1].attempts
+            scheduler.say(pb.Command(task=2, attempt=1, launch=pb.Launch(shell="true", by_owner=True)))
+            report = await scheduler.reports.get()
+            assert report.task == 2, "the launch that had waited was carried out"
+
+    asyncio.run(story())
+
+
+def test_a_launch_whose_user_was_looked_up_while_the_agent_stood_still_is_not_carried_out(
+    work_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, frozen = time.clock_gettime, [0.0]
+    monkeypatch.setattr(time, "clock_gettime", lambda which: clock(which) + frozen[0])
+    asked, answers = threading.Event(), threading.Event()
+    look_up = pwd.getpwnam
+
+    def slow(_: str) -> pwd.struct_passwd:
+        asked.set()
+        answers.wait(PATIENCE_SECONDS)
+        return look_up("nobody")
+
+    monkeypatch.setattr(pwd, "getpwnam", slow)
+
+    async def story() -> None:
+        async with fake_scheduler() as (scheduler, address):
+            settings = settings_of(work_dir, address, GPU__VIRTUAL="2")
+            async with meanwhile(main.run(settings)), asyncio.timeout(PATIENCE_SECONDS):
+                launch = pb.Launch(shell="true", tenant="physics", run_as="slow")
+                scheduler.say(pb.Command(task=1, attempt=1, launch=launch))
+                await asyncio.to_thread(asked.wait, PATIENCE_SECONDS)
+                frozen[0] = 600.0
+                answers.set()
+                assert (await scheduler.hears_of(1, "ended")).ended.outcome == pb.Ended.LOST
+
+    try:
+        asyncio.run(story())
+    finally:
+        answers.set()
+
+
+def test_an_output_that_is_not_read_any_more_is_not_followed_any_more(work_dir: Path) -> None:
+    async def story() -> None:
+        async with node(work_dir) as (scheduler, _), asyncio.timeout(PATIENCE_SECONDS):
+            scheduler.say(pb.Command(task=1, attempt=1, launch=pb.Launch(shell="sleep 600", by_owner=True)))
+            await scheduler.hears_of(1, "started")
+            before = len(asyncio.all_tasks())
+            for request in ("first", "second"):
+                scheduler.say(pb.Command(task=1, attempt=1, send_log=pb.SendLog(request=request, follow=True)))
+                assert await scheduler.log_requests.get() == request
+            while len(asyncio.all_tasks()) < before + 2:
+                await asyncio.sleep(0.01)
+            scheduler.nobody_reads.set()
+            while len(asyncio.all_tasks()) > before:
+                await asyncio.sleep(0.01)
 
     asyncio.run(story())
 

@@ -14,6 +14,7 @@ from gpuyard.live.agent.outputs import OutputPiece, follow, path_of, prune, read
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.output import trim
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import AT_THE_END
 
 LIMIT = 64 * 1024
 
@@ -30,6 +31,8 @@ def test_an_output_is_read_from_any_offset(output: Path) -> None:
     assert read(output, -3) == OutputPiece(7, b"789")
     assert read(output, -99) == OutputPiece(0, b"0123456789")
     assert read(output, 10) == OutputPiece(10, b"")
+    assert read(output, 11) == OutputPiece(11, b"")
+    assert read(output, 10**12) == OutputPiece(10**12, b"")
 
 
 def test_a_missing_output_is_none(output: Path) -> None:
@@ -89,6 +92,89 @@ def test_following_may_begin_before_the_attempt_does(output: Path) -> None:
             return [piece async for piece in follow(output, 0, over.is_set)]
 
     assert asyncio.run(story()) == [OutputPiece(0, b"hello\n")]
+
+
+def test_following_from_behind_the_end_waits_until_the_output_is_that_long(output: Path) -> None:
+    output.write_bytes(b"0123")
+    lengths = iter([b"45", b"67", b"89"])
+    over = threading.Event()
+
+    def grow() -> bool:
+        if (more := next(lengths, None)) is None:
+            over.set()
+        else:
+            with output.open("ab") as file:
+                file.write(more)
+        return over.is_set()
+
+    async def story() -> list[OutputPiece]:
+        async with asyncio.timeout(30):
+            return [piece async for piece in follow(output, 7, grow)]
+
+    assert b"".join(piece.data for piece in asyncio.run(story())) == b"789"
+
+
+def test_an_output_that_is_truncated_while_it_is_followed_is_read_from_its_new_beginning(output: Path) -> None:
+    """As `trim` does it on a file system without holes."""
+    output.write_bytes(b"before it was truncated")
+    over = threading.Event()
+
+    async def story() -> list[bytes]:
+        read = []
+        async with asyncio.timeout(30):
+            async for piece in follow(output, 5, over.is_set):
+                read.append(piece.data)
+                if len(read) == 1:
+                    output.write_bytes(b"after")
+                else:
+                    over.set()
+        return read
+
+    assert asyncio.run(story()) == [b"e it was truncated", b"after"]
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(11, 0), (1000, 0), (1000, 5), (10**12, 0), (AT_THE_END, 0)])
+def test_an_output_that_is_asked_for_from_behind_its_end_is_empty(tmp_path: Path, offset: int, limit: int) -> None:
+    key = AttemptKey(1, 1)
+    path_of(tmp_path, key).parent.mkdir()
+    path_of(tmp_path, key).write_bytes(b"0123456789")
+    launch_builder = LaunchBuilder(
+        "node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0
+    )
+    launch_builder.is_over = lambda _: True
+
+    async def story() -> bytes:
+        asked = pb.SendLog(request="r", offset=offset, limit=limit)
+        return b"".join([chunk.data async for chunk in launch_builder.output(key, asked)])
+
+    assert asyncio.run(story()) == b""
+
+
+@pytest.mark.parametrize("before", [b"OLD\n", b"", None])
+def test_following_from_the_end_gives_only_what_is_written_from_then_on(tmp_path: Path, before: bytes | None) -> None:
+    key, looks = AttemptKey(1, 1), [0]
+    path_of(tmp_path, key).parent.mkdir()
+    if before is not None:
+        path_of(tmp_path, key).write_bytes(before)
+    launch_builder = LaunchBuilder(
+        "node-1", (), Identities({}, True), tmp_path, output_limit_bytes=1 << 20, grace_seconds=1.0
+    )
+
+    def is_over(_: AttemptKey) -> bool:
+        looks[0] += 1
+        if looks[0] == 3:
+            with path_of(tmp_path, key).open("ab") as file:
+                file.write(b"NEW\n")
+        return looks[0] > 3
+
+    launch_builder.is_over = is_over
+
+    async def story() -> bytes:
+        asked = pb.SendLog(request="r", offset=AT_THE_END, follow=True)
+        async with asyncio.timeout(30):
+            return b"".join([chunk.data async for chunk in launch_builder.output(key, asked)])
+
+    assert asyncio.run(story()) == b"NEW\n"
 
 
 def test_following_an_attempt_without_output_ends_with_it(output: Path) -> None:

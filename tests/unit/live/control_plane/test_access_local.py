@@ -125,6 +125,25 @@ def test_a_connection_closed_by_its_client_is_not_local() -> None:
         assert uid_by_sock_diag(ends_of(ours)) is None
 
 
+@pytest.mark.parametrize(("listen", "dial"), WAYS)
+def test_a_connection_whose_client_has_ended_its_side_only_is_still_the_clients(listen: str, dial: str) -> None:
+    """As `nc -N` does after a complete request: its process still holds the socket and waits for the answer."""
+    with accepted(listen, dial) as (client, ours):
+        client.shutdown(socket.SHUT_WR)
+        assert ours.recv(1) == b""
+        assert connection_of(ours).peer_uid == os.getuid()
+        assert uid_by_proc_tables(ends_of(ours)) == os.getuid()
+        assert uid_by_sock_diag(ends_of(ours)) in ANSWERS
+
+
+def test_a_connection_that_the_server_has_ended_on_its_side_is_still_the_clients() -> None:
+    with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
+        ours.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+        assert connection_of(ours).peer_uid == os.getuid()
+        assert uid_by_proc_tables(ends_of(ours)) == os.getuid()
+
+
 def test_a_connection_closed_on_both_sides_is_not_local() -> None:
     with accepted("127.0.0.1", "127.0.0.1") as (client, ours):
         connection = connection_of(ours)

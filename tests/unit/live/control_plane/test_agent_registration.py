@@ -858,3 +858,28 @@ def test_a_scheduler_that_hung_admits_no_duplicate_agent_because_it_was_quicker(
             assert "the same work folder" in await refused(address, "ALREADY_EXISTS", boot="a copy elsewhere")
 
     run(story)
+
+
+def test_an_agent_whose_name_another_one_has_taken_over_is_sent_nothing_more(tmp_path: Path) -> None:
+    """Found by the soak test: a launch went to the frozen agent and to its copy, and both started the attempt."""
+
+    async def story() -> None:
+        async with open_scheduler(tmp_path, check_seconds=60.0) as (scheduler, address):
+            frozen, copy = Hand(address), Hand(address)
+            await frozen.joins()
+            (task,) = await submit(scheduler, spec(on_lost=OnLost.RERUN))
+            await frozen.is_told("launch")
+            await frozen.says(task, started=pb.Started(at=1.0))
+            await until(lambda: scheduler.views.tasks[task].started_at)
+            scheduler.agents.liveness.last_heard[N] -= 60.0
+            welcome = await copy.registers(boot="a copy elsewhere")
+            left = []
+            while (message := await frozen.call.read()) is not grpc.aio.EOF:  # type: ignore[attr-defined]
+                left += message.commands
+            assert not left, "a launch was sent to an agent that is no longer the node's"
+            await copy.connects(welcome)
+            assert (await copy.is_told("launch")).attempt == 2
+            await frozen.leaves()
+            await copy.leaves()
+
+    run(story)

@@ -255,3 +255,17 @@ def test_a_large_batch_is_read_task_by_task_with_the_same_result(tasks: list[obj
     except WrongRequest as wrong:
         told = (wrong.code, wrong.message, wrong.field)
     assert told == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"tasks": [{"gpu_count": 1, "gpu_count": 3, "command": "true"}]}',
+        b'{"tasks": [{"gpu_count": 1, "command": "true", "env": {"A": "1", "A": "2"}}]}',
+        b'{"tasks": [{"gpu_count": 1, "command": "true"}], "tasks": [{"gpu_count": 3, "command": "true"}]}',
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused_in_large_and_small_batches(body: bytes) -> None:
+    for read in (read_batch, read_large_batch):
+        with pytest.raises(WrongRequest, match="is given more than once; it can have one value"):
+            read(body)

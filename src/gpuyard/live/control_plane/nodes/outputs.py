@@ -1,11 +1,16 @@
 """Output of attempts, streamed from nodes to readers.
 
-The agent opens a stream for each reader, separate from the stream of commands, so that a slow reader delays only
-itself: a few chunks are buffered here, then the stream waits.
+    reader ─► SendLog ─► session ─► agent        the agent opens a stream for each reader and names the request
+    reader ◄─ one chunk ◄─ SendLog stream ◄─┘    as metadata, so that it can be ended before it has sent anything
+
+Each reader has a stream of its own, separate from the stream of commands, so that a slow reader delays only itself. One
+chunk is buffered here; then the stream waits, and gRPC's window (`WINDOW_BYTES`) bounds what the agent sends. When a
+reader leaves, its stream is aborted, and the agent stops reading the file.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
@@ -16,10 +21,14 @@ from gpuyard.core.domain.values import AttemptRef, NodeId
 from gpuyard.live.control_plane.nodes.launches import about
 from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
+from gpuyard.live.wire.rpc import LOG_REQUEST
 
-CHUNKS_AHEAD = 16
+MOST_READERS = 500
+"""A reader that does not read takes about 0.8 MB. An agent may open 1,024 streams, one of which is its session."""
+WINDOW_BYTES = 128 * 1024
+"""What an agent may send on one stream before it is read. gRPC would raise it to many MiB on a fast network."""
 CHECK_SECONDS = 1.0
-"""Interval of the check that the other side is still connected."""
+"""Interval of the check that the node is still connected."""
 
 
 class NoOutput(GpuyardError):
@@ -30,67 +39,85 @@ class NodeUnreachable(GpuyardError):
     """The node is not connected at the moment. Try again when it is back."""
 
 
+class TooManyReaders(GpuyardError):
+    """Too many outputs are read at the moment."""
+
+
+class _Reader:
+    """One reader: the next chunk of its output, whether it has left, and whether the node has."""
+
+    def __init__(self) -> None:
+        self.chunks: asyncio.Queue[pb.LogChunk | None] = asyncio.Queue(1)
+        self.left = asyncio.Event()
+        self.broken = False
+
+
 class Outputs:
     """All streams of output."""
 
     def __init__(self, sessions: Mapping[NodeId, AgentSession]) -> None:
         self._sessions = sessions
-        self._logs: dict[str, asyncio.Queue[pb.LogChunk | None]] = {}
+        self._readers: dict[str, _Reader] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of readers."""
+        return len(self._readers)
 
     async def read(
         self, node: NodeId, ref: AttemptRef, *, offset: int, limit: int, follow: bool
-    ) -> AsyncIterator[bytes]:
-        """Yield the output of an attempt as its node sends it."""
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the output of an attempt as its node sends it. Close the iterator to end the stream."""
         session = self._sessions.get(node)
         if session is None or not session.connected:
             raise NodeUnreachable(f"Node {node}, which has the output of task-{ref.task}, is not connected.")
-        request = token_hex(8)
-        chunks = self._logs[request] = asyncio.Queue(CHUNKS_AHEAD)
+        if self.count >= MOST_READERS:
+            raise TooManyReaders(f"{MOST_READERS:,} outputs are read at the moment; try again later.")
+        request, reader = token_hex(8), _Reader()
+        self._readers[request] = reader
         asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
         session.send([about(ref, send_log=asked)])
         try:
-            while (chunk := await self._next_chunk(chunks, session)) is not None:
+            while (chunk := await self._next_chunk(reader, session)) is not None:
                 if chunk.error:
                     raise NoOutput(chunk.error)
-                yield chunk.data
+                if chunk.data:
+                    yield chunk.data
         finally:
-            del self._logs[request]
+            del self._readers[request]
+            reader.left.set()
 
-    async def _next_chunk(
-        self, chunks: "asyncio.Queue[pb.LogChunk | None]", session: AgentSession
-    ) -> pb.LogChunk | None:
+    async def _next_chunk(self, reader: _Reader, session: AgentSession) -> pb.LogChunk | None:
         while True:
             try:
                 async with asyncio.timeout(CHECK_SECONDS):
-                    return await chunks.get()
+                    return await reader.chunks.get()
             except TimeoutError:
-                if session.closed:
+                if session.closed or reader.broken:
                     raise NodeUnreachable(f"Node {session.node} is no longer connected.") from None
 
     async def send_log(self, chunks: AsyncIterator[pb.LogChunk], context: Any) -> pb.LogReceipt:
-        """Receive output that a reader asked for; the stream waits while the reader is slow."""
-        queue: asyncio.Queue[pb.LogChunk | None] | None = None
-        request = ""
-        try:
-            async for chunk in chunks:
-                request = chunk.request
-                queue = self._logs.get(request)
-                if queue is None:
-                    await context.abort(grpc.StatusCode.CANCELLED, "The client no longer reads this output.")
+        """Receive output that a reader asked for; the stream waits while the reader is slow, and ends when it leaves."""
+        reader = self._readers.get(dict(context.invocation_metadata()).get(LOG_REQUEST, ""))
+        if reader is not None:
+            passing = asyncio.create_task(_pass_on(chunks, reader))
+            leaving = asyncio.create_task(reader.left.wait())
+            try:
+                await asyncio.wait((passing, leaving), return_when=asyncio.FIRST_COMPLETED)
+                if passing.done():
                     return pb.LogReceipt()
-                await self._hand_over(queue, chunk, request)
-        finally:
-            if queue is not None and request in self._logs:
-                await self._hand_over(queue, None, request)
+            finally:
+                reader.broken = not passing.done()
+                for task in (passing, leaving):
+                    task.cancel()
+                await asyncio.wait((passing, leaving))
+        await context.abort(grpc.StatusCode.CANCELLED, "The client no longer reads this output.")
         return pb.LogReceipt()
 
-    async def _hand_over(
-        self, queue: "asyncio.Queue[pb.LogChunk | None]", chunk: pb.LogChunk | None, request: str
-    ) -> None:
-        while request in self._logs:
-            try:
-                async with asyncio.timeout(CHECK_SECONDS):
-                    await queue.put(chunk)
-                    return
-            except TimeoutError:
-                continue  # the reader is slow; if it is gone, the loop ends
+
+async def _pass_on(chunks: AsyncIterator[pb.LogChunk], reader: _Reader) -> None:
+    """Pass chunks to a reader, and the end of the stream, however it ends."""
+    with suppress(grpc.RpcError):
+        async for chunk in chunks:
+            await reader.chunks.put(chunk)
+    await reader.chunks.put(None)

@@ -141,6 +141,9 @@ class AgentRegistration:
                 await self._check_epoch(request, context)
                 await self._notice_lost_events(request, context)
                 there = {attempt_of(it): int(it.state) for it in request.attempts}
+                # Joining may place tasks on the node at once. The agent of the old session must not get their launches:
+                # it may be another one, which is frozen and reads them later.
+                self._sessions.detach(spec.id)
                 answer = await self._loop.tell(_joining(spec, request), f"agent:{spec.id}")
                 if isinstance(answer, Refusal):
                     await self._refuse(context, _FAILED, answer.code, answer.sentence(), spec.id, proven=True)

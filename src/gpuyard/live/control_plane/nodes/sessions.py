@@ -53,13 +53,16 @@ class AgentSession:
             self._soon = asyncio.get_running_loop().call_later(RECEIPT_SECONDS, self._woken.set)
 
     def send(self, commands: Iterable[pb.Command]) -> None:
-        """Queue commands."""
+        """Queue commands. A session that is over takes none: the next one of the node is reconciled with the state."""
+        if self.closed:
+            return
         self.outbox.extend(commands)
         self._woken.set()
 
     def close(self) -> None:
-        """End the session."""
+        """End the session. Commands that were not sent yet are dropped."""
         self.closed = True
+        self.outbox.clear()
         self._woken.set()
 
     async def messages(
@@ -69,7 +72,7 @@ class AgentSession:
         while not self.closed:
             await self._woken.wait()
             self._woken.clear()
-            while True:
+            while not self.closed:
                 now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
                 patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # sent once: it counts from then
                 seq, digest = committed()
@@ -97,10 +100,14 @@ class AgentSessions(dict[NodeId, AgentSession]):
 
     def add(self, session: AgentSession) -> None:
         """Add the session of a node that has registered, and end its previous one."""
-        if (old := self.get(session.node)) is not None:
+        self.detach(session.node)
+        self[session.node] = self.by_id[session.id] = session
+
+    def detach(self, node: NodeId) -> None:
+        """End the session of a node: nothing more is sent to the agent that holds it."""
+        if (old := self.pop(node, None)) is not None:
             old.close()
             self.by_id.pop(old.id, None)
-        self[session.node] = self.by_id[session.id] = session
 
     def send(self, node: NodeId, *commands: pb.Command) -> None:
         """Queue commands for a node if it is connected; otherwise it gets them when it reconnects."""

@@ -16,7 +16,7 @@ from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.loop import Broken
-from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput
+from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput, TooManyReaders
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
 from gpuyard.live.wire.answers import Error, ErrorAnswer
@@ -85,7 +85,7 @@ def error_response(problem: Exception, request_id: str) -> Response:
             return error(404, problem.code, str(problem))
         case Unavailable():
             return error(503, problem.code, str(problem), None, _AGAIN)
-        case StorageFull() | StoreFull() | NodeUnreachable():
+        case StorageFull() | StoreFull() | NodeUnreachable() | TooManyReaders():
             return error(503, problem.code, str(problem), None, _AGAIN)
         case Broken() | StoreError():
             log.error("request_failed", code=problem.code, message=str(problem))

@@ -64,7 +64,9 @@ async def get_events(context: AppContext, request: Request) -> StreamingResponse
     after = _after(context, request)
     sight = _Sight(context, request.principal, request.query.get("task"))
     return StreamingResponse(
-        _events(context, sight, after), {"content-type": "text/event-stream", "x-accel-buffering": "no"}
+        _events(context, sight, after),
+        {"content-type": "text/event-stream", "x-accel-buffering": "no"},
+        endless=True,
     )
 
 

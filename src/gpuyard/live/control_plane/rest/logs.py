@@ -1,13 +1,15 @@
 """Stream a task's output as its node sends it: plain bytes, at the speed of the reader.
 
 With `follow` the stream continues with the next attempt when an attempt ends and the task does not, and waits for the
-first attempt of a task that has not started. If the request names a node, attempts on other nodes are left out. The response begins with the first bytes or after a short wait: until then
-an error can still be returned as an error response.
+first attempt of a task that has not started. If the request names a node, attempts on other nodes are left out. The
+response begins with the first bytes or after a short wait: until then an error can still be returned as an error
+response. HEAD asks the node for one byte and follows nothing.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 
 from gpuyard.core.domain.values import ENDED, AttemptRef, NodeId, TaskId
 from gpuyard.input.strict import WrongRequest
@@ -16,9 +18,10 @@ from gpuyard.live.control_plane.rest.lookup import SAME, find_answer, read_answe
 from gpuyard.live.control_plane.rest.query import Parameter, counted, switch, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import TEXT, Response, StreamingResponse
+from gpuyard.live.wire.rpc import AT_THE_END
 from gpuyard.live.wire.task_answers import TaskAnswer, origin_of
 
-_LARGEST = 2**53 - 1
+_LARGEST = AT_THE_END - 1
 FIRST_BYTES_SECONDS = 1.0
 LOOK_SECONDS = (0.02, 0.5)
 """Initial and maximum interval at which a follower polls for the next attempt."""
@@ -67,9 +70,27 @@ async def get_logs(context: AppContext, request: Request) -> Response:
     limit = asked.get("limit", 0)
     if tail == 0 and not follow:
         return Response(b"", media_type=TEXT)
-    offset = asked.get("offset", 0) if tail is None else -tail if tail else _LARGEST
+    offset = asked.get("offset", 0) if tail is None else -tail if tail else AT_THE_END
     wanted = _Wanted(task, attempt, node, offset, limit, follow)
-    return StreamingResponse(await _begun(_output(context, wanted, told)), {"content-type": TEXT})
+    if request.method == "HEAD":
+        await _look(_output(context, replace(wanted, limit=1, follow=False), told))
+        chunks = _nothing()
+    else:
+        chunks = await _begun(_output(context, wanted, told))
+    return StreamingResponse(chunks, {"content-type": TEXT}, endless=follow)
+
+
+async def _nothing() -> AsyncGenerator[bytes, None]:
+    """Yield nothing: the body of an answer to HEAD."""
+    for chunk in list[bytes]():
+        yield chunk
+
+
+async def _look(chunks: AsyncGenerator[bytes, None]) -> None:
+    """Raise the error that these chunks would begin with, if it comes soon."""
+    with suppress(TimeoutError):
+        async with aclosing(chunks), asyncio.timeout(FIRST_BYTES_SECONDS):
+            await anext(chunks, None)
 
 
 async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -85,6 +106,7 @@ async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
 
     async def whole() -> AsyncGenerator[bytes, None]:
         try:
+            yield b""  # taken below: only a generator that has begun does its clean-up when it is closed
             chunk = await first
             while chunk is not None:
                 yield chunk
@@ -94,7 +116,9 @@ async def _begun(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
             await asyncio.wait((first,))
             await chunks.aclose()
 
-    return whole()
+    begun = whole()
+    await anext(begun)
+    return begun
 
 
 async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> AsyncGenerator[bytes, None]:
@@ -107,10 +131,11 @@ async def _output(context: AppContext, wanted: _Wanted, told: TaskAnswer) -> Asy
         if begun and (wanted.node is None or wanted.node in nodes or wanted.attempt is not None):
             node = NodeId(wanted.node or nodes[0])
             ref = AttemptRef(wanted.task, attempt, origin)
-            output = context.scheduler.agents.outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)
-            async for chunk in output:
-                yield chunk
-                left -= len(chunk) if wanted.limit else 0
+            outputs = context.scheduler.agents.outputs
+            async with aclosing(outputs.read(node, ref, offset=offset, limit=left, follow=wanted.follow)) as output:
+                async for chunk in output:
+                    yield chunk
+                    left -= len(chunk) if wanted.limit else 0
             offset = 0
         if not wanted.follow or wanted.attempt or (wanted.limit and left <= 0):
             return

@@ -20,6 +20,11 @@ HTML = "text/html; charset=utf-8"
 HANG_UP = "gpuyard.hang_up"
 """Among the extensions of an ASGI scope: a function that aborts the connection (serving.py provides it)."""
 
+ENDLESS = "gpuyard.endless"
+"""Among the extensions of an ASGI scope: the response may send nothing for hours, so the client must stay connected."""
+CLIENT_ENDED = "gpuyard.client_ended"
+"""Among the extensions of an ASGI scope: the client has ended its side of the connection, or has left."""
+
 CHUNK_BYTES = 256 * 1024
 ACCESS_CHECK_SECONDS = 1.0
 """Interval of the check that the reader of a stream still has access."""
@@ -74,14 +79,19 @@ class StreamingResponse(Response, starlette.responses.StreamingResponse):
 
     body_iterator: AsyncGenerator[bytes, None]
 
-    def __init__(self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str]) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None], headers: Mapping[str, str], *, endless: bool) -> None:
         starlette.responses.StreamingResponse.__init__(self, chunks, headers=headers)
+        self._endless = endless
+        """Whether it waits for what has not happened yet. A client that ends its side of the connection ends it then,
+        because it may have left: this is noticed only when something is sent."""
         self.has_access: Callable[[], bool] = lambda: True
         """Whether the reader may still read it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it until it ends or the client disconnects. Failures are raised, as is `AccessLost`."""
-        if scope["method"] == "HEAD":
+        if self._endless:
+            scope["extensions"][ENDLESS] = True
+        if scope["method"] == "HEAD" or (self._endless and CLIENT_ENDED in scope["extensions"]):
             await self.body_iterator.aclose()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b""})

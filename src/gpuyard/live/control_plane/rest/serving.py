@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from typing import NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gpuyard.live.control_plane.descriptors import for_clients, for_http
-from gpuyard.live.control_plane.rest.responses import HANG_UP, encode
+from gpuyard.live.control_plane.rest.responses import CLIENT_ENDED, ENDLESS, HANG_UP, encode
 from gpuyard.live.control_plane.settings import ServerTlsSection
 from gpuyard.live.wire.answers import Error, ErrorAnswer
 
@@ -179,6 +179,8 @@ class _Line(HttpToolsProtocol):
     all: Connections
     address = ""
     counted = False
+    scope_extensions: dict[str, Any]
+    _client_ended = False
     _in_headers = False
     _in_body = False
     _header_bytes = 0
@@ -223,9 +225,25 @@ class _Line(HttpToolsProtocol):
         else:
             self._be_calm()
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Keep a connection until the answer is sent if the client has ended its side after a complete request."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if (
+            cycle is None
+            or cycle.response_complete
+            or self._in_headers
+            or self._in_body
+            or ENDLESS in self.scope_extensions
+            or self.transport.get_extra_info("sslcontext") is not None  # TLS connections can not be half closed
+        ):
+            return None
+        self.scope_extensions[CLIENT_ENDED] = self._client_ended = True
+        return True
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {HANG_UP: self.transport.abort}  # type: ignore[dict-item]  # our own extension
+        self.scope_extensions = {HANG_UP: self.transport.abort}
+        self.scope["extensions"] = self.scope_extensions  # our own extensions
         self._in_headers, self._header_bytes = True, 0
 
     def on_headers_complete(self) -> None:
@@ -243,6 +261,8 @@ class _Line(HttpToolsProtocol):
         super().on_response_complete()
         if self.counted and not self.transport.is_closing() and self.cycle.response_complete:
             self.all.idle(self)
+            if self._client_ended:
+                self.transport.close()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - ours says more
         text = "The request is not valid HTTP; check the request line and the headers."
