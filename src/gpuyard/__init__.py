@@ -19,6 +19,7 @@ from gpuyard.version import __version__ as __version__
 if TYPE_CHECKING:
     from gpuyard import plan as plan
     from gpuyard import simulator as simulator
+    from gpuyard.core.domain.errors import WrongInput as WrongInput
     from gpuyard.learn.performance.api import predict as predict
     from gpuyard.live.sdk import Client as Client
     from gpuyard.live.sdk import ClusterError as ClusterError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 else:
     _HOMES = {
         **dict.fromkeys(("Client", "Task", "ClusterError", "connect"), "gpuyard.live.sdk"),
+        "WrongInput": "gpuyard.core.domain.errors",
         "predict": "gpuyard.learn.performance.api",
         "simulate": "gpuyard.simulator",
     }

@@ -140,13 +140,17 @@ def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys
     ("text", "gpu", "sentence"),
     [
         ("model: resnet5O", "H200", "Unknown model 'resnet5O'; similar names: resnet50"),
-        ("model: resnet50\nbatches: 3", "H200", 'task.yaml: Unknown name "batches" in the file; did you mean "batch"?'),
-        ("model: resnet50\nbatch: 0", "H200", "task.yaml: batch is 0; it must be a whole number from 1"),
-        ("model: resnet50\nmode: dream", "H200", 'task.yaml: mode is "dream"; it must be "infer" or "train"'),
+        (
+            "model: resnet50\nbatches: 3",
+            "H200",
+            'task.yaml, line 2: Unknown name "batches" in the file; did you mean "batch"?',
+        ),
+        ("model: resnet50\nbatch: 0", "H200", "task.yaml, line 2: batch is 0; it must be a whole number from 1"),
+        ("model: resnet50\nmode: dream", "H200", 'task.yaml, line 2: mode is "dream"; it must be "infer" or "train"'),
         ("batch: 3", "H200", "task.yaml: model is missing"),
         ("model: resnet50", "H2000", "Unknown GPU 'H2000'; similar names: H200-SXM"),
-        ("model: [", "H200", "task.yaml: line 1: the file ends too early"),
-        ("model: a: b", "H200", "task.yaml: line 1: this is not YAML"),
+        ("model: [", "H200", "task.yaml, line 1: the file ends too early"),
+        ("model: a: b", "H200", "task.yaml, line 1: this is not YAML"),
     ],
 )
 def test_an_invalid_task_is_reported_in_one_sentence(

@@ -148,7 +148,7 @@ class Project:
             for _ in range(dots - 1):
                 folder = folder.parent
             folders = [folder]
-        for length in range(len(parts), 0, -1):
+        for length in range(min(len(parts), DEEPEST_PACKAGE), 0, -1):
             for start in folders:
                 place = start.joinpath(*parts[:length])
                 files = [place.with_name(f"{place.name}.py")] if parts[0] else []

@@ -7,7 +7,6 @@ them.
 """
 
 import csv
-import gzip
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import read_file
 from gpuyard.learn.performance.arrays import Floats, Words
 from gpuyard.learn.performance.operation_profile import OperationProfiles
 
@@ -111,13 +111,17 @@ class CsvColumns:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            reader = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""))
-            try:
-                self.names = next(reader, [])
-                lines = list(reader)
-            except (UnicodeDecodeError, csv.Error, OSError, EOFError) as error:
-                raise WrongInput(f"{path} is not a CSV table: {error}") from None
+        try:
+            content = read_file(path)
+            if b"\0" in content:
+                raise csv.Error("it has NUL characters")
+            reader = csv.reader(io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", newline=""))
+            self.names = next(reader, [])
+            lines = list(reader)
+        except OSError as error:
+            raise WrongInput(f"{path}: {error.strerror}.") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise WrongInput(f"{path} is not a CSV table: {error}") from None
         for line, cells in enumerate(lines, start=2):
             if len(cells) != len(self.names):
                 raise WrongInput(f"{path}, line {line}: {len(cells)} columns, but the header has {len(self.names)}")

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import LARGEST_BYTES
 from gpuyard.learn.performance import kind_model
 from gpuyard.learn.performance.calibration import Correction
 from gpuyard.learn.performance.dataset import ProfileRows
@@ -107,7 +108,7 @@ def load(path: Path) -> PerformanceModel:
     """Read a file that `save` wrote."""
     try:
         packed = path.read_bytes()
-        data = zlib.decompress(packed)
+        data = zlib.decompressobj().decompress(packed, LARGEST_BYTES)
         beginning = msgspec.msgpack.decode(data, type=_Beginning)
     except (zlib.error, msgspec.DecodeError):
         raise WrongInput(f"{path} is not a performance model of gpuyard") from None

@@ -171,6 +171,10 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         load(Settings, tmp_path / "none.yaml", {})
     with pytest.raises(WrongSettings, match="is a folder"):
         load(Settings, tmp_path, {})
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(WrongSettings, match=r"pipe cannot be read: this is a pipe, not a file\."):
+        load(Settings, pipe, {})
     large = tmp_path / "large.yaml"
     large.write_bytes(b"#" * (5 * 1024 * 1024))
     with pytest.raises(WrongSettings, match="larger than 4 MiB"):

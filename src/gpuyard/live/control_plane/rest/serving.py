@@ -234,7 +234,7 @@ class _Line(HttpToolsProtocol):
             or self._in_headers
             or self._in_body
             or ENDLESS in self.scope_extensions
-            or self.transport.get_extra_info("sslcontext") is not None  # TLS connections can not be half closed
+            or self.transport.get_extra_info("sslcontext") is not None  # TLS connections cannot be half closed
         ):
             return None
         self.scope_extensions[CLIENT_ENDED] = self._client_ended = True
