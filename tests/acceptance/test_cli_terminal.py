@@ -122,5 +122,5 @@ def test_up_at_a_terminal_prints_a_summary_and_stops_with_ctrl_c(cluster: CliClu
         terminal.press_ctrl_c()
         assert terminal.ends() == 0
 
-    assert b"is up at http://127.0.0.1:" in terminal.shown
+    assert b"is running at http://127.0.0.1:" in terminal.shown
     assert b"Stopped." in terminal.shown

@@ -82,7 +82,7 @@ def test_a_second_cluster_on_the_same_folder_is_one_sentence(cluster: CliCluster
     done = cluster.call("up", "--data-dir", str(tmp_path / "data"))
 
     assert done.returncode == 1
-    assert "is up on" in done.stderr
+    assert "is already running in" in done.stderr
     assert f"`gpuyard down --data-dir {tmp_path / 'data'}`" in done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -105,7 +105,7 @@ def test_down_stops_the_cluster_and_leaves_tasks_running(cluster: CliCluster, tm
     down = cluster.does("down", "--data-dir", str(tmp_path / "data"))
     assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n{goes_on(tmp_path)}\n"
     assert is_alive(pid)
-    assert "1 task was ended" in cluster.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
+    assert "1 task was cancelled" in cluster.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
     assert not is_alive(pid)
     assert "No cluster is running" in cluster.does("down", "--data-dir", str(tmp_path / "data"))
 
@@ -116,7 +116,7 @@ def test_down_with_stop_tasks_cancels_running_and_waiting_tasks(cluster: CliClus
     until((tmp_path / "runs").exists, what="the task runs")
 
     down = cluster.does("down", "--data-dir", str(tmp_path / "data"), "--stop-tasks")
-    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n2 tasks were ended.\n"
+    assert down == f"The cluster in {tmp_path / 'data'} has stopped.\n2 tasks were cancelled.\n"
     assert cluster.last_words == "Stopped. No task is running."
     cluster.up()
     assert [cluster.client().task(task).status for task in (runs, waits)] == ["cancelled", "cancelled"]

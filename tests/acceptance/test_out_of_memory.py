@@ -35,4 +35,4 @@ def test_a_task_that_runs_out_of_memory_moves_to_a_larger_gpu_and_is_not_retried
         failed = client.task(too_large.id)
         assert (failed.attempts, failed.reason_code) == (1, "out_of_memory_on_largest")
         assert failed.reason is not None
-        assert "not tried again" in failed.reason
+        assert "not retried" in failed.reason

@@ -92,9 +92,9 @@ def test_tasks_of_a_batch_can_depend_on_each_other_by_index(cluster: RestCluster
 @pytest.mark.parametrize(
     ("path", "body", "sentence"),
     [
-        (TASKS, {"depends_on": ["tasks[0]"]}, "tasks[0] is a task of a batch"),
+        (TASKS, {"depends_on": ["tasks[0]"]}, "tasks[0] is only valid in a batch"),
         (BATCH, {"tasks": [{"depends_on": ["tasks[1]"]}]}, "A dependency names tasks[1], but the batch has"),
-        (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "wait for each other"),
+        (BATCH, {"tasks": [{"after_any": ["tasks[0]"]}]}, "depend on each other"),
     ],
 )
 def test_indices_out_of_range_or_of_the_task_itself_are_refused(

@@ -347,7 +347,7 @@ def test_a_journal_can_be_reported_as_a_page(
     page = cluster / "page.html"
     assert simulated(monkeypatch, "--journal", cluster / "journal", "--policy", "priority", "--report", page) == 0
     assert ">recorded<" in page.read_text()
-    assert f"3 tasks of the journal in {cluster / 'journal'}, on 8 GPUs at the most." in page.read_text()
+    assert f"3 tasks of the journal in {cluster / 'journal'}, on at most 8 GPUs" in page.read_text()
     assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["recorded", "3"]
 
 

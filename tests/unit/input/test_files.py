@@ -70,7 +70,7 @@ def test_a_damaged_compressed_file_is_refused(tmp_path: Path) -> None:
         (None, "file is null; it must be the path of a file."),
         (5, "file is 5; it must be the path of a file."),
         (b"a", "file is a bytes; it must be the path of a file."),
-        ("a\0b", "file contains a NUL character; leave it out."),
+        ("a\0b", "file contains a NUL character; remove it."),
         ("f" + ".a" * 5000, f'file is "f{".a" * 29}.…"; it must be the path of a file.'),
     ],
 )

@@ -30,7 +30,7 @@ class CancelTask(Command, frozen=True):
 
 
 class HoldTask(Command, frozen=True):
-    """Keep a waiting task out of the queue."""
+    """Put a waiting task on hold."""
 
     task: TaskId
 

@@ -204,7 +204,7 @@ def _numbered(said: Words, known: list[str]) -> Floats:
 def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
     """Learn a kind of work from its rows."""
     if len(rows) < LEAST_ROWS:
-        raise WrongInput(f"There are {len(rows)} rows of {rows.kind} to learn from, and it takes {LEAST_ROWS}")
+        raise WrongInput(f"The training data has {len(rows)} rows of {rows.kind}; at least {LEAST_ROWS} are needed")
     kind = ROOFLINES[rows.kind]
     gpu, family = _names(rows, specs), rows.family
     names, counts = np.unique(gpu, return_counts=True)

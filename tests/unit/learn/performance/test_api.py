@@ -90,9 +90,9 @@ def test_arguments_of_a_wrong_type_are_reported_in_one_sentence(
     ("text", "sentence"),
     [
         ("model: resnet50\nbatch: 1:30\n", 'line 2: batch is "1:30"; it must be a whole number from 1 to 10,000,000.'),
-        ("model: resnet50\n\nbtach: 5\n", 'line 3: There is no "btach" in the file; did you mean "batch"?'),
+        ("model: resnet50\n\nbtach: 5\n", 'line 3: Unknown name "btach" in the file; did you mean "batch"?'),
         ('{"model": "resnet50",\n "batch": 0}', "line 2: batch is 0; it must be a whole number from 1 to 10,000,000."),
-        ("model: resnet50\nmodel: vgg\n", "line 2: model is given twice, first in line 1; keep one of them."),
+        ("model: resnet50\nmodel: vgg\n", "line 2: model is given twice, first in line 1; remove one of them."),
     ],
 )
 def test_errors_in_a_task_file_name_the_line(text: str, sentence: str, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_rows_with_and_without_operations_stay_aligned_when_they_are_merged(tmp_
             [["T4", "bmm", 1, 2, 3, 4, 0.1], ["T4", "bmm", 1, "", 3, 4, 0.1]],
             "line 3: M must be a number above 0",
         ),
-        (COLUMNS, [["T4", "bmm", 1]], "line 2: 3 columns where 7 are named"),
+        (COLUMNS, [["T4", "bmm", 1]], "line 2: 3 columns, but the header has 7"),
         ((), [], "is empty"),
     ],
 )

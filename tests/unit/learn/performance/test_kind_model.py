@@ -90,7 +90,7 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance_model, "VERSION", 99)
     learnt.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model is of version 99, and this gpuyard reads version 4"):
+    with pytest.raises(WrongInput, match=r"yard.model has version 99, and this gpuyard reads version 4"):
         performance_model.load(file)
 
 

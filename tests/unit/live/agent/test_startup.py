@@ -55,7 +55,7 @@ def test_a_relative_work_folder_is_reported_with_its_absolute_path(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     told = notes(tmp_path, "executor: {work_dir: here}")["relative_work_dir_used"]
-    assert f"so it is {tmp_path / 'here'}." in told
+    assert f"it is now {tmp_path / 'here'}." in told
     assert notes(tmp_path, f"executor: {{work_dir: {tmp_path}/here}}") == {}
 
 

@@ -482,7 +482,7 @@ def test_a_replayed_registration_is_refused(tmp_path: Path) -> None:
             await register_node(stub, registration(), TOKEN)
             with pytest.raises(grpc.aio.AioRpcError, match="does not answer a current challenge"):
                 await register(said[0])
-            with pytest.raises(grpc.aio.AioRpcError, match="speaks protocol 1"):
+            with pytest.raises(grpc.aio.AioRpcError, match="uses protocol 1"):
                 await register(pb.SignedRegistration(protocol=1))
 
     run(story)

@@ -326,7 +326,7 @@ def test_without_space_nothing_is_added_until_there_is_some(archive: Archive) ->
     (pages,) = archive._writer.execute("PRAGMA page_count").fetchone()
     archive._writer.execute(f"PRAGMA max_page_count = {pages + 2}")
     many = [row(task, name=f"job-{task}") for task in range(2, 1000)]
-    with pytest.raises(StoreFull, match=r"no space left .*Nothing was written; free some space"):
+    with pytest.raises(StoreFull, match=r"No space is left .*Nothing was written; free disk space"):
         archive.add(many, seq=2)
     assert (ids(archive), archive.count(), archive.seq) == ([1], 1, 1)
 

@@ -67,7 +67,7 @@ def test_a_better_model_is_used_and_reports_by_how_much(
     assert models.renew(judging(twice_as_long))
     assert models.standing.file == str(tmp_path / "yard.model")
     assert models.standing.why.startswith("It is equal or better: mean error of run times 49.9% before and 1.5%")
-    assert f"on {3 * ENOUGH} tasks" in models.standing.why
+    assert f"on {3 * ENOUGH} recent tasks" in models.standing.why
     assert not models.renew(judging(twice_as_long)), "it was looked at before"
 
 

@@ -156,12 +156,12 @@ def test_a_yard_accepts_it_with_its_forecasts_as_an_event_and_remembers_them_aft
             answer = view.answer()
             assert (answer.ran_on, answer.work is not None, len(answer.forecasts)) == ("H100", True, 2)
             assert answer.estimated_seconds is not None
-            events = [
+            submitted = [
                 record.event
                 for record in scheduler.stores.journal.read()
                 if isinstance(record.event, events.TaskSubmitted)
             ]
-            assert events[0].spec.forecasts == view.spec.forecasts
+            assert submitted[0].spec.forecasts == view.spec.forecasts
             with pytest.raises(WrongRequest, match="resnet5000"):
                 await submit(scheduler, spec(work=WorkloadSpec(model="resnet5000")))
         async with open_scheduler(tmp_path) as (scheduler, _):

@@ -103,7 +103,7 @@ def test_tasks_sent_in_parts_can_depend_on_each_other_and_be_repeated() -> None:
     wanted[5001]["depends_on"] = ["tasks[5000]"]
     with fake_server(accepts) as server:
         connect(server.url).submit_many(wanted, idempotency_key="plan")
-        with pytest.raises(WrongInput, match=r"tasks\[5001\] comes later"):
+        with pytest.raises(WrongInput, match=r"tasks\[5001\] is not in the list before"):
             connect(server.url).submit_many([{"depends_on": ["tasks[5001]"]}, *wanted[1:]])
 
     first, last = server.asked[:2]

@@ -122,7 +122,7 @@ def test_login_stores_who_may_run_the_scheduler_and_logout_forgets_it(
         monkeypatch.setattr(sys, "stdin", StringIO())
         assert cli.main() == 0
         assert stored_server_user(url) == ("gpuyard" if "--forget" not in words else None)
-    assert "gpuyard may run the scheduler" in capsys.readouterr().err
+    assert "gpuyard is now trusted to run the scheduler" in capsys.readouterr().err
 
 
 def test_a_user_who_does_not_exist_is_named() -> None:

@@ -50,7 +50,7 @@ def test_every_gpu_of_a_group_must_be_free_and_loaded() -> None:
     wide = problem(("a", "A", 5.0, ""), ("b", "B2", 2.0, ""))
     assert check(wide, plan((1, 3, 8), (0, 12, 14))) == []
     assert len(check(wide, plan((1, 3, 8), (0, 11, 13)))) == 1
-    assert "from number 1 on" in check(wide, plan((0, 3, 8), (1, 12, 14)))[0]
+    assert "beginning with number 1" in check(wide, plan((0, 3, 8), (1, 12, 14)))[0]
 
 
 def test_memory_counts_on_every_gpu_of_the_group() -> None:

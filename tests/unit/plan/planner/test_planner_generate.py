@@ -69,7 +69,7 @@ def test_slow_pcie_makes_models_load_longer() -> None:
 
 
 def test_an_unknown_family_is_refused_with_the_existing_ones() -> None:
-    with pytest.raises(WrongInput, match="no family 'chains'; there are chain, fanout"):
+    with pytest.raises(WrongInput, match="Unknown family 'chains'; available families: chain, fanout"):
         generate("chains", 10, 2)
 
 

@@ -88,6 +88,6 @@ def test_no_requests_are_no_calls(name: str) -> None:
 
 
 def test_an_unknown_strategy_is_refused_with_the_existing_ones() -> None:
-    with pytest.raises(WrongInput, match="no strategy 'magic'; there are batch"):
+    with pytest.raises(WrongInput, match="Unknown strategy 'magic'; available strategies: batch"):
         strategy("magic")
     assert all(callable(strategy(name)) for name in STRATEGIES)

@@ -27,6 +27,9 @@ STEP = 16.0
 ROUNDING = 1e-3
 """GPU-seconds: a task checked at the instant it reaches a step has reached it despite rounding errors."""
 
+LAST_STEP = 12
+"""More GPU-seconds than any task uses; a simulated task that never ends stays on this step."""
+
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     """Seconds it has left on its fastest GPUs."""
@@ -40,15 +43,19 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
 def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     """The step it stands on; of whom nobody has an idea, by what it has had."""
     thought = task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else 0.0
-    return float(floor(log2(max(task.gpu_seconds_at(now) + ROUNDING, thought, 1.0)) / log2(STEP)))
+    step = log2(max(task.gpu_seconds_at(now) + ROUNDING, thought, 1.0)) / log2(STEP)
+    return float(floor(min(step, LAST_STEP)))
 
 
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
     """When it reaches the next step by what it has had."""
     if not isinstance(running.phase, Running):
         return None
-    gpus, next_step = running.phase.placement.charge_milli / MILLI, STEP ** (_rank(running, now, settings) + 1)
-    return now + (next_step - running.gpu_seconds_at(now)) / gpus if gpus else None
+    gpus, step = running.phase.placement.charge_milli / MILLI, _rank(running, now, settings)
+    if not gpus or step >= LAST_STEP:
+        return None
+    until: float = STEP ** (step + 1)
+    return now + (until - running.gpu_seconds_at(now)) / gpus
 
 
 POLICY: Policy = Policy("dqn", starts_all=False, key=_key, rank=_rank, changes_at=_changes_at, advised=True)

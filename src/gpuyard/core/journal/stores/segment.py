@@ -224,8 +224,8 @@ def start_of(path: Path, connection: sqlite3.Connection) -> Position:
         raise damaged(path, first, "its first page does not say which event it follows")
     if row[0] > FORMAT:
         raise JournalFromFuture(
-            f"{path.name} has format {row[0]}, and this gpuyard reads up to {FORMAT}: "
-            "a newer one wrote it. Run that version, or a newer one."
+            f"{path.name} has format {row[0]}, and this gpuyard reads up to {FORMAT}: a "
+            "newer one wrote it. Use that version or a newer one."
         )
     schema = connection.execute("SELECT CAST(sql AS BLOB) FROM sqlite_master ORDER BY name").fetchall()
     if schema != [(statement.encode(),) for statement in _SCHEMA] or row[1] != first - 1:

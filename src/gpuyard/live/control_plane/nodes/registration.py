@@ -210,9 +210,10 @@ class AgentRegistration:
                 "the same work folder on another machine or after a reboot" if known[0] == instance else "another one"
             )
             message = (
-                f"Another agent with the id {node} was heard of {silent:.0f} s ago, and this is {same}. Give each its own "
-                "agent.id and work folder; an agent that was moved or rebooted is let in when the old one has been silent "
-                f"for {self._liveness.offline_after_seconds:.0f} s."
+                f"Another agent with the id {node} was connected {silent:.0f} s ago, and this is "
+                f"{same}. Give each agent its own agent.id and work folder. An agent that was moved "
+                "or rebooted can join when the old one has been silent for "
+                f"{self._liveness.offline_after_seconds:.0f} s."
             )
             await self._refuse(context, grpc.StatusCode.ALREADY_EXISTS, "NameTaken", message, node, proven=True)
 

@@ -175,7 +175,7 @@ def test_an_embedding_moves_the_requested_rows_and_not_its_table(count: Count) -
         ("Fixed", ("2x9",), "models", "Fixed cannot run with a batch twice as large as in 2x9: RuntimeError"),
         ("Idle", ("2x9",), "models", "its outputs have no gradient"),
         ("nothing", ("2x9",), "models", "nothing returns a int, not a torch.nn.Module"),
-        ("Chian", ("2x8",), "models", "there is no Chian in models; did you mean Chain?"),
+        ("Chian", ("2x8",), "models", "models has no Chian; did you mean Chain?"),
         ("Chain", ("2x8",), "nowhere", "nowhere cannot be imported: module 'nowhere' does not exist"),
     ],
 )

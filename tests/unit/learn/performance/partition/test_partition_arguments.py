@@ -22,7 +22,7 @@ from gpuyard.learn.performance.partition import partition
         ({"micro_batches": 1.5}, "micro_batches is 1.5; it must be a whole number from 1 to 1,000,000."),
         ({"link_gbs": float("nan")}, "link_gbs is not a finite number; it must be a number from 0.001 to 1,000,000."),
         ({"limit_seconds": -1}, "limit_seconds is -1; it must be a number from 1 to 31,536,000."),
-        ({"precision": 5}, "5 is no precision; known: fp32"),
+        ({"precision": 5}, "Unknown precision 5; known precisions: fp32"),
     ],
 )
 def test_what_can_not_be_meant_is_refused_in_one_sentence(changed: dict[str, Any], sentence: str) -> None:
