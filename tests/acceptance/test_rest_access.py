@@ -311,6 +311,6 @@ def test_health_shows_no_paths_without_a_login(lab: Lab) -> None:
             reply = lab.cluster.ask("GET", path)
             assert reply.status == status
             assert b"secret-place" not in reply.body
-            assert b"no space" in reply.body
+            assert b"no disk space" in reply.body
     finally:
         lab.cluster.scheduler.loop.full = ""

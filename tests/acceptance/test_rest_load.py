@@ -80,7 +80,7 @@ def test_a_full_queue_and_a_tenant_with_too_many_open_tasks_get_429(cluster: Res
 
     reply = cluster.ask("POST", TASKS, array(2, tenant_id="lab", gpu_count=8))
     assert (reply.status, reply.error["code"]) == (429, "TooManyOpenTasks")
-    assert "Tenant lab has 4 tasks that have not ended" in reply.error["message"]
+    assert "Tenant lab has 4 open tasks" in reply.error["message"]
     assert reply.headers["retry-after"]
 
     waiting = cluster.get(f"{TASKS}?status=pending")["total"]
