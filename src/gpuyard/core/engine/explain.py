@@ -24,7 +24,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
-from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, left_for, refusal
+from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, is_stopped_by_quota, left_for, refusal
 from gpuyard.core.engine.scheduling.actions import Context
 from gpuyard.core.engine.scheduling.advice import PATIENCE
 from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
@@ -130,7 +130,7 @@ def why_all_wait(state: State, tasks: Iterable[TaskId], now: float) -> dict[Task
                 by_group[task.group] = _blocked_reason(state, task, task.group, at)
             reason = by_group[task.group]
             if _names(reason, task):
-                reason = _turn_reason(state, task, task.group, at)
+                reason = _tried_reason(state, task, task.group, at)
         if reason is not None:
             found[task_id] = reason
     return found
@@ -178,22 +178,33 @@ def _blocked_reason(state: State, task: Task, group: Group, at: float) -> Refusa
     line.shape.refresh(state.index)
     blocked = line.class_blocked[group.class_index] or group.blocked or line.blocked
     if blocked is None or not _still_holds(state, task, group, blocked, at):
-        tried = try_place(Context(state, _emit_nothing), task, line, group)
-        if not isinstance(tried, Blocked):
-            return _turn_reason(state, task, group, at)
-        blocked = tried
+        return _tried_reason(state, task, group, at)
     return _in_words(state, task, group, blocked, at)
+
+
+def _tried_reason(state: State, task: Task, group: Group, at: float) -> Refusal | None:
+    """Return the refusal that a task would get if it were tried now."""
+    tried = try_place(Context(state, _emit_nothing), task, group.line, group)
+    if isinstance(tried, Blocked):
+        return _in_words(state, task, group, tried, at)
+    return _turn_reason(state, task, group, at)
 
 
 def _still_holds(state: State, task: Task, group: Group, blocked: Blocked, at: float) -> bool:
     """Whether a stored refusal still names the obstacle: entries behind the first one at a quota are not tried again."""
-    if blocked.refusal in {no.ReservedFor, no.QuotaReservedFor}:
+    shape = group.line.shape
+    if blocked.refusal is no.QuotaReservedFor:
+        return False  # the task ahead may have started, or may never start since a limit changed
+    if blocked.refusal is no.ReservedFor:
         ahead = state.tasks.get(blocked.ahead) if blocked.ahead is not None else None
-        return ahead is not None and isinstance(ahead.phase, Waiting | Suspended)
+        if ahead is None or not isinstance(ahead.phase, Waiting | Suspended):
+            return False
+    if blocked.refusal in {no.ReservedFor, no.NoRoom, no.NodesClosed}:  # a quota that was lowered lasts longer
+        return not is_stopped_by_quota(task, shape, state.classes, state.index, at)
     if blocked.refusal in {no.ClassQuotaFull, no.ClassQuotaTooSmall, no.BudgetSpent, no.TenantQuotaTooSmall} or (
         blocked.refusal is no.TenantQuotaFull and not blocked.reservation_helps
     ):
-        return check_quota(task, group.line.shape.need_milli, state.classes, at) is blocked.refusal
+        return check_quota(task, shape.need_milli, state.classes, at) is blocked.refusal
     return True
 
 

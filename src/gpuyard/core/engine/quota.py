@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.tenant import QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import MILLI, TaskClass, TenantId
-from gpuyard.core.placement.device_group_mask import DeviceGroupMask
+from gpuyard.core.placement.device_group_mask import DeviceGroupMask, without
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.shape import Shape
 
@@ -245,6 +245,19 @@ def closed_by_model(tenant: TenantUsage, shape: Shape, index: Index) -> DeviceGr
         elif shape.needs is not None:
             closed |= index.by_model.get(model, 0) & shape.above_quota(left)
     return closed
+
+
+def is_stopped_by_quota(task: "Task", shape: Shape, classes: Sequence[ClassUsage], index: Index, at: float) -> bool:
+    """Whether a quota stops a task on so many of the device groups it could use that it cannot start."""
+    need, tenant = shape.need_milli, task.tenant_usage
+    if not need:
+        return False
+    if check_quota(task, need, classes, at) is not None:
+        return True
+    if not tenant.model_limits:
+        return False
+    allowed = without(shape.eligible, closed_by_model(tenant, shape, index))
+    return not allowed or (shape.nodes > 1 and len(index.hosts_of(allowed)) < shape.nodes)
 
 
 def is_at_limit(

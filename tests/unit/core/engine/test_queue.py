@@ -2,8 +2,10 @@
 
 import pytest
 
-from gpuyard.core.domain.commands import CancelTask
-from gpuyard.testing import ClusterStory, task
+from gpuyard.core.domain.commands import CancelTask, CordonNode
+from gpuyard.core.domain.refusals import NoRoom, TenantModelQuotaFull, TenantQuotaFull
+from gpuyard.core.domain.tenant import QuotaMode
+from gpuyard.testing import ClusterStory, gang, node, task
 
 
 @pytest.fixture
@@ -92,3 +94,33 @@ def test_tasks_that_came_and_went_leave_a_bounded_number_of_entries(cluster: Clu
     assert entries(cluster) < 300
     cluster.finishes("busy")
     assert cluster.running() == ["first"]
+
+
+@pytest.mark.parametrize("limit", [(("A100", 2),), (("A100", 0), ("H100", 4))])
+def test_without_backfill_a_task_stopped_by_a_limit_on_models_blocks_no_other(
+    limit: tuple[tuple[str, int], ...],
+) -> None:
+    cluster = ClusterStory(policy="priority", backfill="none")
+    cluster.is_split(online=0.0, mode=QuotaMode.NONE)
+    cluster.has_node(node("n", gpus=4))
+    cluster.has_tenant("limited", max_gpus_by_model=limit)
+    cluster.submits(task("runs"))
+    cluster.submits(task("big", gpus=4, priority=0))
+    cluster.submits(task("never", gpus=4, tenant="limited", priority=100))
+    cluster.submits(task("small", priority=50))
+    assert cluster.running() == ["runs", "small"]
+    assert isinstance(cluster.why("never"), TenantModelQuotaFull | TenantQuotaFull | NoRoom)
+
+
+def test_a_task_whose_nodes_are_closed_gets_no_reservation() -> None:
+    cluster = ClusterStory(policy="fifo", backfill="easy")
+    cluster.is_split(online=0.0, mode=QuotaMode.NONE)
+    cluster.has_nodes(2, gpus_each=4)
+    cluster.submits(task("a", gpus=4), task("b", gpus=4))
+    cluster.submits(gang("both", members=2, gpus_each=4))
+    (busy,) = cluster.state.tasks[cluster.numbers["a"]].active.placement.nodes
+    cluster.tells(CordonNode(busy))
+    cluster.finishes("b")
+    assert not cluster.state.reservations
+    cluster.submits(task("small"))
+    assert cluster.is_running("small")

@@ -5,7 +5,15 @@ import pytest
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.causes import Cause, Why
 from gpuyard.core.domain.events import AttemptResuming, AttemptStopping, ReservationMade, TaskPlaced
-from gpuyard.core.domain.refusals import ClassQuotaFull, QuotaReservedFor, Refusal, TenantQuotaFull
+from gpuyard.core.domain.refusals import (
+    ClassQuotaFull,
+    ClassQuotaTooSmall,
+    NoRoom,
+    QuotaReservedFor,
+    Refusal,
+    TenantQuotaFull,
+    TenantQuotaTooSmall,
+)
 from gpuyard.core.domain.tenant import Budget, QuotaMode
 from gpuyard.core.domain.values import Preemption, TaskClass, TenantId
 from gpuyard.core.engine.waiting.wakeups import (
@@ -291,3 +299,24 @@ def test_a_tenant_at_its_limit_on_a_model_stops_nobody_on_it() -> None:
     cluster.passes(1000)
     cluster.submits(task("waits", tenant="red", models=("A100", "H100"), priority=90))
     assert not [event for _, event in cluster.events if isinstance(event, AttemptStopping)]
+
+
+def test_a_limit_that_was_lowered_is_the_reason_of_tasks_that_waited_for_room(cluster: ClusterStory) -> None:
+    cluster.submits(task("a", gpus=4, tenant="other"), task("b", gpus=4, tenant="other"))
+    cluster.submits(task("waits", tenant="lab"))
+    assert isinstance(cluster.why("waits"), NoRoom)
+    cluster.has_tenant("lab", max_gpus=0)
+    assert cluster.why("waits") == TenantQuotaTooSmall(TenantId("lab"), 0, 1.0, 1)
+    cluster.has_tenant("lab", budget=Budget(gpu_hours=1.0, period_seconds=7200.0))
+    assert isinstance(cluster.why("waits"), NoRoom)
+    cluster.is_split(online=1.0)
+    assert isinstance(cluster.why("waits"), ClassQuotaTooSmall)
+
+
+def test_a_task_ahead_that_can_never_start_is_not_named(cluster: ClusterStory) -> None:
+    cluster.has_tenant("lab", max_gpus=3)
+    cluster.submits(task("busy", gpus=2, tenant="lab"))
+    cluster.submits(task("first", gpus=2, tenant="lab"))
+    cluster.submits(task("waits", gpus=2, tenant="lab", priority=0), task("small", tenant="lab", priority=0))
+    cluster.has_tenant("lab", max_gpus=1)
+    assert cluster.why("small") == TenantQuotaFull(TenantId("lab"), 1, 2.0, 1.0)

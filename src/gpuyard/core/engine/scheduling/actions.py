@@ -20,7 +20,15 @@ from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import Preemption, TaskId
 from gpuyard.core.engine.phases import Running, Suspended
-from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota, closed_by_model, is_at_limit, left_for
+from gpuyard.core.engine.quota import (
+    BATCH,
+    ONLINE,
+    check_quota,
+    closed_by_model,
+    is_at_limit,
+    is_stopped_by_quota,
+    left_for,
+)
 from gpuyard.core.engine.scheduling.backfill import promise
 from gpuyard.core.engine.scheduling.preemption import PreemptionPlan, find_preemption
 from gpuyard.core.engine.state import Reservation, State, needs_reservation
@@ -190,8 +198,7 @@ def reserve_for_next(context: Context, cause: Cause) -> None:
         return
     firsts = []
     for line in state.queue.lines.values():
-        if line.blocked is not None and needs_reservation(line.shape):
-            line.shape.refresh(state.index)
+        if line.blocked is not None and needs_reservation(line.shape) and line.shape.can_start(state.index):
             for class_index in CLASS_INDEXES:
                 task = first_in(context, line, class_index, LAST)
                 if task is not None and task.id not in state.reservations:
@@ -209,11 +216,16 @@ def first_in(context: Context, line: Line, class_index: int, before: SortKey) ->
         return None
     if context.keys_suffice:
         head = line.head(class_index)
-        if head is None or check_quota(state.tasks[head[1]], need, state.classes, at) is not None:
+        if head is None or (0, 0.0, head[0], head[1]) >= before:
             return None
-        return state.tasks[head[1]] if (0, 0.0, head[0], head[1]) < before else None
+        if not is_stopped_by_quota(state.tasks[head[1]], line.shape, state.classes, state.index, at):
+            return state.tasks[head[1]]
     tasks = [state.tasks[task] for _, task, _ in line.tops(class_index)]
-    tops = [(sort_key(state, task, at), task) for task in tasks if check_quota(task, need, state.classes, at) is None]
+    tops = [
+        (sort_key(state, task, at), task)
+        for task in tasks
+        if not is_stopped_by_quota(task, line.shape, state.classes, state.index, at)
+    ]
     first = min(tops, key=lambda top: top[0], default=None)
     return first[1] if first is not None and first[0] < before else None
 

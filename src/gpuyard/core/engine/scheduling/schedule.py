@@ -116,10 +116,10 @@ class Pass:
 
     def _drain(self) -> None:
         """Try the candidates in order; where ranks change with usage, rank a task again before it is tried."""
-        self._push_dirty()
         keys_suffice = self.context.keys_suffice
         if not keys_suffice:
             self._push_reserved()
+        self._push_dirty()
         ready, published = self.ready, self.state.queue.published
         while True:
             if published.class_quota != NOTHING and self._try_first_of_a_class():
