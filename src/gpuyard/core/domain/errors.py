@@ -32,7 +32,7 @@ class JournalError(GpuyardError):
 
 
 class EventsRetired(JournalError):
-    """These events are not kept here any more. Start from the newest snapshot, or look in the folder of retired events."""
+    """These events are no longer kept. Start from the newest snapshot, or look in the folder of retired events."""
 
     def __init__(self, after: int, oldest: int) -> None:
         super().__init__(

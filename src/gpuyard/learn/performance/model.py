@@ -80,7 +80,7 @@ class PerformanceModel:
     def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
         """Predict rows of one kind."""
         if rows.kind not in self.kind_models:
-            raise WrongInput(f"The model has learnt {', '.join(self.kind_models)}, and nothing of {rows.kind}")
+            raise WrongInput(f"The model was trained on {', '.join(self.kind_models)}, not on {rows.kind}")
         return self.kind_models[rows.kind].predict(rows, specs or self.specs)
 
     def save(self, path: Path) -> None:

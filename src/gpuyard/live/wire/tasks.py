@@ -41,13 +41,13 @@ MOST_BYTES = 128 * 1024
 """Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
 MOST_IN_A_BATCH = 100_000
 MOST_TASKS = 100_000
-"""That one request may create, arrays included."""
+"""The maximum number of tasks that one request creates, including arrays."""
 MOST_EDGES = 100_000
 """Dependencies of all tasks of a request together; a range of consecutive tasks counts as one."""
 LEAST_RANGE = 16
-"""So many consecutive dependencies are kept as one range."""
+"""The minimum number of consecutive dependencies that are stored as a range."""
 PLACE = "tasks["
-"""How a task of the same batch begins: `tasks[2]`."""
+"""The prefix of a reference to a task of the same batch: `tasks[2]`."""
 LARGEST_ID = 2**63 - 1
 
 RESERVED_VARIABLES = frozenset(
@@ -312,7 +312,7 @@ def resources_of(request: TaskRequest) -> Resources:
       memory if that is left out. `gpu_fraction` 0 with `gpu_memory_mb` limits memory only. `gpu_count` may be left out,
       0 or 1 beside it.
     - `gpu_fraction` 1 is one whole GPU.
-    - Neither: one whole GPU, or none if `cpu_count` is given and nothing speaks of a GPU.
+    - Neither: one whole GPU, or none if `cpu_count` is given and no field mentions a GPU.
     """
     fraction, memory = request.gpu_fraction, request.gpu_memory_mb or 0
     gpus, share = _gpus_of(request), None
@@ -382,7 +382,7 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
 
 
 def _check_lease(request: TaskRequest) -> None:
-    """A lease has no process: what speaks of one was meant for a command that is missing."""
+    """Refuse fields of a process in a request without a command: a lease has no process, so the command is missing."""
     for name in ("env", "secrets", "work_dir", "retries"):
         if getattr(request, name):
             raise WrongRequest("MissingField", f"{name} is given, but the task has no command.", "command")

@@ -32,34 +32,34 @@ class UserWithoutTenant(Invalid, frozen=True):
 
 
 class BadTokenName(Invalid, frozen=True):
-    """A description that does not fit in a list."""
+    """The description of a token is too long."""
 
     text = "The name of a token has at most {longest} characters."
     longest: int
 
 
 class TokenEndsInThePast(Invalid, frozen=True):
-    """A token nobody could use."""
+    """The token would be unusable."""
 
     text = "expires_at lies in the past; a token must be of use for a while."
 
 
 class UserExists(Conflict, frozen=True):
-    """A second user of one name."""
+    """A user of this name exists."""
 
     text = "There is a user {username} already; change that one, or choose another name."
     username: str
 
 
 class UnknownUser(Conflict, frozen=True):
-    """A user nobody knows."""
+    """The user does not exist."""
 
     text = "There is no user {username}."
     username: str
 
 
 class UnknownToken(Conflict, frozen=True):
-    """A token nobody knows."""
+    """The token does not exist."""
 
     text = "There is no token with the id {token}."
     token: str
