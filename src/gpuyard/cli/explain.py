@@ -24,7 +24,7 @@ NOWHERE = (
 )
 NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
-"""The maximum number of tasks ahead that the scheduler counts."""
+"""The scheduler estimates no start for a task with more tasks ahead of it than this."""
 
 
 def explain(

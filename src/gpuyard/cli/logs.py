@@ -121,7 +121,7 @@ def _bytes_of_last_lines(cluster: "Client", task: "TaskRef", lines: int, which: 
 
 
 class _Lines:
-    """Prints {"line": "…"} for each line; bytes that are not text are escaped."""
+    """Prints {"line": "…"} for each line; bytes that are not text are replaced."""
 
     def __init__(self) -> None:
         self._rest = b""

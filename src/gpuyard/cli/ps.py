@@ -110,7 +110,7 @@ def _row(task: "Task") -> tuple[object, ...]:
 
 
 def _command(command: str | list[str] | None, longest: int = 30) -> str:
-    """Return the name of a task, or a replacement for a task without one."""
+    """Return a shortened command, which is shown for a task without a name."""
     if command is None:
         return "(lease)"
     words = command if isinstance(command, str) else " ".join(command)

@@ -150,7 +150,7 @@ class _Interrupts:
 
 
 def _cancel(cluster: "Client", task: "Task", as_json: bool) -> None:
-    """Send the cancellation; if the scheduler cannot be reached, repeat it until it can."""
+    """Send the cancellation; if the scheduler cannot be reached, repeat it for as long as a restart may take."""
     from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
     cluster = cluster.without_waiting()

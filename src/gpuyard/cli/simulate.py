@@ -148,7 +148,7 @@ def _refuse(*rules: tuple[object, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Return the function that reads or generates the jobs."""
+    """The options that determine how jobs are read or generated."""
 
     seed: int
     fractional: float

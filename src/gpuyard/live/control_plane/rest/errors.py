@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class NotAllowed(Exception):
-    """The request lacks valid credentials or the required role."""
+    """The request was denied; `denied` has the status and the reason."""
 
     def __init__(self, denied: Denied) -> None:
         super().__init__(denied.sentence)
