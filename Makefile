@@ -7,6 +7,7 @@
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make site    the manual as a site with search, into build/site
+#   make changelog VERSION=x.y.z   the section of a version in CHANGELOG.md, from the files of changes/
 #   make clean   away with everything that can be made again
 
 PYTHON ?= python3
@@ -18,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One more than there are cores, and 8 at most: a test that waits for a process leaves its core idle.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -gt 7 ] && echo 8 || expr $$n + 1)
 
-.PHONY: run test quick check style bench proto docs site clean
+.PHONY: run test quick check style bench proto docs site changelog clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
@@ -59,6 +60,10 @@ docs: $(VENV)/.core
 site: $(VENV)/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "written: build/site; read it with: $(BIN)/python -m http.server --directory build/site"
+
+changelog: $(VENV)/.dev
+	@[ -n "$(VERSION)" ] || { echo "name the version: make changelog VERSION=x.y.z"; exit 2; }
+	@$(BIN)/towncrier build --yes --version $(VERSION)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -53,7 +53,7 @@ COMMANDS = {
 """Every command: its file and the function in it. A group of commands is called `app`."""
 
 BEFORE_A_COMMAND = {"submit", "run"}
-"""What follows the command of a task belongs to it, also where it looks like an option of ours."""
+"""Arguments after the command of a task belong to that command, even if they look like options of gpuyard."""
 
 
 def make_app(only: str | None = None) -> typer.Typer:
@@ -132,7 +132,7 @@ def main() -> int:
 
 
 def _options(app: typer.Typer, words: list[str]) -> set[str]:
-    """The options of the command that was called."""
+    """Return the options of the command that was called."""
     command: Any = typer.main.get_command(app)
     for word in words:
         if word not in getattr(command, "commands", {}):
@@ -142,7 +142,7 @@ def _options(app: typer.Typer, words: list[str]) -> set[str]:
 
 
 def _nobody_reads() -> int:
-    """Whoever read our output has seen enough, as `head` has; nothing may be written at the end either."""
+    """Handle a closed pipe: the reader of the output, such as `head`, has ended; write nothing more, also not at exit."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -150,13 +150,13 @@ def _nobody_reads() -> int:
 
 
 def _spoken(error: OSError) -> str:
-    """What the system said, without its number."""
+    """Return the message of the operating system without its error number."""
     words = error.strerror or str(error)
     return f"{error.filename}: {words}." if error.filename else f"{words}."
 
 
 def _with_way_out(error: Exception, command: str) -> str:
-    """What was wrong in a call, and where to read how it is right."""
+    """Print what was wrong in a call, and the command that shows the help."""
     message = in_words_of_people(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"gpuyard {command}" if command in COMMANDS else "gpuyard"
@@ -165,7 +165,7 @@ def _with_way_out(error: Exception, command: str) -> str:
 
 
 def _wrong_option(error: Exception) -> str | None:
-    """Which option or argument it is about, if it is about one."""
+    """Return the option or argument that caused the error, if there is one."""
     named = getattr(error, "param_hint", None) or getattr(error, "option_name", None)
     parameter = getattr(error, "param", None)
     return str(named).strip("'") if named else parameter.opts[-1] if parameter is not None else None

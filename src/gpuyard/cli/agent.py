@@ -1,4 +1,4 @@
-"""`gpuyard agent`: what runs on every machine with GPUs."""
+"""`gpuyard agent`: the process that runs on every machine with GPUs."""
 
 import os
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ def agent(
 
 
 def read_settings(config: "Path | None") -> "AgentSettings":
-    """An agent's settings; what the environment says for a scheduler on the same machine is left alone."""
+    """Read the settings of an agent; environment variables for a scheduler on the same machine are ignored."""
     from gpuyard.live.agent.settings import AgentSettings, load_agent_settings
     from gpuyard.live.control_plane.settings import ServerSettings
     from gpuyard.live.wire.config import variables
@@ -38,7 +38,7 @@ def read_settings(config: "Path | None") -> "AgentSettings":
 
 
 def run_agent(settings: "AgentSettings", config: "Path | None" = None, accept_cluster: str = "") -> None:
-    """Until it is told to stop."""
+    """Run the agent until it is stopped."""
     from gpuyard.cli.service.event_loop import protect_settings, run_in_loop, silence_grpc
     from gpuyard.cli.service.log_output import set_up
 

@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from gpuyard.live.wire.answers import ExplainAnswer
 
 SAYS_ALL = frozenset({"OnHold", "WaitingForTasks"})
-"""Reasons that name what it waits for, whose end nobody knows."""
+"""Reasons that name what the task waits for, and whose end is unknown."""
 IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
-"""Reasons that go away when other tasks end."""
+"""Reasons that end when other tasks end."""
 NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
-"""Reasons whose end is known whatever others do."""
+"""Reasons whose end is known and does not depend on other tasks."""
 QUOTA_FORBIDS = frozenset({"ClassQuotaTooSmall", "TenantQuotaTooSmall"})
-"""Reasons that say themselves what would let it start."""
+"""Reasons whose sentence already says what would let the task start."""
 NOWHERE = (
     "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less."
 )
 NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
-"""The scheduler does not look further."""
+"""The scheduler estimates no start for a task with more tasks ahead of it than this."""
 
 
 def explain(
@@ -42,7 +42,7 @@ def explain(
 
 
 def in_words(told: "ExplainAnswer") -> list[str]:
-    """A few sentences."""
+    """Return the explanation as sentences."""
     words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
     if told.status not in {"pending", "running"}:
         return words
@@ -73,7 +73,7 @@ def _where_its_model_ran(told: "ExplainAnswer") -> list[str]:
 
 
 def _how_long(told: "ExplainAnswer") -> list[str]:
-    """How long it is thought to run, where nobody said it."""
+    """Return the predicted run time, unless the user has given one."""
     from gpuyard.cli.output.printing import format_seconds
 
     if told.forecasts:
@@ -88,7 +88,7 @@ def _how_long(told: "ExplainAnswer") -> list[str]:
 
 
 def _by_its_work(told: "ExplainAnswer") -> list[str]:
-    """What was foretold from what it computes, the fastest GPU first."""
+    """Return the predictions from the declared work, the fastest GPU first."""
     from gpuyard.cli.output.printing import format_seconds
 
     words = []
@@ -111,7 +111,7 @@ def _by_its_work(told: "ExplainAnswer") -> list[str]:
 
 
 def fits_nowhere(told: "ExplainAnswer") -> bool:
-    """Whether no present node could hold it, whatever ends."""
+    """Whether no current node could hold the task, even if it were empty."""
     from gpuyard.core.domain.refusals import REFUSALS, Never
 
     return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
@@ -124,7 +124,7 @@ def _ahead(count: int, *, more: bool) -> str:
 
 
 def _when(told: "ExplainAnswer") -> str:
-    """When it starts, and what that rests on."""
+    """Return when the task is likely to start, and what the estimate is based on."""
     from gpuyard.cli.output.printing import format_instant
 
     if told.starts_at is None:

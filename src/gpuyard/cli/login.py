@@ -1,4 +1,4 @@
-"""`gpuyard login`: show once who you are."""
+"""`gpuyard login`: log in and store the token."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`gpuyard logs`: what a task wrote. With `-f` it goes on over restarts of the scheduler, as `following` says."""
+"""`gpuyard logs`: print the output of a task. `-f` continues across restarts of the scheduler (`task_output`)."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_BYTES = 64 * 1024
 NODE_SECONDS = 30.0
-"""How long a node that is not connected is waited for."""
+"""How long to wait for a node that is not connected."""
 LOOK_SECONDS = 0.3
 
 
@@ -59,7 +59,7 @@ def logs(
 
 
 def _follow(cluster: "Client", task: "Task", output: Output, server: str | None, *, as_json: bool) -> None:
-    """To the end of the task, or of the one attempt that was asked for."""
+    """Follow the output to the end of the task, or of the selected attempt."""
     from gpuyard.live.sdk import NotFound
     from gpuyard.live.sdk.waiting import AWAY
 
@@ -77,7 +77,7 @@ def _follow(cluster: "Client", task: "Task", output: Output, server: str | None,
 
 
 def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
-    """Output of a node that is not connected yet, as after a restart of the scheduler: it is waited for, for a while."""
+    """Return the output; wait a while for a node that is not connected yet, as after a restart of the scheduler."""
     from gpuyard.live.sdk import Refused
 
     give_up_at = time.monotonic() + NODE_SECONDS
@@ -100,14 +100,14 @@ def _patiently(ask: Callable[[], Iterator[bytes]]) -> Iterator[bytes]:
 
 
 def _tell_of_no_start(task: "Task") -> None:
-    """Nothing was written where nothing ran."""
+    """Print why a task that has not started has no output."""
     if task.started_at is None:
         words = "never started" if task.ended else "has not started"
         print(f"gpuyard: {task.id} {words}. {task.reason or ''}".rstrip(), file=sys.stderr, flush=True)
 
 
 def _bytes_of_last_lines(cluster: "Client", task: "TaskRef", lines: int, which: dict[str, Any]) -> int:
-    """How long the last lines are. The scheduler counts in bytes, so look at more and more of the end."""
+    """Return the length of the last lines. The scheduler counts bytes, so read larger and larger parts of the end."""
     look = FIRST_LOOK_BYTES
     while lines:
         end = b"".join(_patiently(lambda look=look: cluster.logs(task, tail=look, **which)))  # type: ignore[misc]
@@ -121,13 +121,13 @@ def _bytes_of_last_lines(cluster: "Client", task: "TaskRef", lines: int, which: 
 
 
 class _Lines:
-    """{"line": "…"} for each line; bytes that are no text are shown as such."""
+    """Prints {"line": "…"} for each line; bytes that are not text are replaced."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def write(self, part: bytes) -> None:
-        """As many lines as are complete."""
+        """Print the lines that are complete."""
         from msgspec import json
 
         *lines, self._rest = (self._rest + part).split(b"\n")
@@ -135,6 +135,6 @@ class _Lines:
             to_standard_output(json.encode({"line": line.decode(errors="replace")}) + b"\n")
 
     def end(self) -> None:
-        """The last line may lack its end."""
+        """Print the last line, which may have no line break."""
         if self._rest:
             self.write(b"\n")

@@ -38,7 +38,7 @@ def nodes(cluster: "Client") -> Listing:
 
 
 def _status(node: "NodeAnswer") -> str:
-    """With what an operator should look at."""
+    """Return the status of a node, with conditions that an operator should check."""
     words: list[str] = [node.status]
     if node.supervisor_silent_seconds is not None:
         words.append("supervisor silent")

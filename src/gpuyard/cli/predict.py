@@ -1,4 +1,4 @@
-"""`gpuyard predict`: how long a step takes, how much memory it needs, and whether that fits, on each of some GPUs."""
+"""`gpuyard predict`: predict time and memory of a step on several GPUs, and whether it fits."""
 
 from pathlib import Path
 from typing import Annotated

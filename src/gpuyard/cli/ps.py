@@ -1,4 +1,4 @@
-"""`gpuyard ps`: which tasks there are."""
+"""`gpuyard ps`: list tasks."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +78,7 @@ def ps(
 
 
 def _instant(since: str | None) -> str | float | None:
-    """A duration means so long ago."""
+    """Parse an instant; a duration is subtracted from the current time."""
     if since is None or "T" in since or since.count("-") > 1:
         return since
     import time
@@ -110,7 +110,7 @@ def _row(task: "Task") -> tuple[object, ...]:
 
 
 def _command(command: str | list[str] | None, longest: int = 30) -> str:
-    """What stands for the name of a task without one."""
+    """Return a shortened command, which is shown for a task without a name."""
     if command is None:
         return "(lease)"
     words = command if isinstance(command, str) else " ".join(command)

@@ -1,4 +1,4 @@
-"""`gpuyard run`: a task as if it ran here. Its output is ours, Ctrl-C is its end, its exit code is what we return.
+"""`gpuyard run`: run a task as if it were a local command: print its output, cancel it on Ctrl-C, return its exit code.
 
 Exit codes: the task's own; 128+n when signal n ended it, as shells have it; 124 when it took too long, as timeout(1)
 has it; 130 when it was cancelled; 1 when it could not be run, with the reason; 75 when the scheduler was away for too long
@@ -33,7 +33,7 @@ SIGNALLED = 128
 INTERRUPTED = 130
 CANCEL_SECONDS = 5.0
 CANCEL_PAUSE_SECONDS = 0.5
-"""Between two tries to cancel a task while the scheduler is away."""
+"""Seconds between two tries to cancel a task while the scheduler cannot be reached."""
 
 
 @task_options
@@ -71,7 +71,7 @@ def run(
 
 
 def _behind(progress: WaitProgress) -> "Callable[[bytes], None]":
-    """Output has the terminal for itself."""
+    """Remove the progress line before output is printed."""
 
     def write(part: bytes) -> None:
         progress.clear()
@@ -81,7 +81,7 @@ def _behind(progress: WaitProgress) -> "Callable[[bytes], None]":
 
 
 def _exit_code(task: "Task", *, silent: bool) -> int:
-    """What we return; where it is not the task's own, why, unless it was said as JSON."""
+    """Return our exit code; if it is not the one of the task, print the reason, unless JSON output has it."""
     if task.signal is not None and task.status != "timeout":
         return SIGNALLED + task.signal
     if task.status == "failed" and task.exit_code:
@@ -94,9 +94,9 @@ def _exit_code(task: "Task", *, silent: bool) -> int:
 
 
 class _Interrupts:
-    """Ctrl-C (and TERM) cancels the task, whose end is then waited for; the second one leaves once the scheduler knows.
+    """Cancel the task on Ctrl-C (and TERM) and wait for its end; a second signal exits once the scheduler has the request.
 
-    One that comes while the task is being submitted waits for the answer: nobody else knows which task to cancel.
+    A signal during the submission waits for the answer, because only the answer names the task to cancel.
     """
 
     def __init__(self, cluster: "Client", *, silent: bool) -> None:
@@ -107,7 +107,7 @@ class _Interrupts:
         self._cancelling: Thread | None = None
 
     def submitted(self, task: "Task") -> None:
-        """From now on it is known what to cancel."""
+        """Set the task to cancel."""
         self._task = task
         if self._pressed:
             self._cancel(task)
@@ -118,7 +118,7 @@ class _Interrupts:
 
     def __exit__(self, *_: object) -> None:
         if self._cancelling is not None and self._task is not None:
-            # A task that was to be cancelled must not go on without a word.
+            # Report it if a task that should be cancelled continues.
             self._cancelling.join(CANCEL_SECONDS)
             if self._cancelling.is_alive():
                 self._say(f"the scheduler does not answer. Cancel the task later: gpuyard cancel {self._task.id}")
@@ -150,7 +150,7 @@ class _Interrupts:
 
 
 def _cancel(cluster: "Client", task: "Task", as_json: bool) -> None:
-    """Tell the scheduler; one that is away is told when it is back."""
+    """Send the cancellation; if the scheduler cannot be reached, repeat it for as long as a restart may take."""
     from gpuyard.live.sdk.waiting import AWAY, RESTART_SECONDS
 
     cluster = cluster.without_waiting()

@@ -1,4 +1,4 @@
-"""`gpuyard server`: a scheduler for agents on other machines, told what to do by a file of settings."""
+"""`gpuyard server`: run a scheduler for agents on other machines, with a settings file."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""`gpuyard show`: all about one task."""
+"""`gpuyard show`: print all details of a task."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, cli
 TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A task, such as task-7 or 7.")]
 INSTANTS = frozenset({"created_at", "started_at", "finished_at"})
 TWICE = frozenset({"task_id", "assigned_gpus", "node_id"})
-"""Said by another field too."""
+"""Fields that are left out, because another field has the same information."""
 
 
 def show(

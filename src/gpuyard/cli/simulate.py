@@ -31,7 +31,7 @@ TITLES = {
     "attempts_lost": ("LOST", "{:,}"),
     "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
 }
-"""Of figures that only some runs have, with how they are written."""
+"""Optional figures, with their formats."""
 
 
 class WrongUse(WrongInput):
@@ -148,7 +148,7 @@ def _refuse(*rules: tuple[object, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """How jobs are read or drawn."""
+    """The options that determine how jobs are read or generated."""
 
     seed: int
     fractional: float
@@ -208,7 +208,7 @@ def _save(path: Path, jobs: "JobSet") -> None:
 
 
 def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
-    """Means over all workloads, and how certain they are."""
+    """Print the means over all workloads with their confidence intervals."""
     from gpuyard.cli.output.simulation_means import as_figures, print_means
 
     figures: dict[str, list[dict[str, float]]] = {}
@@ -228,7 +228,7 @@ def _print_json(policies: "dict[str, Any]") -> None:
 
 @contextmanager
 def _progress(note: str, name: str, jobs: int) -> "Iterator[ProgressCallback]":
-    """A bar on the terminal while a policy is simulated; elsewhere nothing, so that files stay clean."""
+    """Show a progress bar while a policy is simulated; only on a terminal."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -267,7 +267,7 @@ def _print_table(runs: "list[PolicyRun]") -> None:
 
 
 def _check_report(path: Path) -> None:
-    """Before anything is simulated: can the page be drawn and written?"""
+    """Check before the simulation that the report can be drawn and written."""
     if find_spec("matplotlib") is None:
         raise WrongUse("--report needs matplotlib: pip install 'gpuyard[simulate]'.")
     if not path.parent.is_dir() or path.is_dir():

@@ -1,4 +1,4 @@
-"""`gpuyard submit`: hand a task in and go on."""
+"""`gpuyard submit`: submit a task without waiting for it."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ def submit(
 
 
 def submitted(cluster: "Client", request: RequestFields) -> "list[Task]":
-    """All tasks of it. If no answer came, say that the task may exist all the same."""
+    """Submit the request and return all its tasks. If no answer arrives, say that the task may exist nevertheless."""
     from gpuyard.live.sdk import Unreachable
 
     try:
@@ -44,9 +44,9 @@ def submitted(cluster: "Client", request: RequestFields) -> "list[Task]":
 
 
 def warn_if_nothing_fits(cluster: "Client", task: "Task", *, alone: bool = False) -> None:
-    """Say on standard error, at once, that no present node can hold a task; it was accepted and waits.
+    """Print to standard error that no current node can hold a task that was accepted and waits.
 
-    `alone`: nothing else says why it waits; otherwise `Progress` does, and the reason is not said twice.
+    `alone`: also print the reason; otherwise `Progress` prints it.
     """
     from gpuyard.core.domain.errors import GpuyardError
 

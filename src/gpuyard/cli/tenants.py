@@ -1,4 +1,4 @@
-"""`gpuyard tenants`: who pays, and how much they may use."""
+"""`gpuyard tenants`: list tenants and set their limits."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,7 +98,7 @@ def set_(
 
 
 def _changed(cluster: "Client", tenant: str, named: "TenantLimits") -> "TenantLimits":
-    """The limits that a tenant has, with those that are named; the API replaces all of them at once."""
+    """Return the current limits of a tenant with the named ones changed; the API replaces all of them at once."""
     every = {known.id: known for known in cluster.tenants().tenants}
     now = every.get(tenant) or every.get("default")
     if now is None:
@@ -119,7 +119,7 @@ def _changed(cluster: "Client", tenant: str, named: "TenantLimits") -> "TenantLi
 
 
 def _limits(told: "TenantAnswer") -> str:
-    """All limits that a tenant has now, in a sentence."""
+    """Return all limits of a tenant in a sentence."""
     from gpuyard.cli.output.printing import counted, format_seconds
 
     limits = ["all GPUs" if told.max_gpus is None else f"{counted(told.max_gpus, 'GPU')} at once"]

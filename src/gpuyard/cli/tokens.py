@@ -1,4 +1,4 @@
-"""`gpuyard tokens`: keys for programs, each of one user."""
+"""`gpuyard tokens`: access tokens for programs; each belongs to a user."""
 
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,4 +1,4 @@
-"""`gpuyard users`: who may log in. Passwords are asked for or read from standard input, never given as arguments."""
+"""`gpuyard users`: manage users. Passwords are prompted for or read from standard input, never given as arguments."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -129,7 +129,7 @@ def remove(
 
 
 def new_password() -> str:
-    """Asked for twice on a terminal; otherwise one line of standard input."""
+    """Return a new password: prompted for twice on a terminal, otherwise one line of standard input."""
     from getpass import getpass
 
     if not sys.stdin.isatty():
@@ -141,7 +141,7 @@ def new_password() -> str:
 
 
 def password(prompt: str = "Password: ") -> str:
-    """Asked for on a terminal; otherwise one line of standard input."""
+    """Return a password: prompted for on a terminal, otherwise one line of standard input."""
     from getpass import getpass
 
     if sys.stdin.isatty():

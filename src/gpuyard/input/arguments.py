@@ -17,7 +17,7 @@ from gpuyard.input.strict import fault_in
 
 Names = Annotated[list[str], Meta(description="a list of names, or text with commas between them")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""What random numbers begin with."""
+"""The seed of a random number generator."""
 
 
 def argument(name: str, value: Any, type_: Any) -> Any:

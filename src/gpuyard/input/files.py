@@ -1,6 +1,6 @@
 """Open files that a user names: only regular ones, of a limited size, plain or compressed.
 
-A pipe or a device could block for ever or never end. What a shell has opened for the command, `<(…)` or `/dev/stdin`,
+A pipe or a device could block or never end. What a shell has opened for the command, `<(…)` or `/dev/stdin`,
 may be a pipe. Every reason is an `OSError` whose `strerror` says it, like those of the system.
 """
 

@@ -164,7 +164,7 @@ class World:
         """Advance the clock until nothing is due any more, or only timers of tasks that never end are left.
 
         A task that runs until it is cancelled keeps others waiting for their budget: the engine then tries them again
-        in every period, for ever.
+        in every period, without end.
         """
         instants = stuck = 0
         while (due := self.next_event()) is not None and stuck < STUCK_CHECKS:

@@ -72,7 +72,8 @@ def test_every_event_refusal_policy_and_setting_stands_in_the_manual() -> None:
 def test_a_field_is_read_with_its_default_and_its_docstring() -> None:
     (reservations,) = [field for field in fields(Settings) if field.name == "reservations"]
 
-    assert (reservations.kind, reservations.doc) == ("int", "How many tasks hold reservations under `conservative`.")
+    words = "The number of tasks that have reservations under `conservative`."
+    assert (reservations.kind, reservations.doc) == ("int", words)
     assert {field.name for field in fields(Backfill)} == set(Backfill.__members__)
 
 

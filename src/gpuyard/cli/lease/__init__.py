@@ -135,7 +135,7 @@ def _print(held: "Lease", *, as_json: bool) -> None:
 
 
 def _give_up(cluster: "Client", lease: "LeaseAnswer", guard: LeaseGuard, *, as_json: bool) -> None:
-    """Only its asker knows of this lease; where the scheduler is away the guard goes on trying."""
+    """Release a lease that only this command knows; if the scheduler cannot be reached, the guard keeps trying."""
     from gpuyard.live.sdk import NotFound
     from gpuyard.live.sdk.waiting import AWAY
 
@@ -152,14 +152,14 @@ def _give_up(cluster: "Client", lease: "LeaseAnswer", guard: LeaseGuard, *, as_j
 
 
 def _interrupts() -> list[signal.Signals]:
-    """Signals that give a lease up. One that is ignored stays ignored, as SIGHUP is under nohup."""
+    """Return the signals that release a lease. A signal that is ignored stays ignored, as SIGHUP is under nohup."""
     return [number for number in INTERRUPTS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _note_interrupts(interrupts: "Sequence[signal.Signals]") -> list[int]:
-    """Ctrl-C (and TERM, HUP) while the lease is asked for waits for the answer, which names the lease to give up.
+    """Delay Ctrl-C (and TERM, HUP) during the request until the answer names the lease to release.
 
-    The second one does not wait.
+    The second signal does not wait.
     """
     pressed: list[int] = []
 

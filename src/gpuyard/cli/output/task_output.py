@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuyard.live.sdk import Client, ClusterError, Refused, Task
 
 GAVE_UP = 75
-"""EX_TEMPFAIL of sysexits.h: the scheduler could not be reached any more. The task continues."""
+"""EX_TEMPFAIL of sysexits.h: the scheduler can no longer be reached. The task continues."""
 OUTPUT_SECONDS = 15.0
 """How long to retry reading the output of a task that has ended."""
 LOOK_SECONDS = 0.2

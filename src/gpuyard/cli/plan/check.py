@@ -1,4 +1,4 @@
-"""`gpuyard plan check`: does a plan keep every rule?"""
+"""`gpuyard plan check`: check whether a plan is valid."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,7 +9,7 @@ from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, open_problem
 
 SHOWN = 10
-"""So many faults are said in words."""
+"""The maximum number of violations that are printed."""
 
 
 def check(

@@ -1,4 +1,4 @@
-"""`gpuyard plan compare`: what each strategy makes of a problem, side by side."""
+"""`gpuyard plan compare`: solve a problem with several strategies and compare the plans."""
 
 import sys
 from contextlib import suppress
@@ -39,7 +39,7 @@ def compare(
     if strategies is not None and not names:
         raise WrongInput("--strategies is empty; omit it to compare all strategies.")
     for name in names:
-        strategy_named(name)  # one that does not exist is refused before anything is read
+        strategy_named(name)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if gantt is not None:
         gantt_ending(gantt)

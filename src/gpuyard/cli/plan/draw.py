@@ -1,4 +1,4 @@
-"""`gpuyard plan draw`: plans that were made before, or what became of them, as a picture."""
+"""`gpuyard plan draw`: draw saved plans, or how they were executed."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,10 +1,10 @@
-"""Ctrl-C (and TERM) of a command that holds something which has to be given back: noted, so that it cannot get lost.
+"""Handle Ctrl-C and SIGTERM in a command that holds resources it has to release.
 
-Python raises KeyboardInterrupt wherever it happens to be. Where that is a callback that nobody called (of the garbage
-collector, of the lock of an import, of compiled code), it prints a word at best and goes on as if nothing had been
-pressed; and where it is between taking something and remembering what was taken, that is never given back. So a signal is
-noted first. As long as nothing is held it ends the command at once, too; from `from_now_on_noted` on, whoever works looks at
-`asked` and comes to an end in order, and only the second signal does not wait for that.
+Python raises KeyboardInterrupt wherever the program happens to be. In a callback (of the garbage collector, an import lock
+or compiled code) the exception is printed at best and then lost; between acquiring a resource and recording it, the
+resource is never released. So a signal is recorded first. While nothing is held, it also ends the command at once. After
+`from_now_on_noted`, the running code checks `asked` and stops in an orderly way; only a second signal does not wait for
+that.
 """
 
 import signal
@@ -15,11 +15,11 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Ending:
-    """Of one command, while `with` lasts."""
+    """Records the signals of a command inside a `with` block."""
 
     def __init__(self) -> None:
         self.asked = False
-        """Whether somebody wants it to end."""
+        """Whether a signal has asked the command to end."""
         self._at_once = True
 
     def __enter__(self) -> Self:
@@ -32,12 +32,12 @@ class Ending:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def listen(self) -> None:
-        """Once more after a library that takes signals for itself, as Ray does."""
+        """Install the signal handlers; call it again after a library that installs its own, such as Ray."""
         for number in SIGNALS:
             signal.signal(number, self._hear)
 
     def from_now_on_noted(self) -> None:
-        """Something will be held. What was pressed before and got lost ends the command now."""
+        """Only record signals from now on, because resources will be held. A signal received before ends the command now."""
         self._at_once = False
         if self.asked:
             raise KeyboardInterrupt

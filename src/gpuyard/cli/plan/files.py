@@ -1,4 +1,4 @@
-"""Files of problems and plans, opened and written: plain, or packed where the name ends in .gz."""
+"""Read and write files of problems and plans; names that end in .gz are compressed."""
 
 import os
 from collections.abc import Sequence
@@ -36,16 +36,16 @@ class WrongFile(WrongInput):
 
 
 def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None = None) -> "Problem":
-    """The problem in a file, with the options that change it."""
+    """Read the problem of a file and apply the options."""
     from gpuyard.plan.planner import read
 
     return read(path, gpus=gpus, many_residents=multi_model)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:
-    """Before anything is planned: what is to be written has a place to be in, and takes that of nobody else.
+    """Check before planning that the output files can be written and that all files are different.
 
-    `beside`: what is read.
+    `beside`: the input files.
     """
     taken = {path.resolve() for path in beside if path is not None}
     for path in paths:
@@ -67,7 +67,7 @@ def _why_not(path: Path) -> str | None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Packed where the name says so."""
+    """Write a file, compressed if the name ends in .gz."""
     from gpuyard.plan.planner import api
 
     if why := _why_not(path):

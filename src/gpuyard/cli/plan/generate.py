@@ -1,4 +1,4 @@
-"""`gpuyard plan generate`: a problem drawn by chance, for trying things out."""
+"""`gpuyard plan generate`: generate a random problem."""
 
 from pathlib import Path
 from typing import Annotated

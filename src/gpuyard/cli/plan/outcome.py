@@ -1,4 +1,4 @@
-"""What comes of following a plan: progress while it runs, results as they come, figures and complaints at the end."""
+"""The output of `plan run`: progress, results as they arrive, and figures and errors at the end."""
 
 import sys
 from collections import Counter
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from gpuyard.plan.workers.follow import FollowResult
 
 SHOWN = 10
-"""So many reasons for calls that failed are told."""
+"""The maximum number of reasons for failed calls that are printed."""
 NAMED = 3
-"""And so many calls are named with each."""
+"""The maximum number of calls that are named with each reason."""
 EVERY_S = 10.0
-"""Where nobody looks at a terminal, progress is told so often."""
+"""Seconds between two progress lines if standard error is not a terminal."""
 
 
 def figures_for_people(figures: dict[str, Any]) -> list[tuple[str, object]]:
-    """Without what is nothing, but with how many were done."""
+    """Return the figures to print, without failures and losses; `done` is text, so that a zero is printed too."""
     return [
         (name, str(value) if name == "done" else value)
         for name, value in figures.items()
@@ -31,9 +31,9 @@ def figures_for_people(figures: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def complain(figures: dict[str, Any], written: Path | None, troubles: Sequence[str]) -> None:
-    """What did not go well, on standard error, and what was ended by hand; `written` has what was done."""
+    """Print to standard error what failed and what the user interrupted; `written` is the file with the executed plan."""
     calls_of: dict[str, list[str]] = {}
-    """By the reason, which many have in common."""
+    """Failed calls by reason; many calls have the same one."""
     for one in figures["failed"]:
         calls_of.setdefault(one["why"], []).append(one["call"])
     said = [f"{why}{f', {times:,} times' if times > 1 else ''}." for why, times in Counter(figures["losses"]).items()]
@@ -49,13 +49,13 @@ def complain(figures: dict[str, Any], written: Path | None, troubles: Sequence[s
 
 
 def _these(calls: list[str]) -> str:
-    """`r0/a was`, `r0/a and r1/a were`, `r0/a, r1/a, r2/a and 6 more were`."""
+    """Return a list of calls with its verb: `r0/a was`, `r0/a and r1/a were`, `r0/a, r1/a, r2/a and 6 more were`."""
     names = [*calls[:NAMED], f"{len(calls) - NAMED:,} more"] if len(calls) > NAMED + 1 else calls
     return f"{', '.join(names[:-1])} and {names[-1]} were" if len(names) > 1 else f"{names[0]} was"
 
 
 class Results:
-    """Results that no other node waits for, a line of JSON each as they come. A file in which nothing came is not left."""
+    """Writes final results as JSON lines as they arrive. A file without results is removed."""
 
     def __init__(self, path: Path | None, problem: "Problem") -> None:
         self._problem = problem
@@ -70,11 +70,11 @@ class Results:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._path is not None and self._file is not None:
             self._file.close()
-            if not self._kept and self._path.is_file():  # and not standard output, or somebody's pipe
+            if not self._kept and self._path.is_file():  # not standard output and not a pipe
                 self._path.unlink()
 
     def keep(self, call: int, result: object) -> None:
-        """One more."""
+        """Write one result."""
         if self._file is None:
             return
         import msgspec
@@ -86,9 +86,9 @@ class Results:
 
 
 class RunProgress:
-    """How far it is and how late, on standard error: one line on a terminal, now and then a line elsewhere.
+    """Prints progress and delay to standard error: one updated line on a terminal, otherwise a line every few seconds.
 
-    Late is how long ago as many calls should have been done, by the plan that was made first.
+    The delay is the time since the first plan expected as many calls to be done.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -105,11 +105,11 @@ class RunProgress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def follows(self, planned: "Plan") -> None:
-        """The plan that was made first."""
+        """Set the first plan, from which the delay is computed."""
         self._ends = sorted(planned.end.tolist())
 
     def tell(self, followed: "FollowResult") -> None:
-        """If it is time to."""
+        """Print the progress if the last output is old enough."""
         pause = 0.2 if self._is_terminal else EVERY_S
         if self._quiet or monotonic() - self._told < pause:
             return

@@ -1,4 +1,4 @@
-"""`gpuyard plan pareto`: plans none of which is better than another in everything, and the choice among them."""
+"""`gpuyard plan pareto`: compute the Pareto front of several objectives and choose a plan of it."""
 
 from pathlib import Path
 from time import perf_counter
@@ -74,7 +74,7 @@ def _can_be_a_folder(path: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """Without the plans of an earlier front; what else is there stays."""
+    """Remove the plans of an earlier front from a folder; other files stay."""
     folder.mkdir(exist_ok=True)
     for file in folder.glob("front-*.json"):
         if file.stem.removeprefix("front-").isdecimal():

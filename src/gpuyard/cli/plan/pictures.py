@@ -1,4 +1,4 @@
-"""Plans as files of pictures: a page to zoom in (.html), or a figure (.png, .svg)."""
+"""Write plans as pictures: a zoomable page (.html) or a figure (.png, .svg)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +20,7 @@ Gantt = Annotated[
 
 
 def gantt_ending(path: Path) -> None:
-    """Refuse a name that says no kind of picture, before anything is planned."""
+    """Refuse a file name without a known picture suffix, before anything is planned."""
     if path.suffix.lower() not in {".html", ".png", ".svg"}:
         raise WrongFile(f"{path}: the name of the picture must end in .html, .png or .svg.")
 
@@ -28,7 +28,7 @@ def gantt_ending(path: Path) -> None:
 def draw_gantt(
     path: Path, problem: "Problem", plans: Sequence[tuple[str, "Plan"]], lower_bound_s: float | None = None
 ) -> None:
-    """Plans of one problem, each with its name, below each other on one axis of time."""
+    """Draw plans of one problem below each other, each with its name, on a common time axis."""
     from gpuyard.plan.planner.gantt.bars import chart
     from gpuyard.plan.planner.gantt.figure import figure
     from gpuyard.plan.planner.gantt.page import page
@@ -39,7 +39,7 @@ def draw_gantt(
 
 
 def saved(figure: Any, path: Path) -> bytes:
-    """A figure as the content of a file of this name; the same figure gives the same bytes."""
+    """Return a figure in the file format of this name; the same figure gives the same bytes."""
     from io import BytesIO
 
     from matplotlib import rc_context

@@ -1,4 +1,4 @@
-"""What a person sees of planning: options of a search, how far it is, and Ctrl-C."""
+"""Planning in the terminal: options of a search, its progress, and Ctrl-C."""
 
 import signal
 import sys
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuyard.plan.planner.problem import Problem
 
 SOON_S = 2.0
-"""Whoever waits longer than this is told what for."""
+"""Seconds after which a message explains the delay."""
 GETTING_READY = "gpuyard: compiling the planner; on the first run on a machine this takes up to a minute …"
 
 SecondsOption = Annotated[
@@ -37,7 +37,7 @@ Rounds = Annotated[
 
 @contextmanager
 def watched(name: str, lower_bound_s: float) -> "Iterator[Watch]":
-    """While a strategy searches: how good the best plan is by now, on standard error; Ctrl-C ends the search."""
+    """Print the quality of the best plan to standard error while a strategy searches; Ctrl-C ends the search."""
     from gpuyard.plan.planner.api import Watch
 
     with _Told(name, lower_bound_s) as told, stoppable() as stopped:
@@ -45,7 +45,7 @@ def watched(name: str, lower_bound_s: float) -> "Iterator[Watch]":
 
 
 def ready(strategy: str, problem: "Problem") -> None:
-    """Let a strategy that plans such problems load and compile what it needs; a person who waits for it is told so."""
+    """Load and compile what the strategy needs for such a problem; print a message if that takes long."""
     from gpuyard.plan.planner.api import prepare
     from gpuyard.plan.planner.strategies import can_plan
 
@@ -61,8 +61,8 @@ def ready(strategy: str, problem: "Problem") -> None:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C ends a search, and what it has found by then counts; a second one ends everything."""
-    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler  # none: somebody outside Python has it
+    """Let Ctrl-C end a search with the best plan found so far; a second Ctrl-C ends the command."""
+    before = signal.getsignal(signal.SIGINT) or signal.default_int_handler  # None: installed outside Python
     stopped = False
 
     def stop(*_: object) -> None:
@@ -78,7 +78,7 @@ def stoppable() -> Iterator[Callable[[], bool]]:
 
 
 class _Told:
-    """How good the best plan is by now, on standard error: on a terminal one line that goes away, else a line a second."""
+    """Prints the quality of the best plan to standard error: one line that is removed on a terminal, else a line a second."""
 
     def __init__(self, name: str, bound_s: float) -> None:
         self._name, self._bound_s = name, bound_s
@@ -93,7 +93,7 @@ class _Told:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
     def better(self, plan: "Plan") -> None:
-        """A plan that is better than those before."""
+        """Print the quality of a plan that is better than those before."""
         now = perf_counter()
         if now - self._told < (0.1 if self._is_terminal else 1.0):
             return

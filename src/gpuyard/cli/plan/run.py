@@ -1,4 +1,4 @@
-"""`gpuyard plan run`: follow a plan with workers that hold models, and say what came of it."""
+"""`gpuyard plan run`: execute a plan with workers that hold models, and report the result."""
 
 import os
 import sys
@@ -58,7 +58,7 @@ def run(
         kept, progress, waiting = Results(results, problem), RunProgress(quiet=as_json), TaskProgress(quiet=as_json)
 
         def planned(_: "Problem", made: "Plan") -> None:
-            """From here on things are held that have to be given back."""
+            """Record signals from now on, because resources are held that have to be released."""
             ending.from_now_on_noted()
             for each in (kept, waiting, progress):
                 held.enter_context(each)
@@ -112,7 +112,7 @@ def _warn(sentence: str) -> None:
 
 
 def _borrowing(on: On, cluster: bool | None, server: str | None, token: str | None) -> "Borrowing | None":
-    """GPUs of a cluster, if requested or if GPUYARD_SERVER is set."""
+    """Return how GPUs of a cluster are borrowed, if requested or if GPUYARD_SERVER is set."""
     if cluster is None:
         cluster = on is On.LOCAL and (server is not None or bool(os.environ.get("GPUYARD_SERVER")))
     if not cluster:

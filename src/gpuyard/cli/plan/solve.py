@@ -1,4 +1,4 @@
-"""`gpuyard plan solve`: make a plan, check it, and say what it is worth."""
+"""`gpuyard plan solve`: compute a plan, check it, and print its figures."""
 
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def solve(
     from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.strategies import strategy as strategy_named
 
-    strategy_named(strategy)  # one that does not exist is refused before anything is read
+    strategy_named(strategy)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
     if gantt is not None:
         gantt_ending(gantt)
@@ -65,7 +65,7 @@ def solve(
 
 
 def _say(made: "Solution") -> None:
-    """For people: what matters first."""
+    """Print the figures as text, the most important first."""
     from gpuyard.cli.output.printing import print_pairs
 
     problem, worth = made.problem, made.measures

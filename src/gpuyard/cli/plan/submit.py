@@ -1,7 +1,7 @@
-"""`gpuyard plan submit`: submit a plan to a cluster as tasks, which run beside all others.
+"""`gpuyard plan submit`: submit a plan to a cluster as batch tasks.
 
-The yard decides where and when: online work goes first, and may stop them. Whoever wants the plan followed to the letter
-takes `gpuyard plan run`.
+The scheduler decides where and when they run: online tasks are first and may preempt them. To execute a plan exactly, use
+`gpuyard plan run`.
 """
 
 import re
@@ -30,7 +30,7 @@ PLACEHOLDER = re.compile(r"\{(calls|request|node|model)\}")
 
 
 class Per(StrEnum):
-    """What becomes one task."""
+    """The unit of a plan that becomes one task."""
 
     SESSION = "session"
     CALL = "call"
@@ -83,7 +83,7 @@ def submit(
 
 
 def _check_command(command: "Sequence[str]", per: Per) -> None:
-    """A task that does not know its calls could only do all of them, or none."""
+    """Refuse a command without the placeholder for its calls: each task would run all calls, or none."""
     named = {name for word in command for name in PLACEHOLDER.findall(word)}
     if per is Per.SESSION and named & {"request", "node"}:
         message = "a session has several calls: use {calls} or --per call"
@@ -97,7 +97,7 @@ def _check_command(command: "Sequence[str]", per: Per) -> None:
 
 
 def _task(problem: "Problem", session: "Session", command: "Sequence[str]", common: "NewTaskFields") -> "NewTaskFields":
-    """One session as a task of the cluster."""
+    """Return the task request of one session."""
     from math import ceil
 
     model = problem.models[session.model]
@@ -118,7 +118,7 @@ def _task(problem: "Problem", session: "Session", command: "Sequence[str]", comm
 
 
 def _filled_in(command: "Sequence[str]", words: dict[str, list[str]]) -> list[str] | str:
-    """A word that is {calls} becomes a word a call; elsewhere, as in a line for the shell, they stand side by side."""
+    """Fill in the placeholders: the argument {calls} becomes one argument per call; within a longer one, spaces separate calls."""
     if len(command) == 1 and " " in command[0].strip():
         return PLACEHOLDER.sub(lambda found: shlex.join(words[found[1]]), command[0])
     filled: list[str] = []
@@ -129,7 +129,7 @@ def _filled_in(command: "Sequence[str]", words: dict[str, list[str]]) -> list[st
 
 
 def _ended(cluster: "Client", tasks: "list[Task]", planned_s: float, *, quiet: bool) -> "list[Task]":
-    """All of them when they ended; how far it is stands on standard error meanwhile, and the end on standard output."""
+    """Wait for all tasks and return them; print progress to standard error and the result to standard output."""
     import sys
     from time import perf_counter
 

@@ -1,4 +1,4 @@
-"""`gpuyard profile`: how models and commands behave on this machine's GPU. One file per command."""
+"""`gpuyard profile`: measure models and commands on the GPU of this machine. One file per command."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`gpuyard profile calibrate`: the peaks of this machine's GPU, in under a minute."""
+"""`gpuyard profile calibrate`: measure the peak performance of the GPU of this machine, in less than a minute."""
 
 from dataclasses import asdict
 from pathlib import Path

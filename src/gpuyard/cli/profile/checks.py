@@ -1,4 +1,4 @@
-"""What has to be there before anything is measured: PyTorch, the device, room for what comes out."""
+"""Checks before a measurement: PyTorch, the device, and whether the output can be written."""
 
 import os
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from gpuyard.core.domain.errors import WrongInput
 
 DEVICES = ("cuda", "cpu")
 PACKAGES = ("torchvision", "transformers")
-"""Their models are measured where they are installed."""
+"""Optional packages; their models are measured if they are installed."""
 
 
 class NoTorch(WrongInput):
@@ -16,7 +16,7 @@ class NoTorch(WrongInput):
 
 
 def device_to_measure(said: str | None) -> str:
-    """The one that was asked for, else the GPU, else the CPU."""
+    """Return the requested device; the default is the GPU, or the CPU if there is none."""
     if not find_spec("torch"):
         raise NoTorch
     if said is not None and said not in DEVICES:
@@ -31,7 +31,7 @@ def device_to_measure(said: str | None) -> str:
 
 
 def room_for(out: Path | None) -> None:
-    """Whether the file can be written, before the time for measuring is spent."""
+    """Check before measuring that the file can be written."""
     if out is None:
         return
     if out.is_dir():
@@ -43,7 +43,7 @@ def room_for(out: Path | None) -> None:
 
 
 def packages_for(patterns: list[str]) -> None:
-    """Models of a package that is not installed cannot be meant."""
+    """Refuse models of a package that is not installed."""
     for pattern in patterns:
         package = pattern.split("/")[0]
         if package in PACKAGES and not find_spec(package):

@@ -1,4 +1,4 @@
-"""`gpuyard profile command`: run a command, and say what it needed."""
+"""`gpuyard profile command`: run a command and measure its resource usage."""
 
 from pathlib import Path
 from shutil import which

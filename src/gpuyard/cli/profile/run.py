@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuyard.learn.profiler.zoo import ProfiledModel
 
 ON_CPU = "fp32"
-"""The only precision worth measuring there."""
+"""The only precision that is measured on a CPU."""
 
 
 def run(

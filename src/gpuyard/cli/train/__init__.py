@@ -1,4 +1,4 @@
-"""`gpuyard train`: learn from what was measured, and say how right that is. One file per command."""
+"""`gpuyard train`: train predictors and policies, and evaluate predictors. One file per command."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`gpuyard train evaluate`: how right predictions are about what was not learnt from."""
+"""`gpuyard train evaluate`: measure the accuracy of predictions on rows that were not used for training."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -50,7 +50,7 @@ def evaluate(
 
 
 def _print(figures: dict[str, Any]) -> None:
-    """A line for all, then one for each GPU, kind and head."""
+    """Print one line for all rows, then one for each GPU, kind and head."""
     from gpuyard.cli.output.printing import print_table
 
     parts = [

@@ -1,4 +1,4 @@
-"""Files that the commands about predictions read, and the errors when they are missing."""
+"""Read the input files of commands that train or predict, with errors for missing files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
 
 
 def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
-    """The GPUs, with what was measured on them."""
+    """Read the GPU specifications, and replace their peaks by measured ones if given."""
     from gpuyard.learn.performance import gpu_specs
     from gpuyard.learn.performance.calibration import read_peaks
 
@@ -39,7 +39,7 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
 
 
 def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict[str, "ProfileRows"]:
-    """All rows, by kind."""
+    """Read the profile rows of all files, by kind."""
     from gpuyard.learn.performance import dataset
 
     return dataset.merge_rows([*(rows for file in files for rows in dataset.read(there(file))), *more])
@@ -47,18 +47,18 @@ def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict
 
 @dataclass(frozen=True, slots=True)
 class EndedTasks:
-    """What the ended tasks of a cluster tell."""
+    """Training rows from the ended tasks of a cluster."""
 
     rows: "tuple[ProfileRows, ...]"
     tasks: int
-    """How many of them are in it."""
+    """The number of tasks in the rows."""
     kept_back: int
-    """So many later ones are not: a scheduler judges by them whether the model is better than its own."""
+    """The number of later tasks that are left out; a scheduler uses them to compare the model with its own."""
     seen_until: float
 
 
 def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
-    """What tasks took that said what they compute, but for the newest fifth of them. The cluster may be running."""
+    """Read the ended tasks that declared their work, without the newest fifth. The cluster may be running."""
     from gpuyard.learn.performance.ended_tasks import ended_runs, rows_of
     from gpuyard.live.control_plane.stores.archive import newest_ended
 
@@ -75,7 +75,7 @@ def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
 
 
 def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
-    """Those that are about this."""
+    """Return the rows of one target; without a name, those of the first target that the files contain."""
     from gpuyard.learn.performance.rooflines import ROOFLINES
 
     if what is not None and what not in UNITS:
@@ -88,7 +88,7 @@ def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "Profil
 
 
 def there(file: Path) -> Path:
-    """The file, if it is one."""
+    """Return the path if the file exists; otherwise raise an error."""
     if not file.is_file():
         raise WrongInput(f"File {file} does not exist")
     return file

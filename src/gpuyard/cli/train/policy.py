@@ -81,7 +81,7 @@ def policy(
 
 
 def _traces(files: list[Path]) -> "dict[str, list[Job]]":
-    """The first half of each, by the name of its file."""
+    """Return the first half of each trace, by file name."""
     from gpuyard.simulator.workloads.trace import read_trace
 
     found = {}
@@ -102,7 +102,7 @@ def _write(trained: "Trained", curves: Path | None, card: Path | None, out: Path
 
 
 def _repeated(out: Path) -> str:
-    """The options of this call, without those that say where its results go."""
+    """Return the options of this call as text, without those for output files."""
     words, skipped, left = [f"--out {out.name}"], {"--out", "--curves", "--card"}, iter(sys.argv[3:])
     for word in left:
         if word in skipped:
@@ -113,7 +113,7 @@ def _repeated(out: Path) -> str:
 
 
 def _tell(sentence: str) -> None:
-    """On standard error: over the last line on a terminal, a line each elsewhere."""
+    """Print a message to standard error; on a terminal it replaces the previous one."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{sentence}", end="", file=sys.stderr, flush=True)
     else:

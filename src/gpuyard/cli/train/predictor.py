@@ -1,4 +1,4 @@
-"""`gpuyard train predictor`: learn from profiles, and write the model."""
+"""`gpuyard train predictor`: train a model on profiles and write it."""
 
 from pathlib import Path
 from time import perf_counter

@@ -11,7 +11,7 @@ class Actual(Value, frozen=True):
     gpu_memory_peak_mib: int | None = None
     """The highest memory usage observed on any of its GPUs."""
     gpu_utilization: float | None = None
-    """Average utilization of its GPUs, in percent; only for whole GPUs, because shares cannot be told apart."""
+    """Average utilization of its GPUs, in percent; only for whole GPUs, because the usage of shares cannot be separated."""
 
 
 def combined_actual(parts: Iterable[Actual | None]) -> Actual | None:

@@ -32,8 +32,8 @@ USUAL_BUSY_WATTS: Final = 300.0
 IDLE_PART: Final = 0.12
 _BRAND: Final = re.compile(r"^(NVIDIA|TESLA|GEFORCE|[\s_-])+")
 _VARIANT: Final = re.compile(r"(?![\s_-]*(TI|SUPER|D|MAX-Q|LAPTOP|MOBILE)\b)([\s_-]|SXM|PCIE|NVL|M\d+|$)")
-"""What may follow the name of a model: a form factor or a memory size, such as in `V100M32` and `H100 PCIe`. With other
-letters or digits it is another model: an L40 is no L4, and an RTX 3090 Ti no RTX 3090."""
+"""The text that may follow a model name: a form factor or a memory size, as in `V100M32` and `H100 PCIe`. Other letters
+or digits make it another model: an L40 is not an L4, and an RTX 3090 Ti is not an RTX 3090."""
 
 
 def known_watts(model: str) -> float | None:

@@ -85,7 +85,7 @@ _SENTENCES = {
 
 
 class Cause(Value, frozen=True):
-    """A reason, with the task or node it speaks of."""
+    """A reason, with the task or node that it concerns."""
 
     why: Why
     task: TaskId | None = None

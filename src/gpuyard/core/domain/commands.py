@@ -1,4 +1,4 @@
-"""Commands: what the outside asks the engine to do or reports to it. Each is answered by events or by a refusal."""
+"""Commands: requests and reports to the engine. The engine answers each with events or with a refusal."""
 
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.node import NodeSpec
@@ -14,17 +14,17 @@ class Command(Value, frozen=True):
 
 
 class SubmitTasks(Command, frozen=True):
-    """Accept all of these or none. They may depend on each other in any order."""
+    """Submit these tasks: all are accepted, or none. They may depend on each other in any order."""
 
     tasks: tuple[NewTask, ...]
     key: str = ""
-    """The client's name for this request: said twice, it is accepted once."""
+    """The idempotency key of the request: a repeated request with the same key submits nothing."""
     digest: str = ""
-    """Of the request's body: under one key it must be the same."""
+    """A hash of the body: requests with the same key must have the same one."""
 
 
 class CancelTask(Command, frozen=True):
-    """End a task, whatever it does at the moment."""
+    """End a task in any phase."""
 
     task: TaskId
 
@@ -36,43 +36,43 @@ class HoldTask(Command, frozen=True):
 
 
 class ReleaseTask(Command, frozen=True):
-    """Let a held task go on."""
+    """Return a held task to the queue."""
 
     task: TaskId
 
 
 class SuspendTask(Command, frozen=True):
-    """Move a running task to host memory and leave it there until `ResumeTask`."""
+    """Move a running task to host memory until `ResumeTask`."""
 
     task: TaskId
 
 
 class ResumeTask(Command, frozen=True):
-    """Let a task that was suspended on request go on."""
+    """Resume a task that a user has suspended."""
 
     task: TaskId
 
 
 class ChangePriority(Command, frozen=True):
-    """Give a task another priority, within its class."""
+    """Change the priority of a task within its class."""
 
     task: TaskId
     priority: int
 
 
 class ReviseEstimate(Command, frozen=True):
-    """Say anew how long a task is thought to run."""
+    """Replace the estimated run time of a task."""
 
     task: TaskId
     estimate: Estimate | None
 
 
 class ExtendTask(Command, frozen=True):
-    """Let a lease or a run last longer than it was to. What is not named stays as it is."""
+    """Raise the timeout or the deadline of a task or lease. A field that is None stays unchanged."""
 
     task: TaskId
     timeout_seconds: float | None = None
-    """Longest run of one attempt from now on, counted from its start."""
+    """The new maximum run time of an attempt, counted from its start."""
     deadline: float | None = None
 
 
@@ -80,37 +80,37 @@ class ExtendTask(Command, frozen=True):
 
 
 class ReportStarted(Command, frozen=True):
-    """The attempt runs, or its part on one node does; a gang runs when all of its parts do."""
+    """The attempt, or its part on one node, has started; a gang runs when all its parts have started."""
 
     task: TaskId
     attempt: int
     node: NodeId | None = None
-    """Which part; none: all of it."""
+    """The node of the part; None: the whole attempt."""
     origin: int = 0
-    """Of the scheduler that placed it, here and in all reports."""
+    """The origin of the attempt (`AttemptRef.origin`), as in all reports."""
     started_at: float | None = None
-    """When its process started; none: now."""
+    """The time at which its process started; None: now."""
 
 
 class ReportSuspended(Command, frozen=True):
-    """The attempt, or its part on one node, is in host memory, its GPUs are free."""
+    """The attempt, or its part on one node, is in host memory, and its GPUs are free."""
 
     task: TaskId
     attempt: int
     round: int
-    """Which suspension of the attempt this is about: the number it was asked for under."""
+    """The number of the suspension, as in the command to the node."""
     node: NodeId | None = None
     origin: int = 0
 
 
 class ReportNotSuspended(Command, frozen=True):
-    """The attempt, or its part on one node, could not be moved to host memory and runs on."""
+    """The attempt, or its part on one node, could not be moved to host memory and continues to run."""
 
     task: TaskId
     attempt: int
     round: int
     message: str = ""
-    """Why not, one sentence."""
+    """The reason, in one sentence."""
     node: NodeId | None = None
     origin: int = 0
 
@@ -121,13 +121,13 @@ class ReportResumed(Command, frozen=True):
     task: TaskId
     attempt: int
     round: int
-    """Of the suspension it comes back from."""
+    """The number of the suspension that ends."""
     node: NodeId | None = None
     origin: int = 0
 
 
 class ReportNotResumed(Command, frozen=True):
-    """The attempt, or its part on one node, could not go on and is gone: the node has ended what was left of it."""
+    """The attempt, or its part on one node, could not be resumed; the node has ended it."""
 
     task: TaskId
     attempt: int
@@ -138,149 +138,149 @@ class ReportNotResumed(Command, frozen=True):
 
 
 class ReportEnded(Command, frozen=True):
-    """The attempt, or its part on one node, is over."""
+    """The attempt, or its part on one node, has ended."""
 
     task: TaskId
     attempt: int
     outcome: Outcome
     exit_code: int | None = None
     node: NodeId | None = None
-    """Which part; none: all of it."""
+    """The node of the part; None: the whole attempt."""
     signal: int | None = None
-    """Which signal ended it."""
+    """The signal that ended it."""
     message: str = ""
-    """What the node has to say about it, one sentence."""
+    """An explanation by the node, in one sentence."""
     actual: Actual | None = None
-    """What it took of its GPUs, as far as the node has measured it."""
+    """The GPU usage that the node has measured."""
     origin: int = 0
     ended_at: float | None = None
-    """When its process ended; none: now."""
+    """The time at which its process ended; None: now."""
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
 class JoinNode(Command, frozen=True):
-    """A node says what it has: a new one, or a known one that may have changed or was lost."""
+    """A node registers: a new one, or a known one that may have changed or been lost."""
 
     node: NodeSpec
     attempts: tuple[AttemptRef, ...] = ()
-    """The attempts it still has. What a lost node may have gone on with, and has not, is free by that."""
+    """The attempts that the node has. Resources of other attempts that a lost node could have had are freed."""
     running: tuple[AttemptRef, ...] = ()
-    """Those of them that run: one whose task still waits is taken back."""
+    """Those of them that run; if the task of one still waits, the attempt is recovered."""
     parts: tuple[tuple[AttemptRef, Slice], ...] = ()
-    """What each of them holds, as its agent says: taken where the attempt is not known here."""
+    """The resources that each holds, as reported by the agent; used for attempts that the scheduler does not know."""
     complete: bool = False
-    """That is all it has: whatever else is thought to be there is gone."""
+    """The list is complete: every other attempt on this node is gone."""
     instance: str = ""
     boot: str = ""
     ended: tuple[AttemptRef, ...] = ()
-    """Attempts that are over there and whose ends are still to be reported."""
+    """Attempts that have ended on the node and whose ends it has yet to report."""
 
 
 class StopNode(Command, frozen=True):
-    """The agent of a node is stopped on purpose, and says within how long it will be back."""
+    """The agent of a node is being stopped on purpose and announces when it will be back."""
 
     node: NodeId
     back_within_seconds: float
 
 
 class LoseNode(Command, frozen=True):
-    """A node has not been heard of for too long."""
+    """Declare a node lost: it has sent no heartbeat for too long."""
 
     node: NodeId
 
 
 class ReturnNode(Command, frozen=True):
-    """A lost node is back, with what it ran."""
+    """A lost node is back with its attempts."""
 
     node: NodeId
     attempts: tuple[AttemptRef, ...] = ()
-    """The attempts it still has."""
+    """The attempts that the node still has."""
     running: tuple[AttemptRef, ...] = ()
 
 
 class RemoveNode(Command, frozen=True):
-    """Take a node out of the yard: one that runs nothing, or a lost one, whose tasks count as lost with it."""
+    """Remove a node from the cluster: an idle one, or a lost one, whose attempts then count as lost."""
 
     node: NodeId
 
 
 class CordonNode(Command, frozen=True):
-    """Place nothing new on a node; with `drain`, also move away what allows it."""
+    """Place no new tasks on a node; with `drain`, also move away the tasks that allow it."""
 
     node: NodeId
     drain: bool = False
     force: bool = False
-    """Drain what is suspended there, too: it starts over elsewhere, and what it had done is lost."""
+    """Also drain suspended tasks: they start from the beginning on another node and lose their progress."""
 
 
 class UncordonNode(Command, frozen=True):
-    """Open a node again."""
+    """Allow new tasks on a node again."""
 
     node: NodeId
 
 
 class SetGpuHealth(Command, frozen=True):
-    """A GPU is usable, used from outside, or broken."""
+    """Set whether a GPU is usable, used by another process, or broken."""
 
     node: NodeId
     gpu: int
     health: GpuHealth
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
 class FoundYard(Command, frozen=True):
-    """Begin a journal."""
+    """Give a new journal the ID of its cluster."""
 
     yard: str
 
 
 class BeginEpoch(Command, frozen=True):
-    """A scheduler takes over: from now on only its word counts."""
+    """A scheduler takes over the cluster; nodes obey no earlier one from now on."""
 
     version: str
     above: int = 0
-    """An operator says that this scheduler goes before one of this epoch, which the journal does not know."""
+    """Use an epoch above this one, which the journal does not know; set by an operator to replace that scheduler."""
     origin: int = 0
-    """Drawn at random by the scheduler's process."""
+    """A random number of the scheduler process."""
     offline_after_seconds: float = 0.0
 
 
 class SkipTaskNumbers(Command, frozen=True):
-    """A node has heard of this task, which the journal does not know: no number up to it is given out again."""
+    """A node knows this task, but the journal does not: assign no number up to it again."""
 
     last_task: TaskId
 
 
 class EndEpoch(Command, frozen=True):
-    """A scheduler stops for a while, on purpose, and has told the nodes to be patient."""
+    """The scheduler stops on purpose for a while; it has told the nodes to wait for it this long."""
 
     patience_seconds: float
 
 
 class NoteAccess(Command, frozen=True):
-    """Write down that a user or a token was changed, for those who ask later who did it."""
+    """Record in the journal that a user or a token was changed, for the audit trail."""
 
     what: str
     subject: str
 
 
 class SetTenant(Command, frozen=True):
-    """Give a tenant these limits."""
+    """Set the limits of a tenant."""
 
     tenant: Tenant
 
 
 class SetSplit(Command, frozen=True):
-    """Split the yard between online and batch work."""
+    """Split the GPUs of the cluster between online and batch tasks."""
 
     split: Split
 
 
 class ChangeSettings(Command, frozen=True):
-    """Decide by other settings from now on."""
+    """Replace the settings of the engine."""
 
     settings: Settings

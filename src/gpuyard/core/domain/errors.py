@@ -2,14 +2,14 @@
 
     GpuyardError
     ├── JournalError
-    │   ├── EventsRetired      caller: asked for events that are not kept any more; go on from the oldest that is
-    │   ├── JournalDamaged     outside: the disk or somebody changed what was written; trying again does not help
-    │   ├── JournalFromFuture  caller: a newer gpuyard wrote it; use that version
-    │   ├── JournalLocked      caller: another scheduler writes it; stop that one
-    │   ├── NoJournal          caller: there is none in this folder; name the one that was meant
-    │   └── StorageFull        outside: no space left; free some and try again
-    ├── UnknownEvent           us: an event that does not fit the state it is applied to
-    └── WrongInput             caller: options or a file that cannot be meant; trying again does not help
+    │   ├── EventsRetired      the requested events are no longer kept; start from the oldest one that is
+    │   ├── JournalDamaged     the disk or another program changed the journal; retrying does not help
+    │   ├── JournalFromFuture  a newer gpuyard wrote the journal; use that version
+    │   ├── JournalLocked      another scheduler writes the journal; stop it first
+    │   ├── NoJournal          the folder contains no journal; name the right folder
+    │   └── StorageFull        no disk space is left; free some and try again
+    ├── UnknownEvent           an event does not match the state that it is applied to; a bug in gpuyard
+    └── WrongInput             an option, an argument or a file is wrong; retrying does not help
 
 The docstring is the default message and says what to do next.
 """
@@ -32,7 +32,7 @@ class JournalError(GpuyardError):
 
 
 class EventsRetired(JournalError):
-    """These events are not kept here any more. Start from the newest snapshot, or look in the folder of retired events."""
+    """These events are no longer kept. Start from the newest snapshot, or look in the folder of retired events."""
 
     def __init__(self, after: int, oldest: int) -> None:
         super().__init__(

@@ -1,7 +1,7 @@
-"""Events: everything that can happen. Applied in order they give the state; a replay needs nothing else.
+"""Events: everything that can happen. The state is the result of applying them in order; a replay needs nothing else.
 
-An event says, in the past tense, what is true from now on, and carries everything that is needed to apply it. Decisions
-of the engine (`TaskPlaced`, `ReservationMade`) are events like reports from outside, so a replay never decides again.
+The name of an event is in the past tense, and its fields are all that is needed to apply it. Decisions of the engine
+(`TaskPlaced`, `ReservationMade`) are events like reports of nodes, so a replay makes no decisions.
 The time of an event and its origin are in the journal record that contains it. Fields are only added, with a default;
 any other change needs a new version and an upgrade in gpuyard.core.journal.codec.
 """
@@ -29,39 +29,39 @@ class TaskSubmitted(Event, frozen=True):
     task: TaskId
     spec: TaskSpec
     key: str = ""
-    """The client's name for the request it came with, if it gave one."""
+    """The idempotency key of the request, if it had one."""
     digest: str = ""
-    """Of that request's body."""
+    """A hash of the body of the request."""
 
 
 class TaskHeld(Event, frozen=True):
-    """A waiting task was told to stay out of the queue."""
+    """A waiting task was put on hold."""
 
     task: TaskId
 
 
 class TaskReleased(Event, frozen=True):
-    """A held task may go on."""
+    """A held task was released."""
 
     task: TaskId
 
 
 class PriorityChanged(Event, frozen=True):
-    """A task got another priority."""
+    """The priority of a task was changed."""
 
     task: TaskId
     priority: int
 
 
 class EstimateRevised(Event, frozen=True):
-    """A task is thought to run for another time than before."""
+    """The estimated run time of a task was replaced."""
 
     task: TaskId
     estimate: Estimate | None
 
 
 class TaskExtended(Event, frozen=True):
-    """A task may run until then from now on."""
+    """The timeout or the deadline of a task was raised."""
 
     task: TaskId
     timeout_seconds: float | None
@@ -69,18 +69,18 @@ class TaskExtended(Event, frozen=True):
 
 
 class TaskRequeued(Event, frozen=True):
-    """A task whose attempt ended waits again."""
+    """The attempt of a task has ended, and the task waits again."""
 
     task: TaskId
     cause: Cause
     not_before: float
-    """Not placed before this instant: back-off after a failure."""
+    """The task is not placed before this time: the retry delay after a failure."""
     gpu_memory_mib: int = 0
-    """Above 0: it asks for so much memory on each of its GPUs from now on, because what it had was too little."""
+    """Above 0: the new memory request per GPU, because the attempt ran out of GPU memory."""
 
 
 class TaskEnded(Event, frozen=True):
-    """A task is over, for good."""
+    """A task has ended."""
 
     task: TaskId
     status: TaskStatus
@@ -91,26 +91,26 @@ class TaskEnded(Event, frozen=True):
 
 
 class TaskPlaced(Event, frozen=True):
-    """A waiting task was given GPUs, for a new attempt."""
+    """Resources were assigned to a waiting task, for a new attempt."""
 
     task: TaskId
     attempt: int
     placement: Placement
     because: Cause | None = None
-    """What made the scheduler try the task just then."""
+    """The cause of this scheduling attempt."""
 
 
 class AttemptStarted(Event, frozen=True):
-    """The node reported that the attempt runs."""
+    """The node reported the start of the attempt."""
 
     task: TaskId
     attempt: int
     started_at: float | None = None
-    """When its process started, by the clock of its node; none: when this was recorded."""
+    """The time at which its process started, by the clock of the node; None: the time of the record."""
 
 
 class AttemptRecovered(Event, frozen=True):
-    """A node that was lost came back and still runs the attempt; the task had not started elsewhere, so it goes on."""
+    """A lost node returned and still runs the attempt; the task had not started elsewhere, so the attempt continues."""
 
     task: TaskId
     attempt: int
@@ -118,17 +118,17 @@ class AttemptRecovered(Event, frozen=True):
 
 
 class AttemptSuspending(Event, frozen=True):
-    """A running attempt is to be moved to host memory."""
+    """The engine decided to move a running attempt to host memory."""
 
     task: TaskId
     attempt: int
     cause: Cause
     round: int
-    """Suspensions of an attempt are numbered: a report that comes late or twice speaks of an earlier one."""
+    """The number of this suspension of the attempt; it identifies reports that arrive late or twice."""
 
 
 class SuspensionFailed(Event, frozen=True):
-    """The node could not move it; it runs on, and is left alone from now on. Parts that were moved are to come back."""
+    """The node could not suspend the attempt, which continues and is not suspended again. Suspended parts are resumed."""
 
     task: TaskId
     attempt: int
@@ -137,33 +137,33 @@ class SuspensionFailed(Event, frozen=True):
 
 
 class AttemptSuspended(Event, frozen=True):
-    """The node reported that it is there; its GPUs are free."""
+    """The node reported that the attempt is in host memory; its GPUs are free."""
 
     task: TaskId
     attempt: int
 
 
 class AttemptResuming(Event, frozen=True):
-    """A suspended attempt was given GPUs again."""
+    """GPUs were assigned to a suspended attempt again."""
 
     task: TaskId
     attempt: int
     placement: Placement
     round: int
-    """Of the suspension it comes back from."""
+    """The number of the suspension that ends."""
     because: Cause | None = None
-    """What made the scheduler try the task just then."""
+    """The cause of this scheduling attempt."""
 
 
 class AttemptResumed(Event, frozen=True):
-    """The node reported that it runs again."""
+    """The node reported that the attempt runs again."""
 
     task: TaskId
     attempt: int
 
 
 class AttemptStopping(Event, frozen=True):
-    """An attempt is to be ended; its GPUs stay held until the node reports the end."""
+    """The engine decided to stop an attempt; its GPUs stay assigned until the node reports the end."""
 
     task: TaskId
     attempt: int
@@ -171,7 +171,7 @@ class AttemptStopping(Event, frozen=True):
 
 
 class MemberReady(Event, frozen=True):
-    """One node's part of a gang started, is in host memory, or runs again; the attempt follows with the last of them."""
+    """A part of a gang on one node has started, is suspended, or has resumed; the attempt changes with the last part."""
 
     task: TaskId
     attempt: int
@@ -179,7 +179,7 @@ class MemberReady(Event, frozen=True):
 
 
 class MemberEnded(Event, frozen=True):
-    """One node's part of a gang is over; the attempt ends with the last of them."""
+    """A part of a gang on one node has ended; the attempt ends with the last part."""
 
     task: TaskId
     attempt: int
@@ -192,46 +192,46 @@ class MemberEnded(Event, frozen=True):
 
 
 class AttemptEnded(Event, frozen=True):
-    """An attempt is over and its GPUs are free, except where it may still run because nobody hears of the node."""
+    """An attempt has ended and its GPUs are free, except on lost nodes, where it may still run."""
 
     task: TaskId
     attempt: int
     outcome: Outcome
     exit_code: int | None = None
     signal: int | None = None
-    """Which signal ended it."""
+    """The signal that ended it."""
     message: str = ""
-    """What the node has to say about it, one sentence."""
+    """An explanation by the node, in one sentence."""
     remains: tuple[NodeId, ...] = ()
-    """Lost nodes that may run it still: what it held there stays taken until they say that it is gone."""
+    """Lost nodes that may still run it: its resources there stay in use until the nodes report that it is gone."""
     actual: Actual | None = None
-    """What it took of its GPUs, where somebody has measured it."""
+    """The GPU usage, if it was measured."""
     ended_at: float | None = None
-    """When its process ended, by the clock of its node; none: when this was recorded."""
+    """The time at which its process ended, by the clock of the node; None: the time of the record."""
 
 
 # --- reservations -----------------------------------------------------------------------------------------------------
 
 
 class ReservationMade(Event, frozen=True):
-    """A waiting task was promised these nodes; what would delay it there stays away. A second one replaces the first."""
+    """Nodes were reserved for a waiting task; tasks that would delay it are not placed there. It replaces an earlier one."""
 
     task: TaskId
     nodes: tuple[NodeId, ...]
     starts_at: float | None
-    """When the nodes are expected to be free; none: nobody knows how long the tasks there run."""
+    """The expected time at which the nodes are free; None: unknown, because tasks there have no estimate."""
     claim: bool = False
-    """Its victims are already being stopped."""
+    """Tasks on these nodes are already being preempted for it."""
     borrowed: bool = False
-    """It was made while the task's class used more than its part: the other class need not respect it."""
+    """It was made while the class of the task used more than its part; the other class does not have to respect it."""
     tenant_key: float = 0.0
-    """The tenant's place in the order when it was made. A promise does not grow weaker because others used the yard since."""
+    """The `tenant_key` of the tenant when it was made; later usage of other tenants does not weaken a reservation."""
     because: Cause | None = None
-    """What made the scheduler try the task just then."""
+    """The cause of this scheduling attempt."""
 
 
 class ReservationDropped(Event, frozen=True):
-    """The promise is off."""
+    """A reservation was removed."""
 
     task: TaskId
     cause: Cause
@@ -241,54 +241,54 @@ class ReservationDropped(Event, frozen=True):
 
 
 class NodeJoined(Event, frozen=True):
-    """A node came."""
+    """A node registered for the first time."""
 
     node: NodeSpec
     instance: str = ""
-    """Which agent speaks for it: drawn once for a work folder."""
+    """The ID of its agent, generated once for a work folder."""
     boot: str = ""
-    """Which start of its machine: another machine with a copy of the folder has another one."""
+    """The boot ID of its machine, which differs on another machine with a copy of the work folder."""
 
 
 class NodeLost(Event, frozen=True):
-    """A node was not heard of for too long."""
+    """A node sent no heartbeat for too long."""
 
     node: NodeId
 
 
 class NodeStopped(Event, frozen=True):
-    """The agent of a node was stopped on purpose; its tasks go on, and it is expected back by then."""
+    """The agent of a node was stopped on purpose; its tasks continue, and it is expected back by this time."""
 
     node: NodeId
     back_by: float
 
 
 class NodeReturned(Event, frozen=True):
-    """A node that was lost, stopped or known to an earlier scheduler only has registered again."""
+    """A node registered again that was lost, stopped, or known only to an earlier scheduler."""
 
     node: NodeId
     remains: tuple[AttemptRef, ...] = ()
-    """Attempts that are over for us and that it still has; of all others there nothing is left."""
+    """Ended attempts that the node still has; all other ended attempts are gone from it."""
     instance: str = ""
-    """Another agent than before speaks for it; empty: the same."""
+    """The ID of its agent if that has changed; empty: the same as before."""
     boot: str = ""
 
 
 class RemainsFound(Event, frozen=True):
-    """A node has an attempt that nobody here knows of, or that went on elsewhere: what it holds is taken until it ends."""
+    """A node has an attempt that is unknown or was placed elsewhere; its resources stay in use until it ends."""
 
     node: NodeId
     task: TaskId
     attempt: int
     origin: int
     part: Slice
-    """What of it was free."""
+    """The free resources that it occupies."""
     wanted: Slice | None = None
-    """All that it holds, where some of that counts as taken by others; it takes it when they end."""
+    """All resources that it holds, if some are assigned to other attempts; it occupies these when they end."""
 
 
 class RemainsEnded(Event, frozen=True):
-    """What a node still had of an attempt that was over for us is gone."""
+    """An attempt that was unknown or had already ended for the scheduler is gone from its node."""
 
     node: NodeId
     task: TaskId
@@ -297,39 +297,39 @@ class RemainsEnded(Event, frozen=True):
 
 
 class NodeChanged(Event, frozen=True):
-    """A node has other labels, more CPUs or memory, or says more about its GPUs; the cards are the same, tasks go on."""
+    """A node has other labels, more CPUs or memory, or more details of its GPUs; the GPUs are the same, and tasks continue."""
 
     node: NodeSpec
 
 
 class NodeRemoved(Event, frozen=True):
-    """A node was taken out of the yard."""
+    """A node was removed from the cluster."""
 
     node: NodeId
 
 
 class NodeCordoned(Event, frozen=True):
-    """A node gets nothing new; a draining one is emptied too."""
+    """No new tasks are placed on a node; if it is draining, its tasks are moved away where they allow it."""
 
     node: NodeId
     draining: bool = False
 
 
 class NodeUncordoned(Event, frozen=True):
-    """A node is open again."""
+    """New tasks are placed on a node again."""
 
     node: NodeId
 
 
 class GpuHealthChanged(Event, frozen=True):
-    """A GPU may, or may not, be given to tasks from now on."""
+    """The health of a GPU changed; only a GPU that is `ok` is assigned to tasks."""
 
     node: NodeId
     gpu: int
     health: GpuHealth
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
 class YardFounded(Event, frozen=True):
@@ -339,54 +339,54 @@ class YardFounded(Event, frozen=True):
 
 
 class EpochBegan(Event, frozen=True):
-    """A scheduler took over. Nodes obey the highest epoch they have seen, so its predecessor has no say any more."""
+    """A scheduler took over. Nodes obey only the highest epoch they have seen, so they ignore its predecessor."""
 
     epoch: int
     version: str
     last_task: TaskId = TaskId(0)
-    """Task numbers up to here were used, whether or not this journal knows of the tasks."""
+    """The highest task number in use, including tasks that this journal does not know."""
     origin: int = 0
-    """Drawn at random by this scheduler: attempts that it places carry it."""
+    """A random number of this scheduler, which is part of the attempts that it places."""
     offline_after_seconds: float = 0.0
-    """After how long without a word it counts a node as lost: the next scheduler waits at least as long for each."""
+    """The time without a heartbeat after which it declares a node lost; the next scheduler waits at least as long."""
 
 
 class TaskNumbersSkipped(Event, frozen=True):
-    """A node has heard of tasks that this journal does not know; no number up to here is given out again."""
+    """A node knows tasks that this journal does not know; no number up to this one is assigned again."""
 
     last_task: TaskId
 
 
 class EpochEnded(Event, frozen=True):
-    """A scheduler stopped on purpose; until then nodes wait for the next one, and nobody counts them as lost."""
+    """A scheduler stopped on purpose; until this time nodes wait for the next one and are not declared lost."""
 
     epoch: int
     patient_until: float
 
 
 class AccessChanged(Event, frozen=True):
-    """A user or a token was added, changed or taken away. Passwords and tokens themselves are kept elsewhere."""
+    """A user or a token was added, changed or removed. Passwords and tokens themselves are not in the journal."""
 
     what: str
-    """`user_added`, `token_revoked` and the like."""
+    """The kind of change, for example `user_added` or `token_revoked`."""
     subject: str
-    """Which user, and which token by its id."""
+    """The user, and the ID of the token."""
 
 
 class TenantSet(Event, frozen=True):
-    """A tenant has these limits from now on."""
+    """The limits of a tenant were set."""
 
     tenant: Tenant
 
 
 class SplitSet(Event, frozen=True):
-    """The yard is split so from now on."""
+    """The split of the GPUs between online and batch tasks was set."""
 
     split: Split
 
 
 class SettingsChanged(Event, frozen=True):
-    """The engine decides so from now on."""
+    """The settings of the engine were replaced."""
 
     settings: Settings
 
@@ -400,4 +400,4 @@ EVENTS: tuple[type[Event], ...] = (
     NodeJoined, NodeLost, NodeStopped, NodeReturned, RemainsFound, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
-"""Every event there is. A test holds this list and the classes above together."""
+"""All event classes; a test compares this list with the classes above."""

@@ -1,4 +1,4 @@
-"""How the engine decides. A change of the settings is an event, so a replay has the settings of each instant."""
+"""The settings of the engine. A change of the settings is an event, so a replay uses the settings of each instant."""
 
 from enum import StrEnum
 
@@ -6,66 +6,66 @@ from gpuyard.core.domain.values import Value
 
 
 class Backfill(StrEnum):
-    """What may overtake a task that waits for room."""
+    """Which tasks may overtake a task that waits for free GPUs."""
 
     NONE = "none"
-    """Nothing that could use the same nodes."""
+    """No task that could use the same nodes."""
     GREEDY = "greedy"
-    """Everything that fits. A large task can wait for ever."""
+    """Every task that fits. A large task can wait indefinitely."""
     EASY = "easy"
-    """What does not delay the first task in line, which holds a reservation."""
+    """Tasks that do not delay the first task of the queue, which has a reservation."""
     CONSERVATIVE = "conservative"
-    """What delays none of the first `reservations` tasks, which all hold one."""
+    """Tasks that delay none of the first `reservations` tasks, which all have reservations."""
 
 
 class Moves(StrEnum):
-    """Whether a running task that says how fast it is where, and saves itself when asked to stop, is moved to other GPUs."""
+    """Whether running tasks that state their GPU speeds and can be checkpointed are moved to faster GPUs."""
 
     NONE = "none"
-    """It stays where it was placed."""
+    """Tasks stay where they were placed."""
     FREE = "free"
-    """When faster ones are free that nobody who waits can use."""
+    """A task moves to faster GPUs that are free and that no waiting task can use."""
     EXCHANGE = "exchange"
-    """Then, and in place of such tasks that lose less by it than it gains."""
+    """As `free`; a task may also exchange GPUs with another such task that loses less than the first one gains."""
 
 
 class Settings(Value, frozen=True):
-    """Everything that changes how the engine decides."""
+    """All settings that affect the decisions of the engine."""
 
     policy: str = "default"
-    """The order of the queue: a name from gpuyard.core.engine.policies."""
+    """The queue policy: a name from gpuyard.core.engine.policies."""
     score: str = "best_fit"
-    """Which of the fitting nodes is taken: a name from gpuyard.core.placement.scores."""
+    """The score that chooses among suitable nodes: a name from gpuyard.core.placement.scores."""
     backfill: Backfill = Backfill.EASY
     reservations: int = 16
-    """How many tasks hold reservations under `conservative`."""
+    """The number of tasks that have reservations under `conservative`."""
     preemption: bool = True
-    """Whether tasks may take GPUs from running ones that allow it, in the cases the policy names."""
+    """Whether tasks may preempt running tasks that allow it, in the cases that the policy defines."""
     preemption_min_run_seconds: float = 60.0
-    """A task that has just been started is left alone for so long: the first guard against thrashing."""
+    """The time after its start during which a task is not preempted; it prevents thrashing."""
     preemption_limit: int = 20
-    """A task that was stopped so often for others is left alone from then on: the second guard."""
+    """The number of preemptions after which a task is not preempted again; it also prevents thrashing."""
     moves: Moves = Moves.EXCHANGE
-    """Whether tasks with speeds are moved to faster GPUs; only where `preemption` is on."""
+    """Whether tasks with speeds are moved to faster GPUs; requires `preemption`."""
     model_affinity: bool = True
-    """Whether a task goes where its model ran last, of places that are equally good."""
+    """Whether, among equally good places, a task gets one where its machine-learning model ran last."""
     search_depth: int = 64
-    """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
+    """The number of nodes that expensive searches examine (reservations, victims); placement on one node examines all."""
     ageing_seconds: float = 600.0
-    """Waiting so long is worth one point of priority; six times as long makes up for a GPU under `small_first`."""
+    """The waiting time that is worth one point of priority; under `small_first`, six times this is worth one GPU."""
     level_seconds: float = 7 * 86400.0
-    """Under `default`, one level counts as so much waiting. The smaller, the fairer, and the longer all wait on average."""
+    """The waiting time that is worth one level under `default`. A smaller value is fairer, but the mean wait is longer."""
     fair_share_half_life_seconds: float = 7 * 86400.0
-    """After so long, past use counts half."""
+    """The time after which past usage counts half under `fair_share`."""
     tiresias_threshold_gpu_seconds: float = 3600.0
-    """Attained service above which a task leaves the first queue."""
+    """The GPU-seconds after which a task leaves the first queue of `tiresias`."""
     retry_delay_seconds: float = 2.0
-    """Wait before the first retry of a failed task; doubled each time."""
+    """The delay before the first retry of a failed task; it doubles with each retry."""
     retry_delay_max_seconds: float = 300.0
-    """Never more than this."""
+    """The maximum delay before a retry."""
     queue_size: int = 0
-    """How many tasks may wait; a submission that would bring more is refused. 0: not limited."""
+    """The maximum number of waiting tasks; submissions that exceed it are refused. 0: no limit."""
     max_open_tasks: int = 0
-    """Tasks that have not ended of a tenant that has no limit of its own; 0: not limited."""
+    """The maximum number of tasks that have not ended, for a tenant without a limit of its own; 0: no limit."""
     remember_ended: int = 10_000
-    """How many ended tasks are remembered, so that new tasks can name them as dependencies."""
+    """The number of ended tasks that are kept, so that new tasks can name them as dependencies."""

@@ -153,10 +153,10 @@ def _check_usage(state: State) -> None:
     for host in state.index.hosts.values():
         if not host.lost:
             up += sum(1 for gpu in range(len(host.spec.gpus)) if host.health.get(gpu) is not GpuHealth.OFFLINE)
-    assert state.index.gpus_up == up, "the GPUs of the yard do not add up"
+    assert state.index.gpus_up == up, "the GPUs of the cluster do not add up"
     if state.split.mode is not QuotaMode.NONE:
         parts = state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee
-        assert parts == up * MILLI, "a GPU is left to nobody"
+        assert parts == up * MILLI, "a GPU belongs to neither class"
     for tenant, usage in state.tenants.items():
         assert by_tenant[tenant] == usage.used, f"the book of tenant {tenant} does not add up"
         assert open_tasks[tenant] == usage.open_tasks, f"the open tasks of tenant {tenant} do not add up"
@@ -216,8 +216,8 @@ def _check_tasks(state: State) -> None:
     _check_barriers(state)
     for node, tasks in state.on_node.items():
         for task_id, task in tasks.items():
-            assert isinstance(task.phase, ACTIVE), f"{node} is thought to run task {task_id}"
-            assert node in task.phase.placement.nodes, f"{node} is thought to run task {task_id}"
+            assert isinstance(task.phase, ACTIVE), f"{node} is recorded as running task {task_id}"
+            assert node in task.phase.placement.nodes, f"{node} is recorded as running task {task_id}"
 
 
 def _check_remains(state: State) -> None:
@@ -240,13 +240,13 @@ def _check_remains(state: State) -> None:
     for task in state.tasks.values():
         assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
         if isinstance(task.phase, Suspending | Suspended | Resuming):
-            assert task.round > 0, f"task {task.id} is suspended and nobody asked for it"
+            assert task.round > 0, f"task {task.id} is suspended without a request"
 
 
 def _check_reservations(state: State) -> None:
     for task_id, reservation in state.reservations.items():
         task = state.tasks.get(task_id)
-        assert task is not None, f"a reservation is held for task {task_id}, which is over"
+        assert task is not None, f"a reservation is held for task {task_id}, which has ended"
         moves = isinstance(task.phase, Stopping) and task.phase.cause.why in MOVING
         assert moves or isinstance(task.phase, Waiting | Suspended), f"task {task_id} runs and holds a reservation"
         for victim in reservation.victims:

@@ -1,8 +1,8 @@
-"""The life of a task, as a table. The drawing in the manual is made from it (`make docs`), and `apply` checks it.
+"""The phases of a task and the transitions between them. `make docs` draws the table in the manual; `apply` checks it.
 
-Each phase carries exactly what is true in it; those in which some node knows of an attempt are `WithPlacement`. GPUs are
-held in Placed, Running, Suspending, Resuming and Stopping, and in no other. Settling is never seen from outside: the
-end of an attempt and the decision what follows from it are events of one step.
+Each phase has exactly the fields that apply to it; phases with an attempt on a node derive from `WithPlacement`. A task
+holds GPUs in Placed, Running, Suspending, Resuming and Stopping, and in no other phase. Settling is never visible
+outside: the end of an attempt and its consequence (`TaskRequeued` or `TaskEnded`) are events of the same step.
 """
 
 from gpuyard.core.domain import events
@@ -12,18 +12,18 @@ from gpuyard.core.domain.values import Outcome, TaskStatus, Value
 
 
 class Phase(Value, frozen=True, tag_field="phase", tag=True):
-    """Where a task stands."""
+    """Base of all phases."""
 
 
 class Waiting(Phase, frozen=True):
-    """It has no GPUs: queued, held, backing off, or waiting for other tasks."""
+    """The task has no GPUs: it is queued, on hold, in its retry delay, or waits for other tasks."""
 
     since: float
     not_before: float = 0.0
 
 
 class WithPlacement(Phase, frozen=True):
-    """It has an attempt that some node knows of: base of the phases that have a placement."""
+    """Base of the phases in which the task has an attempt on a node, and so a placement."""
 
     attempt: int
     placement: Placement
@@ -31,57 +31,57 @@ class WithPlacement(Phase, frozen=True):
 
 
 class Placed(WithPlacement, frozen=True):
-    """It was given GPUs; the node has not reported the start."""
+    """GPUs are assigned; the node has not reported the start."""
 
 
 class Running(WithPlacement, frozen=True):
-    """The node reported the start (or that it goes on); the GPUs are held until the attempt ends."""
+    """The node has reported that the attempt runs or continues; it holds its GPUs until it ends."""
 
 
 class Suspending(WithPlacement, frozen=True):
-    """It is being moved to host memory; it holds its GPUs until the node says so."""
+    """The attempt is being moved to host memory; it holds its GPUs until the node reports that it is there."""
 
     cause: Cause
 
 
 class Suspended(WithPlacement, frozen=True):
-    """It is in host memory of the nodes it ran on, and can only go on there."""
+    """The attempt is in host memory of the nodes it ran on, and can only resume there."""
 
     by_user: bool
-    """On request: then it waits for a request to go on, too."""
+    """A user suspended it; it then resumes only when a user requests it."""
 
 
 class Resuming(WithPlacement, frozen=True):
-    """It was given GPUs again; the node has not reported that it runs."""
+    """GPUs are assigned again; the node has not reported that the attempt runs."""
 
 
 class Stopping(WithPlacement, frozen=True):
-    """It is being ended; what it holds is held until the node reports the end."""
+    """The attempt is being stopped; it holds its resources until the node reports the end."""
 
     cause: Cause
     holds_gpus: bool = True
-    """A suspended attempt that is ended holds host memory only."""
+    """False for a suspended attempt that is being stopped: it holds only host memory."""
 
 
 class Settling(Phase, frozen=True):
-    """Its attempt ended; whether it waits again or is over follows in the same step."""
+    """The attempt has ended; the same step decides whether the task waits again or has ended."""
 
     attempt: int
     outcome: Outcome
     exit_code: int | None
     cause: Cause | None
-    """Why we stopped it, if we did."""
+    """Why the scheduler stopped it; None: it ended by itself."""
 
 
 class Ended(Phase, frozen=True):
-    """It is over."""
+    """The task has ended."""
 
     status: TaskStatus
 
 
 HOLDING = (Placed, Running, Suspending, Resuming, Stopping)
 ACTIVE = (*HOLDING, Suspended)
-"""Phases with an attempt that some node knows of."""
+"""Phases with an attempt on a node."""
 
 TRANSITIONS: dict[tuple[type[Phase], type[events.Event]], type[Phase]] = {
     (Waiting, events.TaskPlaced): Placed,
@@ -119,4 +119,4 @@ STATUS: dict[type[Phase], TaskStatus] = {
     Stopping: TaskStatus.RUNNING,
     Settling: TaskStatus.RUNNING,
 }
-"""What a user is told; an ended task tells its own status."""
+"""The status shown to users; the phase `Ended` contains its own."""

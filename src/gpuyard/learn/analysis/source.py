@@ -36,9 +36,9 @@ class Module:
     variables: set[str] = field(default_factory=set)
     """Names that the file assigns outside of functions."""
     shared: set[str] = field(default_factory=set)
-    """Those that functions assign as well."""
+    """Names that functions assign as well."""
     constants: dict[str, Any] | None = None
-    """Those that are assigned one string only; `paths.constants` fills it."""
+    """Names that are assigned only one string; `paths.constants` fills it."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
 
 
 class _Stopped(Exception):
-    """Nobody wants to know how the episode ends."""
+    """Raised to end an episode early, because its result is not needed."""
 
 
 class _AdvisedRun:

@@ -189,7 +189,7 @@ class AttemptRelay:
     def begin(self, line: SchedulerLine) -> None:
         """Report the ends that the scheduler may not know, on a new connection."""
         self.line = line
-        self._done.clear()  # commands of earlier sessions cannot arrive any more
+        self._done.clear()  # commands of earlier sessions can no longer arrive
         for key, held in self.held.items():
             if held.end is not None:
                 line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
@@ -302,7 +302,7 @@ class AttemptRelay:
     async def _send_log(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.SendLog) -> None:
         call = line.stub.send_log(metadata=(*line.metadata, (LOG_REQUEST, asked.request)))
         writing = asyncio.create_task(self._write_log(call, key, asked))
-        call.add_done_callback(lambda _: writing.cancel())  # a task that prints nothing is not followed for nobody
+        call.add_done_callback(lambda _: writing.cancel())  # stop following a task without output if it has no reader
         try:
             await writing
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError) as end:
@@ -321,7 +321,7 @@ class AttemptRelay:
     def _refusal(self, sentence: str) -> pb.Ended:
         return pb.Ended(outcome=pb.Ended.NOT_LAUNCHED, at=self._clock.wall(), message=sentence)
 
-    # --- what the scheduler is told of all attempts ------------------------------------------------------------------
+    # --- reports to the scheduler about all attempts ------------------------------------------------------------------
 
     def attempts(self) -> list[pb.Attempt]:
         """Describe all attempts of this node, for a registration."""

@@ -221,5 +221,5 @@ def gpu_ids(placement: Placement | None) -> list[str]:
 
 
 def origin_of(told: TaskAnswer, attempt: int) -> int:
-    """Of the scheduler that placed an attempt of a task."""
+    """Return the origin of an attempt: the random number of the scheduler that placed it."""
     return next((origin for first, origin in reversed(told.origins) if first <= attempt), 0)

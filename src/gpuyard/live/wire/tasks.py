@@ -1,4 +1,4 @@
-"""Tasks on /api/v1: what a client may ask for, and the TaskSpec it means.
+"""Task requests of /api/v1, and their conversion to TaskSpec.
 
 `TaskRequest` is decoded in one msgspec call that also checks every bound a single field has; `specs_of` checks what
 only several fields together can get wrong. Both answer with one sentence (`WrongRequest`).
@@ -38,16 +38,16 @@ HIGH = (TaskClass.ONLINE, 80)
 LOW = (TaskClass.BATCH, 20)
 MEDIUM_PRIORITY = 50
 MOST_BYTES = 128 * 1024
-"""Of command, environment and secrets together: Linux takes no single argument longer than this, and a shell line is one."""
+"""The maximum size of command, environment and secrets together: the limit of Linux for one argument, such as a shell line."""
 MOST_IN_A_BATCH = 100_000
 MOST_TASKS = 100_000
-"""That one request may create, arrays included."""
+"""The maximum number of tasks that one request creates, including arrays."""
 MOST_EDGES = 100_000
-"""Dependencies of all tasks of a request together; a range of consecutive tasks counts as one."""
+"""The maximum number of dependencies of all tasks of a request; a range of consecutive tasks counts as one."""
 LEAST_RANGE = 16
-"""So many consecutive dependencies are kept as one range."""
+"""The minimum number of consecutive dependencies that are stored as a range."""
 PLACE = "tasks["
-"""How a task of the same batch begins: `tasks[2]`."""
+"""The prefix of a reference to a task of the same batch: `tasks[2]`."""
 LARGEST_ID = 2**63 - 1
 
 RESERVED_VARIABLES = frozenset(
@@ -62,7 +62,7 @@ RESERVED_VARIABLES = frozenset(
         "NODE_RANK",
     }
 )
-"""Variables that say which GPUs and which place in a gang a task has. So do all that begin with GPUYARD_."""
+"""Reserved variables: GPUs and rank of a task. All names that begin with GPUYARD_ are reserved, too."""
 
 TaskReference: TypeAlias = Annotated[
     Annotated[int, Meta(ge=1, le=LARGEST_ID)]
@@ -183,17 +183,17 @@ _BATCH = Strict(BatchRequest)
 
 
 def read_task(body: bytes) -> TaskRequest:
-    """A task request from JSON."""
+    """Decode a task request from JSON."""
     return _TASK.json(body)
 
 
 def read_batch(body: bytes) -> BatchRequest:
-    """A batch from JSON; what is wrong in it is named `tasks[i].field`."""
+    """Decode a batch from JSON; errors name `tasks[i].field`."""
     return _BATCH.json(body)
 
 
 def read_large_batch(body: bytes) -> list[TaskRequest]:
-    """The same, task by task: in a thread of its own it lets others run meanwhile, which one call for all would not."""
+    """Decode a batch task by task: in a thread this lets other threads run, which a single call would not."""
     if b"\\u0000" not in body and body.count(b'"tasks"') == 1:
         try:
             raws = _decode_raw_batch(body).tasks
@@ -218,10 +218,10 @@ def specs_of(
     max_gpu_memory_mib: int | None = None,
     user: str = "",
 ) -> list[TaskSpec]:
-    """The tasks a request means: one, or as many as its array counts. Of secrets only the names go in.
+    """Return the tasks of a request: one, or all tasks of its array. Only the names of secrets are included.
 
-    The defaults are those of the tenant that will have the task; `max_gpu_memory_mib` is the most it may ask for on
-    one GPU.
+    The defaults are those of the tenant of the task; `max_gpu_memory_mib` is the most memory it may request on one
+    GPU.
     """
     task_class, priority = class_and_priority(request, default_class, default_priority)
     if max_gpu_memory_mib and (request.gpu_memory_mb or 0) > max_gpu_memory_mib:
@@ -269,7 +269,7 @@ def specs_of(
 
 
 def work_of(request: TaskRequest) -> WorkloadSpec | None:
-    """What a request says that it computes; only whole GPUs can be foreseen."""
+    """Return the declared work of a request; predictions need whole GPUs."""
     if request.work is None:
         return None
     if request.gpu_fraction not in {None, 1} or request.gpu_count == 0 or request.command is None:
@@ -283,7 +283,7 @@ def work_of(request: TaskRequest) -> WorkloadSpec | None:
 def class_and_priority(
     request: TaskRequest, default_class: TaskClass, default_priority: int = MEDIUM_PRIORITY
 ) -> tuple[TaskClass, int]:
-    """Which class and which place in it. `class` may say again what `high` and `low` mean, but not the opposite."""
+    """Return class and priority. `class` may repeat the meaning of `high` and `low`, but not contradict it."""
     said = request.priority
     if isinstance(said, str):
         task_class, priority = HIGH if said == "high" else LOW
@@ -298,21 +298,21 @@ def class_and_priority(
 
 
 def format_priority(task_class: TaskClass, priority: int, in_words: bool) -> str | int:
-    """As it was sent: a word while the task still has what the word means, otherwise a number."""
+    """Return the priority as it was sent: a word while the task still has its value, otherwise a number."""
     if in_words and (task_class, priority) == HIGH:
         return "high"
     return "low" if in_words and (task_class, priority) == LOW else priority
 
 
 def resources_of(request: TaskRequest) -> Resources:
-    """What a request asks for on each node.
+    """Return the resources that a request needs on each node.
 
     - `gpu_count` n: n whole GPUs, and `gpu_memory_mb` is the least memory each of them must have.
-    - `gpu_fraction` f below 1: a share of one GPU. Its compute is f; its memory is `gpu_memory_mb`, or f of the card's
-      memory if that is left out. `gpu_fraction` 0 with `gpu_memory_mb` limits memory only. `gpu_count` may be left out,
+    - `gpu_fraction` f below 1: a share of one GPU. Its compute is f; its memory is `gpu_memory_mb`, or f of the GPU's
+      memory if that is omitted. `gpu_fraction` 0 with `gpu_memory_mb` limits memory only. `gpu_count` may be left out,
       0 or 1 beside it.
     - `gpu_fraction` 1 is one whole GPU.
-    - Neither: one whole GPU, or none if `cpu_count` is given and nothing speaks of a GPU.
+    - Neither: one whole GPU, or none if `cpu_count` is given and no field mentions a GPU.
     """
     fraction, memory = request.gpu_fraction, request.gpu_memory_mb or 0
     gpus, share = _gpus_of(request), None
@@ -370,7 +370,7 @@ def _check_no_gpu(request: TaskRequest) -> None:
 
 
 def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
-    """As the domain holds it."""
+    """Return the command in the form of TaskSpec."""
     if command is None:
         return None
     if not (command.strip() if isinstance(command, str) else command[0]):
@@ -382,7 +382,7 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
 
 
 def _check_lease(request: TaskRequest) -> None:
-    """A lease has no process: what speaks of one was meant for a command that is missing."""
+    """Refuse fields of a process in a request without a command: a lease has no process, so the command is missing."""
     for name in ("env", "secrets", "work_dir", "retries"):
         if getattr(request, name):
             raise WrongRequest("MissingField", f"{name} is given, but the task has no command.", "command")
@@ -403,7 +403,7 @@ def _env_of(request: TaskRequest) -> tuple[tuple[str, str], ...]:
 
 
 def check_names(where: str, names: Mapping[str, str]) -> None:
-    """Refuse variables that are ours to set."""
+    """Refuse variables that only gpuyard sets."""
     for name in names:
         if name in RESERVED_VARIABLES or name.startswith("GPUYARD_"):
             message = f"{name} is set by gpuyard for every task; remove it from {where}."
@@ -411,7 +411,7 @@ def check_names(where: str, names: Mapping[str, str]) -> None:
 
 
 def _check_size(command: str | list[str] | None, env: Mapping[str, str], secrets: Mapping[str, str]) -> None:
-    """Bytes as Linux counts them: every string with its end, every variable with its equals sign."""
+    """Return the size as Linux counts it: each string with its terminator, each variable with its equals sign."""
     if isinstance(command, str):
         size = len(command.encode()) + 1
     else:
@@ -463,7 +463,7 @@ def check_counts(requests: Sequence[TaskRequest]) -> None:
 
 
 def _task_ids(refs: list[str | int] | None) -> tuple[tuple[TaskId, ...], tuple[TaskRange, ...]]:
-    """Tasks that were accepted before, single ones and ranges."""
+    """Return the dependencies on tasks that were accepted earlier: single ones and ranges."""
     if not refs:
         return (), ()
     known = (ref for ref in refs if not _is_place(ref))
@@ -471,7 +471,7 @@ def _task_ids(refs: list[str | int] | None) -> tuple[tuple[TaskId, ...], tuple[T
 
 
 def batch_positions(refs: list[str | int] | None) -> tuple[int, ...]:
-    """Those that stand in the same batch, by their places in it."""
+    """Return the dependencies on tasks of the same batch, by their positions."""
     return tuple(dict.fromkeys(int(str(ref)[len(PLACE) : -1]) for ref in refs or () if _is_place(ref)))
 
 
@@ -480,7 +480,7 @@ def _is_place(ref: str | int) -> bool:
 
 
 def parse_task_id(text: str) -> TaskId:
-    """The number in `task-7` or `7`. What cannot be a task's id is no task, as an unknown number is none."""
+    """Parse `task-7` or `7`; text that is not a task ID is treated like an unknown task."""
     digits = text.removeprefix("task-")
     if digits.isascii() and digits.isdigit() and len(digits) <= 19 and 1 <= int(digits) <= LARGEST_ID:
         return TaskId(int(digits))

@@ -14,7 +14,7 @@ Seconds = Annotated[
     float, Meta(ge=0, le=MOST_SECONDS, description="a number of seconds from 0 to 315,360,000, ten years")
 ]
 Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
-"""Of gigabytes or watts."""
+"""A number of gigabytes or watts."""
 Factor = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 """A speed: of a GPU against others, or of the bus in GB/s."""
 Deadline = Annotated[

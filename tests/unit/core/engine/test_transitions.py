@@ -57,7 +57,7 @@ MAKE: dict[type[events.Event], Callable[[TaskId, NodeId], events.Event]] = {
     events.NodeUncordoned: lambda _, where: events.NodeUncordoned(where),
     events.GpuHealthChanged: lambda _, where: events.GpuHealthChanged(where, 0, GpuHealth.OFFLINE),
 }
-"""Every event that speaks of a task or node that must be known."""
+"""Every event that refers to a task or node that must be known."""
 
 
 def _ways() -> dict[type[Phase], list[type[events.Event]]]:
@@ -150,9 +150,9 @@ def test_an_event_about_something_unknown_is_refused_by_name(event: type[events.
 
 
 def test_a_placement_on_an_unknown_node_and_an_unknown_gpu_are_refused() -> None:
-    with pytest.raises(UnknownEvent, match="TaskPlaced speaks of 'nowhere'"):
+    with pytest.raises(UnknownEvent, match="TaskPlaced refers to 'nowhere'"):
         apply_event(_state_in(Waiting), MAKE[events.TaskPlaced](TASK, NodeId("nowhere")))
-    with pytest.raises(UnknownEvent, match="GpuHealthChanged speaks of 7"):
+    with pytest.raises(UnknownEvent, match="GpuHealthChanged refers to 7"):
         apply_event(_state_in(Waiting), events.GpuHealthChanged(NODE, 7, GpuHealth.OFFLINE))
 
 

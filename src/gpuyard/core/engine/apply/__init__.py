@@ -25,7 +25,7 @@ def apply_event(state: State, event: events.Event) -> None:
     try:
         APPLY_BY_TYPE[type(event)](state, event)
     except KeyError as error:
-        raise UnknownEvent(f"{type(event).__name__} speaks of {error}, which is not known here.") from error
+        raise UnknownEvent(f"{type(event).__name__} refers to {error}, which is unknown.") from error
 
 
 APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {

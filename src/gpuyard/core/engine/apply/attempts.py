@@ -83,7 +83,7 @@ def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> Non
     here = state.remains.get(event.node, {})
     left = here.pop(AttemptRef(task.id, event.attempt, task.origin), None)
     if left is None:
-        raise UnknownEvent(f"AttemptRecovered speaks of task {task.id}, of which node {event.node} has nothing.")
+        raise UnknownEvent(f"AttemptRecovered refers to task {task.id}, which has no attempt on node {event.node}.")
     if not here:
         del state.remains[event.node]
     placement = Placement((left.part,))

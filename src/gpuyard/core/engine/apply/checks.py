@@ -12,7 +12,7 @@ def known(state: State, task_id: TaskId, event: events.Event) -> Task:
     """Return the open task of an event."""
     task = state.tasks.get(task_id)
     if task is None:
-        raise UnknownEvent(f"{type(event).__name__} speaks of task {task_id}, which is not open.")
+        raise UnknownEvent(f"{type(event).__name__} refers to task {task_id}, which is not open.")
     return task
 
 

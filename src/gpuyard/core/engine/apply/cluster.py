@@ -23,7 +23,7 @@ MOST_ORIGINS = 10_000
 def apply_yard_founded(state: State, event: events.YardFounded) -> None:
     """Set the name of the cluster; the first event of a journal."""
     if state.yard:
-        raise UnknownEvent(f"YardFounded speaks of a yard that is founded already, as {state.yard}.")
+        raise UnknownEvent(f"YardFounded refers to a cluster that already has the ID {state.yard}.")
     state.yard = event.yard
 
 

@@ -15,7 +15,7 @@ from gpuyard.core.engine.state import Left, State
 def apply_node_joined(state: State, event: events.NodeJoined) -> None:
     """Add a new node."""
     if event.node.id in state.index.hosts:
-        raise UnknownEvent(f"NodeJoined speaks of node {event.node.id}, which is there already.")
+        raise UnknownEvent(f"NodeJoined refers to node {event.node.id}, which already exists.")
     state.index.join(event.node)
     state.on_node[event.node.id] = {}
     if event.instance:
@@ -58,7 +58,7 @@ def apply_remains_found(state: State, event: events.RemainsFound) -> None:
     """Take the resources of an attempt that is unknown or known as ended, without charging them."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if what in state.remains.get(event.node, {}):
-        raise UnknownEvent(f"RemainsFound speaks of task {event.task}, which node {event.node} is known to have.")
+        raise UnknownEvent(f"RemainsFound refers to task {event.task}, which is already known on node {event.node}.")
     state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted, found=True)
     state.index.take(Placement((event.part,)))
     if not state.index.hosts[event.node].lost:
@@ -69,7 +69,7 @@ def apply_remains_ended(state: State, event: events.RemainsEnded) -> None:
     """Free the resources of a given-up attempt that has ended."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if event.node not in state.index.hosts or what not in state.presumed_on(event.node):
-        raise UnknownEvent(f"RemainsEnded speaks of task {event.task}, of which node {event.node} has nothing.")
+        raise UnknownEvent(f"RemainsEnded refers to task {event.task}, which has no attempt on node {event.node}.")
     _remains_gone(state, event.node, what)
 
 

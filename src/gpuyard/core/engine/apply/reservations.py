@@ -15,7 +15,7 @@ def apply_reservation_dropped(state: State, event: events.ReservationDropped) ->
     """Remove a reservation; the task of a claim returns to the queue."""
     reservation = state.reservations.get(event.task)
     if reservation is None:
-        raise UnknownEvent(f"ReservationDropped speaks of task {event.task}, which holds no reservation.")
+        raise UnknownEvent(f"ReservationDropped refers to task {event.task}, which has no reservation.")
     state.end_reservation(event.task)
     if reservation.claim:
         state.enqueue(reservation.task, state.now)

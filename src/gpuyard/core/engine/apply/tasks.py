@@ -20,7 +20,7 @@ def apply_task_submitted(state: State, event: events.TaskSubmitted) -> None:
     at = state.now
     spec = event.spec
     if event.task <= state.last_task:
-        raise UnknownEvent(f"TaskSubmitted speaks of task {event.task}, a number that was used before.")
+        raise UnknownEvent(f"TaskSubmitted refers to task {event.task}, a number that was used before.")
     task = state.tasks[event.task] = Task(event.task, spec, state.usage_of(spec.tenant), at)
     task.tenant_usage.open_tasks += 1
     state.last_task = event.task

@@ -1,15 +1,18 @@
-"""Policies: the order of the queue. One policy a file, all of them in this dictionary; docs/howto/add_a_policy.md shows how.
+"""Policies: the order of the queue. One file for each policy, and a registry below; docs/howto/add_a_policy.md shows how.
 
-A policy answers up to four questions, all of them pure:
+A policy consists of up to four pure functions:
 
-- `key(task, now, settings)`: its place among the waiting, smallest first. It is asked when the task is queued and must
-  be the same whenever it is asked while the task waits, so a policy with ageing says "since when", not "for how long".
-- `tenant_key(book, now, settings)`: comes before the key if there is one, and may change at any time (fair share).
-- `rank(task, now, settings)`: how weakly it holds on to GPUs. A waiting task may stop running ones whose rank is higher
-  than its own by more than `margin`, the highest first.
-- `changes_at(running, now, settings)`: when does a running task's rank rise by itself?
+- `key(task, now, settings)`: the position of a waiting task; the smallest key is first. It is computed when the task is
+  queued and must not depend on `now` while the task waits, so a policy with aging uses the submission time, not the
+  waiting time.
+- `tenant_key(usage, now, settings)`: sorts before the key, and may change at any time (fair share). `usage` is a
+  `TenantUsage`.
+- `rank(task, now, settings)`: how readily a task is preempted. A waiting task may preempt running tasks whose rank
+  exceeds its own by more than `margin`, the highest rank first.
+- `changes_at(running, now, settings)`: the time at which the rank of a running task rises next without an event.
 
-A policy may also be `advised`: where there is a choice, somebody who looks at the present state is asked (gpuyard.core.engine.scheduling.advice).
+A policy with `advised` consults an advisor, which looks at the current state and chooses among several candidates
+(gpuyard.core.engine.scheduling.advice).
 """
 
 from gpuyard.core.engine.policies import (

@@ -1,16 +1,16 @@
-"""What will soon be over goes first, as far as can be foreseen; priority and waiting count in the same coin.
+"""Tasks with the shortest expected remaining time first; priority and waiting time are weighed against it.
 
-Promise: short tasks finish early although nobody says how long anything runs, and nobody waits for ever. Every task has
-a level that says how much longer it is likely to run: from the outlook that came with it, which is learnt from the ends
-of tasks like it (gpuyard.learn.estimates.remaining_time), else from how long it has run (below 10 minutes, 40 minutes, 2 h 40 min,
-10 h 40 min, above). A level counts as `level_seconds` of waiting, and so do ten points of priority; online tasks have
-a hundred points more. Who stands first by this sum goes first, and may stop running tasks further back, those furthest back first.
-So within a level an earlier task gets its GPUs back from later ones: that is how large tasks come through. A task that
-would have to start over is stopped only for one that stands more than a level before what it would be if it were new.
-Choose it unless you know better; tasks that may be suspended or save themselves make the most of it.
-`level_seconds` trades mean for worst: with a small one it comes close to first come, first served.
-What was left out because it did not help on the traces of docs/manual/simulation.md: predicted run times instead of
-levels, weighting by GPUs, ageing by waiting time alone.
+Promise: short tasks finish early although no run times are given, and every task starts eventually. Each task has a level
+for its expected remaining time: the level learned from similar tasks that have ended (gpuyard.learn.estimates.remaining_time),
+or else a level by how long it has run (below 10 minutes, 40 minutes, 2 h 40 min, 10 h 40 min, above).
+One level counts as `level_seconds` of waiting, and so do ten points of priority; online tasks have a hundred points more.
+The task with the smallest sum is first. It may preempt running tasks with a larger sum, the largest first. Within a level
+an earlier task therefore takes GPUs back from later ones, so that large tasks get enough GPUs. A task that would start
+from the beginning is preempted only by one that is more than a level ahead of what the task would be if it were new.
+Choose it unless you have a reason for another one. It works best with tasks that can be suspended or checkpointed.
+`level_seconds` trades the mean waiting time for the longest: a small value comes close to first come, first served.
+Tried on the traces of docs/manual/simulation.md and not used, because it did not help: predicted run times instead of
+levels, weights by number of GPUs, aging by waiting time alone.
 """
 
 from gpuyard.core.domain.remaining_time import LEVEL_SECONDS, age_begins_at, age_of, level_of
@@ -21,9 +21,9 @@ from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.task import Task
 
 POINTS = 10
-"""Of priority, that count as a level."""
+"""Points of priority that count as one level."""
 ROUNDING = 1e-3
-"""Seconds: a task looked at in the very instant it comes to an age has come to it, whatever the last bit says."""
+"""Seconds: a task checked at the instant it reaches an age has reached it despite rounding errors."""
 
 
 def _level(task: Task, ran_seconds: float) -> int:

@@ -1,16 +1,16 @@
-"""Shortest remaining time first, with a learned advisor who may hold a task back for GPUs on which it is faster.
+"""Shortest remaining time first, with a trained advisor that may delay a task until GPUs are free on which it is faster.
 
-Promise: where tasks cannot be stopped it is `srtf`, and where GPUs are of several models, too, the mean time to completion is
-lower: a task does not begin on slow GPUs what it would have finished sooner on fast ones, and tasks that want the same GPUs are
-weighed against each other (gpuyard.core.engine.scheduling.advice). A model says which choice is better, and a guard keeps to the order of the
-queue where that is not sure. docs/manual/learning.md has the figures, and how to train a model on workloads of your own.
-Tasks that may be stopped begin at once. Which of them stops another goes by what a task takes of the cluster: GPU-seconds that it is
-thought to need, or has had if that is more, in steps of sixteen; whoever stands on a lower step may stop one on a higher. So nobody
-is stopped for a guess that is a little better, whoever turns out longer than thought goes back for it, and a step only ever rises.
-In the queue, too, a task that has outrun what was thought of it has as long still as it has run.
-Choose it for clusters with several GPU models and tasks that say how fast they are there (`gpu_speeds`), with backfill
-`greedy`: while nodes are promised to anybody nobody is asked. Long tasks can wait for ever while short ones keep coming.
-Without a model nobody is asked.
+Promise: for tasks that cannot be preempted it is `srtf`, with a lower mean completion time on clusters with several GPU
+models: a task does not start on slow GPUs if it would finish earlier by waiting for fast ones, and tasks that compete for
+the same GPUs are compared with each other (gpuyard.core.engine.scheduling.advice). A trained model rates the choices; a guard keeps
+the order of the queue where the advantage is uncertain. docs/manual/learning.md has figures and shows how to train a model.
+Tasks that can be preempted start at once. Preemption among them depends on GPU-seconds: the estimated ones of a task, or those
+it has used if they are more, in steps of a factor of sixteen. A task on a lower step may preempt one on a higher step. Small
+differences between estimates therefore preempt nothing, a task that exceeds its estimate moves back, and a step only rises.
+In the queue, a task that has exceeded its estimate is expected to need as much time again as it has run.
+Choose it on clusters with several GPU models and tasks that state their speeds (`gpu_speeds`), with backfill `greedy`;
+the advisor is not consulted while nodes are reserved. Long tasks can wait indefinitely while short ones keep arriving.
+Without a trained model the advisor is not consulted.
 Reference: Mnih et al., "Human-level control through deep reinforcement learning", 2015; Wang et al., "Dueling Network
 Architectures for Deep Reinforcement Learning", 2016.
 """
@@ -32,7 +32,7 @@ LAST_STEP = 12
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    """Seconds it has left on its fastest GPUs."""
+    """Return the remaining seconds on the fastest GPUs of the task."""
     left, served = task.seconds_at(1.0, now, "likely"), task.served_at(now)
     if task.estimate is None or served < task.estimate.seconds:
         return left
@@ -41,14 +41,14 @@ def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    """The step it stands on; of whom nobody has an idea, by what it has had."""
+    """Return the step of the task; without an estimate, only the GPU-seconds it has used count."""
     thought = task.estimate.seconds * task.spec.resources.all_gpus if task.estimate else 0.0
     step = log2(max(task.gpu_seconds_at(now) + ROUNDING, thought, 1.0)) / log2(STEP)
     return float(floor(min(step, LAST_STEP)))
 
 
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:
-    """When it reaches the next step by what it has had."""
+    """Return the time at which the used GPU-seconds reach the next step."""
     if not isinstance(running.phase, Running):
         return None
     gpus, step = running.phase.placement.charge_milli / MILLI, _rank(running, now, settings)

@@ -1,12 +1,13 @@
-"""The tenant that has used least for its weight goes first; within a tenant, priority and then order of submission.
+"""The tenant with the least usage relative to its weight first; within a tenant, by priority, then in order of submission.
 
-Promise: over some half-lives, tenants that always have work get GPUs in proportion to their weights. Use fades, so
-nobody pays for ever for a busy month. GPUs held at the moment count as an hour of use, so that one pass over an
-empty cluster already deals them out evenly.
-Choose it where groups pay for the cluster together. Within a tenant it is not fair, and it does not look at run times.
+Promise: over several half-lives, tenants that always have work get GPUs in proportion to their weights. Past usage decays,
+so a busy month is not held against a tenant permanently. Each GPU in use counts as one more hour of usage, so that a
+single pass over an empty cluster already divides the GPUs evenly.
+Choose it where groups pay for a cluster together. It is not fair between the users of one tenant, and it does not
+consider run times.
 
-Use fades for everybody at the same pace, so the key is the logarithm of use in units that shrink at that pace: time alone
-changes no order between tenants that use nothing, and a key written down yesterday can be compared with one of today.
+Usage decays at the same rate for all tenants, so the key is the logarithm of usage in units that shrink at that rate: time
+alone does not change the order of tenants that use nothing, and keys computed at different times can be compared.
 """
 
 from math import log2
@@ -19,7 +20,7 @@ from gpuyard.core.engine.task import Task
 
 HELD_COUNTS_FOR_SECONDS = 3600.0
 USED_NOTHING = -1e12
-"""Before everybody who ever used anything."""
+"""The key of a tenant without usage: before every tenant with usage."""
 
 
 def _tenant_key(usage: TenantUsage, now: float, settings: Settings) -> float:

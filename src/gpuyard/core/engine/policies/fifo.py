@@ -1,7 +1,7 @@
 """First come, first served.
 
-Promise: tasks are placed in the order they were submitted; with backfill none nobody overtakes anybody on the same nodes.
-Choose it as the yardstick others are measured by. Short tasks wait for long ones.
+Promise: tasks are placed in order of submission; with backfill `none`, no task overtakes another one on the same nodes.
+Choose it as the baseline of comparisons. Short tasks wait for long ones.
 """
 
 from gpuyard.core.domain.settings import Settings

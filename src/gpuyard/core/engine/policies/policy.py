@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The type of a policy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from gpuyard.core.engine.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One way to order a queue; gpuyard.core.engine.policies says what each question means."""
+    """One way to order the queue; gpuyard.core.engine.policies describes the functions."""
 
     name: str
     starts_all: bool
-    """The promise of liveness: every task that could run starts in the end, if the cluster keeps freeing GPUs."""
+    """Liveness: every task that fits the cluster starts eventually, if GPUs keep becoming free."""
     key: Callable[[Task, float, Settings], float]
     tenant_key: Callable[[TenantUsage, float, Settings], float] | None = None
     rank: Callable[[Task, float, Settings], float] | None = None
     margin: float = 0.0
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
     drifts: bool = False
-    """Ranks of running tasks change all the time and may rise: no wake-up says when a task has the right to stop another."""
+    """Ranks of running tasks change continuously and may rise, so no wake-up marks the time at which a task may preempt another."""
     advised: bool = False
-    """Whether the engine's advisor, if it has one, is asked where there is a choice (gpuyard.core.engine.scheduling.advice)."""
+    """Consult the advisor of the engine, if it has one, when there are several candidates (gpuyard.core.engine.scheduling.advice)."""

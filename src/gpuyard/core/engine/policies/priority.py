@@ -1,13 +1,13 @@
-"""Online before batch, then by priority, and waiting counts: every `ageing_seconds` are worth one point.
+"""Online before batch, then by priority, with aging: every `ageing_seconds` of waiting are worth one point.
 
-Promise: a task of higher priority goes first and may stop running batch work of lower priority that allows it; nobody
-waits for ever, because each point of difference is made up for by a finite wait (a batch task of priority 0 overtakes
-fresh online work of priority 100 after 200 × `ageing_seconds`).
-Choose it for people who share GPUs and agree on what is urgent. It does not know how long tasks run, and a user who
-asks for the highest priority always gets it: tenants and quotas are the answer to that, not this policy.
+Promise: a task of higher priority is first and may preempt running batch tasks of lower priority that allow it. Every task
+starts eventually, because a finite wait makes up for each point of difference (a batch task of priority 0 overtakes new
+online tasks of priority 100 after 200 × `ageing_seconds`).
+Choose it for users who share GPUs and agree on what is urgent. It does not consider run times, and every user may
+request the highest priority; tenants and quotas limit that, this policy does not.
 
-All tasks age at the same rate, so their order never changes while they wait and "since when, less its points" is a key
-that can be computed once. Ageing moves a task up the queue; it never gives it the right to stop another.
+All tasks age at the same rate, so their order does not change while they wait, and the submission time minus the points is
+a key that is computed once. Aging moves a task up the queue; it does not let the task preempt others.
 """
 
 from gpuyard.core.domain.settings import Settings

@@ -1,8 +1,8 @@
-"""Quasi shortest service first: the least estimated run time × GPUs goes first, and nobody is stopped for it.
+"""Quasi shortest service first: the smallest estimated run time × GPUs first, without preemption.
 
-Promise: what takes little of the cluster finishes early, as far as the estimates are right.
-Choose it where run times repeat and nothing can be stopped; with backfill whatever fits overtakes. Wide and long tasks
-can wait for ever while small ones keep coming. Tasks without an estimate come last, in order of submission.
+Promise: tasks that need few GPU-hours finish early, as far as the estimates are right.
+Choose it where run times repeat and tasks cannot be preempted; with backfill, tasks that fit overtake others. Large
+and long tasks can wait indefinitely while small ones keep arriving. Tasks without an estimate are last, in order of submission.
 Reference: Hu et al., "Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters", SC 2021.
 """
 

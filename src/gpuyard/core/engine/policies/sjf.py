@@ -1,8 +1,8 @@
 """Shortest job first, by estimate.
 
-Promise: the mean time to completion is the least a policy without preemption can give, as far as the estimates are right.
-Choose it where predictions are good and fairness to long tasks does not matter: they can wait for ever while short ones
-keep coming. Tasks without an estimate come last, in order of submission.
+Promise: the lowest mean completion time that a policy without preemption can achieve, as far as the estimates are right.
+Choose it where predictions are good and fairness to long tasks does not matter, because these can wait indefinitely
+while short ones keep arriving. Tasks without an estimate are last, in order of submission.
 """
 
 from gpuyard.core.domain.settings import Settings

@@ -1,10 +1,10 @@
-"""Small tasks first: each GPU that a task asks for puts it back by an hour (6 × `ageing_seconds`); then first come, first served.
+"""Small tasks first: each requested GPU counts as an hour (6 × `ageing_seconds`) later; then first come, first served.
 
-Promise: more tasks run at once, and the mean time to completion is low although nobody says how long anything runs; and
-nobody waits for ever, since each GPU is made up for by a finite wait: a task for eight goes before a task for one that comes
-seven hours later. It stops nobody.
-Choose it where run times are hours, unknown and much the same for small tasks and large ones. Where most tasks are short
-and some very long, `default` is better, and where run times are known, `srtf`. It does not look at priorities or tenants.
+Promise: many tasks run at the same time, and the mean completion time is low although no run times are given. Every task
+starts eventually, because a finite wait makes up for each GPU: a task with eight GPUs is before a task with one GPU that
+arrives seven hours later. It preempts nothing.
+Choose it where run times are hours, unknown, and similar for small and large tasks. Where most tasks are short and
+some very long, `default` is better; where run times are known, `srtf`. It does not consider priorities or tenants.
 """
 
 from gpuyard.core.domain.settings import Settings

@@ -1,9 +1,9 @@
-"""Shortest remaining time first, by estimate: SJF that also stops running tasks.
+"""Shortest remaining time first, by estimate: SJF with preemption.
 
-Promise: the mean time to completion is close to the least possible when estimates are right and stopping is cheap.
-A waiting task outranks a running one that needs at least twice as long still: the margin pays for the stop and keeps
-two tasks of like length from stopping each other in turn. What a task has left is counted as if it were on its fastest
-GPUs, so that none goes back for being on slow ones. Long tasks can wait for ever while short ones keep coming.
+Promise: the mean completion time is close to the minimum if the estimates are right and preemption is cheap.
+A waiting task may preempt a running one that needs at least twice as long: the margin outweighs the cost of a preemption
+and prevents two tasks of similar length from preempting each other in turn. The remaining time is computed for the fastest
+GPUs of a task, so that a task on slow GPUs keeps its position. Long tasks can wait indefinitely while short ones keep arriving.
 Reference: Schrage, "A Proof of the Optimality of the Shortest Remaining Processing Time Discipline", 1968.
 """
 
@@ -15,7 +15,7 @@ from gpuyard.core.engine.task import Task
 
 MARGIN = 2.0
 LEAST_SECONDS = 1e-3
-"""What is about to end has this long still."""
+"""The smallest remaining time that is assumed."""
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001

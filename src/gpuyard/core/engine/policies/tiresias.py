@@ -1,11 +1,11 @@
-"""Two-queue least attained service: what has used little goes before what has used much, and may stop it.
+"""Least attained service with two queues: tasks that have used few GPU-seconds are before the others and may preempt them.
 
-Promise: short tasks finish early although nobody says how long anything runs. A task starts in the first queue and
-falls into the second when its GPUs × seconds pass `tiresias_threshold_gpu_seconds`; within a queue, first come, first
-served. Only tasks of the first queue stop others, and only those of the second, so no two stop each other in turn.
-Choose it when there are no predictions and tasks can be suspended cheaply. Long tasks can wait for ever behind a
-stream of new ones.
-Reference: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019 (discretised 2D-LAS).
+Promise: short tasks finish early although no run times are given. A task starts in the first queue and moves to the
+second when it has used `tiresias_threshold_gpu_seconds`; within a queue, first come, first served. Only tasks of the first
+queue preempt, and only tasks of the second are preempted, so no two tasks preempt each other in turn.
+Choose it without predictions, if tasks can be suspended cheaply. Long tasks can wait indefinitely while new ones
+keep arriving.
+Reference: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019 (discretized 2D-LAS).
 """
 
 from gpuyard.core.domain.settings import Settings
@@ -18,7 +18,7 @@ SECOND_QUEUE = 1e12
 """Seconds that put every task of the second queue behind every task of the first."""
 
 ROUNDING = 1e-3
-"""GPU-seconds: a task looked at in the very instant it falls has fallen, whatever the last bit says."""
+"""GPU-seconds: a task checked at the instant it reaches the threshold has reached it despite rounding errors."""
 
 
 def _fell(task: Task, now: float, settings: Settings) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 
 class CanNotCount(Exception):
-    """A sentence for whoever asked."""
+    """The model cannot be counted; the message is one sentence for the user."""
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ class Scope(StrEnum):
 
     ALL = "all"
     OWN = "own"
-    """Those of one's own tenant."""
+    """Objects of the principal's own tenant."""
     NONE = "none"
 
 

@@ -4,14 +4,14 @@ from gpuyard.core.domain.refusals import Conflict, Invalid
 
 
 class BadUsername(Invalid, frozen=True):
-    """A name that cannot be one."""
+    """The user name is invalid."""
 
     text = "{username} is no username; use 1 to 64 letters, digits, dots, dashes, underscores and @."
     username: str
 
 
 class BadPassword(Invalid, frozen=True):
-    """A password that cannot be one."""
+    """The password is invalid."""
 
     text = "A password has between {shortest} and {longest} characters."
     shortest: int
@@ -19,47 +19,47 @@ class BadPassword(Invalid, frozen=True):
 
 
 class BadPasswordHash(Invalid, frozen=True):
-    """What begins like a hash of a password and is none."""
+    """The value begins like a password hash but is not a valid one."""
 
     text = "The password begins with $argon2 and is no Argon2 hash; give a whole one, or the password itself."
 
 
 class UserWithoutTenant(Invalid, frozen=True):
-    """A role that sees one tenant, and no tenant."""
+    """The role needs a tenant, and none is given."""
 
     text = "A {role} needs a tenant_id: it sees the tasks of that tenant only."
     role: str
 
 
 class BadTokenName(Invalid, frozen=True):
-    """A description that does not fit in a list."""
+    """The description of a token is too long."""
 
     text = "The name of a token has at most {longest} characters."
     longest: int
 
 
 class TokenEndsInThePast(Invalid, frozen=True):
-    """A token nobody could use."""
+    """The token would be unusable."""
 
     text = "expires_at lies in the past; a token must be of use for a while."
 
 
 class UserExists(Conflict, frozen=True):
-    """A second user of one name."""
+    """A user of this name exists."""
 
     text = "There is a user {username} already; change that one, or choose another name."
     username: str
 
 
 class UnknownUser(Conflict, frozen=True):
-    """A user nobody knows."""
+    """The user does not exist."""
 
     text = "There is no user {username}."
     username: str
 
 
 class UnknownToken(Conflict, frozen=True):
-    """A token nobody knows."""
+    """The token does not exist."""
 
     text = "There is no token with the id {token}."
     token: str

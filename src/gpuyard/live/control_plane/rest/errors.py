@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class NotAllowed(Exception):
-    """Somebody was not let in, or not this far."""
+    """The request was denied; `denied` has the status and the reason."""
 
     def __init__(self, denied: Denied) -> None:
         super().__init__(denied.sentence)
@@ -38,7 +38,7 @@ class NotAllowed(Exception):
 
 
 class Refused(Exception):
-    """The engine, or the store of users, said no."""
+    """The engine or the user store refused the request."""
 
     def __init__(self, refusal: Refusal, field: str | None = None) -> None:
         super().__init__(refusal.sentence())

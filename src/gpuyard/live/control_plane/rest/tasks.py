@@ -87,7 +87,7 @@ class RawTaskList(Struct, frozen=True):
 
 
 class TaskChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """What can be changed of a task that is there. What is left out stays as it is."""
+    """A change of an existing task. Omitted fields stay unchanged."""
 
     priority: Priority | None = None
     """Within its class."""

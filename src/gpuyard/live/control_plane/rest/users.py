@@ -38,13 +38,13 @@ log = structlog.get_logger()
 
 
 class UserChange(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be changed of a user. What is left out stays as it is."""
+    """A change of a user. Omitted fields stay unchanged."""
 
     password: Password | UnsetType = UNSET
     old_password: Annotated[str, Meta(min_length=1, max_length=1024)] | UnsetType = UNSET
     """Needed to change one's own password."""
     revoke_tokens: bool = False
-    """With another password: also revoke all tokens of the user. Logins are over in any case."""
+    """With another password: also revoke all tokens of the user. Logins end in any case."""
     tenant_id: TenantName | UnsetType = UNSET
     role: wire.RoleName | UnsetType = UNSET
     disabled: bool | UnsetType = UNSET
