@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.published import register
 
 SPLITS = (("random", 0), ("family", 0), ("gpu", 0), ("gpu", 200))
-KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
+KINDS = {"duration": 0, "memory": 1, "utilization": 2}
 """Their places among the kinds of rows that a file has."""
 
 

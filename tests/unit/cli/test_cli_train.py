@@ -284,11 +284,11 @@ def test_ended_tasks_of_a_cluster_are_used_for_training_except_the_newest(
     archive.close()
     said = json.loads(capsys.readouterr().out)
     assert (said["tasks"], said["kept_back"]) == (112, 28)
-    assert said["rows"] == {"network": 112, "memory": 112, "utilisation": 112}
-    learnt = load(out)
-    assert learnt.seen_until == views[111].finished_at
+    assert said["rows"] == {"network": 112, "memory": 112, "utilization": 112}
+    trained = load(out)
+    assert trained.seen_until == views[111].finished_at
     newest = ended_runs([(row.finished_at, row.answer) for row in map(archive_row, views[112:])])
-    before, after = mean_error(load(SHIPPED), newest), mean_error(learnt, newest)
+    before, after = mean_error(load(SHIPPED), newest), mean_error(trained, newest)
     assert before is not None
     assert after is not None
     assert before > 0.4

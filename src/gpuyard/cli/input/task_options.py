@@ -19,7 +19,7 @@ RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 
 
-def what_it_needs(
+def resource_options(
     gpus: Annotated[
         int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs on each node (default: 1).")
     ] = None,
@@ -99,7 +99,7 @@ def when_it_runs(
     }
 
 
-def how_it_ends(
+def ending_options(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit, such as 90, 30m or 2h.")
     ] = None,
@@ -158,7 +158,7 @@ def what_it_is_called(
     }
 
 
-def what_runs(
+def command_options(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND...", help="Program and its arguments.")
     ] = None,
@@ -199,11 +199,11 @@ def what_runs(
 
 
 PARTS: tuple[Callable[..., RequestFields], ...] = (
-    what_it_needs,
+    resource_options,
     when_it_runs,
-    how_it_ends,
+    ending_options,
     what_it_is_called,
-    what_runs,
+    command_options,
 )
 """The parts of the request, in the order of `--help`."""
 

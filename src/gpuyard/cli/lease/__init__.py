@@ -22,7 +22,7 @@ from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.listing import Listing, list_command
 from gpuyard.cli.output.progress import WaitProgress
-from gpuyard.cli.output.task_output import gone, is_gone, told_of_outages
+from gpuyard.cli.output.task_output import gone, is_gone, outage_printer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +111,7 @@ def lease(
         if pressed:
             raise KeyboardInterrupt
         with WaitProgress(quiet=quiet or as_json) as progress:
-            outages = None if as_json else told_of_outages(asked.id, progress)
+            outages = None if as_json else outage_printer(asked.id, progress)
             held = cluster.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
         _print(held, as_json=as_json)
     except BaseException as error:

@@ -88,8 +88,8 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
             f"{one.gap:.1%}",
             f"{one.measures.switches:,}",
             f"{one.measures.switch_time_s:,.0f}",
-            f"{one.measures.utilisation_mean:.1%}",
-            f"{one.measures.utilisation_spread:.1%}",
+            f"{one.measures.utilization_mean:.1%}",
+            f"{one.measures.utilization_spread:.1%}",
             f"{one.planning_s:.2f} s",
         )
         for name, one in made.items()

@@ -39,7 +39,7 @@ def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None =
     """The problem in a file, with the options that change it."""
     from gpuyard.plan.planner import read
 
-    return read(path, gpus=gpus, many_residents=multi_model)
+    return read(path, gpus=gpus, multi_model=multi_model)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:

@@ -92,7 +92,7 @@ def _table(front: "Front") -> None:
                 "*" if place == front.chosen else " ",
                 str(place),
                 f"{point.measures.makespan_s:,.2f}",
-                f"{point.measures.utilisation_spread:.1%}",
+                f"{point.measures.utilization_spread:.1%}",
                 str(point.measures.switches),
                 *((f"{point.energy_kwh:.4f}",) if energy else ()),
             )

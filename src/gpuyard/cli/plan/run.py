@@ -10,8 +10,8 @@ import typer
 
 from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
 from gpuyard.cli.output.progress import WaitProgress as TaskProgress
-from gpuyard.cli.plan.ending import Ending
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.interrupts import InterruptGuard
 from gpuyard.cli.plan.outcome import Results, RunProgress, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
 from gpuyard.plan.workers import On
@@ -54,19 +54,19 @@ def run(
     how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
     can_be_written(out, results, beside=[file, plan, runtimes])
     given = None if plan is None else valid_plan(plan, problem)
-    with Ending() as ending, ExitStack() as held:
+    with InterruptGuard() as interrupts, ExitStack() as held:
         kept, progress, waiting = Results(results, problem), RunProgress(quiet=as_json), TaskProgress(quiet=as_json)
 
         def planned(_: "Problem", made: "Plan") -> None:
             """From here on things are held that have to be given back."""
-            ending.from_now_on_noted()
+            interrupts.defer()
             for each in (kept, waiting, progress):
                 held.enter_context(each)
             progress.follows(made)
 
         def opened() -> None:
             waiting.clear()
-            ending.listen()
+            interrupts.listen()
 
         done = run_plan(
             problem,
@@ -88,7 +88,7 @@ def run(
                 progress.tell,
                 kept.keep,
                 _warn,
-                lambda: ending.asked,
+                lambda: interrupts.asked,
             ),
         )
     figures = done.figures()

@@ -72,7 +72,7 @@ def _say(made: "Solution") -> None:
     near = f"at most {made.gap:.2%} above the optimum" if made.gap > 1e-9 else "the plan is optimal"
     energy = f"{made.energy_kwh:,.3f} kWh ({made.watts_from})" if made.energy_kwh is not None else None
     late = f"{made.late_requests:,} requests end after their deadline" if made.late_requests is not None else None
-    used = f"{worth.utilisation_mean:.1%}, the busiest {worth.utilisation_spread:.1%} more than the idlest"
+    used = f"{worth.utilization_mean:.1%}, the busiest {worth.utilization_spread:.1%} more than the idlest"
     print_pairs(
         [
             ("problem", f"{problem.name}: {len(problem.calls):,} calls on {len(problem.gpus):,} GPUs"),

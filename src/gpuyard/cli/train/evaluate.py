@@ -1,4 +1,4 @@
-"""`gpuyard train evaluate`: how right predictions are about what was not learnt from."""
+"""`gpuyard train evaluate`: accuracy of predictions for rows that were not used for training."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,7 +26,7 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Train on some rows, predict others, and print the accuracy."""
     from gpuyard.cli.output.printing import print_json
-    from gpuyard.cli.train.files import only, read_profiles, read_specs
+    from gpuyard.cli.train.files import read_profiles, read_specs, rows_of_kind
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import evaluation, kind_model
 
@@ -39,9 +39,9 @@ def evaluate(
     kind_model.THREADS = threads
     known, rows = read_specs(specs, calibration), read_profiles(train)
     if test:
-        told = evaluation.across_files(rows, only(read_profiles(test), what), known, seed)
+        told = evaluation.across_files(rows, rows_of_kind(read_profiles(test), what), known, seed)
     else:
-        told = evaluation.cross_validated(only(rows, what), known, split or "", seed, samples)
+        told = evaluation.cross_validated(rows_of_kind(rows, what), known, split or "", seed, samples)
     figures = evaluation.report(told)
     if as_json:
         print_json(figures)

@@ -23,7 +23,7 @@ KEPT_BACK = 0.2
 ENOUGH_ALONE = 100
 MOST_TASKS = 1_000_000
 
-UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
+UNITS = {"duration": "ms", "memory": "MiB", "utilization": "part"}
 
 
 def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
@@ -32,17 +32,17 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
     from gpuyard.learn.performance.calibration import read_peaks
 
     try:
-        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(there(specs))
+        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing_file(specs))
     except UnicodeDecodeError:
         raise WrongInput(f"{specs} is not text in UTF-8") from None
-    return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
+    return found if peaks is None else found.with_peaks(read_peaks(existing_file(peaks)))
 
 
 def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict[str, "ProfileRows"]:
     """All rows, by kind."""
     from gpuyard.learn.performance import dataset
 
-    return dataset.merge_rows([*(rows for file in files for rows in dataset.read(there(file))), *more])
+    return dataset.merge_rows([*(rows for file in files for rows in dataset.read(existing_file(file))), *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +62,19 @@ def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
     from gpuyard.learn.performance.ended_tasks import ended_runs, rows_of
     from gpuyard.live.control_plane.stores.archive import newest_ended
 
-    ran = ended_runs(newest_ended(there(folder / "archive.sqlite"), MOST_TASKS))
-    learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
-    rows = rows_of(learnt, specs)
-    if not rows or (alone and len(learnt) < ENOUGH_ALONE):
+    ran = ended_runs(newest_ended(existing_file(folder / "archive.sqlite"), MOST_TASKS))
+    trained = ran[: len(ran) - int(KEPT_BACK * len(ran))]
+    rows = rows_of(trained, specs)
+    if not rows or (alone and len(trained) < ENOUGH_ALONE):
         least = f"; without --profiles, {ENOUGH_ALONE} are needed" if rows else ""
         raise WrongInput(
-            f"{folder} contains {len(learnt)} successful tasks that declared their workload and ran "
+            f"{folder} contains {len(trained)} successful tasks that declared their workload and ran "
             f"long enough on one known GPU{least}"
         )
-    return EndedTasks(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
+    return EndedTasks(tuple(rows.values()), len(trained), len(ran) - len(trained), trained[-1].ended_at)
 
 
-def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
+def rows_of_kind(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
     """Those that are about this."""
     from gpuyard.learn.performance.rooflines import ROOFLINES
 
@@ -87,7 +87,7 @@ def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "Profil
     raise WrongInput(f"These files contain no {what}")
 
 
-def there(file: Path) -> Path:
+def existing_file(file: Path) -> Path:
     """The file, if it is one."""
     if not file.is_file():
         raise WrongInput(f"File {file} does not exist")

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+import msgspec
+
 from gpuyard.core.domain.values import Value
 
 
@@ -51,7 +53,7 @@ class Settings(Value, frozen=True):
     """Whether a task goes where its model ran last, of places that are equally good."""
     search_depth: int = 64
     """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
-    ageing_seconds: float = 600.0
+    aging_seconds: float = msgspec.field(default=600.0, name="ageing_seconds")
     """Waiting so long is worth one point of priority; six times as long makes up for a GPU under `small_first`."""
     level_seconds: float = 7 * 86400.0
     """Under `default`, one level counts as so much waiting. The smaller, the fairer, and the longer all wait on average."""

@@ -70,7 +70,7 @@ class PerformanceModel:
     """Hash of the file's content: another file has another name."""
 
     @staticmethod
-    def learnt(
+    def trained(
         kinds: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1, seen_until: float = 0.0
     ) -> "PerformanceModel":
         """Train on rows, by kind."""
@@ -80,7 +80,7 @@ class PerformanceModel:
     def predict(self, rows: ProfileRows, specs: GpuSpecs | None = None) -> KindPrediction:
         """Predict rows of one kind."""
         if rows.kind not in self.kind_models:
-            raise WrongInput(f"The model has learnt {', '.join(self.kind_models)}, and nothing of {rows.kind}")
+            raise WrongInput(f"The model was trained on {', '.join(self.kind_models)}, not on {rows.kind}")
         return self.kind_models[rows.kind].predict(rows, specs or self.specs)
 
     def save(self, path: Path) -> None:

@@ -48,7 +48,7 @@ class GpuPrediction(msgspec.Struct, frozen=True):
     gpu_memory_mib: float
     fits: bool | None
     """Whether the upper bound of the memory plus the CUDA context fits; None if it is unknown."""
-    utilisation: float | None
+    utilization: float | None
     from_: str = msgspec.field(name="from")
     """The head that made the prediction: see `kind_model`."""
 
@@ -78,11 +78,11 @@ def predict_on_gpus(
     chips = [specs.find(name) for name in gpus]
     names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
     asked = {
-        kind: query_rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")
+        kind: query_rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilization")
     }
     step = model.predict(asked["network"], specs)
     memory = model.predict(asked["memory"], specs) if "memory" in model.kind_models and made.parameter_bytes else None
-    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.kind_models else None
+    busy = model.predict(asked["utilization"], specs) if "utilization" in model.kind_models else None
     answers = []
     for at, chip in enumerate(chips):
         room = chip.memory_gb * MIB_OF_GB

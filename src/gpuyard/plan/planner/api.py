@@ -261,21 +261,21 @@ def _power_with_levels(problem: Problem) -> "Power":
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None = None) -> Problem:
+def read(path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = None) -> Problem:
     """Read the problem in a file, plain or compressed (.gz).
 
-    `gpus` replaces the GPUs in the file by that number of GPUs. `many_residents` overrides the file: whether a GPU may
+    `gpus` replaces the GPUs in the file by that number of GPUs. `multi_model` overrides the file: whether a GPU may
     hold several models. A problem without a name gets the name of the file.
     """
     path = path_of("problem", path)
     gpus = argument("gpus", gpus, GpuNumber)
-    many_residents = argument("many_residents", many_residents, bool | None)
+    multi_model = argument("multi_model", multi_model, bool | None)
     try:
         problem = read_problem(_content(path), gpus=gpus)
     except WrongInput as error:
         raise WrongInput(f"{path}: {error}") from None
-    many = problem.many_residents if many_residents is None else many_residents
-    return replace(problem, name=problem.name or path.name.partition(".")[0], many_residents=many)
+    many = problem.multi_model if multi_model is None else multi_model
+    return replace(problem, name=problem.name or path.name.partition(".")[0], multi_model=many)
 
 
 def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> PlanFile:

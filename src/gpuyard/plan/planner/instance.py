@@ -91,7 +91,7 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     seed: int | None = None
     pcie_gb_s: Factor = 25.0
     switch_overhead_s: Seconds = 2.0
-    many_residents: bool | UnsetType = UNSET
+    multi_model: bool | UnsetType = UNSET
 
 
 def write_instance(instance: Instance) -> bytes:

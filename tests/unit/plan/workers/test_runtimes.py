@@ -29,8 +29,8 @@ def asked(input: object = None, results: dict[str, Any] | None = None, attempt: 
     return CallInput("r0", "n1", attempt, input, {node: pack(result) for node, result in (results or {}).items()})
 
 
-def told(runtime: Runtime, verb: OrderKind, question: CallInput | None = None, seconds: float = 0.0) -> Order:
-    return Order(1, verb, "m", runtime, 1, seconds, question)
+def told(runtime: Runtime, kind: OrderKind, question: CallInput | None = None, seconds: float = 0.0) -> Order:
+    return Order(1, kind, "m", runtime, 1, seconds, question)
 
 
 def called(runtime: Runtime, *questions: CallInput, seconds: float = 0.0) -> list[Reply]:

@@ -3,7 +3,7 @@
 A policy answers up to four questions, all of them pure:
 
 - `key(task, now, settings)`: its place among the waiting, smallest first. It is asked when the task is queued and must
-  be the same whenever it is asked while the task waits, so a policy with ageing says "since when", not "for how long".
+  be the same whenever it is asked while the task waits, so a policy with aging says "since when", not "for how long".
 - `tenant_key(book, now, settings)`: comes before the key if there is one, and may change at any time (fair share).
 - `rank(task, now, settings)`: how weakly it holds on to GPUs. A waiting task may stop running ones whose rank is higher
   than its own by more than `margin`, the highest first.

@@ -1,7 +1,7 @@
 """What will soon be over goes first, as far as can be foreseen; priority and waiting count in the same coin.
 
 Promise: short tasks finish early although nobody says how long anything runs, and nobody waits for ever. Every task has
-a level that says how much longer it is likely to run: from the outlook that came with it, which is learnt from the ends
+a level that says how much longer it is likely to run: from the outlook that came with it, which is estimated from the ends
 of tasks like it (gpuyard.learn.estimates.remaining_time), else from how long it has run (below 10 minutes, 40 minutes, 2 h 40 min,
 10 h 40 min, above). A level counts as `level_seconds` of waiting, and so do ten points of priority; online tasks have
 a hundred points more. Who stands first by this sum goes first, and may stop running tasks further back, those furthest back first.
@@ -10,7 +10,7 @@ would have to start over is stopped only for one that stands more than a level b
 Choose it unless you know better; tasks that may be suspended or save themselves make the most of it.
 `level_seconds` trades mean for worst: with a small one it comes close to first come, first served.
 What was left out because it did not help on the traces of docs/manual/simulation.md: predicted run times instead of
-levels, weighting by GPUs, ageing by waiting time alone.
+levels, weighting by GPUs, aging by waiting time alone.
 """
 
 from gpuyard.core.domain.remaining_time import LEVEL_SECONDS, age_begins_at, age_of, level_of

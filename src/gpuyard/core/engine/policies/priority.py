@@ -1,8 +1,8 @@
-"""Online before batch, then by priority, and waiting counts: every `ageing_seconds` are worth one point.
+"""Online before batch, then by priority, and waiting counts: every `aging_seconds` are worth one point.
 
 Promise: a task of higher priority goes first and may stop running batch work of lower priority that allows it; nobody
 waits for ever, because each point of difference is made up for by a finite wait (a batch task of priority 0 overtakes
-fresh online work of priority 100 after 200 × `ageing_seconds`).
+fresh online work of priority 100 after 200 × `aging_seconds`).
 Choose it for people who share GPUs and agree on what is urgent. It does not know how long tasks run, and a user who
 asks for the highest priority always gets it: tenants and quotas are the answer to that, not this policy.
 
@@ -21,7 +21,7 @@ def _points(task: Task) -> int:
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    return task.submitted_at - _points(task) * settings.ageing_seconds
+    return task.submitted_at - _points(task) * settings.aging_seconds
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001

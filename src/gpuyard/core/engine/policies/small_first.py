@@ -1,4 +1,4 @@
-"""Small tasks first: each GPU that a task asks for puts it back by an hour (6 × `ageing_seconds`); then first come, first served.
+"""Small tasks first: each GPU that a task asks for puts it back by an hour (6 × `aging_seconds`); then first come, first served.
 
 Promise: more tasks run at once, and the mean time to completion is low although nobody says how long anything runs; and
 nobody waits for ever, since each GPU is made up for by a finite wait: a task for eight goes before a task for one that comes
@@ -18,7 +18,7 @@ AGES_A_GPU = 6.0
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
     ask = task.spec.resources
     gpus = ask.share.fraction_milli / MILLI if ask.share is not None else ask.gpus * ask.nodes
-    return task.submitted_at + AGES_A_GPU * settings.ageing_seconds * gpus
+    return task.submitted_at + AGES_A_GPU * settings.aging_seconds * gpus
 
 
 POLICY: Policy = Policy("small_first", starts_all=True, key=_key)

@@ -79,15 +79,15 @@ def partition(
     if precision not in PRECISIONS:
         raise WrongInput(f"Unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}.")
     known = gpu_table.shipped() if specs is None else specs
-    card = known.find(gpu)
+    spec = known.find(gpu)
     counts = counted(path, model, inputs, training=training, python=python, limit_seconds=limit_seconds)
     predictor = load(SHIPPED)
     work = WorkloadSpec(model=counts.name, mode="train" if training else "infer", precision=precision)
 
     def cost(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
-        return [ms / 1e3 for ms in predict_steps_ms(predictor, work, steps, card.gpu, known)]
+        return [ms / 1e3 for ms in predict_steps_ms(predictor, work, steps, spec.gpu, known)]
 
-    setting = Setting(card, gpus, training, precision, micro_batches, link_gbs)
+    setting = Setting(spec, gpus, training, precision, micro_batches, link_gbs)
     found = plans(counts.parts, counts.batch, cost, setting)
     if not found:
         raise WrongInput(
@@ -97,7 +97,7 @@ def partition(
     return Partitioning(
         model=counts.name,
         batch=counts.batch,
-        gpu=card.gpu,
+        gpu=spec.gpu,
         gpus=gpus,
         precision=precision,
         training=training,

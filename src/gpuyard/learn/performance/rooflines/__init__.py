@@ -51,7 +51,7 @@ ROOFLINES = {
     "memory": Roofline(
         memory.features, ("source", "mode", "numbers"), names("sm"), is_committee=False, knows_family=True, unit="MiB"
     ),
-    "utilisation": Roofline(
+    "utilization": Roofline(
         utilization.features,
         ("mode", "compiled", "numbers"),
         names("kernel_cache largest_cache kernel_waves torch layout source"),

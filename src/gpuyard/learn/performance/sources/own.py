@@ -72,7 +72,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
     return [
         kind("network", columns.numbers("step_ms", above=0), step, words, kept),
         kind("memory", columns.numbers("memory_reserved_mib", above=0), memory, few, None),
-        kind("utilisation", np.maximum(columns.numbers("utilisation", empty=np.nan), 0.01), step, words, kept),
+        kind("utilization", np.maximum(columns.numbers("utilization", empty=np.nan), 0.01), step, words, kept),
     ]
 
 

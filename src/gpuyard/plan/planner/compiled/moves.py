@@ -64,7 +64,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
     log, log_real, counts, figures, source = buffer.log, buffer.log_real, buffer.counts, buffer.figures, buffer.source
     switch, dirty, run = buffer.switch, buffer.dirty, buffer.run
     deadline = buffer.deadline
-    many_residents = buffer.rules[-1]
+    multi_model = buffer.rules[-1]
     scale = figures[SCALE]
     new = False
     since_tails = 1 << 30
@@ -80,7 +80,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         )  # fmt: skip
         if moves == 0 or (
             moves == 1
-            and not many_residents
+            and not multi_model
             and is_hopeless(whole, real, before, after, order, links, ends, switch, group_speed, todo, limit)
         ):
             continue
@@ -101,7 +101,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 whole, real, before, after, order, links, ends, group_speed, touched, many, call, todo[i, TO], place
             )
         counts[TRIED] += 1
-        if many_residents:
+        if multi_model:
             changed, done = retime_all(buffer), True
         else:
             changed, done = retime(

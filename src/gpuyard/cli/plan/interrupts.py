@@ -3,7 +3,7 @@
 Python raises KeyboardInterrupt wherever it happens to be. Where that is a callback that nobody called (of the garbage
 collector, of the lock of an import, of compiled code), it prints a word at best and goes on as if nothing had been
 pressed; and where it is between taking something and remembering what was taken, that is never given back. So a signal is
-noted first. As long as nothing is held it ends the command at once, too; from `from_now_on_noted` on, whoever works looks at
+noted first. As long as nothing is held it ends the command at once, too; from `defer` on, whoever works looks at
 `asked` and comes to an end in order, and only the second signal does not wait for that.
 """
 
@@ -14,7 +14,7 @@ from typing import Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Ending:
+class InterruptGuard:
     """Of one command, while `with` lasts."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Ending:
         for number in SIGNALS:
             signal.signal(number, self._hear)
 
-    def from_now_on_noted(self) -> None:
+    def defer(self) -> None:
         """Something will be held. What was pressed before and got lost ends the command now."""
         self._at_once = False
         if self.asked:
