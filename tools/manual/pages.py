@@ -41,7 +41,7 @@ def task_states() -> str:
         "# The states of a task",
         "![The states of a task and the events that lead from one to the other](states.svg)",
         "A task is always in one phase. Users are told a status, which is coarser. Events move a task from phase to phase "
-        "(see [events](events.md)); an event that is not in the second table can not happen to a task in that phase.",
+        "(see [events](events.md)); an event that is not in the second table cannot happen to a task in that phase.",
         "## Phases",
         _table(
             ("phase", "meaning", "status told to users", "holds GPUs"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def compare(
     file: File,
     strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Strategies to compare (default: all that can plan a problem of this size).")] = None,
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     gantt: Gantt = None,

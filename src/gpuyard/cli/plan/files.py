@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be compressed (.gz).")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
+PlanSeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
 Gpus = Annotated[
     int | None,
     typer.Option("--gpus", metavar="N", help="Number of GPUs, instead of those in the file."),

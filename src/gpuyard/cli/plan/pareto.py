@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, WrongFile, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import (
+    File,
+    Gpus,
+    MultiModel,
+    PlanSeedOption,
+    WrongFile,
+    can_be_written,
+    open_problem,
+    write,
+)
 from gpuyard.cli.plan.pictures import saved
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.front import Front
@@ -20,8 +29,8 @@ NAME = "pareto"
 def pareto(
     file: File,
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="Idle rate of the GPUs, 0 to 1; determines the weights (default: that of the shortest plan).")] = None,

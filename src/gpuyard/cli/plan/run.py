@@ -10,7 +10,7 @@ import typer
 
 from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
 from gpuyard.cli.output.progress import WaitProgress as TaskProgress
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem, write
 from gpuyard.cli.plan.interrupts import InterruptGuard
 from gpuyard.cli.plan.outcome import Results, RunProgress, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
@@ -33,7 +33,7 @@ def run(
     ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: address of the cluster.")] = "auto",
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy for planning and replanning; see the manual.")] = "heft_affinity",
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the first planning, without --plan.")] = 10.0,
-    seed: Seed = 0,
+    seed: PlanSeedOption = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", help="Number of retries of a failed call.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, help="Divide all sleeps by this number; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
 from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner import Solution
@@ -19,8 +19,8 @@ def solve(
     file: File,
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy; see the manual.")] = "auto",
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, help="Use power levels to save energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,

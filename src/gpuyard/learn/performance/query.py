@@ -9,7 +9,7 @@ import numpy as np
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows, constant_column, families, missing_column
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel
@@ -131,7 +131,7 @@ def _check(work: WorkloadSpec) -> None:
 
 
 def query_rows(
-    kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: Floats, gpus: Sequence[str]
+    kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: FloatArray, gpus: Sequence[str]
 ) -> ProfileRows:
     """Return rows of one kind without measurements: this workload with each profile, batch and GPU."""
     count = len(gpus)

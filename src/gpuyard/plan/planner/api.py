@@ -23,10 +23,11 @@ from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import Seed, argument, names
-from gpuyard.input.files import path_of, read_file
+from gpuyard.input.files import AnyPath, path_of, read_file
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
 from gpuyard.plan.planner.generate import generate
+from gpuyard.plan.planner.instance import PlannerGpuCount
 from gpuyard.plan.planner.plan import Measures, Plan, late_requests, measure
 from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
@@ -38,13 +39,10 @@ from gpuyard.plan.planner.strategies import strategy as strategy_named
 if TYPE_CHECKING:
     from gpuyard.plan.planner.energy import Power
 
-AnyPath: TypeAlias = str | Path
-
-Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+SearchSeconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 """How long a search may take: at most a year."""
-Rounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
+SearchRounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
 MaxSlowdown = Annotated[float, Meta(ge=0, le=10)] | None
-GpuNumber = Annotated[int, Meta(ge=1, le=1_000_000)] | None
 AtMost = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
@@ -186,8 +184,8 @@ def check_search(
     *, seconds: float = 0.0, rounds: int | None = None, seed: int = 0, max_slowdown: float | None = None
 ) -> None:
     """Raise `WrongInput` if one of these arguments of a search cannot be meant."""
-    argument("seconds", seconds, Seconds)
-    argument("rounds", rounds, Rounds)
+    argument("seconds", seconds, SearchSeconds)
+    argument("rounds", rounds, SearchRounds)
     argument("seed", seed, Seed)
     argument("max_slowdown", max_slowdown, MaxSlowdown)
 
@@ -268,7 +266,7 @@ def read(path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = N
     hold several models. A problem without a name gets the name of the file.
     """
     path = path_of("problem", path)
-    gpus = argument("gpus", gpus, GpuNumber)
+    gpus = argument("gpus", gpus, PlannerGpuCount | None)
     multi_model = argument("multi_model", multi_model, bool | None)
     try:
         problem = read_problem(_content(path), gpus=gpus)

@@ -18,9 +18,9 @@ from gpuyard.learn.performance.partition.counting import counted
 from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, plans
 from gpuyard.learn.performance.query import PRECISIONS
 
-GpuNumber = Annotated[int, Meta(ge=1, le=1024)]
+PartitionGpus = Annotated[int, Meta(ge=1, le=1024)]
 MicroBatches = Annotated[int, Meta(ge=1, le=1_000_000)] | None
-Link = Annotated[float, Meta(ge=0.001, le=1_000_000)] | None
+LinkBandwidth = Annotated[float, Meta(ge=0.001, le=1_000_000)] | None
 LimitSeconds = Annotated[float, Meta(ge=1, le=31_536_000)]
 
 
@@ -68,8 +68,8 @@ def partition(
     """
     path, inputs = path_of("path", path), argument("inputs", inputs, list[str])
     model, gpu, python = argument("model", model, str), argument("gpu", gpu, str), argument("python", python, str)
-    gpus, micro_batches = argument("gpus", gpus, GpuNumber), argument("micro_batches", micro_batches, MicroBatches)
-    link_gbs = argument("link_gbs", link_gbs, Link)
+    gpus, micro_batches = argument("gpus", gpus, PartitionGpus), argument("micro_batches", micro_batches, MicroBatches)
+    link_gbs = argument("link_gbs", link_gbs, LinkBandwidth)
     limit_seconds = argument("limit_seconds", limit_seconds, LimitSeconds)
     if find_spec("lightgbm") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
