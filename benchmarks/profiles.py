@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/profiles.py profiles/h200.csv --out profiles
 
-Memory is predicted for families that were left out when it was trained (`gpuyard train evaluate --split family`). Needs
+Memory is predicted for families that were left out when it was trained (`gpuyard train evaluate --hold-out family`). Needs
 matplotlib (extra `simulate`). The colours are those of Okabe and Ito, which the colour-blind can tell apart; every sort has a mark
 of its own as well.
 """

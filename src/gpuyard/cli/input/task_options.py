@@ -70,7 +70,7 @@ def resource_options(
     }
 
 
-def when_it_runs(
+def scheduling_options(
     priority: Annotated[
         str | None,
         typer.Option("-p", "--priority", metavar="high|low|N", help="Priority, 0 to 100; higher starts first."),
@@ -128,7 +128,7 @@ def ending_options(
     }
 
 
-def what_it_is_called(
+def naming_options(
     name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.")] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="Description of the task.")
@@ -200,9 +200,9 @@ def command_options(
 
 PARTS: tuple[Callable[..., RequestFields], ...] = (
     resource_options,
-    when_it_runs,
+    scheduling_options,
     ending_options,
-    what_it_is_called,
+    naming_options,
     command_options,
 )
 """The parts of the request, in the order of `--help`."""

@@ -13,7 +13,7 @@ from gpuyard.cli.input.options import (
     TokenOption,
     client,
     finite,
-    is_for_a_verb_below,
+    is_for_subcommand,
     priority_of,
     seconds_of,
 )
@@ -72,7 +72,7 @@ def lease(
     token: TokenOption = None,
 ) -> None:
     """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them."""
-    if is_for_a_verb_below(context, as_json, server, token):
+    if is_for_subcommand(context, as_json, server, token):
         return
     cluster = client(server, token)
     fields: dict[str, Any] = {

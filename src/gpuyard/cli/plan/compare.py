@@ -8,7 +8,7 @@ import typer
 
 from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
-from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
+from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 from gpuyard.core.domain.errors import WrongInput
 
@@ -42,7 +42,7 @@ def compare(
         strategy_named(name)  # one that does not exist is refused before anything is read
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if gantt is not None:
-        gantt_ending(gantt)
+        check_gantt_format(gantt)
     can_be_written(gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
     for name in names or STRATEGIES:

@@ -8,7 +8,7 @@ import typer
 
 from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
-from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
+from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def solve(
     strategy_named(strategy)  # one that does not exist is refused before anything is read
     check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
     if gantt is not None:
-        gantt_ending(gantt)
+        check_gantt_format(gantt)
     can_be_written(out, gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
     ready(strategy, problem)

@@ -17,7 +17,7 @@ SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help=
 PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="Peaks measured by 'gpuyard profile calibrate', instead of the data sheet.")]  # fmt: skip
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="CPU cores to use (0: all).")]
-KindOption = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilization, if the files contain several (default: the first one they contain).")]  # fmt: skip
+TargetOption = Annotated[str | None, typer.Option("--target", metavar="TARGET", help="duration, memory or utilization, if the files contain several (default: the first one they contain).")]  # fmt: skip
 
 KEPT_BACK = 0.2
 ENOUGH_ALONE = 100
@@ -74,17 +74,17 @@ def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
     return EndedTasks(tuple(rows.values()), len(trained), len(ran) - len(trained), trained[-1].ended_at)
 
 
-def rows_of_kind(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
+def rows_of_kind(kinds: dict[str, "ProfileRows"], target: str | None) -> dict[str, "ProfileRows"]:
     """Those that are about this."""
     from gpuyard.learn.performance.rooflines import ROOFLINES
 
-    if what is not None and what not in UNITS:
-        raise WrongInput(f"--what must be {', '.join(UNITS)}, not {what!r}")
-    for one in UNITS if what is None else [what]:
+    if target is not None and target not in UNITS:
+        raise WrongInput(f"--target must be {', '.join(UNITS)}, not {target!r}")
+    for one in UNITS if target is None else [target]:
         found = {kind: rows for kind, rows in kinds.items() if ROOFLINES[kind].unit == UNITS[one]}
         if found:
             return found
-    raise WrongInput(f"These files contain no {what}")
+    raise WrongInput(f"These files contain no {target}")
 
 
 def existing_file(file: Path) -> Path:

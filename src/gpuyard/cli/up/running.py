@@ -83,7 +83,7 @@ class UpPlan(msgspec.Struct, frozen=True):
         try:
             settings = load_server_settings(config, said, not_ours=of_agents)
         except WrongSettings as wrong:
-            raise WrongSettings(_in_words_of_options(str(wrong))) from None
+            raise WrongSettings(_keys_to_options(str(wrong))) from None
         if virtual_gpus is not None:
             try:
                 read_spec(virtual_gpus)
@@ -116,7 +116,7 @@ def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, ob
     return gpus
 
 
-def _in_words_of_options(sentence: str) -> str:
+def _keys_to_options(sentence: str) -> str:
     """Replace an environment variable in an error message by the option that set it."""
     for variable, option in (("HTTP_ADDRESS", "--http-address"), ("GRPC_ADDRESS", "--grpc-address")):
         sentence = sentence.replace(f"Environment variable GPUYARD_SERVER__{variable}", option)

@@ -22,7 +22,7 @@ from gpuyard.plan.planner.compiled.proposals import (
     STAY,
     SWAP_TAILS,
     TO,
-    is_hopeless,
+    cannot_improve,
     propose,
 )
 from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails, retime, retime_all, sort, span_of
@@ -81,7 +81,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         if moves == 0 or (
             moves == 1
             and not multi_model
-            and is_hopeless(whole, real, before, after, order, links, ends, switch, group_speed, todo, limit)
+            and cannot_improve(whole, real, before, after, order, links, ends, switch, group_speed, todo, limit)
         ):
             continue
         many = 0
