@@ -90,9 +90,9 @@ def knowledge(rows: ProfileRows, seed: int) -> tuple[dict[str, Speeds], dict[str
     families = np.unique(rows.family)
     back = set(np.random.default_rng(seed).permutation(families)[: len(families) // HELD_BACK].tolist())
     held = np.isin(rows.family, sorted(back))
-    learnt = kind_model.fit(rows.take(~held), gpu_specs.shipped(), seed)
+    trained = kind_model.fit(rows.take(~held), gpu_specs.shipped(), seed)
     real, thought = (rows.shape["batch"] / time for time in (rows.measured, np.full(len(rows), np.nan)))
-    thought[held] = rows.shape["batch"][held] / learnt.predict(rows.take(held), gpu_specs.shipped()).middle
+    thought[held] = rows.shape["batch"][held] / trained.predict(rows.take(held), gpu_specs.shipped()).middle
     every = measured(rows)
     jobs = {model: best for model, best in every.items() if held[next(iter(best.values()))]}
     others = [dict(speeds(real, best)) for model, best in every.items() if model not in jobs]

@@ -45,7 +45,7 @@ def task_of(row: ProfileRow, start_seconds: float) -> EndedRun:
         family=row.family, steps=steps, torch=100.0 * int(major) + int(minor),
     )  # fmt: skip
     seconds = start_seconds + steps * row.step_ms / 1e3
-    busy = None if row.utilisation is None else 100.0 * row.utilisation
+    busy = None if row.utilization is None else 100.0 * row.utilization
     return EndedRun(work, row.gpu, seconds, 0.0, row.memory_nvml_mib, busy)
 
 
@@ -80,7 +80,7 @@ def one_seed(
         factor = float(np.median(network.measured / base.predict(network).middle))
         found[f"{count}, one factor"] = errors(base, judged, factor)
         kinds = dataset.merge_rows([*before.values(), *ended.values()])
-        found[str(count)] = errors(PerformanceModel.learnt(kinds, base.specs), judged)
+        found[str(count)] = errors(PerformanceModel.trained(kinds, base.specs), judged)
     return found
 
 
@@ -118,7 +118,7 @@ def main() -> int:
         return 2
     began = time.process_time()
     before = dataset.merge_rows([rows for file in files for rows in dataset.read(file)])
-    base = PerformanceModel.learnt(before, gpu_specs.shipped())
+    base = PerformanceModel.trained(before, gpu_specs.shipped())
     rows = [row for row in read(ROOT / "profiles" / "h200.csv") if row.memory_nvml_mib is not None]
     found = [one_seed(seed, before, base, rows) for seed in range(1, asked.seeds + 1)]
     table = {

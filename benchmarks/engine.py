@@ -234,7 +234,7 @@ def _naive(size: int) -> float:
     """The same load on the engine that scans, for as many decisions as a few seconds allow."""
     cluster = Cluster(size)
     online = round(size * 0.7)
-    naive = NaiveEngine(online, size - online, cluster.tenant_gpus, cluster.engine.state.settings.ageing_seconds)
+    naive = NaiveEngine(online, size - online, cluster.tenant_gpus, cluster.engine.state.settings.aging_seconds)
     for node in cluster.nodes:
         naive.join(node)
     for node, busy in naive.nodes:  # crowd one half by hand: filling it by scanning would take an hour

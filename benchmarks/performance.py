@@ -1,6 +1,6 @@
 """The accuracy of predictions of time and memory on profile files, by what was held out.
 
-    .venv/bin/python benchmarks/performance.py FILE... [--seeds 3] [--rows 12000] [--once] [--what memory]
+    .venv/bin/python benchmarks/performance.py FILE... [--seeds 3] [--rows 12000] [--once] [--target memory]
 
 For each file a line of the tables in docs/manual/performance.md (what users can ask for) and benchmarks/README.md (published
 tables of single operations): mean error in percent over all rows, and in brackets the part
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.published import register
 
 SPLITS = (("random", 0), ("family", 0), ("gpu", 0), ("gpu", 200))
-KINDS = {"duration": 0, "memory": 1, "utilisation": 2}
+KINDS = {"duration": 0, "memory": 1, "utilization": 2}
 """Their places among the kinds of rows that a file has."""
 
 
@@ -60,14 +60,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=10**9)
     parser.add_argument("--once", action="store_true")
-    parser.add_argument("--what", choices=KINDS, default="duration")
+    parser.add_argument("--target", choices=KINDS, default="duration")
     asked = parser.parse_args()
     register()
     print("| profiles | GPUs | random rows | unseen family | unseen GPU, by its sheet | 200 rows measured there |")
     print("|---|---|---|---|---|---|")
     for file in asked.files:
         found = dataset.read(file)
-        rows = found[min(KINDS[asked.what], len(found) - 1)]
+        rows = found[min(KINDS[asked.target], len(found) - 1)]
         cells = []
         for split, samples in SPLITS:
             try:

@@ -55,8 +55,8 @@ def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str,
     return {
         "makespan_s": it.makespan_s,
         "switches": it.switches,
-        "utilisation_mean": it.utilisation_mean,
-        "utilisation_spread": it.utilisation_spread,
+        "utilization_mean": it.utilization_mean,
+        "utilization_spread": it.utilization_spread,
         "planning_s": took,
     }
 
@@ -121,7 +121,7 @@ def main() -> None:
             it = planned(problem, name, asked.seconds, asked.seed)
             row[name] = it | {"ratio": it["makespan_s"] / bound}
         rows.append(row)
-        words = [f"{name} {row[name]['ratio']:.4f} ({row[name]['switches']:,} switches, spread {row[name]['utilisation_spread']:.1%}, {row[name]['planning_s']:.1f} s)" for name in names]  # fmt: skip
+        words = [f"{name} {row[name]['ratio']:.4f} ({row[name]['switches']:,} switches, spread {row[name]['utilization_spread']:.1%}, {row[name]['planning_s']:.1f} s)" for name in names]  # fmt: skip
         best = f"  best known {row['best_known'] / bound:.4f}" if row["best_known"] else ""
         print(f"{problem.name:34} {'  '.join(words)}{best}", flush=True)
     means = {name: mean([row[name]["ratio"] for row in rows]) for name in names}

@@ -69,7 +69,7 @@ def one(file: str, name: str) -> dict[str, Any]:
         "peak_mib": round(getrusage(RUSAGE_SELF).ru_maxrss / 1024),
         "of_bound": round(found.makespan_s / bound, 4),
         "switches": found.switches,
-        "spread": round(found.utilisation_spread, 3),
+        "spread": round(found.utilization_spread, 3),
     }
 
 

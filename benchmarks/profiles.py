@@ -1,8 +1,8 @@
-"""The three pictures of a file of profiles: time against FLOPs, memory against prediction, power against utilisation.
+"""The three pictures of a file of profiles: time against FLOPs, memory against prediction, power against utilization.
 
     .venv/bin/python benchmarks/profiles.py profiles/h200.csv --out profiles
 
-Memory is predicted for families that were left out when it was learnt (`gpuyard train evaluate --split family`). Needs
+Memory is predicted for families that were left out when it was trained (`gpuyard train evaluate --hold-out family`). Needs
 matplotlib (extra `simulate`). The colours are those of Okabe and Ito, which the colour-blind can tell apart; every sort has a mark
 of its own as well.
 """
@@ -70,10 +70,10 @@ def memory_against_prediction(path: Path) -> Any:
     return figure
 
 
-def power_against_utilisation(rows: list[ProfileRow]) -> Any:
-    seen = [row for row in rows if row.power_w is not None and row.utilisation is not None]
+def power_against_utilization(rows: list[ProfileRow]) -> Any:
+    seen = [row for row in rows if row.power_w is not None and row.utilization is not None]
     figure, axes = plt.subplots(figsize=SIZE, layout="constrained")
-    busy, power = (np.array([getattr(row, name) for row in seen]) for name in ("utilisation", "power_w"))
+    busy, power = (np.array([getattr(row, name) for row in seen]) for name in ("utilization", "power_w"))
     marks(axes, 100 * busy, power, [row.precision for row in seen], PRECISIONS)
     limit = shipped().find(rows[0].gpu).tdp_w
     axes.axhline(limit, color="black", lw=1, ls="--")
@@ -81,7 +81,7 @@ def power_against_utilisation(rows: list[ProfileRow]) -> Any:
         f"limit of the board: {limit:.0f} W", (2, limit), xytext=(0, 3), textcoords="offset points", fontsize=9
     )
     axes.set(
-        xlim=(0, 102), ylim=(0, 1.15 * limit), xlabel="utilisation in % (NVML: time with a kernel)", ylabel="power in W"
+        xlim=(0, 102), ylim=(0, 1.15 * limit), xlabel="utilization in % (NVML: time with a kernel)", ylabel="power in W"
     )
     axes.set_title(f"Power on an {rows[0].gpu}: being busy all the time takes a third of it, or all")
     axes.legend(title="numbers", loc="lower right", markerscale=1.8)
@@ -98,7 +98,7 @@ def main() -> None:
     pictures = {
         "time": time_against_flops(rows, peaks),
         "memory": memory_against_prediction(asked.file),
-        "power": power_against_utilisation(rows),
+        "power": power_against_utilization(rows),
     }
     for name, figure in pictures.items():
         figure.savefig(asked.out / f"{asked.file.stem}-{name}.png", dpi=110)

@@ -15,12 +15,12 @@ from gpuyard.core.domain.values import TaskClass
 class NaiveEngine:
     """Waiting tasks in order, nodes in a list, and nothing else."""
 
-    def __init__(self, online_gpus: int, batch_gpus: int, tenant_gpus: int, ageing_seconds: float) -> None:
+    def __init__(self, online_gpus: int, batch_gpus: int, tenant_gpus: int, aging_seconds: float) -> None:
         self.limits = {TaskClass.ONLINE: online_gpus, TaskClass.BATCH: batch_gpus}
         self.used = {TaskClass.ONLINE: 0, TaskClass.BATCH: 0}
         self.tenant_gpus = tenant_gpus
         self.by_tenant: dict[str, int] = {}
-        self.ageing_seconds = ageing_seconds
+        self.aging_seconds = aging_seconds
         self.nodes: list[tuple[NodeSpec, list[bool]]] = []
         self.waiting: list[tuple[float, int, NewTask]] = []
         self.running: dict[int, tuple[NewTask, list[bool], list[int]]] = {}
@@ -32,7 +32,7 @@ class NaiveEngine:
     def submit(self, new: NewTask, now: float) -> None:
         """Add a waiting task."""
         points = new.spec.priority + (100 if new.spec.task_class is TaskClass.ONLINE else 0)
-        insort(self.waiting, (now - points * self.ageing_seconds, new.id, new))
+        insort(self.waiting, (now - points * self.aging_seconds, new.id, new))
 
     def end(self, task: int) -> None:
         """End a task."""

@@ -74,7 +74,7 @@ class CliCluster:
         """Process ids of the agents below our `up`."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [int(pid) for pid in children if b"beside" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [int(pid) for pid in children if b"agent_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
     @property
     def last_words(self) -> str:

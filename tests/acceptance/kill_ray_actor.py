@@ -16,7 +16,7 @@ OUR_NETWORK = Path("/proc/self/ns/net").readlink()
 def kill_one() -> bool:
     """The first worker of our cluster that does something, if there is one. Ray writes that into a process's name."""
     for process in psutil.process_iter(["cmdline"]):
-        if any(word.startswith("ray::Actor.obey") for word in process.info["cmdline"] or ()):
+        if any(word.startswith("ray::Actor.execute") for word in process.info["cmdline"] or ()):
             with suppress(OSError, psutil.Error):  # it may just have ended
                 if Path(f"/proc/{process.pid}/ns/net").readlink() == OUR_NETWORK:
                     process.kill()

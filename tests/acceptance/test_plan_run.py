@@ -85,7 +85,7 @@ def test_calls_that_fail_for_good_are_named_and_the_exit_code_is_1(tmp_path: Pat
     how = runtimes(tmp_path, {"models": {"one": "virtual", "two": {"virtual": {"fails": 1.0}}}})
     ran = told(problem(tmp_path), "--runtimes", how, "--speed-up", "100", "--retries", "1", "--strategy", "dynamic")
     assert ran.returncode == 1
-    assert "r0/b, r1/b and r2/b were not done: PretendedFailure: attempt 2 fails as configured." in ran.stderr
+    assert "r0/b, r1/b and r2/b were not done: SimulatedFailure: attempt 2 fails as configured." in ran.stderr
     assert re.search(r"^done +3$", ran.stdout, re.MULTILINE)
     assert re.search(r"^retries +3$", ran.stdout, re.MULTILINE)
 

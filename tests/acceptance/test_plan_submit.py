@@ -64,7 +64,7 @@ def test_a_plan_runs_as_tasks_in_a_valid_order(cluster: CliCluster, tmp_path: Pa
 def test_online_tasks_preempt_a_plan_that_continues_afterwards(cluster: CliCluster, tmp_path: Path) -> None:
     submit = planned(cluster, tmp_path, ("a", "A", 30, ""), ("b", "A", 1, "a"), requests=4)
     until_told = "test {node} = b || until test -e go; do sleep 0.1; done"
-    ids = cluster.does(*submit, "--per", "call", "--", WORDS.replace("sleep %s", until_told)).split()
+    ids = cluster.does(*submit, "--task-unit", "call", "--", WORDS.replace("sleep %s", until_told)).split()
     client = cluster.client()
     until(lambda: len(log(tmp_path)) == 4, what="the plan has all GPUs")
 
@@ -82,7 +82,7 @@ def test_online_tasks_preempt_a_plan_that_continues_afterwards(cluster: CliClust
 
 def test_a_failed_task_is_reported_and_its_dependents_do_not_run(cluster: CliCluster, tmp_path: Path) -> None:
     submit = planned(cluster, tmp_path, ("a", "A", 1, ""), ("b", "A", 1, "a"), requests=1)
-    done = cluster.call(*submit, "--per", "call", "--wait", "--", "echo {calls} >> log; exit 3")
+    done = cluster.call(*submit, "--task-unit", "call", "--wait", "--", "echo {calls} >> log; exit 3")
     assert done.returncode == 1
     assert "(r0/a): failed." in done.stdout
     assert "0 of 2 tasks succeeded" in done.stdout

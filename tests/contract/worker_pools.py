@@ -30,8 +30,8 @@ def all_there(pool: Pool, *gpus: int) -> None:
     assert sorted(events, key=repr) == [Back(gpu) for gpu in gpus]
 
 
-def ask(pool: Pool, gpu: int, number: int, verb: OrderKind, question: CallInput | None = None) -> ExecutorEvent:
-    pool.send([(gpu, Order(number, verb, "echo", ECHO, 1, 0.0, question))])
+def ask(pool: Pool, gpu: int, number: int, kind: OrderKind, question: CallInput | None = None) -> ExecutorEvent:
+    pool.send([(gpu, Order(number, kind, "echo", ECHO, 1, 0.0, question))])
     return until(pool, bool)[0]
 
 

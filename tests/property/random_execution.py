@@ -61,7 +61,7 @@ def random_work(chance: Random) -> Work:
         gpu_memory_gb=[chance.choice([8.0, 16.0]) for _ in range(gpus)],
         speed=[chance.choice([1.0, 1.0, 0.5]) for _ in range(gpus)],
         host=[0] * gpus,
-        many_residents=chance.random() < 0.3,
+        multi_model=chance.random() < 0.3,
     )
 
 
@@ -182,7 +182,7 @@ class World:
             here = [m for worker, holds in self.held.items() for m, w in holds.items() if worker <= gpu < worker + w]
             if sum(self.work.memory_gb[m] for m in here) > memory:
                 self.says(now, f"GPU {gpu} of {memory} GB holds models {here}")
-            if not self.work.many_residents and len(here) > 1:
+            if not self.work.multi_model and len(here) > 1:
                 self.says(now, f"GPU {gpu} holds models {here}")
 
     def end_worker(self, gpu: int) -> None:

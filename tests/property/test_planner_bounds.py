@@ -62,7 +62,7 @@ def tiny_problems(draw: st.DrawFn) -> Problem:
             for i in range(requests)
         ],
         pcie_gb_s=10.0,
-        many_residents=draw(st.booleans()),
+        multi_model=draw(st.booleans()),
     )
     problem = problem_of(instance)
     if draw(st.booleans()):
@@ -114,7 +114,7 @@ class EveryPlan:
         if model in held:
             return at, (*(m for m in held if m != model), model)
         size = [m.memory_gb for m in self.problem.models]
-        room = self.problem.gpus[number].memory_gb if self.problem.many_residents else 0.0
+        room = self.problem.gpus[number].memory_gb if self.problem.multi_model else 0.0
         while held and sum(size[m] for m in held) + size[model] > room:
             at, held = at + self.problem.models[held[0]].unload_s, held[1:]
         return at + self.problem.models[model].load_s, (*held, model)

@@ -5,21 +5,21 @@ from collections.abc import Callable
 import numpy as np
 
 from benchmarks.published.rooflines import attention, convolution, jobs, layers, matmul, vector
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines import Features, Roofline, names
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
 def _by_host(
-    features: Callable[[ProfileRows, GpuColumns, Floats], Features], floor: float
+    features: Callable[[ProfileRows, GpuColumns, FloatArray], Features], floor: float
 ) -> Callable[[ProfileRows, GpuColumns], Features]:
     """Timed from the host: the smallest step takes `floor` milliseconds, whatever the GPU."""
     return lambda rows, chips: features(rows, chips, np.where(np.isnan(chips.launch), floor, chips.launch))
 
 
 def _by_clock(
-    features: Callable[[ProfileRows, GpuColumns, Floats], Features], floor: float
+    features: Callable[[ProfileRows, GpuColumns, FloatArray], Features], floor: float
 ) -> Callable[[ProfileRows, GpuColumns], Features]:
     """Timed on the GPU: the smallest kernel takes so many of its cycles, `floor` milliseconds at one GHz."""
     return lambda rows, chips: features(rows, chips, floor / chips.clock)

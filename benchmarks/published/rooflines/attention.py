@@ -6,12 +6,12 @@ Its peak is the sheet's: between its products it computes exponentials, and so n
 import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """In bf16."""
     batch, tokens, past, heads, kv, width, window = (
         rows.shape[name] for name in ("batch", "tokens", "past", "heads", "kv_heads", "width", "window")

@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
 from benchmarks.published.rooflines.matmul import product
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
@@ -17,7 +17,7 @@ SQUARES = (2, 4, 6)
 PACKS = (8, 16, 32, 64)
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Forward, in fp32."""
     b, into, out, kernel, size, stride, padding = (
         rows.shape[name] for name in ("b", "into", "out", "kernel", "size", "stride", "padding")
@@ -40,6 +40,6 @@ def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Float
     }
 
 
-def _rounded(count: Floats, pack: int) -> Floats:
+def _rounded(count: FloatArray, pack: int) -> FloatArray:
     """How much more it is in whole packs."""
     return np.asarray(np.ceil(count / pack) * pack / count, dtype=np.float64)

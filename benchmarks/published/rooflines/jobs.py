@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """A guess at their arithmetic, and what is said of them."""
     batch, gpus, gflops, company = (rows.shape[name] for name in ("batch", "gpus", "gflops", "company_batch"))
     arithmetic = batch * gflops * 1e9 / chips.flops

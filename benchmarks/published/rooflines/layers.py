@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.published.rooflines.cache import cycles, memory_ms
 from benchmarks.published.rooflines.matmul import product
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
@@ -19,7 +19,7 @@ BYTES_A_CYCLE = {
 memory. From large steps on an A100; the A40 has within a fifth the same, with a third of the bandwidth. Others wait for memory."""
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """In fp16; an operator without `n` is no product."""
     tokens, n, k, passes = (rows.shape[name] for name in ("tokens", "n", "k", "passes"))
     is_product = n > 0

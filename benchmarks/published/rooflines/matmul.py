@@ -9,7 +9,7 @@ share one and each sums up a part of the depth. Libraries choose well, so the ro
 import numpy as np
 
 from benchmarks.published.rooflines.cache import memory_ms
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns, bytes_of
 
@@ -28,7 +28,7 @@ THINNEST = 64
 """Steps along the depth that a part has at least."""
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """`b` products of `m`×`k` by `k`×`n`; `floor` is what the smallest one takes."""
     b, m, n, k = (rows.shape[name] for name in "bmnk")
     size = bytes_of(rows.precision)
@@ -38,17 +38,17 @@ def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Float
 
 
 def product(
-    b: Floats,
-    m: Floats,
-    n: Floats,
-    k: Floats,
-    size: Floats,
-    moved: Floats,
-    memory: Floats,
-    weight: Floats,
+    b: FloatArray,
+    m: FloatArray,
+    n: FloatArray,
+    k: FloatArray,
+    size: FloatArray,
+    moved: FloatArray,
+    memory: FloatArray,
+    weight: FloatArray,
     chips: GpuColumns,
-    floor: Floats,
-) -> tuple[Floats, dict[str, Floats]]:
+    floor: FloatArray,
+) -> tuple[FloatArray, dict[str, FloatArray]]:
     """The same for whatever becomes a product; `size` is the bytes of a number, `memory` how long all take."""
     cut = in_tiles(b, m, n, k, size, chips)
     arithmetic = slowed(cut, chips)
@@ -81,7 +81,9 @@ def product(
     return base + floor, columns
 
 
-def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: GpuColumns) -> Floats:
+def in_tiles(
+    b: FloatArray, m: FloatArray, n: FloatArray, k: FloatArray, size: FloatArray, chips: GpuColumns
+) -> FloatArray:
     """Milliseconds of arithmetic with the best of all tiles and parts, at the sheet's peak; numbers of `size` bytes."""
     best = np.full(len(m), np.inf)
     for tall, wide in SIDES:
@@ -96,13 +98,13 @@ def in_tiles(b: Floats, m: Floats, n: Floats, k: Floats, size: Floats, chips: Gp
     return best
 
 
-def slowed(arithmetic: Floats, chips: GpuColumns) -> Floats:
+def slowed(arithmetic: FloatArray, chips: GpuColumns) -> FloatArray:
     """A board with a power cap runs a short kernel at its peak and a long one at what its power keeps up."""
     long = 1.0 / (1.0 + 1.0 / np.maximum(arithmetic, 1e-9))
     return arithmetic * chips.sustained**-long
 
 
-def evenness(x: Floats) -> Floats:
+def evenness(x: FloatArray) -> FloatArray:
     """How often two divides it, up to 64: kernels are made for sizes that it does."""
     whole = x.astype(np.int64)
     return np.minimum(np.log2((whole & -whole).astype(np.float64)), 6.0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
@@ -10,7 +10,7 @@ TWO_TENSORS = ("add", "mul", "div", "pow")
 ALONG_ROWS = ("softmax", "ln")
 
 
-def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns, floor: FloatArray) -> tuple[FloatArray, dict[str, FloatArray]]:
     """`rows` × `width` elements in fp32."""
     op = rows.words["op"]
     passes = np.where(np.isin(op, TWO_TENSORS), 3.0, 2.0)
@@ -19,8 +19,8 @@ def features(rows: ProfileRows, chips: GpuColumns, floor: Floats) -> tuple[Float
 
 
 def over(
-    count: Floats, width: Floats, each: Floats, chips: GpuColumns, floor: Floats
-) -> tuple[Floats, dict[str, Floats]]:
+    count: FloatArray, width: FloatArray, each: FloatArray, chips: GpuColumns, floor: FloatArray
+) -> tuple[FloatArray, dict[str, FloatArray]]:
     """`each` is the bytes that are moved for an element."""
     moved = count * width * each
     memory = moved / chips.bytes

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column
 
 SAMPLE_GFLOPS = {
@@ -56,21 +56,21 @@ def pairs(columns: CsvColumns) -> list[ProfileRows]:
     ]
 
 
-def _named(jobs: Words) -> tuple[Words, Floats]:
+def _named(jobs: TextArray) -> tuple[TextArray, FloatArray]:
     """`ResNet-18 (batch size 16)`: the model, and its batch."""
     said = [re.fullmatch(r"(.*?)(?: \(batch size (\d+)\))?", job) for job in jobs.tolist()]
     return np.array([s[1] if s else "" for s in said]), np.array([float((s and s[2]) or 1) for s in said])
 
 
 def _rows(
-    gpu: Words,
-    model: Words,
-    batch: Floats,
-    gpus: Floats,
-    rate: Floats,
-    consolidated: Words,
-    company: Words,
-    company_batch: Floats,
+    gpu: TextArray,
+    model: TextArray,
+    batch: FloatArray,
+    gpus: FloatArray,
+    rate: FloatArray,
+    consolidated: TextArray,
+    company: TextArray,
+    company_batch: FloatArray,
 ) -> ProfileRows:
     measured = rate > 0
     gflops = np.array([SAMPLE_GFLOPS.get(name, 5.0) for name in model.tolist()])

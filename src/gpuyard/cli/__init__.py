@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from gpuyard.cli.input.suggestions import ApiCommand, CommandGroup
-from gpuyard.cli.output.errors import CallContext, complain, in_words_of_options, in_words_of_people
+from gpuyard.cli.output.errors import CallContext, complain, fields_to_options, plain_usage_error
 from gpuyard.core.domain.errors import GpuyardError, WrongInput
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def main() -> int:
         return INTERRUPTED
     except GpuyardError as error:
         field = getattr(error, "field", None)
-        message = str(error) if asked.as_json else in_words_of_options(str(error), field, _options(called, words))
+        message = str(error) if asked.as_json else fields_to_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
         return WRONG_USE if isinstance(error, WrongInput) else FAILED
     except BrokenPipeError:
@@ -157,7 +157,7 @@ def _spoken(error: OSError) -> str:
 
 def _with_way_out(error: Exception, command: str) -> str:
     """Print what was wrong in a call, and the command that shows the help."""
-    message = in_words_of_people(str(error.format_message()))  # type: ignore[attr-defined]
+    message = plain_usage_error(str(error.format_message()))  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"gpuyard {command}" if command in COMMANDS else "gpuyard"
     see = f"'{path} --help'."

@@ -13,7 +13,7 @@ from gpuyard.cli.input.options import DataDirOption, json_option
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuyard.cli.up.mark import RunningCluster
+    from gpuyard.cli.up.lock_file import RunningCluster
 
 STOP_SECONDS = 60.0
 StopTasks = Annotated[bool, typer.Option("--stop-tasks", help="Cancel all waiting and running tasks too.")]
@@ -26,8 +26,8 @@ def down(
 ) -> None:
     """Stop the cluster of `gpuyard up`. Tasks continue and are managed again after the next start, unless --stop-tasks is given."""
     from gpuyard.cli.up import command_on, data_folder
-    from gpuyard.cli.up.mark import running_cluster
-    from gpuyard.cli.up.remaining_tasks import end_all, what_goes_on
+    from gpuyard.cli.up.lock_file import running_cluster
+    from gpuyard.cli.up.remaining_tasks import end_all, running_tasks_message
 
     folder = data_folder(data_dir)
     known = running_cluster(folder)
@@ -47,7 +47,7 @@ def down(
     if stop_tasks:
         typer.echo(f"{cancelled} {('task was' if cancelled == 1 else 'tasks were')} cancelled.")
     else:
-        typer.echo(what_goes_on(supervisor, command_on(folder, "up"), command_on(folder, "down")))
+        typer.echo(running_tasks_message(supervisor, command_on(folder, "up"), command_on(folder, "down")))
 
 
 def _cancel_all(known: "RunningCluster") -> int:
@@ -70,7 +70,7 @@ def _cancel_all(known: "RunningCluster") -> int:
 
 
 def _stop(folder: "Path", known: "RunningCluster") -> None:
-    from gpuyard.cli.up.mark import running_cluster
+    from gpuyard.cli.up.lock_file import running_cluster
     from gpuyard.core.domain.errors import GpuyardError
 
     os.kill(known.pid, signal.SIGTERM)

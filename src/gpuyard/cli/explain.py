@@ -34,14 +34,14 @@ def explain(
     cluster = client(server, token)
     told = cluster.explain(task_id)
     if not as_json:
-        typer.echo("\n".join(in_words(told)))
+        typer.echo("\n".join(explanation_lines(told)))
         return
     from gpuyard.cli.output.printing import print_answer
 
     print_answer(cluster)
 
 
-def in_words(told: "ExplainAnswer") -> list[str]:
+def explanation_lines(told: "ExplainAnswer") -> list[str]:
     """Return the explanation as sentences."""
     words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
     if told.status not in {"pending", "running"}:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
-from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
+from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
 from gpuyard.cli.show import TaskIdArgument
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _follow(cluster: "Client", task: "Task", output: Output, server: str | None,
     from gpuyard.live.sdk import NotFound
     from gpuyard.live.sdk.waiting import AWAY
 
-    outages = None if as_json else told_of_outages(task.id)
+    outages = None if as_json else outage_printer(task.id)
     try:
         follow(cluster, task, output, on_outage=outages)
     except AWAY as error:

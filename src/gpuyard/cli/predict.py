@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.train.files import PeaksFile, SpecsFile, there
+from gpuyard.cli.train.files import PeaksFile, SpecsFile, existing_file
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.precision import PRECISIONS
 
@@ -31,7 +31,9 @@ def predict(
     if (task is None) == (script is None):
         raise WrongInput("Choose either --task FILE or --script FILE.py")
     workload = (
-        api.workload_of_file(there(task)) if task is not None else api.workload_of_script(there(script or Path()))
+        api.workload_of_file(existing_file(task))
+        if task is not None
+        else api.workload_of_script(existing_file(script or Path()))
     )
     workload = workload.changed(batch=batch, precision=precision)
     answers = api.predict(workload, gpu, model=model, specs=specs, calibration=calibration)
@@ -47,7 +49,7 @@ def predict(
                 f"{one.step_low_ms:.3g}–{one.step_high_ms:.3g}",
                 "" if one.memory_mib is None else f"{one.memory_mib:,.0f} MiB",
                 "" if one.fits is None else "yes" if one.fits else "no",
-                "" if one.utilisation is None else f"{100 * one.utilisation:.0f} %",
+                "" if one.utilization is None else f"{100 * one.utilization:.0f} %",
                 one.from_,
             )
             for one in answers

@@ -18,7 +18,7 @@ from gpuyard.cli.input.options import JsonOption, QuietOption, ServerOption, Tok
 from gpuyard.cli.input.task_options import RequestFields, task_options
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.progress import WaitProgress
-from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, to_standard_output, told_of_outages
+from gpuyard.cli.output.task_output import Output, follow, gave_up, gone, is_gone, outage_printer, to_standard_output
 from gpuyard.cli.submit import submitted, warn_if_nothing_fits
 from gpuyard.core.domain.errors import GpuyardError
 
@@ -55,7 +55,7 @@ def run(
         if not as_json:
             warn_if_nothing_fits(cluster, task)
         output = None if as_json else Output(cluster, _behind(progress))
-        outages = None if as_json else told_of_outages(task.id, progress)
+        outages = None if as_json else outage_printer(task.id, progress)
         try:
             ended = follow(cluster, task, output, watch=progress.tell, on_outage=outages)
         except GpuyardError as error:

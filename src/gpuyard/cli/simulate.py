@@ -250,7 +250,7 @@ def _print_table(runs: "list[PolicyRun]") -> None:
         it = run.measures
         rows.append((
             run.name, f"{it.jobs:,}", f"{it.avg_jct_s:,.0f}", f"{it.p50_jct_s:,.0f}", f"{it.p99_jct_s:,.0f}",
-            f"{it.avg_queue_s:,.0f}", f"{it.p999_queue_s:,.0f}", f"{it.preemptions:,}", f"{it.utilisation:.0%}",
+            f"{it.avg_queue_s:,.0f}", f"{it.p999_queue_s:,.0f}", f"{it.preemptions:,}", f"{it.utilization:.0%}",
             f"{it.avg_slowdown:.2f}", f"{it.worst_slowdown:,.0f}", f"{it.user_fairness:.2f}", f"{run.wall_seconds:.1f} s",
         ))  # fmt: skip
     further = list(dict.fromkeys(name for run in runs for name in run.result.further))

@@ -11,13 +11,14 @@ from errno import EFBIG, EINVAL, EISDIR
 from io import BufferedReader, BytesIO
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.strict import fault_in
 
+AnyPath: TypeAlias = str | Path
 LARGEST_BYTES: Final = 1024**3
 """The limit for files of data, also after decompression: a problem of ten million calls is smaller."""
 LARGEST_TEXT_BYTES: Final = 4 * 1024 * 1024

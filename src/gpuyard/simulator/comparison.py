@@ -40,8 +40,8 @@ from gpuyard.simulator.workloads.journal import read_journal
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 
-Count = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
-Load = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
+JobCount = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
+OfferedLoad = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
 Fractional = Annotated[float, Meta(ge=0, le=1)]
 EstimatorName = Literal["history", "lightgbm"]
 ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
@@ -136,8 +136,8 @@ def generated_jobs(
 
     `fractional`: the share of the one-GPU job kinds that request a quarter or half of a GPU.
     """
-    count, seed = argument("count", count, Count), argument("seed", seed, Seed)
-    load, fractional = argument("load", load, Load), argument("fractional", fractional, Fractional)
+    count, seed = argument("count", count, JobCount), argument("seed", seed, Seed)
+    load, fractional = argument("load", load, OfferedLoad), argument("fractional", fractional, Fractional)
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
     return JobSet(

@@ -153,8 +153,8 @@ class PowerMeter:
     def _extra_watts(self, placement: Placement) -> float:
         extra = 0.0
         for part in placement.slices:
-            cards = self._nodes[part.node][0].gpus
-            extra += sum(busy_watts(cards[gpu].model) for gpu in part.gpus) * (1 - IDLE_PART) * part.milli / MILLI
+            gpus = self._nodes[part.node][0].gpus
+            extra += sum(busy_watts(gpus[gpu].model) for gpu in part.gpus) * (1 - IDLE_PART) * part.milli / MILLI
         return extra
 
     def _be(self, node: NodeSpec, power: NodePower | None) -> None:

@@ -28,7 +28,7 @@ class SimulationMeasures(msgspec.Struct, frozen=True):
     makespan_s: float
     """Time from the first submission to the last end."""
     preemptions: int
-    utilisation: float
+    utilization: float
     """GPU-seconds in use, divided by the GPU-seconds available until the last end."""
     avg_slowdown: float
     """Bounded slowdown: time from submission to end, divided by the time with GPUs (at least 10 s)."""
@@ -62,7 +62,7 @@ def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:
         p999_queue_s=percentile(queues, 0.999),
         makespan_s=makespan,
         preemptions=preemptions,
-        utilisation=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
+        utilization=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
         avg_slowdown=fsum(slowdowns) / len(slowdowns),
         worst_slowdown=max(slowdowns),
         user_fairness=jain_index(list(by_user(recorder.lives.over()).values())),

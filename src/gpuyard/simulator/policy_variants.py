@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from msgspec import ValidationError, convert
-from msgspec.structs import asdict, fields, replace
+from msgspec import ValidationError, convert, to_builtins
+from msgspec.structs import fields, replace
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.settings import Backfill, Settings
@@ -81,12 +81,12 @@ def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIAN
 def _with(settings: Settings, change: str) -> Settings:
     """Return the settings with one changed, given as name=value."""
     name, _, value = change.partition("=")
-    known = [field.name for field in fields(Settings) if field.name != "policy"]
+    known = {field.name: field.encode_name for field in fields(Settings) if field.name != "policy"}
     if name not in known:
         near = closest_word(name, known)
         raise NoSuchPolicy(f"{change!r} is not a setting of the engine{(f'; did you mean {near!r}?' if near else '.')}")
     try:
-        changed = convert({**asdict(settings), name: value}, Settings, strict=False)
+        changed = convert({**to_builtins(settings), known[name]: value}, Settings, strict=False)
     except ValidationError:
         raise NoSuchPolicy(f"{change!r}: {value!r} is not a valid value of {name}.") from None
     if refusal := check_settings(changed):

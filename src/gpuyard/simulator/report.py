@@ -20,7 +20,7 @@ COLUMNS = {
     "p99_queue_s": "p99 queueing",
     "p999_queue_s": "p99.9 queueing",
     "preemptions": "preemptions",
-    "utilisation": "utilisation",
+    "utilization": "utilization",
     "avg_slowdown": "average slowdown",
     "worst_slowdown": "worst slowdown",
     "user_fairness": "fairness of users",
@@ -44,7 +44,7 @@ figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto; border: 1px sol
 .wide { overflow-x: auto }
 """
 
-LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "utilisation", "user_fairness"})
+LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "utilization", "user_fairness"})
 
 
 def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str, bytes]) -> str:

@@ -104,7 +104,7 @@ class World:
         """Since when a task has run at its current speed, and that speed."""
         self._sharing: dict[GpuKey, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
         """Running tasks on each GPU of which they hold only a share."""
-        self._cards: dict[TaskId, GpuKey] = {}
+        self._shared_gpus: dict[TaskId, GpuKey] = {}
         """The shared GPU of each of these tasks."""
 
     # --- time ----------------------------------------------------------------------------------------------------------
@@ -298,11 +298,11 @@ class World:
             left += self.restart_seconds(task.spec)
         self._left[event.task] = left
         placement = task.phase.placement
-        if card := _shared_card(placement):
-            self._cards[event.task] = card
-            self._sharing.setdefault(card, {})[event.task] = (task.spec, placement)
-            for each in self._sharing[card]:
-                self._work_on(each, card)
+        if gpu := _shared_gpu(placement):
+            self._shared_gpus[event.task] = gpu
+            self._sharing.setdefault(gpu, {})[event.task] = (task.spec, placement)
+            for each in self._sharing[gpu]:
+                self._work_on(each, gpu)
         else:
             self._set_speed(event.task, self._alone(event.task, task.spec, placement))
 
@@ -321,9 +321,9 @@ class World:
             report = end(number, task.phase.attempt, run.outcome, run.exit_code, origin=task.origin)
             self._ends[number] = self.later(self.now + left / speed, report)
 
-    def _work_on(self, number: TaskId, card: GpuKey) -> None:
+    def _work_on(self, number: TaskId, gpu: GpuKey) -> None:
         """Set the speed of a task from the tasks that share its GPU."""
-        sharing = self._sharing[card]
+        sharing = self._sharing[gpu]
         spec, placement = sharing[number]
         speed = self._alone(number, spec, placement)
         for other, (theirs, _) in sharing.items():
@@ -341,14 +341,14 @@ class World:
     def _pause(self, task: TaskId) -> None:
         """Stop the task's work and speed up the tasks that shared its GPU."""
         self._settle(task)
-        card = self._cards.pop(task, None)
-        if card is not None:
-            sharing = self._sharing[card]
+        gpu = self._shared_gpus.pop(task, None)
+        if gpu is not None:
+            sharing = self._sharing[gpu]
             del sharing[task]
             for each in sharing:
-                self._work_on(each, card)
+                self._work_on(each, gpu)
             if not sharing:
-                del self._sharing[card]
+                del self._sharing[gpu]
 
     def _stop(self, event: events.AttemptStopping) -> None:
         """Stop the task's work and schedule the reports of its nodes that it has ended."""
@@ -367,7 +367,7 @@ class World:
         self.runs.pop(task, None)
 
 
-def _shared_card(placement: Placement) -> GpuKey | None:
+def _shared_gpu(placement: Placement) -> GpuKey | None:
     """Return the GPU of which a placement holds only a share; None if it holds whole GPUs."""
     first = placement.slices[0]
     return (first.node, first.gpus[0]) if first.milli < MILLI and first.gpus else None

@@ -78,8 +78,8 @@ def node(
     **labels: str,
 ) -> NodeSpec:
     """Build a node with identical GPUs: two NUMA domains, each with its own NVLink."""
-    cards = tuple(
+    gpu_specs = tuple(
         Gpu(model, gpu_memory_mib, numa=place * 2 // max(gpus, 1), nvlink=place * 2 // max(gpus, 1))
         for place in range(gpus)
     )
-    return NodeSpec(NodeId(name), cards, cpus, memory_mib, tuple(sorted(labels.items())))
+    return NodeSpec(NodeId(name), gpu_specs, cpus, memory_mib, tuple(sorted(labels.items())))

@@ -49,7 +49,9 @@ class FakeNode:
         """The number of ends that the scheduler has stored durably."""
         self._node = pb.Node(
             id=name,
-            gpus=[pb.Gpu(model=model, memory_mib=24_576, uuid=f"{name}-{card}", virtual=True) for card in range(gpus)],
+            gpus=[
+                pb.Gpu(model=model, memory_mib=24_576, uuid=f"{name}-{number}", virtual=True) for number in range(gpus)
+            ],
             cpus=64,
             memory_mib=262_144,
         )
@@ -142,7 +144,7 @@ class FakeNode:
 
 def node_of(spec: NodeSpec) -> pb.Node:
     """Describe a node as an agent does when it registers."""
-    cards = [
+    gpus = [
         pb.Gpu(
             model=gpu.model,
             memory_mib=gpu.memory_mib,
@@ -153,4 +155,4 @@ def node_of(spec: NodeSpec) -> pb.Node:
         )
         for gpu in spec.gpus
     ]
-    return pb.Node(id=spec.id, gpus=cards, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))
+    return pb.Node(id=spec.id, gpus=gpus, cpus=spec.cpus, memory_mib=spec.memory_mib, labels=dict(spec.labels))

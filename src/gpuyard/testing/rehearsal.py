@@ -28,7 +28,7 @@ from gpuyard.plan.executor.messages import (
 )
 from gpuyard.plan.executor.work import Assignment, RemainingWork
 
-Happening = tuple[float, int, ExecutorEvent]
+SimulatedEvent = tuple[float, int, ExecutorEvent]
 
 
 def rehearse(
@@ -47,7 +47,7 @@ def rehearse(
     workers are back after `restart_s`.
     """
     numbers = iter(range(10**12))
-    heap: list[Happening] = [(at, next(numbers), event) for at, event in happens]
+    heap: list[SimulatedEvent] = [(at, next(numbers), event) for at, event in happens]
     heapify(heap)
     now = 0.0
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuyard.cli import explain
-from gpuyard.cli.explain import in_words
+from gpuyard.cli.explain import explanation_lines
 from gpuyard.cli.output.printing import format_instant, format_seconds
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.values import TaskStatus
@@ -32,7 +32,7 @@ def explanation(**said: object) -> ExplainAnswer:
 
 
 def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_why() -> None:
-    assert in_words(explanation(ahead=1)) == [
+    assert explanation_lines(explanation(ahead=1)) == [
         "task-7 is pending. No GPU is free.",
         "1 task is ahead of it.",
         (
@@ -43,7 +43,7 @@ def test_behind_a_task_of_unknown_length_the_start_is_unknown_and_the_text_says_
 
 
 def test_an_expected_start_is_marked_as_based_on_estimates() -> None:
-    told = in_words(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
+    told = explanation_lines(explanation(starts_at=LIKELY, starts_low=EARLY, starts_high=LATE, nodes=["node-1"]))
 
     early, likely, late = map(format_instant, (EARLY, LIKELY, LATE))
     assert told[1] == "No task is ahead of it."
@@ -53,12 +53,12 @@ def test_an_expected_start_is_marked_as_based_on_estimates() -> None:
 
 
 def test_without_a_range_there_is_one_instant() -> None:
-    told = in_words(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
+    told = explanation_lines(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
     assert told[2] == f"By the estimates of the tasks ahead of it, it starts at {format_instant(LIKELY)}."
 
 
 def test_a_guess_is_labeled() -> None:
-    told = in_words(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
+    told = explanation_lines(explanation(starts_at=LATE, starts_low=EARLY, starts_high=LATE, guessed=True))
     assert told[2] == (
         f"Rough estimate: it starts between {format_instant(EARLY)} and {format_instant(LATE)}. "
         "The run times of the tasks ahead of it are uncertain."
@@ -73,21 +73,21 @@ def test_the_run_time_is_shown_with_the_basis_of_its_prediction() -> None:
     }
     likely, low, high = map(format_seconds, (90.0, 30.0, 3_600.0))
     sentence = f"Predicted run time: {likely}, between {low} and {high}, from the last 12 similar tasks."
-    assert in_words(explanation(**band, predicted_from=12))[-1] == sentence
+    assert explanation_lines(explanation(**band, predicted_from=12))[-1] == sentence
     running = explanation(status=TaskStatus.RUNNING, nodes=["n1"], predicted_from=12, **band)
-    assert in_words(running)[-2:] == ["Its GPUs are on n1.", sentence]
-    assert sentence not in in_words(explanation(**band))
+    assert explanation_lines(running)[-2:] == ["Its GPUs are on n1.", sentence]
+    assert sentence not in explanation_lines(explanation(**band))
 
 
 @pytest.mark.parametrize("code", ["BackingOff", "BudgetSpent", "WaitingForVictims"])
 def test_a_start_without_estimates_mentions_none(code: str) -> None:
-    told = in_words(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
+    told = explanation_lines(explanation(reason_code=code, starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
     assert told[-1] == f"It starts at {format_instant(LIKELY)}."
 
 
 @pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanCluster"])
 def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
-    assert in_words(explanation(reason_code=code)) == [
+    assert explanation_lines(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
         "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less.",
     ]
@@ -97,16 +97,19 @@ def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
     "code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall", "NoNodesYet"]
 )
 def test_if_the_reason_names_what_it_waits_for_nothing_is_added(code: str) -> None:
-    assert in_words(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
+    assert explanation_lines(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
 
 
 def test_only_known_obstacles_are_shown() -> None:
-    assert in_words(explanation(reason_code="NodesClosed"))[-1] == "Its start cannot be estimated."
-    assert in_words(explanation(ahead=300))[-1] == "Its start cannot be estimated: too many tasks are ahead of it."
+    assert explanation_lines(explanation(reason_code="NodesClosed"))[-1] == "Its start cannot be estimated."
+    assert (
+        explanation_lines(explanation(ahead=300))[-1]
+        == "Its start cannot be estimated: too many tasks are ahead of it."
+    )
 
 
 def test_where_its_model_ran_last_is_shown() -> None:
-    told = in_words(explanation(ahead=300, model_ran_on=["node-1", "node-2"]))
+    told = explanation_lines(explanation(ahead=300, model_ran_on=["node-1", "node-2"]))
     assert (
         told[-1]
         == "Its model was last loaded on node-1 and node-2: among equally good placements the scheduler prefers these nodes."
@@ -119,7 +122,7 @@ def test_the_texts_are_about_existing_reasons() -> None:
 
 
 def test_a_running_task_shows_where() -> None:
-    told = in_words(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
+    told = explanation_lines(explanation(status=TaskStatus.RUNNING, reason=None, nodes=["a", "b"]))
     assert told == ["task-7 is running.", "Its GPUs are on a and b."]
 
 
@@ -135,11 +138,11 @@ def test_declared_work_shows_its_run_time_per_gpu_and_its_needs() -> None:
         for model, seconds in (("T4", 400.0), ("H100", 100.0))
     ]
     band = {"estimated_seconds": 120.0, "estimated_low_seconds": 90.0, "estimated_high_seconds": 150.0}
-    told = in_words(explanation(forecasts=forecasts, predicted_from=3, **band))
+    told = explanation_lines(explanation(forecasts=forecasts, predicted_from=3, **band))
     likely, low, high = map(format_seconds, (120.0, 90.0, 150.0))
     assert told[3:] == [
         f"Predicted run time from its workload: {likely} on H100, between {low} and {high}, corrected by 3 measured runs of its kind.",
         "It is fastest on H100; 0.25 times as fast on T4.",
         "Predicted memory: 9,400 MiB on each GPU.",
     ]
-    assert in_words(explanation(forecasts=forecasts[1:]))[3:] == ["Predicted memory: 9,400 MiB on each GPU."]
+    assert explanation_lines(explanation(forecasts=forecasts[1:]))[3:] == ["Predicted memory: 9,400 MiB on each GPU."]

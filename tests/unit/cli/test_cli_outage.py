@@ -14,7 +14,7 @@ import pytest
 
 from gpuyard import cli
 from gpuyard.cli.input import options
-from gpuyard.cli.up import MARK
+from gpuyard.cli.up import LOCK_FILE
 from gpuyard.core.domain.values import TaskStatus
 from gpuyard.live.control_plane.settings import StorageSection
 from gpuyard.live.sdk import waiting
@@ -255,10 +255,10 @@ def test_a_known_scheduler_is_waited_for(
     if how == "login":
         store_token(url, "gy_x")
     elif how == "up":  # stopped a moment ago
-        (folder / MARK).touch()
+        (folder / LOCK_FILE).touch()
     elif how == "killed":
-        (folder / MARK).write_text("{}")
-        os.utime(folder / MARK, (0, 0))
+        (folder / LOCK_FILE).write_text("{}")
+        os.utime(folder / LOCK_FILE, (0, 0))
     elif how == "service":
         (tmp_path / "service").mkdir()
     with ExitStack() as stack:
@@ -273,9 +273,9 @@ def test_a_known_scheduler_is_waited_for(
 def test_a_cluster_stopped_on_purpose_long_ago_is_not_waited_for(tmp_path: Path) -> None:
     from gpuyard.cli.up import was_up
 
-    (tmp_path / MARK).touch()
+    (tmp_path / LOCK_FILE).touch()
     assert was_up(tmp_path, 600)
-    os.utime(tmp_path / MARK, (0, 0))
+    os.utime(tmp_path / LOCK_FILE, (0, 0))
     assert not was_up(tmp_path, 600)
 
 

@@ -48,7 +48,7 @@ def test_a_problem_is_generated_planned_and_its_plan_checked(
     assert figures["valid"] is True
     assert figures["strategy"] == "batch"
     assert figures["makespan_s"] / figures["lower_bound_s"] == pytest.approx(1 + figures["gap"])
-    assert {"makespan_s", "compiling_s", "switches", "switch_time_s", "utilisation_mean", "utilisation_spread", "planning_s"} <= figures.keys()  # fmt: skip
+    assert {"makespan_s", "compiling_s", "switches", "switch_time_s", "utilization_mean", "utilization_spread", "planning_s"} <= figures.keys()  # fmt: skip
     assert plan("check", chain, out, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"valid": True, "faults": [], "makespan_s": figures["makespan_s"]}
 

@@ -14,7 +14,7 @@ def test_a_front_is_shown_written_and_drawn_with_its_plans(
     plan: Plan, chain: Path, tmp_path: Path, capsys: Said
 ) -> None:
     out, picture, plans = tmp_path / "front.json", tmp_path / "front.png", tmp_path / "plans"
-    words = ("--rounds", 3, "--idle", 0.3, "--out", out, "--picture", picture, "--plans", plans)
+    words = ("--rounds", 3, "--idle-rate", 0.3, "--out", out, "--picture", picture, "--plans", plans)
     assert plan("pareto", chain, *words) == 0
     said = json.loads(out.read_text())
     shown = capsys.readouterr().out.splitlines()

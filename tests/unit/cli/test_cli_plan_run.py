@@ -71,8 +71,8 @@ def test_after_failures_there_is_no_gap_and_each_reason_is_shown_once(plan: Plan
         "done": "0",
     }
     assert [line for line in said.err.splitlines() if line.startswith("gpuyard:")] == [
-        "gpuyard: r0/a, r1/a, r2/a and 3 more were not done: PretendedFailure: attempt 1 fails as configured.",
-        "gpuyard: r0/b, r1/b, r2/b and 3 more were not done: it depends on a call that failed: PretendedFailure: attempt 1 fails as configured.",
+        "gpuyard: r0/a, r1/a, r2/a and 3 more were not done: SimulatedFailure: attempt 1 fails as configured.",
+        "gpuyard: r0/b, r1/b, r2/b and 3 more were not done: it depends on a call that failed: SimulatedFailure: attempt 1 fails as configured.",
     ]
     assert plan(*words, "--json") == 1
     figures = json.loads(capsys.readouterr().out)

@@ -71,7 +71,7 @@ def test_a_session_is_a_task_with_its_model_and_dependencies(
 
 
 def test_a_call_is_a_task_if_requested(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = submitted(monkeypatch, *files, "--per", "call", "--", "serve {model} --for {request} > {node}.txt")
+    tasks = submitted(monkeypatch, *files, "--task-unit", "call", "--", "serve {model} --for {request} > {node}.txt")
     assert [one["command"] for one in tasks] == [
         "serve A --for r0 > a.txt",
         "serve A --for r1 > a.txt",
@@ -97,8 +97,8 @@ def test_values_in_a_shell_line_are_quoted(tmp_path: Path, monkeypatch: pytest.M
     [
         (("--", "serve", "{model}"), "it does not contain {calls}"),
         (("--", "serve", "{request}"), "a session has several calls"),
-        (("--per", "call", "--", "serve", "{node}"), "neither {request} nor {calls}"),
-        (("--per", "model", "--", "serve", "{calls}"), "--per"),
+        (("--task-unit", "call", "--", "serve", "{node}"), "neither {request} nor {calls}"),
+        (("--task-unit", "model", "--", "serve", "{calls}"), "--task-unit"),
         ((), "COMMAND"),
     ],
 )

@@ -45,7 +45,7 @@ def test_policies_are_compared_and_omitted_jobs_are_reported(
         "p999_queue_s",
         "makespan_s",
         "preemptions",
-        "utilisation",
+        "utilization",
         "wall_s",
     } <= found["fifo"].keys()
     assert said.err.splitlines() == [

@@ -65,7 +65,9 @@ def test_training_files_may_follow_one_option_or_have_one_each(
 def test_a_split_of_one_set_is_shown_as_a_table(
     gpuyard: Gpuyard, slow: Path, fast: Path, specs: Path, capsys: Said
 ) -> None:
-    assert gpuyard("train", "evaluate", "--train", slow, fast, "--split", "gpu", "--specs", specs, "--threads", 1) == 0
+    assert (
+        gpuyard("train", "evaluate", "--train", slow, fast, "--hold-out", "gpu", "--specs", specs, "--threads", 1) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["ROWS", "OF", "ROWS"]
     assert [line.split()[0] for line in lines[1:]] == ["all", "fast-1", "slow-1", "neusight_matmul", "data_sheet"]
@@ -85,12 +87,15 @@ def test_a_model_is_written(gpuyard: Gpuyard, slow: Path, specs: Path, tmp_path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("evaluate", "--train", "SLOW"), "Choose either --test FILE or --split random|family|gpu"),
-        (("evaluate", "--train", "SLOW", "--split", "odd"), "--split must be random, family, gpu, not 'odd'"),
-        (("evaluate", "--train", "SLOW", "--split", "gpu"), "holding out a GPU needs at least two"),
-        (("evaluate", "--train", "none.csv", "--split", "gpu"), "File none.csv does not exist"),
-        (("evaluate", "--train", "SLOW", "--split", "family", "--what", "memory"), "contain no memory"),
-        (("evaluate", "--train", "SLOW", "--split", "family", "--samples", "5"), "--samples requires --split gpu"),
+        (("evaluate", "--train", "SLOW"), "Choose either --test FILE or --hold-out random|family|gpu"),
+        (("evaluate", "--train", "SLOW", "--hold-out", "odd"), "--hold-out must be random, family, gpu, not 'odd'"),
+        (("evaluate", "--train", "SLOW", "--hold-out", "gpu"), "holding out a GPU needs at least two"),
+        (("evaluate", "--train", "none.csv", "--hold-out", "gpu"), "File none.csv does not exist"),
+        (("evaluate", "--train", "SLOW", "--hold-out", "family", "--target", "memory"), "contain no memory"),
+        (
+            ("evaluate", "--train", "SLOW", "--hold-out", "family", "--samples", "5"),
+            "--samples requires --hold-out gpu",
+        ),
         (("predictor", "--profiles", "SLOW", "--out", "nowhere/x"), "Folder nowhere does not exist"),
     ],
 )
@@ -107,7 +112,7 @@ def test_rows_of_an_unknown_gpu_are_answered_with_the_nearest_names(
     gpuyard: Gpuyard, slow: Path, tmp_path: Path, capsys: Said
 ) -> None:
     specs = write_specs(tmp_path / "others.csv", [MIDDLE, FAST])
-    assert gpuyard("train", "evaluate", "--train", slow, "--split", "random", "--specs", specs) == 2
+    assert gpuyard("train", "evaluate", "--train", slow, "--hold-out", "random", "--specs", specs) == 2
     assert "Unknown GPU 'slow-1'; similar names:" in capsys.readouterr().err
 
 
@@ -284,11 +289,11 @@ def test_ended_tasks_of_a_cluster_are_used_for_training_except_the_newest(
     archive.close()
     said = json.loads(capsys.readouterr().out)
     assert (said["tasks"], said["kept_back"]) == (112, 28)
-    assert said["rows"] == {"network": 112, "memory": 112, "utilisation": 112}
-    learnt = load(out)
-    assert learnt.seen_until == views[111].finished_at
+    assert said["rows"] == {"network": 112, "memory": 112, "utilization": 112}
+    trained = load(out)
+    assert trained.seen_until == views[111].finished_at
     newest = ended_runs([(row.finished_at, row.answer) for row in map(archive_row, views[112:])])
-    before, after = mean_error(load(SHIPPED), newest), mean_error(learnt, newest)
+    before, after = mean_error(load(SHIPPED), newest), mean_error(trained, newest)
     assert before is not None
     assert after is not None
     assert before > 0.4

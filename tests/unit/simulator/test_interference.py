@@ -120,7 +120,7 @@ def test_slow_time_counts_as_time_with_gpus() -> None:
     found = played(Job(0.0, 100.0, **half), Job(0.0, 100.0, **half), Job(0.0, 10.0, **half))  # type: ignore[arg-type]
     assert found.makespan_s == pytest.approx(125.0 + 10.0)
     assert found.avg_queue_s == pytest.approx(125 / 3)
-    assert found.utilisation == pytest.approx(260 / 2 / 135)
+    assert found.utilization == pytest.approx(260 / 2 / 135)
 
 
 def test_the_more_the_other_requests_the_slower_a_task_is() -> None:

@@ -191,7 +191,7 @@ def test_a_cluster_without_gpus_has_none_in_use(story: ClusterStory, tmp_path: P
     story.runs_out()
     found = read(story, tmp_path)
     measures = simulate_policy(found, found.same).measures
-    assert (measures.jobs, measures.avg_jct_s, measures.utilisation) == (1, 10.0, 0.0)
+    assert (measures.jobs, measures.avg_jct_s, measures.utilization) == (1, 10.0, 0.0)
 
 
 @pytest.mark.parametrize("seed", [5, 10])

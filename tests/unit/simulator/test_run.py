@@ -62,7 +62,7 @@ def test_without_an_oracle_a_job_is_predicted_from_ended_ones() -> None:
 def test_measures_of_one_run_add_up() -> None:
     found = played("fifo", Job(0, 100, 8, "ann"), Job(0, 100, 8, "bob"))
     assert (found.jobs, found.avg_jct_s, found.avg_queue_s, found.makespan_s) == (2, 150.0, 50.0, 200.0)
-    assert found.utilisation == pytest.approx(1.0)
+    assert found.utilization == pytest.approx(1.0)
     assert (found.avg_slowdown, found.worst_slowdown) == (1.5, 2.0)
     assert found.user_fairness == pytest.approx((1 + 2) ** 2 / (2 * (1 + 4)))
 

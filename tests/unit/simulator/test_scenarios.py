@@ -45,7 +45,7 @@ def test_a_pool_boots_a_node_for_a_waiting_job_and_pays_from_then_on() -> None:
     assert found.further["cost"] == pytest.approx(8 * 1100)
     assert found.further["energy_kwh"] == kwh(RESTING * 1100 + WORK * 1000)
     assert found.further["gpu_hours_up"] == pytest.approx(8 * 1000 / 3600)
-    assert found.measures.utilisation == pytest.approx(1.0)
+    assert found.measures.utilization == pytest.approx(1.0)
 
 
 def test_the_fixed_cluster_is_paid_from_the_first_job_to_the_last_end() -> None:

@@ -166,7 +166,7 @@ def _tell_of_wait(error: "ClusterError", seconds: float) -> None:
         print(f"gpuyard: {words}", file=sys.stderr, flush=True)
 
 
-def is_for_a_verb_below(context: typer.Context, as_json: bool, server: str | None, token: str | None) -> bool:
+def is_for_subcommand(context: typer.Context, as_json: bool, server: str | None, token: str | None) -> bool:
     """Return whether a subcommand was called; --server and --token apply to it, --json before it is an error."""
     if context.invoked_subcommand is None:
         return False

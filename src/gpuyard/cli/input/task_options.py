@@ -19,7 +19,7 @@ RequestFields: TypeAlias = dict[str, Any]
 """Keyword arguments of the client's `submit`, and the command."""
 
 
-def what_it_needs(
+def resource_options(
     gpus: Annotated[
         int | None, typer.Option("-g", "--gpus", metavar="N", min=0, help="GPUs on each node (default: 1).")
     ] = None,
@@ -70,7 +70,7 @@ def what_it_needs(
     }
 
 
-def when_it_runs(
+def scheduling_options(
     priority: Annotated[
         str | None,
         typer.Option("-p", "--priority", metavar="high|low|N", help="Priority, 0 to 100; higher starts first."),
@@ -99,7 +99,7 @@ def when_it_runs(
     }
 
 
-def how_it_ends(
+def ending_options(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit, such as 90, 30m or 2h.")
     ] = None,
@@ -128,7 +128,7 @@ def how_it_ends(
     }
 
 
-def what_it_is_called(
+def naming_options(
     name: Annotated[str | None, typer.Option("-n", "--name", metavar="NAME", help="Name of the task.")] = None,
     description: Annotated[
         str | None, typer.Option("--description", metavar="TEXT", help="Description of the task.")
@@ -158,7 +158,7 @@ def what_it_is_called(
     }
 
 
-def what_runs(
+def command_options(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND...", help="Program and its arguments.")
     ] = None,
@@ -199,11 +199,11 @@ def what_runs(
 
 
 PARTS: tuple[Callable[..., RequestFields], ...] = (
-    what_it_needs,
-    when_it_runs,
-    how_it_ends,
-    what_it_is_called,
-    what_runs,
+    resource_options,
+    scheduling_options,
+    ending_options,
+    naming_options,
+    command_options,
 )
 """The parts of the request, in the order of `--help`."""
 

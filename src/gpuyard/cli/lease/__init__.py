@@ -13,7 +13,7 @@ from gpuyard.cli.input.options import (
     TokenOption,
     client,
     finite,
-    is_for_a_verb_below,
+    is_for_subcommand,
     priority_of,
     seconds_of,
 )
@@ -22,7 +22,7 @@ from gpuyard.cli.lease.guard import LeaseGuard
 from gpuyard.cli.output.errors import complain
 from gpuyard.cli.output.listing import Listing, list_command
 from gpuyard.cli.output.progress import WaitProgress
-from gpuyard.cli.output.task_output import gone, is_gone, told_of_outages
+from gpuyard.cli.output.task_output import gone, is_gone, outage_printer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,7 @@ def lease(
     token: TokenOption = None,
 ) -> None:
     """Lease GPUs: wait for them, then print the id of the lease and CUDA_VISIBLE_DEVICES. `lease release` releases them."""
-    if is_for_a_verb_below(context, as_json, server, token):
+    if is_for_subcommand(context, as_json, server, token):
         return
     cluster = client(server, token)
     fields: dict[str, Any] = {
@@ -111,7 +111,7 @@ def lease(
         if pressed:
             raise KeyboardInterrupt
         with WaitProgress(quiet=quiet or as_json) as progress:
-            outages = None if as_json else told_of_outages(asked.id, progress)
+            outages = None if as_json else outage_printer(asked.id, progress)
             held = cluster.granted(asked, wait_seconds=wait_seconds, watch=progress.tell, on_outage=outages)
         _print(held, as_json=as_json)
     except BaseException as error:

@@ -51,7 +51,7 @@ def complain(message: str, *, code: str, field: str | None = None, as_json: bool
     print(json.encode(ErrorAnswer(Error(code, message, field))).decode(), file=sys.stderr)
 
 
-def in_words_of_options(message: str, field: str | None, options: Collection[str]) -> str:
+def fields_to_options(message: str, field: str | None, options: Collection[str]) -> str:
     """Return a refusal of the scheduler with the fields of the API replaced by their options, where there is one."""
 
     def called(name: str) -> str:
@@ -66,7 +66,7 @@ def in_words_of_options(message: str, field: str | None, options: Collection[str
     return re.sub(r"\b[a-z]+(_[a-z]+)+\b", lambda found: called(found[0]), message)
 
 
-def in_words_of_people(message: str) -> str:
+def plain_usage_error(message: str) -> str:
     """Return a usage error of typer in plain words."""
     message = message.rstrip(".")
     for pattern, words in _WORDS_OF_PEOPLE:

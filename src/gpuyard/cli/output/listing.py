@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import typer
 
-from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, is_for_a_verb_below
+from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client, is_for_subcommand
 from gpuyard.cli.input.suggestions import CommandGroup
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def group(look: Look) -> typer.Typer:
     def called(
         context: typer.Context, as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None
     ) -> None:
-        if not is_for_a_verb_below(context, as_json, server, token):
+        if not is_for_subcommand(context, as_json, server, token):
             _show(look, as_json=as_json, server=server, token=token)
 
     called.__name__, called.__doc__ = look.__name__, look.__doc__

@@ -36,7 +36,7 @@ def print_means(found: RepeatedFigures) -> None:
         figures = {name: mean_of([run[name] for run in runs]) for name in runs[0]}
         rows.append((
             policy, _spoken(figures["avg_jct_s"]), apart, *(_spoken(figures[name]) for name in ("p99_jct_s", "avg_queue_s", "p999_queue_s", "preemptions")),
-            _spoken(figures["utilisation"], 3), _spoken(figures["user_fairness"], 3),
+            _spoken(figures["utilization"], 3), _spoken(figures["user_fairness"], 3),
         ))  # fmt: skip
     print_table(names, rows, right=names[1:])
     count = len(found[base])

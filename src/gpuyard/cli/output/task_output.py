@@ -143,7 +143,7 @@ def follow(
     raise AssertionError("changes end with the end of the task")
 
 
-def told_of_outages(task_id: str, progress: "WaitProgress | None" = None) -> "Callable[[ClusterError], None]":
+def outage_printer(task_id: str, progress: "WaitProgress | None" = None) -> "Callable[[ClusterError], None]":
     """Return a callback that prints one line on standard error: the error, and that the task is not affected."""
 
     def tell(error: "ClusterError") -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
-from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
+from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def compare(
     file: File,
     strategies: Annotated[str | None, typer.Option("--strategies", metavar="NAME,…", help="Strategies to compare (default: all that can plan a problem of this size).")] = None,
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     gantt: Gantt = None,
@@ -42,7 +42,7 @@ def compare(
         strategy_named(name)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if gantt is not None:
-        gantt_ending(gantt)
+        check_gantt_format(gantt)
     can_be_written(gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
     for name in names or STRATEGIES:
@@ -88,8 +88,8 @@ def _print(problem: "Problem", made: "dict[str, Solution]", bound: float, *, as_
             f"{one.gap:.1%}",
             f"{one.measures.switches:,}",
             f"{one.measures.switch_time_s:,.0f}",
-            f"{one.measures.utilisation_mean:.1%}",
-            f"{one.measures.utilisation_spread:.1%}",
+            f"{one.measures.utilization_mean:.1%}",
+            f"{one.measures.utilization_spread:.1%}",
             f"{one.planning_s:.2f} s",
         )
         for name, one in made.items()

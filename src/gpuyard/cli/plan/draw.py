@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, can_be_written, open_problem
-from gpuyard.cli.plan.pictures import draw_gantt, gantt_ending
+from gpuyard.cli.plan.pictures import check_gantt_format, draw_gantt
 
 
 def draw(
@@ -19,7 +19,7 @@ def draw(
     """Draw plans as timelines below each other: which model runs on which GPU, and when."""
     from gpuyard.plan.planner import read_plan
 
-    gantt_ending(out)
+    check_gantt_format(out)
     can_be_written(out, beside=[file, *plans])
     problem = open_problem(file, gpus, multi_model)
     draw_gantt(out, problem, [(plan.name, read_plan(plan, problem, or_actual=True).plan) for plan in plans])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="Models, GPUs, workflows and requests; may be compressed (.gz).")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
+PlanSeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers.")]
 Gpus = Annotated[
     int | None,
     typer.Option("--gpus", metavar="N", help="Number of GPUs, instead of those in the file."),
@@ -39,7 +39,7 @@ def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None =
     """Read the problem of a file and apply the options."""
     from gpuyard.plan.planner import read
 
-    return read(path, gpus=gpus, many_residents=multi_model)
+    return read(path, gpus=gpus, multi_model=multi_model)
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 from gpuyard.cli.input.options import finite
-from gpuyard.cli.plan.files import Seed, write
+from gpuyard.cli.plan.files import PlanSeedOption, write
 
 
 def generate(
     family: Annotated[str, typer.Argument(metavar="FAMILY", help="chain, fanout, diamond, agentic, hot_model, tiny, huge, multi_gpu, hetero_time, tight_chain or switch_heavy.")],
     nodes: Annotated[int, typer.Argument(metavar="N", min=1, help="Minimum number of model calls in all requests together.")],
     gpus: Annotated[int, typer.Argument(metavar="G", min=1, help="GPUs.")],
-    seed: Seed = 0,
+    seed: PlanSeedOption = 0,
     mixed: Annotated[bool, typer.Option("--mixed", help="Half of the GPUs have 40 GB, the others 80 GB.")] = False,
     pcie: Annotated[float, typer.Option("--pcie", metavar="GB/S", callback=finite, min=0.001, help="Bandwidth at which models are loaded.")] = 25.0,
     levels: Annotated[bool, typer.Option("--levels", help="Give GPUs four power levels (assumed figures).")] = False,

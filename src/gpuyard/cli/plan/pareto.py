@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, WrongFile, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import (
+    File,
+    Gpus,
+    MultiModel,
+    PlanSeedOption,
+    WrongFile,
+    can_be_written,
+    open_problem,
+    write,
+)
 from gpuyard.cli.plan.pictures import saved
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.front import Front
@@ -20,11 +29,11 @@ NAME = "pareto"
 def pareto(
     file: File,
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
-    idle: Annotated[float | None, typer.Option("--idle", metavar="PART", callback=finite, min=0.0, max=1.0, help="Idle rate of the GPUs, 0 to 1; determines the weights (default: that of the shortest plan).")] = None,
+    idle_rate: Annotated[float | None, typer.Option("--idle-rate", metavar="RATE", callback=finite, min=0.0, max=1.0, help="Idle rate of the GPUs, 0 to 1; determines the weights (default: that of the shortest plan).")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the Pareto front to this file as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE", help="Draw the Pareto front: .png or .svg.")] = None,
     plans: Annotated[Path | None, typer.Option("--plans", metavar="FOLDER", help="Write every plan of the front to this folder; plans of an earlier front are replaced.")] = None,
@@ -49,7 +58,7 @@ def pareto(
     began = perf_counter()
     used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
     keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)
-    front = pareto_front(problem, SearchBudget(seed, rounds, keep_going, used), idle)
+    front = pareto_front(problem, SearchBudget(seed, rounds, keep_going, used), idle_rate)
     planning_s = perf_counter() - began
     text = write_front(problem, front, NAME, planning_s)
     if out is not None:
@@ -92,7 +101,7 @@ def _table(front: "Front") -> None:
                 "*" if place == front.chosen else " ",
                 str(place),
                 f"{point.measures.makespan_s:,.2f}",
-                f"{point.measures.utilisation_spread:.1%}",
+                f"{point.measures.utilization_spread:.1%}",
                 str(point.measures.switches),
                 *((f"{point.energy_kwh:.4f}",) if energy else ()),
             )

@@ -19,7 +19,7 @@ Gantt = Annotated[
 ]
 
 
-def gantt_ending(path: Path) -> None:
+def check_gantt_format(path: Path) -> None:
     """Refuse a file name without a known picture suffix, before anything is planned."""
     if path.suffix.lower() not in {".html", ".png", ".svg"}:
         raise WrongFile(f"{path}: the name of the picture must end in .html, .png or .svg.")
@@ -33,7 +33,7 @@ def draw_gantt(
     from gpuyard.plan.planner.gantt.figure import figure
     from gpuyard.plan.planner.gantt.page import page
 
-    gantt_ending(path)
+    check_gantt_format(path)
     seen = chart(problem, plans, lower_bound_s)
     write(path, page(seen).encode() if path.suffix.lower() == ".html" else saved(figure(seen), path))
 

@@ -25,7 +25,7 @@ GETTING_READY = "gpuyard: compiling the planner; on the first run on a machine t
 SecondsOption = Annotated[
     float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the search.")
 ]
-Rounds = Annotated[
+RoundsOption = Annotated[
     int | None,
     typer.Option(
         "--rounds",

@@ -10,8 +10,8 @@ import typer
 
 from gpuyard.cli.input.options import ServerOption, TokenOption, finite, json_option
 from gpuyard.cli.output.progress import WaitProgress as TaskProgress
-from gpuyard.cli.plan.ending import Ending
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem, write
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem, write
+from gpuyard.cli.plan.interrupts import InterruptGuard
 from gpuyard.cli.plan.outcome import Results, RunProgress, complain, figures_for_people
 from gpuyard.cli.plan.planning import ready
 from gpuyard.plan.workers import On
@@ -33,7 +33,7 @@ def run(
     ray_address: Annotated[str, typer.Option("--ray-address", metavar="ADDRESS", help="With --on ray: address of the cluster.")] = "auto",
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy for planning and replanning; see the manual.")] = "heft_affinity",
     seconds: Annotated[float, typer.Option("--seconds", metavar="S", callback=finite, help="Time limit of the first planning, without --plan.")] = 10.0,
-    seed: Seed = 0,
+    seed: PlanSeedOption = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", help="Number of retries of a failed call.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, help="Divide all sleeps by this number; for virtual runtimes only.")] = 1.0,
     gpus: Gpus = None,
@@ -54,19 +54,19 @@ def run(
     how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
     can_be_written(out, results, beside=[file, plan, runtimes])
     given = None if plan is None else valid_plan(plan, problem)
-    with Ending() as ending, ExitStack() as held:
+    with InterruptGuard() as interrupts, ExitStack() as held:
         kept, progress, waiting = Results(results, problem), RunProgress(quiet=as_json), TaskProgress(quiet=as_json)
 
         def planned(_: "Problem", made: "Plan") -> None:
             """Record signals from now on, because resources are held that have to be released."""
-            ending.from_now_on_noted()
+            interrupts.defer()
             for each in (kept, waiting, progress):
                 held.enter_context(each)
             progress.follows(made)
 
         def opened() -> None:
             waiting.clear()
-            ending.listen()
+            interrupts.listen()
 
         done = run_plan(
             problem,
@@ -88,7 +88,7 @@ def run(
                 progress.tell,
                 kept.keep,
                 _warn,
-                lambda: ending.asked,
+                lambda: interrupts.asked,
             ),
         )
     figures = done.figures()

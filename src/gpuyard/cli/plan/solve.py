@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli.input.options import finite, json_option
-from gpuyard.cli.plan.files import File, Gpus, MultiModel, Seed, can_be_written, open_problem
-from gpuyard.cli.plan.pictures import Gantt, draw_gantt, gantt_ending
-from gpuyard.cli.plan.planning import Rounds, SecondsOption, ready, watched
+from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
+from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner import Solution
@@ -19,8 +19,8 @@ def solve(
     file: File,
     strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy; see the manual.")] = "auto",
     seconds: SecondsOption = 10.0,
-    seed: Seed = 0,
-    rounds: Rounds = None,
+    seed: PlanSeedOption = 0,
+    rounds: RoundsOption = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     max_slowdown: Annotated[float | None, typer.Option("--max-slowdown", metavar="PART", callback=finite, help="Use power levels to save energy; the plan may take this much longer (0.05: 5 %, 0: no longer).")] = None,
@@ -37,7 +37,7 @@ def solve(
     strategy_named(strategy)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
     if gantt is not None:
-        gantt_ending(gantt)
+        check_gantt_format(gantt)
     can_be_written(out, gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
     ready(strategy, problem)
@@ -72,7 +72,7 @@ def _say(made: "Solution") -> None:
     near = f"at most {made.gap:.2%} above the optimum" if made.gap > 1e-9 else "the plan is optimal"
     energy = f"{made.energy_kwh:,.3f} kWh ({made.watts_from})" if made.energy_kwh is not None else None
     late = f"{made.late_requests:,} requests end after their deadline" if made.late_requests is not None else None
-    used = f"{worth.utilisation_mean:.1%}, the busiest {worth.utilisation_spread:.1%} more than the idlest"
+    used = f"{worth.utilization_mean:.1%}, the busiest {worth.utilization_spread:.1%} more than the idlest"
     print_pairs(
         [
             ("problem", f"{problem.name}: {len(problem.calls):,} calls on {len(problem.gpus):,} GPUs"),

@@ -29,7 +29,7 @@ LONGEST_NAME = 200
 PLACEHOLDER = re.compile(r"\{(calls|request|node|model)\}")
 
 
-class Per(StrEnum):
+class TaskUnit(StrEnum):
     """The unit of a plan that becomes one task."""
 
     SESSION = "session"
@@ -40,7 +40,7 @@ def submit(
     file: File,
     command: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Command of every task; {model}, {calls}, {request} and {node} are replaced.")],
     plan: Annotated[Path, typer.Option("--plan", metavar="PLAN", help="Plan of the problem, as written by `solve --out`.")],
-    per: Annotated[Per, typer.Option("--per", help="Submit one task per session (consecutive calls of one model, listed in {calls}) or one per call.")] = Per.SESSION,
+    task_unit: Annotated[TaskUnit, typer.Option("--task-unit", help="Submit one task per session (consecutive calls of one model, listed in {calls}) or one per call.")] = TaskUnit.SESSION,
     wait: Annotated[bool, typer.Option("--wait", help="Show progress until all tasks have ended; exit code 1 unless all succeeded.")] = False,
     key: Annotated[str | None, typer.Option("--key", metavar="KEY", help="Name of this submission; submitting again with the same name submits nothing.")] = None,
     tenant: Annotated[str | None, typer.Option("-t", "--tenant", metavar="NAME", help="Tenant whose quota is used (default: yours).")] = None,
@@ -54,10 +54,10 @@ def submit(
     from gpuyard.plan.planner.api import valid_plan
     from gpuyard.plan.planner.sessions import LOADS, sessions_of
 
-    _check_command(command, per)
+    _check_command(command, task_unit)
     problem = open_problem(file)
     followed = valid_plan(plan, problem)
-    sessions = sessions_of(problem, followed, loads=LOADS if per is Per.SESSION else 0.0)
+    sessions = sessions_of(problem, followed, loads=LOADS if task_unit is TaskUnit.SESSION else 0.0)
     common: NewTaskFields = {
         "priority": "low",
         "tenant_id": tenant,
@@ -82,12 +82,12 @@ def submit(
         raise typer.Exit(1)
 
 
-def _check_command(command: "Sequence[str]", per: Per) -> None:
+def _check_command(command: "Sequence[str]", task_unit: TaskUnit) -> None:
     """Refuse a command without the placeholder for its calls: each task would run all calls, or none."""
     named = {name for word in command for name in PLACEHOLDER.findall(word)}
-    if per is Per.SESSION and named & {"request", "node"}:
-        message = "a session has several calls: use {calls} or --per call"
-    elif per is Per.SESSION and "calls" not in named:
+    if task_unit is TaskUnit.SESSION and named & {"request", "node"}:
+        message = "a session has several calls: use {calls} or --task-unit call"
+    elif task_unit is TaskUnit.SESSION and "calls" not in named:
         message = "it does not contain {calls}, so the tasks would not know their calls"
     elif not named & {"calls", "request"}:
         message = "it contains neither {request} nor {calls}, so the tasks would not know their calls"

@@ -26,7 +26,7 @@ def run(
     modes: Annotated[str, typer.Option("--modes", metavar="MODE,…", help="train, infer or both.")] = "train,infer",
     precisions: Annotated[str, typer.Option("--precisions", metavar="P,…", help="fp32, tf32, bf16, amp.")] = "fp32,tf32,bf16,amp",
     batches: Annotated[str, typer.Option("--batches", metavar="N,…", help="Batch sizes (default: four for each model).")] = "",
-    part: Annotated[float, typer.Option("--part", callback=finite, min=0.0, max=1.0, help="Measure only this part of the configurations, evenly chosen.")] = 1.0,
+    sample: Annotated[float, typer.Option("--sample", metavar="FRACTION", callback=finite, min=0.0, max=1.0, help="Measure only this fraction of the configurations, evenly chosen.")] = 1.0,
     seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, metavar="S", help="Measuring time of each configuration.")] = 0.6,
     minutes: Annotated[float, typer.Option("--minutes", callback=finite, min=0.0, metavar="M", help="Stop after this time; the next call continues.")] = 60.0,
     compiled: Annotated[bool, typer.Option("--compiled", help="Measure models after torch.compile.")] = False,
@@ -62,7 +62,7 @@ def run(
     has = measured_configurations([out])
     place = MeasurementSetup.here(datetime.now(UTC).date().isoformat(), here)
     todo = {
-        s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, part, compiled=compiled) if c not in has]
+        s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, sample, compiled=compiled) if c not in has]
         for s in chosen
     }  # fmt: skip
     wanted, made, until = sum(map(len, todo.values())), 0, monotonic() + 60 * minutes
@@ -87,7 +87,7 @@ def run(
 
 
 def _configurations(
-    subject: "ProfiledModel", modes: str, precisions: str, batches: str, part: float, *, compiled: bool
+    subject: "ProfiledModel", modes: str, precisions: str, batches: str, sample: float, *, compiled: bool
 ) -> "list[Configuration]":
     from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
 
@@ -96,7 +96,7 @@ def _configurations(
         _known("--modes", modes, MODES),
         _known("--precisions", precisions, PRECISIONS),
         _counts(batches) or subject.batches,
-        part,
+        sample,
         compiled=compiled,
     )
 

@@ -6,18 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from gpuyard.cli.input.options import json_option
-from gpuyard.cli.train.files import KindOption, PeaksFile, SeedOption, SpecsFile, ThreadsOption
+from gpuyard.cli.train.files import PeaksFile, SeedOption, SpecsFile, TargetOption, ThreadsOption
 
 
 def evaluate(
     train: Annotated[list[Path], typer.Option("--train", metavar="FILE", help="Training rows; one or more files.")],
     test: Annotated[list[Path] | None, typer.Option("--test", metavar="FILE", help="Test rows; one or more files.")] = None,
-    split: Annotated[str | None, typer.Option("--split", metavar="HOW", help="Without --test: hold out random rows, whole families, or each gpu in turn.")] = None,
+    hold_out: Annotated[str | None, typer.Option("--hold-out", metavar="WHAT", help="Without --test: random rows, whole families (family), or each GPU in turn (gpu).")] = None,
     samples: Annotated[int, typer.Option("--samples", metavar="N", min=0, help=(
-        "With --split gpu: number of rows of the held-out GPU that are used for training, as from a "
+        "With --hold-out gpu: number of rows of the held-out GPU that are used for training, as from a "
         "minute of measuring."
     ))] = 0,
-    what: KindOption = None,
+    target: TargetOption = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
     seed: SeedOption = 1,
@@ -26,22 +26,22 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Train on some rows, predict others, and print the accuracy."""
     from gpuyard.cli.output.printing import print_json
-    from gpuyard.cli.train.files import only, read_profiles, read_specs
+    from gpuyard.cli.train.files import read_profiles, read_specs, rows_of_kind
     from gpuyard.core.domain.errors import WrongInput
     from gpuyard.learn.performance import evaluation, kind_model
 
-    if bool(test) == (split is not None):
-        raise WrongInput("Choose either --test FILE or --split random|family|gpu")
-    if split is not None and split not in evaluation.SPLITS:
-        raise WrongInput(f"--split must be {', '.join(evaluation.SPLITS)}, not {split!r}")
-    if samples and split != "gpu":
-        raise WrongInput("--samples requires --split gpu")
+    if bool(test) == (hold_out is not None):
+        raise WrongInput("Choose either --test FILE or --hold-out random|family|gpu")
+    if hold_out is not None and hold_out not in evaluation.SPLITS:
+        raise WrongInput(f"--hold-out must be {', '.join(evaluation.SPLITS)}, not {hold_out!r}")
+    if samples and hold_out != "gpu":
+        raise WrongInput("--samples requires --hold-out gpu")
     kind_model.THREADS = threads
     known, rows = read_specs(specs, calibration), read_profiles(train)
     if test:
-        told = evaluation.across_files(rows, only(read_profiles(test), what), known, seed)
+        told = evaluation.across_files(rows, rows_of_kind(read_profiles(test), target), known, seed)
     else:
-        told = evaluation.cross_validated(only(rows, what), known, split or "", seed, samples)
+        told = evaluation.cross_validated(rows_of_kind(rows, target), known, hold_out or "", seed, samples)
     figures = evaluation.report(told)
     if as_json:
         print_json(figures)

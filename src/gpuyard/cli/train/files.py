@@ -17,13 +17,13 @@ SpecsFile = Annotated[Path | None, typer.Option("--specs", metavar="FILE", help=
 PeaksFile = Annotated[Path | None, typer.Option("--calibration", metavar="FILE", help="Peaks measured by 'gpuyard profile calibrate', instead of the data sheet.")]  # fmt: skip
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of all random numbers.")]
 ThreadsOption = Annotated[int, typer.Option("--threads", metavar="N", min=0, help="CPU cores to use (0: all).")]
-KindOption = Annotated[str | None, typer.Option("--what", metavar="WHAT", help="duration, memory or utilization, if the files contain several (default: the first one they contain).")]  # fmt: skip
+TargetOption = Annotated[str | None, typer.Option("--target", metavar="TARGET", help="duration, memory or utilization, if the files contain several (default: the first one they contain).")]  # fmt: skip
 
 KEPT_BACK = 0.2
 ENOUGH_ALONE = 100
 MOST_TASKS = 1_000_000
 
-UNITS = {"duration": "ms", "memory": "MiB", "utilisation": "part"}
+UNITS = {"duration": "ms", "memory": "MiB", "utilization": "part"}
 
 
 def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
@@ -32,17 +32,17 @@ def read_specs(specs: Path | None, peaks: Path | None) -> "GpuSpecs":
     from gpuyard.learn.performance.calibration import read_peaks
 
     try:
-        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(there(specs))
+        found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing_file(specs))
     except UnicodeDecodeError:
         raise WrongInput(f"{specs} is not text in UTF-8") from None
-    return found if peaks is None else found.with_peaks(read_peaks(there(peaks)))
+    return found if peaks is None else found.with_peaks(read_peaks(existing_file(peaks)))
 
 
 def read_profiles(files: list[Path], more: "Iterable[ProfileRows]" = ()) -> dict[str, "ProfileRows"]:
     """Read the profile rows of all files, by kind."""
     from gpuyard.learn.performance import dataset
 
-    return dataset.merge_rows([*(rows for file in files for rows in dataset.read(there(file))), *more])
+    return dataset.merge_rows([*(rows for file in files for rows in dataset.read(existing_file(file))), *more])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +62,32 @@ def read_journal(folder: Path, specs: "GpuSpecs", *, alone: bool) -> EndedTasks:
     from gpuyard.learn.performance.ended_tasks import ended_runs, rows_of
     from gpuyard.live.control_plane.stores.archive import newest_ended
 
-    ran = ended_runs(newest_ended(there(folder / "archive.sqlite"), MOST_TASKS))
-    learnt = ran[: len(ran) - int(KEPT_BACK * len(ran))]
-    rows = rows_of(learnt, specs)
-    if not rows or (alone and len(learnt) < ENOUGH_ALONE):
+    ran = ended_runs(newest_ended(existing_file(folder / "archive.sqlite"), MOST_TASKS))
+    trained = ran[: len(ran) - int(KEPT_BACK * len(ran))]
+    rows = rows_of(trained, specs)
+    if not rows or (alone and len(trained) < ENOUGH_ALONE):
         least = f"; without --profiles, {ENOUGH_ALONE} are needed" if rows else ""
         raise WrongInput(
-            f"{folder} contains {len(learnt)} successful tasks that declared their workload and ran "
+            f"{folder} contains {len(trained)} successful tasks that declared their workload and ran "
             f"long enough on one known GPU{least}"
         )
-    return EndedTasks(tuple(rows.values()), len(learnt), len(ran) - len(learnt), learnt[-1].ended_at)
+    return EndedTasks(tuple(rows.values()), len(trained), len(ran) - len(trained), trained[-1].ended_at)
 
 
-def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "ProfileRows"]:
+def rows_of_kind(kinds: dict[str, "ProfileRows"], target: str | None) -> dict[str, "ProfileRows"]:
     """Return the rows of one target; without a name, those of the first target that the files contain."""
     from gpuyard.learn.performance.rooflines import ROOFLINES
 
-    if what is not None and what not in UNITS:
-        raise WrongInput(f"--what must be {', '.join(UNITS)}, not {what!r}")
-    for one in UNITS if what is None else [what]:
+    if target is not None and target not in UNITS:
+        raise WrongInput(f"--target must be {', '.join(UNITS)}, not {target!r}")
+    for one in UNITS if target is None else [target]:
         found = {kind: rows for kind, rows in kinds.items() if ROOFLINES[kind].unit == UNITS[one]}
         if found:
             return found
-    raise WrongInput(f"These files contain no {what}")
+    raise WrongInput(f"These files contain no {target}")
 
 
-def there(file: Path) -> Path:
+def existing_file(file: Path) -> Path:
     """Return the path if the file exists; otherwise raise an error."""
     if not file.is_file():
         raise WrongInput(f"File {file} does not exist")

@@ -36,7 +36,7 @@ def predictor(
     known = read_specs(specs, calibration)
     ended = None if journal is None else read_journal(journal, known, alone=not profiles)
     kinds = read_profiles(profiles or [], () if ended is None else ended.rows)
-    model = PerformanceModel.learnt(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
+    model = PerformanceModel.trained(kinds, known, seed, 0.0 if ended is None else ended.seen_until)
     model.save(out)
     gpus = sorted({gpu for one in model.kind_models.values() for gpu in one.vocabulary["gpu"]})
     said = {

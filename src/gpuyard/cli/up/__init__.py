@@ -1,7 +1,7 @@
 """`gpuyard up`: a complete cluster on this machine, with one command.
 
 The scheduler runs in this process, the agent in a child process that is restarted if it dies. Both write their logs
-below the data folder; the terminal shows only the few lines a user needs. `gpuyard down` finds this process by `mark`.
+below the data folder; the terminal shows only the few lines a user needs. `gpuyard down` finds this process by `lock_file`.
 """
 
 import os
@@ -14,8 +14,8 @@ import typer
 
 from gpuyard.cli.input.options import ConfigOption, DataDirOption, TakeOverOption, json_option
 
-MARK = "up.json"
-"""Identifies the process that is up on a data folder; empty after a stop on purpose (see `mark`)."""
+LOCK_FILE = "up.json"
+"""Identifies the process that is up on a data folder; empty after a stop on purpose (see `lock_file`)."""
 
 HTTP = Annotated[
     str | None,
@@ -48,7 +48,7 @@ def up(
     from gpuyard.cli.service.event_loop import run_in_loop, silence_grpc
 
     silence_grpc()
-    from gpuyard.cli.up.mark import RunningMark
+    from gpuyard.cli.up.lock_file import InstanceLock
     from gpuyard.cli.up.running import UpPlan, run
 
     folder = data_folder(data_dir, config)
@@ -63,8 +63,8 @@ def up(
         as_json=as_json,
         again=command_on(folder, "up", *_options(config, http_address, grpc_address, virtual_gpus)),
     )
-    with RunningMark.take(folder) as mark:
-        run_in_loop(lambda: run(plan, mark))
+    with InstanceLock.take(folder) as lock:
+        run_in_loop(lambda: run(plan, lock))
 
 
 def _options(config: Path | None, http: str | None, grpc: str | None, virtual_gpus: str | None) -> list[str]:
@@ -98,7 +98,7 @@ def command_on(folder: Path, command: str, *options: str) -> str:
 def was_up(folder: Path, seconds: float) -> bool:
     """Return whether the cluster may be restarting: it runs, was killed, or was stopped within `seconds`."""
     try:
-        found = (folder / MARK).stat()
+        found = (folder / LOCK_FILE).stat()
     except OSError:
         return False
     return found.st_size > 0 or abs(time.time() - found.st_mtime) < seconds

@@ -14,7 +14,7 @@ STOP_SECONDS = 60.0
 GRACE_SECONDS = 10.0
 
 
-def what_goes_on(folder: Path, up: str, down: str) -> str:
+def running_tasks_message(folder: Path, up: str, down: str) -> str:
     """Return a sentence with the number of tasks under the supervisor and the commands to resume and end them."""
     with _line_to(folder) as line:
         count = _running(line) if line else 0

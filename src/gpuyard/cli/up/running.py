@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from gpuyard.cli.service.log_output import set_up
 from gpuyard.cli.up import command_on
-from gpuyard.cli.up.mark import RunningMark
-from gpuyard.cli.up.remaining_tasks import what_goes_on
+from gpuyard.cli.up.lock_file import InstanceLock
+from gpuyard.cli.up.remaining_tasks import running_tasks_message
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.tenant import QuotaMode
 from gpuyard.live.agent.inventory import NoSuchInventory
@@ -30,7 +30,7 @@ from gpuyard.live.wire.config import WrongSettings, variables
 from gpuyard.system.backoff import Backoff
 from gpuyard.version import __version__
 
-PRETENDED = "4"
+VIRTUAL_GPUS = "4"
 """Number of virtual GPUs on a machine without real ones."""
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what an address of all interfaces means from here
 GPUS_SECONDS = 60.0
@@ -83,7 +83,7 @@ class UpPlan(msgspec.Struct, frozen=True):
         try:
             settings = load_server_settings(config, said, not_ours=of_agents)
         except WrongSettings as wrong:
-            raise WrongSettings(_in_words_of_options(str(wrong))) from None
+            raise WrongSettings(_keys_to_options(str(wrong))) from None
         if virtual_gpus is not None:
             try:
                 read_spec(virtual_gpus)
@@ -116,14 +116,14 @@ def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, ob
     return gpus
 
 
-def _in_words_of_options(sentence: str) -> str:
+def _keys_to_options(sentence: str) -> str:
     """Replace an environment variable in an error message by the option that set it."""
     for variable, option in (("HTTP_ADDRESS", "--http-address"), ("GRPC_ADDRESS", "--grpc-address")):
         sentence = sentence.replace(f"Environment variable GPUYARD_SERVER__{variable}", option)
     return sentence
 
 
-async def run(plan: UpPlan, mark: RunningMark) -> None:
+async def run(plan: UpPlan, lock: InstanceLock) -> None:
     """Run until Ctrl-C, TERM, or a failure of the scheduler."""
     settings = plan.settings
     set_up(settings.log_level, settings.logging.format, settings.log_output)
@@ -145,7 +145,7 @@ async def run(plan: UpPlan, mark: RunningMark) -> None:
     if started.done():
         http, port = started.result()
         grpc = _reached_at(settings.grpc_address.host, port)
-        mark.write(http, grpc)
+        lock.write(http, grpc)
         _greet(plan, http, grpc)
         _write_agent_file(plan, grpc)
         beside = [asyncio.create_task(_keep_agent(plan)), asyncio.create_task(_tell_of_gpus(plan, http))]
@@ -156,7 +156,7 @@ async def run(plan: UpPlan, mark: RunningMark) -> None:
             task.cancel()
         await asyncio.gather(*beside, return_exceptions=True)
     supervisor = plan.folder / "agent" / "supervisor"
-    _say(plan, f"Stopped. {what_goes_on(supervisor, plan.again, command_on(plan.folder, 'down'))}")
+    _say(plan, f"Stopped. {running_tasks_message(supervisor, plan.again, command_on(plan.folder, 'down'))}")
 
 
 def _reached_at(host: str, port: int) -> str:
@@ -201,7 +201,14 @@ async def _run_agent(plan: UpPlan) -> int:
 
     Started by `subprocess` and not by the event loop, whose way of forking makes gRPC print warnings.
     """
-    command = (sys.executable, "-m", "gpuyard.cli.up.beside", str(_agent_file(plan)), str(os.getpid()), PRETENDED)
+    command = (
+        sys.executable,
+        "-m",
+        "gpuyard.cli.up.agent_process",
+        str(_agent_file(plan)),
+        str(os.getpid()),
+        VIRTUAL_GPUS,
+    )
     with (plan.folder / "logs" / "agent.log").open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own module; it takes a millisecond
             command,

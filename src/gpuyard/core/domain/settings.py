@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+import msgspec
+
 from gpuyard.core.domain.values import Value
 
 
@@ -51,7 +53,7 @@ class Settings(Value, frozen=True):
     """Whether, among equally good places, a task gets one where its machine-learning model ran last."""
     search_depth: int = 64
     """The number of nodes that expensive searches examine (reservations, victims); placement on one node examines all."""
-    ageing_seconds: float = 600.0
+    aging_seconds: float = msgspec.field(default=600.0, name="ageing_seconds")
     """The waiting time that is worth one point of priority; under `small_first`, six times this is worth one GPU."""
     level_seconds: float = 7 * 86400.0
     """The waiting time that is worth one level under `default`. A smaller value is fairer, but the mean wait is longer."""

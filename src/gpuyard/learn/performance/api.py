@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, get_type_hints
 
 from msgspec.structs import asdict, replace
 
@@ -21,7 +21,7 @@ from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.arguments import argument
 from gpuyard.input.arguments import names as names_in
 from gpuyard.input.document import InputDocument, Unreadable, parse
-from gpuyard.input.files import LARGEST_TEXT_BYTES, is_file, path_of, read_file
+from gpuyard.input.files import LARGEST_TEXT_BYTES, AnyPath, is_file, path_of, read_file
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.learn.performance import gpu_specs
 from gpuyard.learn.performance.calibration import read_peaks
@@ -33,8 +33,6 @@ from gpuyard.live.wire.tasks import WorkRequest
 
 SCRIPT_SECONDS = 120.0
 """Time limit for finding the model in a script."""
-
-AnyPath: TypeAlias = Path | str
 
 _FIELDS = get_type_hints(WorkRequest, include_extras=True)
 

@@ -3,5 +3,5 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Words = NDArray[np.str_]
+FloatArray = NDArray[np.float64]
+TextArray = NDArray[np.str_]

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 
 NOISE = 0.1
 """Share of a row's error that is noise, independent of its neighbors."""
@@ -36,7 +36,7 @@ class Correction(msgspec.Struct, frozen=True):
     """Band of the error for a row that was left out, as logarithms: eight of ten errors lie in it."""
 
     @staticmethod
-    def of(features: Floats, wrong: Floats, part: float) -> "Correction":
+    def of(features: FloatArray, wrong: FloatArray, part: float) -> "Correction":
         """Fit to the features of the measured rows and the logarithm of measured over predicted."""
         middle, spread = np.nanmean(features, axis=0), np.nanstd(features, axis=0)
         spread = np.where(spread > 1e-9, spread, 1.0)
@@ -47,13 +47,13 @@ class Correction(msgspec.Struct, frozen=True):
         low, high = (float(np.quantile(left_out, q)) for q in ((1 - part) / 2, (1 + part) / 2))
         return Correction(middle.tolist(), spread.tolist(), rows.tolist(), weights.tolist(), low, high)
 
-    def at(self, features: Floats) -> Floats:
+    def at(self, features: FloatArray) -> FloatArray:
         """Return the value to add to the logarithm of a prediction."""
         rows = np.nan_to_num((features - np.array(self.middle)) / np.array(self.spread))
         return np.asarray(_alike(rows, np.array(self.rows)) @ np.array(self.weights), dtype=np.float64)
 
 
-def _alike(one: Floats, other: Floats) -> Floats:
+def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
     """Return the kernel: two for identical rows, one for rows with nothing in common."""
     apart = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     return np.asarray(np.exp(-np.sqrt(np.maximum(apart, 0.0) / one.shape[1] / 2.0)) + 1.0, dtype=np.float64)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.files import read_file
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 from gpuyard.learn.performance.operation_profile import OperationProfiles
 
 
@@ -28,15 +28,15 @@ class ProfileRows:
     """Rows of one kind of work. Properties of the GPU are not included; the features add them."""
 
     kind: str
-    gpu: Words
-    family: Words
+    gpu: TextArray
+    family: TextArray
     """Rows of one family are similar: to evaluate predictions for new models, leave out whole families."""
-    precision: Words
-    measured: Floats
+    precision: TextArray
+    measured: FloatArray
     """Milliseconds, or MiB if the kind is memory."""
-    shape: Mapping[str, Floats]
+    shape: Mapping[str, FloatArray]
     """Numeric properties of the work; the columns depend on the kind."""
-    words: Mapping[str, Words] = field(default_factory=dict)
+    words: Mapping[str, TextArray] = field(default_factory=dict)
     """Categorical properties of the work."""
     works: OperationProfiles | None = None
     """The operations of a step, for whole models."""
@@ -64,17 +64,17 @@ class ProfileRows:
         )
 
 
-def constant_column(word: str, count: int) -> Words:
+def constant_column(word: str, count: int) -> TextArray:
     """Return a column with the same word in every row."""
     return np.full(count, word)
 
 
-def missing_column(count: int) -> Floats:
+def missing_column(count: int) -> FloatArray:
     """Return a column of missing values."""
     return np.full(count, np.nan)
 
 
-def families(models: Words) -> Words:
+def families(models: TextArray) -> TextArray:
     """Return the family of each model: the common first letters of names such as `resnet50` and `resnet101_d`."""
     named = {name: (re.match(r"[a-z]+", name.lower()) or [name])[0] for name in set(models.tolist())}
     return np.array([named[name] for name in models.tolist()])
@@ -130,11 +130,11 @@ class CsvColumns:
     def __len__(self) -> int:
         return len(self._texts[self.names[0]]) if self.names else 0
 
-    def texts(self, name: str) -> Words:
+    def texts(self, name: str) -> TextArray:
         """Return a column of words."""
         return np.array(self._texts[name], dtype=np.str_)
 
-    def numbers(self, name: str, *, above: float | None = None, empty: float | None = None) -> Floats:
+    def numbers(self, name: str, *, above: float | None = None, empty: float | None = None) -> FloatArray:
         """Return a column of numbers. `above`: exclusive lower bound; `empty`: value of empty cells; None: an error."""
         texts = self._texts[name]
         try:

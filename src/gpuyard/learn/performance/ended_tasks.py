@@ -98,7 +98,7 @@ def _measured(work: WorkloadSpec, made: OperationProfile, chip: GpuSpec, some: l
             for one in some
             if one.memory_peak_mib is not None and made.parameter_bytes
         ],
-        "utilisation": [max(one.utilization / 100.0, 0.01) for one in some if one.utilization is not None],
+        "utilization": [max(one.utilization / 100.0, 0.01) for one in some if one.utilization is not None],
     }
     return [_rows(kind, work, made, chip, values) for kind, values in took.items() if values]
 

@@ -38,7 +38,7 @@ def across_files(
     missing = sorted(set(test) - set(train))
     if missing:
         raise WrongInput(f"No training data for {', '.join(missing)}: the training files contain no rows of that kind")
-    model = PerformanceModel.learnt({kind: train[kind] for kind in test}, specs, seed)
+    model = PerformanceModel.trained({kind: train[kind] for kind in test}, specs, seed)
     return [EvaluatedRows(rows, model.predict(rows)) for rows in test.values()]
 
 

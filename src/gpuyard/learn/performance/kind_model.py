@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 from gpuyard.learn.performance.calibration import Correction
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
@@ -70,7 +70,7 @@ class TreeModel:
     columns: tuple[str, ...]
     trees: Any
 
-    def __call__(self, table: "FeatureTable") -> Floats:
+    def __call__(self, table: "FeatureTable") -> FloatArray:
         """Predict the logarithm of measured over roofline."""
         return np.asarray(self.trees.predict(table.matrix(self.columns), num_threads=1), dtype=np.float64)
 
@@ -79,10 +79,10 @@ class TreeModel:
 class FeatureTable:
     """Rows as numbers."""
 
-    base: Floats
-    columns: dict[str, Floats]
+    base: FloatArray
+    columns: dict[str, FloatArray]
 
-    def matrix(self, names: tuple[str, ...]) -> Floats:
+    def matrix(self, names: tuple[str, ...]) -> FloatArray:
         """Return these columns as a matrix."""
         return np.column_stack([self.columns[name] for name in names])
 
@@ -95,10 +95,10 @@ class FeatureTable:
 class KindPrediction:
     """Predictions in the unit of the kind."""
 
-    middle: Floats
-    low: Floats
-    high: Floats
-    head: Words
+    middle: FloatArray
+    low: FloatArray
+    high: FloatArray
+    head: TextArray
 
 
 @dataclass(slots=True)
@@ -153,7 +153,7 @@ class KindModel:
         low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
         return KindPrediction(np.minimum(middle, most), low, high, head)
 
-    def _with_same_chip(self, gpus: Words, specs: GpuSpecs) -> Words:
+    def _with_same_chip(self, gpus: TextArray, specs: GpuSpecs) -> TextArray:
         """Replace each GPU without rows of its own by a measured one with the same chip, if there is one."""
         known = [specs.gpus[name] for name in self.vocabulary["gpu"] if name in specs.gpus]
         taken = {
@@ -164,12 +164,12 @@ class KindModel:
         }
         return np.array([taken.get(gpu, gpu) for gpu in gpus.tolist()])
 
-    def _heads(self, table: FeatureTable) -> Words:
+    def _heads(self, table: FeatureTable) -> TextArray:
         gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
         both = gpu & family if "gpu_and_family" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
         return np.where(both, "gpu_and_family", np.where(gpu, "gpu", "data_sheet")).astype("<U14")
 
-    def from_data_sheet(self, table: FeatureTable) -> Floats:
+    def from_data_sheet(self, table: FeatureTable) -> FloatArray:
         """Predict rows of GPUs without measurements."""
         together = self.heads["data_sheet"][0](table)
         experts = self.heads.get("experts")
@@ -177,7 +177,7 @@ class KindModel:
             together = 0.5 * (together + np.median([expert(table) for expert in experts], axis=0))
         return np.asarray(together, dtype=np.float64)
 
-    def seen(self, table: FeatureTable) -> Floats:
+    def seen(self, table: FeatureTable) -> FloatArray:
         """Return the features in which corrections are made: the ratios, and what other heads predict."""
         ratios = table.matrix(self.heads["data_sheet"][0].columns)
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
@@ -187,13 +187,13 @@ class KindModel:
         return bands.get(gpu, bands[OTHERS])
 
 
-def _names(rows: ProfileRows, specs: GpuSpecs) -> Words:
+def _names(rows: ProfileRows, specs: GpuSpecs) -> TextArray:
     """Return the GPUs by their name in the specs."""
     named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
     return np.array([named[gpu] for gpu in rows.gpu.tolist()])
 
 
-def _numbered(said: Words, known: list[str]) -> Floats:
+def _numbered(said: TextArray, known: list[str]) -> FloatArray:
     if not known:
         return np.full(len(said), np.nan)
     words = np.array(known)  # already sorted
@@ -264,7 +264,7 @@ def _data_sheet_band(
     return _quantiles(wrong)
 
 
-def _quantiles(wrong: list[Floats]) -> Band:
+def _quantiles(wrong: list[FloatArray]) -> Band:
     """Return the band that contains the share `BAND` of these errors; each group has equal weight."""
     errors = np.concatenate(wrong)
     weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
@@ -282,8 +282,8 @@ class _Learner:
     """Fits heads to parts of one table."""
 
     table: FeatureTable
-    target: Floats
-    gpu: Words
+    target: FloatArray
+    gpu: TextArray
     chance: np.random.Generator
     seed: int
 
@@ -329,7 +329,7 @@ class _Learner:
         return TreeModel(columns, lightgbm.train(settings, data, int(shape["trees"])))
 
     def bands(
-        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: Words | None, shape: TreeParameters
+        self, columns: tuple[str, ...], which: NDArray[np.bool_], groups: TextArray | None, shape: TreeParameters
     ) -> dict[str, Band]:
         """Return the bands of a head from its errors on held-out rows, or on held-out groups if there are groups."""
         places = self.some(which, MOST_ROWS["fold"])

@@ -70,7 +70,7 @@ class PerformanceModel:
     """Hash of the file's content: another file has another name."""
 
     @staticmethod
-    def learnt(
+    def trained(
         kinds: Mapping[str, ProfileRows], specs: GpuSpecs, seed: int = 1, seen_until: float = 0.0
     ) -> "PerformanceModel":
         """Train on rows, by kind."""

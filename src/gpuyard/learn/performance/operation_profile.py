@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 
 KINDS = ("matmul", "convolution", "grouped", "attention", "norm", "light")
 OPERATION_MIX = ("operations", *(f"of_{kind}" for kind in KINDS))
@@ -52,7 +52,7 @@ class CountedStep(Protocol):
 class OperationProfile:
     """A step of a model with one sample, in fp32. Columns: index in KINDS, kernels, FLOPs, bytes, parameter bytes."""
 
-    groups: Floats
+    groups: FloatArray
     kept_bytes: float = 0.0
     """Bytes of the forward pass that are kept for a backward pass."""
     largest_bytes: float = 0.0
@@ -106,7 +106,7 @@ class OperationProfile:
         the share of constant bytes, are grouped: a GPU is equally good at them.
         """
         more = many_batch - few_batch
-        groups: dict[tuple[str, int, int], Floats] = {}
+        groups: dict[tuple[str, int, int], FloatArray] = {}
         largest = 0.0
         for (kind, kernels, flops, moved), (_, _, flops_of_many, moved_of_many) in zip(
             few.operations, many.operations, strict=True
@@ -193,7 +193,7 @@ class OperationProfiles:
         """Return those of some rows."""
         return OperationProfiles(self.profiles, self.index[which])
 
-    def flat(self) -> tuple[Floats, NDArray[np.intp]]:
+    def flat(self) -> tuple[FloatArray, NDArray[np.intp]]:
         """Return the groups of all rows in the order of the rows, and the row of each group."""
         used, index = np.unique(self.index, return_inverse=True)
         tables = [self.profiles[place].groups for place in used.tolist()]
@@ -242,7 +242,9 @@ def find_profile(library: Library, model: str, mode: str, size: int) -> Operatio
     return replace(sizes[near], groups=scaled)
 
 
-def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Words, mode: Words) -> dict[str, Floats]:
+def memory_shape(
+    works: Sequence[OperationProfile], batch: FloatArray, numbers: TextArray, mode: TextArray
+) -> dict[str, FloatArray]:
     """Return what must be in memory at once, in MiB: bytes kept for the backward pass, transient bytes, parameters. And
     what determines the overhead: the number of operations, and the share of each kind in the traffic.
     """
@@ -261,7 +263,7 @@ def memory_shape(works: Sequence[OperationProfile], batch: Floats, numbers: Word
     }
 
 
-def operation_mix(work: OperationProfile) -> Floats:
+def operation_mix(work: OperationProfile) -> FloatArray:
     """Return the number of operations and the share of each kind in the traffic, in the order of `OPERATION_MIX`."""
     kind, kernels, _, moved, _ = work.groups.T
     shares = np.bincount(kind.astype(np.intp), moved, len(KINDS)) / max(float(moved.sum()), 1.0)

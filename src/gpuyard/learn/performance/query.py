@@ -9,7 +9,7 @@ import numpy as np
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows, constant_column, families, missing_column
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel
@@ -48,7 +48,7 @@ class GpuPrediction(msgspec.Struct, frozen=True):
     gpu_memory_mib: float
     fits: bool | None
     """Whether the upper bound of the memory plus the CUDA context fits; None if it is unknown."""
-    utilisation: float | None
+    utilization: float | None
     from_: str = msgspec.field(name="from")
     """The head that made the prediction: see `kind_model`."""
 
@@ -78,11 +78,11 @@ def predict_on_gpus(
     chips = [specs.find(name) for name in gpus]
     names, batch = [chip.gpu for chip in chips], np.full(len(chips), float(work.batch))
     asked = {
-        kind: query_rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilisation")
+        kind: query_rows(kind, work, [made] * len(chips), batch, names) for kind in ("network", "memory", "utilization")
     }
     step = model.predict(asked["network"], specs)
     memory = model.predict(asked["memory"], specs) if "memory" in model.kind_models and made.parameter_bytes else None
-    busy = model.predict(asked["utilisation"], specs) if "utilisation" in model.kind_models else None
+    busy = model.predict(asked["utilization"], specs) if "utilization" in model.kind_models else None
     answers = []
     for at, chip in enumerate(chips):
         room = chip.memory_gb * MIB_OF_GB
@@ -131,7 +131,7 @@ def _check(work: WorkloadSpec) -> None:
 
 
 def query_rows(
-    kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: Floats, gpus: Sequence[str]
+    kind: str, work: WorkloadSpec, made: Sequence[OperationProfile], batch: FloatArray, gpus: Sequence[str]
 ) -> ProfileRows:
     """Return rows of one kind without measurements: this workload with each profile, batch and GPU."""
     count = len(gpus)

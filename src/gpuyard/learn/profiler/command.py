@@ -23,7 +23,7 @@ class CommandUsage(msgspec.Struct, frozen=True):
     """Peak host memory of all its processes together."""
     gpu_memory_mib: float | None
     """Peak GPU memory of its processes."""
-    utilisation: float | None
+    utilization: float | None
     power_w: float | None
     energy_j: float | None
 
@@ -58,7 +58,7 @@ def watch_command(argv: Sequence[str], watch: GpuWatch | None, every_s: float = 
     seen = watch.seen if watch else None
     return CommandUsage(
         " ".join(argv), code, seconds, cpu_s, host_mib, gpu_mib if watch else None,
-        seen.utilisation if seen else None, seen.power_w if seen else None,
+        seen.utilization if seen else None, seen.power_w if seen else None,
         seen.power_w * seconds if seen and seen.power_w else None,
     )  # fmt: skip
 

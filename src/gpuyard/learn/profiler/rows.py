@@ -53,9 +53,9 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     """Peak memory of PyTorch's allocator."""
     memory_nvml_mib: float | None
     """Memory used on the GPU according to the driver, including the context."""
-    utilisation: float | None
+    utilization: float | None
     """Share of the time in which a kernel ran, according to NVML."""
-    memory_utilisation: float | None
+    memory_utilization: float | None
     power_w: float | None
     energy_j: float | None
     """Energy of a step: power × time."""

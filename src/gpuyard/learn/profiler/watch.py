@@ -17,8 +17,8 @@ class GpuSamples:
     """Means over the watched time; None if it was too short for a sample."""
 
     power_w: float | None
-    utilisation: float | None
-    memory_utilisation: float | None
+    utilization: float | None
+    memory_utilization: float | None
     sm_clock_mhz: float
     """Clock at the end, likewise for the memory: an H200 keeps no samples of its clocks."""
     memory_clock_mhz: float

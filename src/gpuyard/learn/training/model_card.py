@@ -58,7 +58,7 @@ def card_text(model: PolicyModel, command: str) -> str:
         f"task, a horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload under the "
         "heuristic."
     )
-    learnt_from = (
+    trained_on = (
         f"**What it was trained on.** {about['episodes']:,} simulated workloads with {about['questions']:,} questions, of which "
         f"{about['remembered']:,} were remembered, {about['training_steps']:,} training steps for each net, with predicted run times: {'; '.join(about['regimes'])}."
     )
@@ -70,7 +70,7 @@ def card_text(model: PolicyModel, command: str) -> str:
         "# Card of a policy model",
         made,
         what,
-        learnt_from,
+        trained_on,
         f"**Guard.** {guard}",
         how_well,
         _table(

@@ -86,7 +86,7 @@ LEAST_SECONDS = {
     "scheduler.schedule_interval": 0.1,
     "scheduler.interval": 0.1,
     "scheduler.snapshot_interval": 1.0,
-    "scheduler.ageing": 1.0,
+    "scheduler.aging": 1.0,
     "scheduler.level": 1.0,
     "scheduler.task_timeout": 1.0,
     "replication.heartbeat_interval": 0.1,
@@ -170,7 +170,7 @@ class SchedulerSection(Section, frozen=True):
     preemption_min_run: SecondsOrNone = SecondsOrNone(ENGINE.preemption_min_run_seconds)
     preemption_limit: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = ENGINE.preemption_limit
     backfill: Backfill = ENGINE.backfill
-    ageing: Seconds = Seconds(ENGINE.ageing_seconds)
+    aging: Seconds = Seconds(ENGINE.aging_seconds)
     level: Seconds = Seconds(ENGINE.level_seconds)
     model_affinity: bool = ENGINE.model_affinity
     """gpuyard.core.domain.settings documents these six keys."""
@@ -450,7 +450,7 @@ def engine_settings_of(settings: ServerSettings) -> Settings:
         preemption_min_run_seconds=float(said.preemption_min_run),
         preemption_limit=said.preemption_limit,
         backfill=said.backfill,
-        ageing_seconds=float(said.ageing),
+        aging_seconds=float(said.aging),
         level_seconds=float(said.level),
         model_affinity=said.model_affinity,
         queue_size=said.queue_size,

@@ -122,6 +122,6 @@ def _way_back(execution: ExecutionState, gpu: int, model: int) -> float:
     if not queue:
         return 0.0
     next_model = execution.work.model[queue[0]]
-    if next_model == model or execution.work.many_residents:
+    if next_model == model or execution.work.multi_model:
         return 0.0
     return execution.work.unload_s[model] + execution.work.load_s[next_model]

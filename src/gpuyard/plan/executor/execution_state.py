@@ -201,7 +201,7 @@ class ExecutionState:
         total = 0.0
         for call in state.queue:
             model = work.model[call]
-            if model != last and not (work.many_residents and model in state.holds):
+            if model != last and not (work.multi_model and model in state.holds):
                 total += work.load_s[model] + (work.unload_s[last] if last != NOWHERE else 0.0)
             last = model
             total += self.seconds(call, self.home[call])
@@ -217,7 +217,7 @@ class ExecutionState:
         if not holds:
             return None
         room = self.work.gpu_memory_gb[gpu] - sum(self.work.memory_gb[held] for held in holds)
-        if self.work.many_residents and room >= self.work.memory_gb[model]:
+        if self.work.multi_model and room >= self.work.memory_gb[model]:
             return None
         return next(iter(holds))
 

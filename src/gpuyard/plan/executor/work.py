@@ -26,7 +26,7 @@ class Work:
     speed: Sequence[float]
     host: Sequence[int]
     """The machine of each GPU: no group spans two machines."""
-    many_residents: bool = False
+    multi_model: bool = False
 
     def __len__(self) -> int:
         return len(self.model)

@@ -23,10 +23,11 @@ from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import Seed, argument, names
-from gpuyard.input.files import path_of, read_file
+from gpuyard.input.files import AnyPath, path_of, read_file
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
 from gpuyard.plan.planner.generate import generate
+from gpuyard.plan.planner.instance import PlannerGpuCount
 from gpuyard.plan.planner.plan import Measures, Plan, late_requests, measure
 from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
@@ -38,13 +39,10 @@ from gpuyard.plan.planner.strategies import strategy as strategy_named
 if TYPE_CHECKING:
     from gpuyard.plan.planner.energy import Power
 
-AnyPath: TypeAlias = str | Path
-
-Seconds = Annotated[float, Meta(ge=0, le=31_536_000)]
+SearchSeconds = Annotated[float, Meta(ge=0, le=31_536_000)]
 """How long a search may take: at most a year."""
-Rounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
+SearchRounds = Annotated[int, Meta(ge=1, le=1_000_000_000)] | None
 MaxSlowdown = Annotated[float, Meta(ge=0, le=10)] | None
-GpuNumber = Annotated[int, Meta(ge=1, le=1_000_000)] | None
 AtMost = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
@@ -186,8 +184,8 @@ def check_search(
     *, seconds: float = 0.0, rounds: int | None = None, seed: int = 0, max_slowdown: float | None = None
 ) -> None:
     """Raise `WrongInput` if one of these arguments of a search cannot be meant."""
-    argument("seconds", seconds, Seconds)
-    argument("rounds", rounds, Rounds)
+    argument("seconds", seconds, SearchSeconds)
+    argument("rounds", rounds, SearchRounds)
     argument("seed", seed, Seed)
     argument("max_slowdown", max_slowdown, MaxSlowdown)
 
@@ -261,21 +259,21 @@ def _power_with_levels(problem: Problem) -> "Power":
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path: AnyPath, *, gpus: int | None = None, many_residents: bool | None = None) -> Problem:
+def read(path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = None) -> Problem:
     """Read the problem in a file, plain or compressed (.gz).
 
-    `gpus` replaces the GPUs in the file by that number of GPUs. `many_residents` overrides the file: whether a GPU may
+    `gpus` replaces the GPUs in the file by that number of GPUs. `multi_model` overrides the file: whether a GPU may
     hold several models. A problem without a name gets the name of the file.
     """
     path = path_of("problem", path)
-    gpus = argument("gpus", gpus, GpuNumber)
-    many_residents = argument("many_residents", many_residents, bool | None)
+    gpus = argument("gpus", gpus, PlannerGpuCount | None)
+    multi_model = argument("multi_model", multi_model, bool | None)
     try:
         problem = read_problem(_content(path), gpus=gpus)
     except WrongInput as error:
         raise WrongInput(f"{path}: {error}") from None
-    many = problem.many_residents if many_residents is None else many_residents
-    return replace(problem, name=problem.name or path.name.partition(".")[0], many_residents=many)
+    many = problem.multi_model if multi_model is None else multi_model
+    return replace(problem, name=problem.name or path.name.partition(".")[0], multi_model=many)
 
 
 def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> PlanFile:

@@ -24,7 +24,7 @@ one_gpu    Models that cannot avoid a certain GPU (groups wider than half of all
 wide       Only a limited number of groups of w or more GPUs run at once, fewer than G / w if GPUs are left over.
 
 All bounds assume for calls the speed of the fastest group that may run them, and for loads that of the slowest GPU;
-with `many_residents` they count no unloads.
+with `multi_model` they count no unloads.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class _Inputs:
         self.used = np.bincount(self.calls.model, minlength=self.models) > 0
         may_begin = problem.may_begin & self.used[:, None]
         self.may_begin = may_begin
-        self.unload = np.zeros(self.models) if problem.many_residents else np.array([m.unload_s for m in problem.models])  # fmt: skip
+        self.unload = np.zeros(self.models) if problem.multi_model else np.array([m.unload_s for m in problem.models])  # fmt: skip
         speed = np.where(may_begin, problem.group_speed, 0.0).max(axis=1)
         self.seconds: Floats = self.calls.seconds / np.where(speed > 0, speed, 1.0)[self.calls.model]
         """The durations at the best speed."""
@@ -118,7 +118,7 @@ class _Inputs:
     def _delays(self) -> Floats:
         """The switch time between calls of two models that must share a GPU, otherwise 0."""
         delay = np.zeros((self.models, self.models))
-        if self.problem.many_residents:
+        if self.problem.multi_model:
             return delay
         for a in np.flatnonzero(self.used).tolist():
             for b in np.flatnonzero(self.used).tolist():

@@ -8,7 +8,7 @@ dependencies) and only the times of the plan. The rules:
 3. It does not start before its request arrives, nor before every call it depends on has ended.
 4. A GPU runs one call at a time. Before a call whose model it does not hold, it is free long enough to unload the
    models that must go and to load the new one. The first load counts, unless the problem says what the GPU holds.
-   With `many_residents` a GPU keeps models as long as its memory suffices and evicts the least recently used first.
+   With `multi_model` a GPU keeps models as long as its memory suffices and evicts the least recently used first.
 
 The checks are vectorized over columns: a million calls take seconds.
 """
@@ -171,7 +171,7 @@ def _one_at_a_time(said: _Sentences, problem: Problem, plan: Plan, width: Ints) 
     busy = problem.busy_until_s if problem.busy_until_s is not None else np.zeros(len(problem.gpus))
     free_from = np.where(first, busy[gpu], plan.end[previous])
     model = problem.calls.model[call]
-    if problem.many_residents:
+    if problem.multi_model:
         needs = _changes_with_many(problem, gpu, model, first)
     else:
         needs = _changes(problem, gpu, model, first)

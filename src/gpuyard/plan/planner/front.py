@@ -51,7 +51,7 @@ class Point:
         """Makespan, spread, switches, and energy if it is known; less is better."""
         m = self.measures
         energy = () if self.energy_kwh is None else (self.energy_kwh,)
-        return (m.makespan_s, m.utilisation_spread, float(m.switches), *energy)
+        return (m.makespan_s, m.utilization_spread, float(m.switches), *energy)
 
     def beats(self, other: "Point") -> bool:
         """Whether no objective is worse than that of the other point."""
@@ -63,10 +63,10 @@ class Point:
         energy = {} if self.energy_kwh is None else {"energy_kwh": self.energy_kwh}
         return {
             "makespan_s": m.makespan_s,
-            "utilisation_spread": m.utilisation_spread,
+            "utilization_spread": m.utilization_spread,
             "switches": m.switches,
             "switch_time_s": m.switch_time_s,
-            "utilisation_mean": m.utilisation_mean,
+            "utilization_mean": m.utilization_mean,
             **energy,
         }
 
@@ -184,7 +184,7 @@ def _spread_out(points: list[Point]) -> list[Point]:
 def _idle_rate(problem: Problem, shortest: Point) -> float:
     m = shortest.measures
     whole = m.makespan_s * len(problem.gpus)
-    return min(1.0, max(0.0, 1 - m.utilisation_mean - m.switch_time_s / whole)) if whole else 1.0
+    return min(1.0, max(0.0, 1 - m.utilization_mean - m.switch_time_s / whole)) if whole else 1.0
 
 
 def _costs(problem: Problem, points: Sequence[Point], weights: Weights) -> Any:
@@ -197,7 +197,7 @@ def _costs(problem: Problem, points: Sequence[Point], weights: Weights) -> Any:
 
     makespan = column(lambda one: one.measures.makespan_s)
     switching = column(lambda one: one.measures.switch_time_s)
-    spread = column(lambda one: one.measures.utilisation_spread)
+    spread = column(lambda one: one.measures.utilization_spread)
     energy = column(lambda one: one.energy_kwh or 0.0)
     whole = len(problem.gpus) * makespan.min() or 1.0
     return (

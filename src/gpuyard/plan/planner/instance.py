@@ -10,25 +10,25 @@ FORMAT: Final = "planner-instance/1"
 
 MOST_SECONDS: Final = 315_360_000.0
 """Ten years. Far longer times would lose the fractions of seconds that others have."""
-Seconds = Annotated[
+TimeSeconds = Annotated[
     float, Meta(ge=0, le=MOST_SECONDS, description="a number of seconds from 0 to 315,360,000, ten years")
 ]
-Amount = Annotated[float, Meta(ge=0, le=1_000_000)]
+Quantity = Annotated[float, Meta(ge=0, le=1_000_000)]
 """A number of gigabytes or watts."""
 Factor = Annotated[float, Meta(ge=0.001, le=1_000_000)]
 """A speed: of a GPU against others, or of the bus in GB/s."""
 Deadline = Annotated[
     float, Meta(gt=0, le=MOST_SECONDS, description="a number of seconds above 0 and at most 315,360,000, ten years")
 ]
-Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+PlannerGpuCount = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class WrittenModel(msgspec.Struct, forbid_unknown_fields=True):
     """The resources that a model needs on each of its GPUs."""
 
-    memory_gb: Amount
-    gpus: Count = 1
-    load_time_s: Seconds | UnsetType = UNSET
+    memory_gb: Quantity
+    gpus: PlannerGpuCount = 1
+    load_time_s: TimeSeconds | UnsetType = UNSET
     """The measured load time; if missing, it is computed from the memory and the speed of the bus."""
 
 
@@ -36,7 +36,7 @@ class WrittenLevel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """A power level."""
 
     speed: Annotated[float, Meta(ge=0.001, le=1)]
-    watts: Amount
+    watts: Quantity
     mhz: int | None = None
 
 
@@ -45,9 +45,9 @@ class WrittenGpu(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 
     id: int | str
     type: str = ""
-    memory_gb: Amount = inf
+    memory_gb: Quantity = inf
     speed: Factor = 1.0
-    idle_watts: Amount = 0.0
+    idle_watts: Quantity = 0.0
     levels: tuple[WrittenLevel, ...] = ()
 
 
@@ -56,7 +56,7 @@ class WrittenNode(msgspec.Struct, forbid_unknown_fields=True):
 
     id: str
     model: str
-    exec_time: Seconds | UnsetType = UNSET
+    exec_time: TimeSeconds | UnsetType = UNSET
     """May be left out if every request gives its own times."""
     deps: tuple[str, ...] = ()
 
@@ -72,8 +72,8 @@ class WrittenRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=T
 
     id: str
     workflow: str
-    exec_times: list[Seconds] | None = None
-    arrival_s: Seconds = 0.0
+    exec_times: list[TimeSeconds] | None = None
+    arrival_s: TimeSeconds = 0.0
     priority: Annotated[int, Meta(ge=0, le=100)] = 50
     deadline_s: Deadline = inf
 
@@ -90,8 +90,8 @@ class Instance(msgspec.Struct, forbid_unknown_fields=True):
     family: str = ""
     seed: int | None = None
     pcie_gb_s: Factor = 25.0
-    switch_overhead_s: Seconds = 2.0
-    many_residents: bool | UnsetType = UNSET
+    switch_overhead_s: TimeSeconds = 2.0
+    multi_model: bool | UnsetType = UNSET
 
 
 def write_instance(instance: Instance) -> bytes:

@@ -35,8 +35,8 @@ class Measures:
     """Model changes on a GPU that held another model."""
     switch_time_s: float
     """GPU-seconds spent loading and unloading, including the first loads."""
-    utilisation_mean: float
-    utilisation_spread: float
+    utilization_mean: float
+    utilization_spread: float
     """Utilization of the busiest GPU minus that of the least busy one, as fractions of the makespan."""
 
 
@@ -58,7 +58,7 @@ def loads(problem: Problem, gpu: int, calls: Ints) -> tuple[Flags, Floats]:
     models = problem.calls.model[calls]
     before = np.concatenate((problem.held_first[gpu : gpu + 1], models[:-1])) if len(models) else models
     loaded, seconds = models != before, problem.switch[before, models]
-    if problem.many_residents:
+    if problem.multi_model:
         _keep_while_memory_lasts(problem, gpu, models, loaded, seconds)
     return loaded, seconds
 

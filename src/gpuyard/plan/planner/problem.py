@@ -117,7 +117,7 @@ class Problem:
     workflows: tuple[Workflow, ...]
     requests: Requests
     calls: Calls
-    many_residents: bool = False
+    multi_model: bool = False
     """A GPU may hold several models as long as its memory suffices. It still runs one call at a time."""
     family: str = ""
     seed: int | None = field(default=None)

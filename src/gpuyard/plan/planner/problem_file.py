@@ -147,9 +147,7 @@ def problem_of(said: Instance) -> Problem:
     ]
     seconds = np.fromiter(chain.from_iterable(times), dtype=np.float64)
     calls = calls_of(workflows, requests, seconds)
-    return Problem(
-        said.name, models, gpus, workflows, requests, calls, bool(said.many_residents), said.family, said.seed
-    )
+    return Problem(said.name, models, gpus, workflows, requests, calls, bool(said.multi_model), said.family, said.seed)
 
 
 def _workflow(name: str, said: WrittenWorkflow, number: dict[str, int]) -> Workflow:

@@ -33,7 +33,7 @@ def reload_seconds(problem: Problem, cost: list[float], *, most_states: int = MO
     places = len(problem.gpus)
     graphs = _graphs(problem)
     used = {model for models, _ in graphs for model in models}
-    if problem.many_residents or problem.holding is not None or len(used) <= places:
+    if problem.multi_model or problem.holding is not None or len(used) <= places:
         return 0.0
     once = sum(cost[model] for model in used)
     few = graphs[:FEW_WORKFLOWS]

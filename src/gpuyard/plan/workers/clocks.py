@@ -16,34 +16,33 @@ class Clocks:
         self._nvml = nvml
         self._locked: set[str] = set()
 
-    def lock(self, card: str, mhz: int) -> str | None:
+    def lock(self, gpu: str, mhz: int) -> str | None:
         """Lock a GPU to this clock; return why that failed, or None."""
         try:
-            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle(card), mhz, mhz)
+            self._nvml.nvmlDeviceSetGpuLockedClocks(self._handle(gpu), mhz, mhz)
         except self._nvml.NVMLError as error:
             return (
-                f"GPU {card} stays at full speed: its clock cannot be locked to {mhz} MHz: "
-                f"{error}.{self._advice(error)}"
+                f"GPU {gpu} stays at full speed: its clock cannot be locked to {mhz} MHz: {error}.{self._advice(error)}"
             )
-        self._locked.add(card)
+        self._locked.add(gpu)
         return None
 
-    def free(self, card: str) -> None:
+    def free(self, gpu: str) -> None:
         """Reset the clock of a GPU if it was locked here. Errors are ignored: the GPU may have fallen off the bus."""
-        if card in self._locked:
-            self._locked.remove(card)
+        if gpu in self._locked:
+            self._locked.remove(gpu)
             with suppress(self._nvml.NVMLError):
-                self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle(card))
+                self._nvml.nvmlDeviceResetGpuLockedClocks(self._handle(gpu))
 
     def free_all(self) -> None:
         """Reset all clocks that were locked here."""
-        for card in sorted(self._locked):
-            self.free(card)
+        for gpu in sorted(self._locked):
+            self.free(gpu)
 
-    def _handle(self, card: str) -> Any:
-        if card.isdigit():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(card))
-        return self._nvml.nvmlDeviceGetHandleByUUID(card)
+    def _handle(self, gpu: str) -> Any:
+        if gpu.isdigit():
+            return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
+        return self._nvml.nvmlDeviceGetHandleByUUID(gpu)
 
     def _advice(self, error: Any) -> str:
         if isinstance(error, self._nvml.NVMLError_NoPermission):

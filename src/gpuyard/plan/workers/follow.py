@@ -231,8 +231,8 @@ class _Driver:
         if runtime.name == "virtual":
             runtime = Runtime("virtual", {**runtime.settings, "speed_up": it.speed_up})
         if isinstance(command, Load | Unload):
-            verb = OrderKind.LOAD if isinstance(command, Load) else OrderKind.UNLOAD
-            return Order(command.operation, verb, model.name, runtime, model.gpus, command.seconds)
+            kind = OrderKind.LOAD if isinstance(command, Load) else OrderKind.UNLOAD
+            return Order(command.operation, kind, model.name, runtime, model.gpus, command.seconds)
         request = it.problem.requests.ids[it.problem.calls.request[command.call]]
         results = {self._node(earlier): result for earlier, result in command.results.items()}
         question = CallInput(

@@ -9,14 +9,14 @@ from typing import Any
 
 from gpuyard.plan.workers.order import Order, OrderKind, Reply
 from gpuyard.plan.workers.packed import Packed, pack
-from gpuyard.plan.workers.runtimes import Held, load
+from gpuyard.plan.workers.runtimes import LoadedModel, load
 
 
 class ModelHost:
     """The models of one worker."""
 
     def __init__(self) -> None:
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, LoadedModel] = {}
         self._told: set[tuple[str, str]] = set()
         """Errors seen before: of many calls that fail for one reason, only the first prints a traceback."""
 
@@ -35,7 +35,7 @@ class ModelHost:
             return Reply(order.operation, perf_counter() - began, f"{type(error).__name__}: {words}")
 
     def _do(self, order: Order) -> Any:
-        match order.verb:
+        match order.kind:
             case OrderKind.LOAD:
                 self._held[order.model] = load(order)
             case OrderKind.UNLOAD:

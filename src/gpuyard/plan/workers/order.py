@@ -40,7 +40,7 @@ class Order:
     """One order for the worker of a GPU."""
 
     operation: int
-    verb: OrderKind
+    kind: OrderKind
     model: str
     runtime: Runtime
     gpus: int

@@ -49,7 +49,7 @@ def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | No
         gpu_memory_gb=[gpu.memory_gb for gpu in problem.gpus],
         speed=problem.speed.tolist(),
         host=[0] * len(problem.gpus) if host is None else host,
-        many_residents=problem.many_residents,
+        multi_model=problem.multi_model,
     )
 
 

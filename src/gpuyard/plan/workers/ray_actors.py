@@ -32,7 +32,7 @@ _nodes: Any = ray.nodes
 """Ray's own type hints cover only part of this."""
 
 
-class Keeper:
+class GpuReservation:
     """Reserves GPUs of a node in Ray."""
 
     def devices(self) -> list[str]:
@@ -72,7 +72,7 @@ class RayPool:
         self._stdout = _quiet()
         try:
             _connect(address)
-            self._nodes, self.hosts, self._devices, self._keepers = _laid_out(gpus, widest)
+            self._nodes, self.hosts, self._devices, self._reservations = _reserve_gpus(gpus, widest)
         except WrongInput:
             ray.shutdown()
             _loud(self._stdout)
@@ -220,11 +220,11 @@ def _connect(address: str) -> None:
         ) from None
 
 
-def _laid_out(gpus: int, widest: int) -> tuple[list[str], list[int], list[str | None], list[Any]]:
+def _reserve_gpus(gpus: int, widest: int) -> tuple[list[str], list[int], list[str | None], list[Any]]:
     """Return the cluster's nodes, the node of each GPU, its worker's visible devices (None: unrestricted), and the
-    keepers.
+    reservations.
 
-    The GPUs stay reserved as long as the keepers are referenced.
+    The GPUs stay reserved as long as the reservations are referenced.
     """
     alive = sorted((node for node in _nodes() if node["Alive"]), key=lambda node: str(node["NodeID"]))
     nodes = [str(node["NodeID"]) for node in alive]
@@ -234,15 +234,15 @@ def _laid_out(gpus: int, widest: int) -> tuple[list[str], list[int], list[str | 
     if sum(has) < gpus:
         raise WrongInput(f"The file has {gpus} GPUs, but the Ray cluster has {sum(has)}.")
     hosts: list[int] = []
-    keepers: list[Any] = []
+    reservations: list[Any] = []
     devices: list[str | None] = []
     for host, count in enumerate(has):
         taken = min(count, gpus - len(hosts))
         if taken:
             where = NodeAffinitySchedulingStrategy(nodes[host], soft=False)
-            keeper = _remote(num_gpus=taken, num_cpus=0, scheduling_strategy=where)(Keeper).remote()
-            keepers.append(keeper)
-            seen = ray.get(keeper.devices.remote())
+            reservation = _remote(num_gpus=taken, num_cpus=0, scheduling_strategy=where)(GpuReservation).remote()
+            reservations.append(reservation)
+            seen = ray.get(reservation.devices.remote())
             hosts += [host] * taken
             devices += [",".join(seen[place : place + widest]) for place in range(taken)]
-    return nodes, hosts, devices, keepers
+    return nodes, hosts, devices, reservations

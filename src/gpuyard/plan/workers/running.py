@@ -20,10 +20,10 @@ from msgspec import Meta
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import argument
 from gpuyard.input.document import parse
-from gpuyard.input.files import path_of, read_file
+from gpuyard.input.files import AnyPath, path_of, read_file
 from gpuyard.live.sdk import Task
 from gpuyard.plan.executor.executor import Rules
-from gpuyard.plan.planner.api import AnyPath, check_search, prepare, read, valid_plan
+from gpuyard.plan.planner.api import check_search, prepare, read, valid_plan
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan
@@ -36,7 +36,7 @@ from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.power import PlannedLevels
 from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
 
-Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
+CallRetries = Annotated[int, Meta(ge=0, le=1_000_000)]
 SpeedUp = Annotated[float, Meta(ge=0.001, le=1e9)]
 
 
@@ -147,7 +147,7 @@ def run_plan(
     """
     watch = watch or RunWatch()
     check_search(seconds=seconds, seed=seed)
-    argument("retries", retries, Retries)
+    argument("retries", retries, CallRetries)
     argument("speed_up", speed_up, SpeedUp)
     problem = problem if isinstance(problem, Problem) else read(problem)
     how = runtimes if isinstance(runtimes, Runtimes) else runtimes_of(problem, runtimes, here=on is On.LOCAL)

@@ -126,8 +126,8 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     ),
     "no patience": (command.EndEpoch(-1.0), no.NegativeCount("patience_seconds", -1.0)),
     "endless patience": (command.EndEpoch(inf), no.NotFinite("patience_seconds")),
-    "no ageing": (command.ChangeSettings(Settings(ageing_seconds=0.0)), no.NotPositive("ageing_seconds", 0.0)),
-    "endless ageing": (command.ChangeSettings(Settings(ageing_seconds=inf)), no.NotFinite("ageing_seconds")),
+    "no aging": (command.ChangeSettings(Settings(aging_seconds=0.0)), no.NotPositive("aging_seconds", 0.0)),
+    "endless aging": (command.ChangeSettings(Settings(aging_seconds=inf)), no.NotFinite("aging_seconds")),
     "a negative memory of the past": (
         command.ChangeSettings(Settings(remember_ended=-1)),
         no.NegativeCount("remember_ended", -1),

@@ -129,7 +129,7 @@ def test_priority_orders_by_class_then_priority_then_submission() -> None:
 
 def test_waiting_compensates_for_every_point_of_priority() -> None:
     humble = waiting(0.0, priority=0)
-    wait = 200 * SETTINGS.ageing_seconds
+    wait = 200 * SETTINGS.aging_seconds
     assert key("priority", humble) > key("priority", waiting(wait - 1.0, priority=100, online=True))
     assert key("priority", humble) < key("priority", waiting(wait + 1.0, priority=100, online=True))
 

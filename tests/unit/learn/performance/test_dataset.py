@@ -36,7 +36,7 @@ EXAMPLES: dict[str, tuple[str, str, str]] = {
     ),
     "gpuyard": (
         "network",
-        "model,family,kind,size,mode,batch,precision,compiled,gpu,driver,torch,measured_on,steps,step_ms,memory_reserved_mib,utilisation",
+        "model,family,kind,size,mode,batch,precision,compiled,gpu,driver,torch,measured_on,steps,step_ms,memory_reserved_mib,utilization",
         "torchvision/resnet50,resnet,image,224,train,64,amp,false,NVIDIA H200,580,2.11.0+cu130,2026-11-15,36,83.2,6912,0.93",
     ),
 }
@@ -110,7 +110,7 @@ def test_rows_of_one_kind_from_several_files_are_merged(tmp_path: Path) -> None:
         + read(file_of("schedtune_peak_memory", tmp_path))
     )
     kinds = merge_rows(parts)
-    assert {kind: len(rows) for kind, rows in kinds.items()} == {"network": 2, "memory": 2, "utilisation": 1}
+    assert {kind: len(rows) for kind, rows in kinds.items()} == {"network": 2, "memory": 2, "utilization": 1}
     assert kinds["network"].works is not None
     groups, row = kinds["network"].works.flat()
     assert groups.shape == (5, len(row))

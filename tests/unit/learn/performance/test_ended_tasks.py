@@ -48,7 +48,7 @@ def test_rows_are_steps_and_memory_without_the_cuda_context() -> None:
     known = rows_of(ended_runs([answer(), answer(run_seconds=110.0, gpu_memory_peak_mib=None)]), gpu_specs.shipped())
     assert known["network"].measured.tolist() == [100.0, 110.0]
     assert known["memory"].measured.tolist() == [8_000.0]
-    assert known["utilisation"].measured.tolist() == [0.8, 0.8]
+    assert known["utilization"].measured.tolist() == [0.8, 0.8]
     assert set(known["network"].gpu) == {"H200-SXM"}
 
 

@@ -27,25 +27,25 @@ def measured(folder: Path, gpus: list[GpuSpec], count: int, seed: int = 1, slowe
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> PerformanceModel:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> PerformanceModel:
     kind_model.THREADS = 1
     rows = measured(tmp_path_factory.mktemp("rows"), [SLOW, MIDDLE, FAST], 400)
-    return PerformanceModel.learnt({rows.kind: rows}, SPECS)
+    return PerformanceModel.trained({rows.kind: rows}, SPECS)
 
 
 @pytest.mark.slow
-def test_new_work_on_a_measured_gpu_is_predicted_within_its_noise(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_new_work_on_a_measured_gpu_is_predicted_within_its_noise(trained: PerformanceModel, tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 150, seed=2)
-    told = accuracy(rows.measured, learnt.predict(rows))
+    told = accuracy(rows.measured, trained.predict(rows))
     assert told["mape"] < 0.08
     assert 0.7 < told["band_coverage"] < 0.97
-    assert set(learnt.predict(rows).head.tolist()) == {"gpu"}
+    assert set(trained.predict(rows).head.tolist()) == {"gpu"}
 
 
 @pytest.mark.slow
 def test_an_unmeasured_gpu_is_predicted_from_its_data_sheet(tmp_path: Path) -> None:
     train, test = measured(tmp_path, [SLOW, FAST], 400), measured(tmp_path, [MIDDLE], 150, seed=2)
-    said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
+    said = PerformanceModel.trained({train.kind: train}, SPECS).predict(test)
     assert set(said.head.tolist()) == {"data_sheet"}
     assert accuracy(test.measured, said)["mape"] < 0.15
 
@@ -55,14 +55,14 @@ def test_a_few_measured_rows_correct_the_predictions_of_a_gpu(tmp_path: Path) ->
     train = measured(tmp_path, [SLOW, FAST], 400)
     few = measured(tmp_path, [MIDDLE], 30, seed=2, slower=1.6)
     test = measured(tmp_path, [MIDDLE], 150, seed=3, slower=1.6)
-    by_sheet = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
-    corrected = PerformanceModel.learnt(merge_rows([train, few]), SPECS).predict(test)
+    by_sheet = PerformanceModel.trained({train.kind: train}, SPECS).predict(test)
+    corrected = PerformanceModel.trained(merge_rows([train, few]), SPECS).predict(test)
     assert set(corrected.head.tolist()) == {"corrected"}
     assert accuracy(test.measured, corrected)["mape"] < 0.5 * accuracy(test.measured, by_sheet)["mape"]
 
 
-def test_a_range_contains_its_middle(learnt: PerformanceModel, tmp_path: Path) -> None:
-    said = learnt.predict(measured(tmp_path, [MIDDLE], 50, seed=4))
+def test_a_range_contains_its_middle(trained: PerformanceModel, tmp_path: Path) -> None:
+    said = trained.predict(measured(tmp_path, [MIDDLE], 50, seed=4))
     assert (said.low <= said.middle).all()
     assert (said.middle <= said.high).all()
 
@@ -70,25 +70,25 @@ def test_a_range_contains_its_middle(learnt: PerformanceModel, tmp_path: Path) -
 @pytest.mark.slow
 def test_the_same_rows_give_the_same_model(tmp_path: Path) -> None:
     rows = measured(tmp_path, [SLOW, FAST], 100)
-    first, second = (PerformanceModel.learnt({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
+    first, second = (PerformanceModel.trained({rows.kind: rows}, SPECS).predict(rows).middle for _ in range(2))
     assert (first == second).all()
 
 
-def test_a_model_predicts_the_same_after_a_round_trip(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_a_model_predicts_the_same_after_a_round_trip(trained: PerformanceModel, tmp_path: Path) -> None:
     rows, file = measured(tmp_path, [SLOW, MIDDLE], 50, seed=5), tmp_path / "yard.model"
-    learnt.save(file)
+    trained.save(file)
     again = performance_model.load(file)
-    assert again.predict(rows).middle == pytest.approx(learnt.predict(rows).middle)
-    assert again.predict(rows).low == pytest.approx(learnt.predict(rows).low)
+    assert again.predict(rows).middle == pytest.approx(trained.predict(rows).middle)
+    assert again.predict(rows).low == pytest.approx(trained.predict(rows).low)
     assert again.specs.gpus == SPECS.gpus
 
 
 def test_a_model_of_another_version_is_refused(
-    learnt: PerformanceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: PerformanceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "yard.model"
     monkeypatch.setattr(performance_model, "VERSION", 99)
-    learnt.save(file)
+    trained.save(file)
     monkeypatch.undo()
     with pytest.raises(WrongInput, match=r"yard.model has version 99, and this gpuyard reads version 4"):
         performance_model.load(file)
@@ -101,10 +101,10 @@ def test_an_invalid_model_file_is_reported(content: bytes, tmp_path: Path) -> No
         performance_model.load(tmp_path / "yard.model")
 
 
-def test_an_unlearned_kind_is_named(learnt: PerformanceModel, tmp_path: Path) -> None:
+def test_an_unlearned_kind_is_named(trained: PerformanceModel, tmp_path: Path) -> None:
     (rows,) = read(write(tmp_path / "v.csv", ("gpu", "op", "B", "H", "latency_ms"), [["slow-1", "add", 10, 10, 0.1]]))
     with pytest.raises(WrongInput, match="was trained on neusight_matmul, not on neusight_vector"):
-        learnt.predict(rows)
+        trained.predict(rows)
 
 
 @pytest.mark.parametrize("split", evaluation.SPLITS)
@@ -144,7 +144,7 @@ def test_a_gpu_whose_chip_was_measured_on_another_board_is_predicted_like_that_o
         write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 300), *products([board], 300, 2, slower=1.6)])
     )[0]
     test = measured(tmp_path, [other], 150, seed=3, slower=1.6)
-    said = PerformanceModel.learnt({train.kind: train}, specs).predict(test)
+    said = PerformanceModel.trained({train.kind: train}, specs).predict(test)
     assert set(said.head.tolist()) == {"same_chip"}
     assert accuracy(test.measured, said)["mape"] < 0.12
 
@@ -159,7 +159,7 @@ def test_a_gpu_that_is_harder_to_predict_has_its_own_wider_range(tmp_path: Path)
 
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *noisy(450, 2)]))[0]
     test = read(write(tmp_path / "s.csv", COLUMNS, noisy(400, 3)))[0]
-    said = PerformanceModel.learnt({train.kind: train}, SPECS).predict(test)
+    said = PerformanceModel.trained({train.kind: train}, SPECS).predict(test)
     assert set(said.head.tolist()) == {"gpu"}
     assert 0.72 < accuracy(test.measured, said)["band_coverage"] < 0.93
 
@@ -170,7 +170,7 @@ def test_if_rows_are_sampled_a_gpu_with_few_rows_keeps_its_share(
 ) -> None:
     monkeypatch.setattr(kind_model, "MOST_ROWS", dict.fromkeys(kind_model.MOST_ROWS, 600))
     train = read(write(tmp_path / "t.csv", COLUMNS, [*products([SLOW, FAST], 1_500), *products([MIDDLE], 450, 2)]))[0]
-    said = PerformanceModel.learnt({train.kind: train}, SPECS)
+    said = PerformanceModel.trained({train.kind: train}, SPECS)
     test = measured(tmp_path, [MIDDLE], 150, seed=3)
     assert accuracy(test.measured, said.predict(test))["mape"] < 0.09
     assert set(said.kind_models[train.kind].bands["gpu"]) == {"", "slow-1", "middle-1", "fast-1"}

@@ -13,7 +13,7 @@ from gpuyard.learn.performance.gpu_specs import shipped
 
 PROFILES = Path(__file__).parents[4] / "profiles"
 NEW = ("resnet", "bert", "vit", "decoder", "mobilenet", "diffusion")
-BOUNDS = {"network": 0.28, "memory": 0.20, "utilisation": 0.30}
+BOUNDS = {"network": 0.28, "memory": 0.20, "utilization": 0.30}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_families_left_out_of_training_are_predicted(kind: str, rows: dict[str, 
 def test_the_shipped_model_was_trained_on_these_rows(rows: dict[str, ProfileRows]) -> None:
     model = performance_model.load(performance_model.SHIPPED)
     assert model.trained_on["memory"] > len(rows["memory"]) == 2108
-    for kind, most in {"network": 0.15, "memory": 0.12, "utilisation": 0.15}.items():
+    for kind, most in {"network": 0.15, "memory": 0.12, "utilization": 0.15}.items():
         said = model.predict(rows[kind])
         assert set(said.head.tolist()) == {"gpu_and_family"}
         assert performance_model.accuracy(rows[kind].measured, said)["mape"] < most

@@ -10,7 +10,7 @@ from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 from tests.unit.learn.performance.synthetic_rows import write
 
-STEP = ("model", "family", "kind", "size", "mode", "batch", "precision", "compiled", "gpu", "torch", "step_ms", "memory_reserved_mib", "utilisation")  # fmt: skip
+STEP = ("model", "family", "kind", "size", "mode", "batch", "precision", "compiled", "gpu", "torch", "step_ms", "memory_reserved_mib", "utilization")  # fmt: skip
 RESNET = ("torchvision/resnet50", "resnet", "image", 224, "infer")
 
 

@@ -16,7 +16,7 @@ def test_a_command_runs_to_its_end_and_its_exit_code_is_reported() -> None:
     seen = watch_command(["sh", "-c", "exit 3"], watch=None)
     assert (seen.exit_code, seen.command) == (3, "sh -c exit 3")
     assert seen.seconds > 0
-    assert (seen.gpu_memory_mib, seen.utilisation, seen.power_w, seen.energy_j) == (None, None, None, None)
+    assert (seen.gpu_memory_mib, seen.utilization, seen.power_w, seen.energy_j) == (None, None, None, None)
 
 
 def test_a_command_ended_by_a_signal_names_it() -> None:

@@ -11,7 +11,7 @@ from gpuyard.learn.profiler.rows import Configuration, ProfileRow, append, measu
 ROW = ProfileRow(
     model="own/mlp", family="mlp", kind="vector", size=512, mode="train", batch=8, precision="fp32", compiled=False,
     gpu="H200", driver="", launch_us=7.0, torch="2", measured_on="2026-11-15", steps=10, step_ms=1.5, step_ms_p10=1.0, step_ms_p90=2.0,
-    memory_allocated_mib=10.0, memory_reserved_mib=20.0, memory_nvml_mib=None, utilisation=0.5, memory_utilisation=None,
+    memory_allocated_mib=10.0, memory_reserved_mib=20.0, memory_nvml_mib=None, utilization=0.5, memory_utilization=None,
     power_w=300.0, energy_j=0.45, sm_clock_mhz=None, memory_clock_mhz=1.0, temperature_c=40.0, parameters=7,
     flops=1e9, bytes=2e6, heavy_bytes=1e6, kernels=12.0, heavy_kernels=4.0, parameter_bytes=28.0, activation_bytes=0.0,
     largest_bytes=100.0,

@@ -105,5 +105,5 @@ def test_a_row_records_where_when_and_with_what_it_was_measured() -> None:
     (row,) = measure(subject(), wanted(2), HERE, seconds=0.0)
     assert (row.model, row.family, row.kind, row.size, row.gpu) == ("test/body", "mlp", "vector", 4, "cpu")
     assert (row.measured_on, row.torch, row.parameters, row.steps) == ("2026-11-16", torch.__version__, 20, LEAST_STEPS)
-    assert (row.power_w, row.energy_j, row.memory_nvml_mib, row.utilisation) == (None, None, None, None)
+    assert (row.power_w, row.energy_j, row.memory_nvml_mib, row.utilization) == (None, None, None, None)
     assert row.flops == 2 * 2 * 4 * 4

@@ -69,7 +69,7 @@ def test_power_and_utilization_are_means_over_the_samples_of_that_time() -> None
     power, use = [(9.0, 300_000), (5.0, 500_000)], [(9.0, 100), (1.0, 50)]
     seen = watched(FakeNvml({0: power, 1: use, 2: [(3.0, 20)]}), for_seconds=10.0).seen
     assert seen is not None
-    assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (400.0, 0.75, 0.2)
+    assert (seen.power_w, seen.utilization, seen.memory_utilization) == (400.0, 0.75, 0.2)
     assert (seen.sm_clock_mhz, seen.memory_clock_mhz, seen.temperature_c, seen.memory_mib) == (1980, 3201, 41, 5.0)
 
 
@@ -79,7 +79,7 @@ def test_samples_outside_the_time_do_not_count() -> None:
     samples = {0: [(early, 1000), (inside, 3000)], 1: [(early, 10), (inside, 90), (late, 10)], 2: [(late, 10)]}
     seen = watched(FakeNvml(samples), for_seconds=10.0).seen
     assert seen is not None
-    assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (2.0, 0.9, None)
+    assert (seen.power_w, seen.utilization, seen.memory_utilization) == (2.0, 0.9, None)
 
 
 def test_values_of_type_double_are_read_as_such() -> None:
@@ -92,13 +92,13 @@ def test_values_of_type_double_are_read_as_such() -> None:
 def test_a_value_the_driver_does_not_sample_is_none() -> None:
     seen = watched(FakeNvml({}), for_seconds=10.0).seen
     assert seen is not None
-    assert (seen.power_w, seen.utilisation, seen.memory_utilisation) == (None, None, None)
+    assert (seen.power_w, seen.utilization, seen.memory_utilization) == (None, None, None)
 
 
 def test_a_very_short_time_has_no_sample() -> None:
     seen = watched(FakeNvml({0: [(0.0, 1000)], 1: [(0.0, 10)], 2: []}), for_seconds=0.001).seen
     assert seen is not None
-    assert (seen.power_w, seen.utilisation) == (None, None)
+    assert (seen.power_w, seen.utilization) == (None, None)
 
 
 def test_samples_are_kept_although_the_work_failed() -> None:

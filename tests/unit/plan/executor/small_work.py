@@ -25,7 +25,7 @@ def work(
     memory_gb: Sequence[float] | None = None,
     gpu_memory_gb: Sequence[float] | None = None,
     kind: Sequence[int] | None = None,
-    many_residents: bool = False,
+    multi_model: bool = False,
 ) -> Work:
     return Work(
         model=[model for model, _, _ in calls],
@@ -41,7 +41,7 @@ def work(
         gpu_memory_gb=gpu_memory_gb or [1.0] * gpus,
         speed=speed or [1.0] * gpus,
         host=host or [0] * gpus,
-        many_residents=many_residents,
+        multi_model=multi_model,
     )
 
 

@@ -131,7 +131,7 @@ def test_without_stealing_every_call_stays_where_the_plan_has_it() -> None:
 
 def test_gpus_that_hold_several_models_fill_gaps_of_either() -> None:
     calls: list[CallSpec] = [(0, 5, []), (1, 5, []), (2, 90, []), (0, 5, [2]), (1, 5, [])]
-    roomy = work(calls, gpus=2, gpu_memory_gb=[4.0, 4.0], many_residents=True)
+    roomy = work(calls, gpus=2, gpu_memory_gb=[4.0, 4.0], multi_model=True)
     executor = Executor(roomy, plan((0, 0), (1, 0), (2, 1), (3, 0), (4, 0)), FOLLOWS_ONLY)
     loads: list[int] = []
     rehearse(executor, watch=lambda _, it: loads.append(it.model) if isinstance(it, Load) else None)

@@ -333,7 +333,7 @@ def test_the_remaining_work_states_when_running_calls_will_end() -> None:
 
 def test_the_least_recently_used_models_are_unloaded() -> None:
     calls: list[CallSpec] = [(0, 5, []), (1, 5, []), (0, 5, []), (2, 5, [])]
-    roomy = work(calls, gpu_memory_gb=[2.0], many_residents=True)
+    roomy = work(calls, gpu_memory_gb=[2.0], multi_model=True)
     executor = Executor(roomy, plan(*((call, 0) for call in range(4))), FOLLOWS_ONLY)
     dropped: list[int] = []
     rehearse(executor, watch=lambda _, it: dropped.append(it.model) if isinstance(it, Unload) else None)

@@ -92,7 +92,7 @@ THREE = (("a", "A", 1.0, ""), ("b", "B", 1.0, "a"), ("c", "A", 1.0, "b"), ("d", 
 
 
 def test_if_memory_allows_it_a_gpu_keeps_its_models_and_evicts_the_least_recently_used() -> None:
-    said = instance(*THREE, gpus=1, many_residents=True)
+    said = instance(*THREE, gpus=1, multi_model=True)
     said.gpus[0].memory_gb = 60.0
     # a loads, b loads beside it, c finds A there, d drops B (unused for longest), e drops A
     right = plan((0, 3, 4), (0, 7, 8), (0, 8, 9), (0, 13, 14), (0, 18, 19))
@@ -105,7 +105,7 @@ def test_if_memory_allows_it_a_gpu_keeps_its_models_and_evicts_the_least_recentl
 
 @pytest.mark.parametrize("many", [False, True])
 def test_initially_loaded_models_and_busy_times_of_gpus_count(many: bool) -> None:
-    said = instance(*TWO, gpus=1, many_residents=many)
+    said = instance(*TWO, gpus=1, multi_model=many)
     said.gpus[0].memory_gb = 40.0
     later = replace(problem_of(said), holding=np.array([0], dtype=np.int32), busy_until_s=np.array([6.0]))
     assert check(later, plan((0, 6, 11), (0, 15, 17))) == []

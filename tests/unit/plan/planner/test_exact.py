@@ -80,8 +80,8 @@ def test_exact_is_never_longer_than_its_start_nor_shorter_than_its_bound(family:
     assert plan.makespan_s <= first.makespan_s
 
 
-def test_with_many_residents_exact_gives_a_valid_plan_and_proves_nothing() -> None:
-    asked = replace(drawn("chain", 8, 2, seed=1), many_residents=True)
+def test_with_multi_model_exact_gives_a_valid_plan_and_proves_nothing() -> None:
+    asked = replace(drawn("chain", 8, 2, seed=1), multi_model=True)
     plan = exact(asked, SearchBudget(rounds=20))
     assert check(asked, plan) == []
     assert plan.proven_s == 0.0

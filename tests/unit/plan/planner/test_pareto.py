@@ -75,12 +75,12 @@ def test_every_plan_of_a_front_is_valid_and_no_initial_strategy_is_shorter(famil
     assert all(not a.beats(b) for a in found.points for b in found.points if a is not b)
 
 
-@pytest.mark.parametrize("many_residents", [False, True])
-def test_power_levels_residents_arrivals_and_slow_gpus_are_kept(many_residents: bool) -> None:
+@pytest.mark.parametrize("multi_model", [False, True])
+def test_power_levels_residents_arrivals_and_slow_gpus_are_kept(multi_model: bool) -> None:
     said = generate("chain", 60, 4, seed=1, levels=True)
     said.requests[3].arrival_s = 50.0
     said.gpus[1].speed = 0.5
-    asked = replace(problem_of(said), many_residents=many_residents)
+    asked = replace(problem_of(said), multi_model=multi_model)
     found = pareto_front(asked, FEW)
     assert all(check(asked, one.plan) == [] for one in found.points)
     assert len(found.points[0].objectives) == 4

@@ -102,8 +102,8 @@ def test_errors_in_a_file_name_the_file(tmp_path: Path) -> None:
 
 
 def test_options_of_reading_change_the_problem(file: Path) -> None:
-    asked = planner.read(file, gpus=5, many_residents=True)
-    assert (len(asked.gpus), asked.many_residents) == (5, True)
+    asked = planner.read(file, gpus=5, multi_model=True)
+    assert (len(asked.gpus), asked.multi_model) == (5, True)
 
 
 def test_a_strategy_is_prepared_once() -> None:
@@ -150,7 +150,7 @@ def test_python_and_the_command_refuse_a_search_that_can_not_be_meant_in_the_sam
             lambda plan, file: plan.read(file, gpus=10**9),
             "gpus is 1000000000; it must be a whole number from 1 to 1,000,000",
         ),
-        (lambda plan, file: plan.read(file, many_residents="x"), 'many_residents is "x"; it must be true or false.'),
+        (lambda plan, file: plan.read(file, multi_model="x"), 'multi_model is "x"; it must be true or false.'),
         (lambda plan, file: plan.check(file, file, at_most=0), "at_most is 0; it must be a whole number"),
         (lambda plan, file: plan.read_plan(None, plan.read(file)), "plan is null; it must be the path of a file."),
         (lambda plan, _: plan.read("/dev/zero"), "/dev/zero: this is a device, not a file."),

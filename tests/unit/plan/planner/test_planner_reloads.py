@@ -53,5 +53,5 @@ def test_an_interrupted_search_still_gives_a_bound() -> None:
 
 def test_remaining_plans_and_gpus_with_several_models_get_no_reload_bound() -> None:
     asked = chain("ABAB", gpus=1)
-    assert reload_seconds(replace(asked, many_residents=True), [1.0, 1.0]) == 0.0
+    assert reload_seconds(replace(asked, multi_model=True), [1.0, 1.0]) == 0.0
     assert reload_seconds(replace(asked, holding=asked.held_first), [1.0, 1.0]) == 0.0

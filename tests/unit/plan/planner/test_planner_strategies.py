@@ -34,10 +34,10 @@ def test_arrivals_and_speeds_are_respected(name: str) -> None:
 
 @pytest.mark.parametrize("name", SEED)
 def test_gpus_with_several_models_are_planned_by_that_rule(name: str) -> None:
-    asked = replace(drawn("agentic", 100, 3), many_residents=True)
+    asked = replace(drawn("agentic", 100, 3), multi_model=True)
     plan = strategy(name)(asked, SearchBudget())
     assert check(asked, plan) == []
-    assert measure(asked, plan).switch_time_s < measure(replace(asked, many_residents=False), plan).switch_time_s
+    assert measure(asked, plan).switch_time_s < measure(replace(asked, multi_model=False), plan).switch_time_s
 
 
 @pytest.mark.parametrize("name", SEED)

@@ -81,17 +81,17 @@ def test_the_best_plan_of_the_moves_is_kept() -> None:
 def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
     plan = dynamic(asked, SearchBudget())
     order = order_of(asked, plan)
-    sim = session_sim.laid_out(
+    sim = session_sim.allocate_sim(
         asked, ListScheduler(asked).rank(1.0), 2 * session_search.count_of(asked, plan.gpu, order) + 99
     )
-    listed = session_sim.room(sim)
-    count = session_search.listed(sim, order, plan.gpu, listed)
+    listed = session_sim.allocate_sessions(sim)
+    count = session_search.sessions_from_plan(sim, order, plan.gpu, listed)
     tie_break = np.zeros(int(sim.kind.max()) + 2)
     figures = np.array([plan.makespan_s, np.inf, np.inf, 1e9])
     source = source_of(1)
     for _ in range(60):  # so warm that everything is accepted
         count = session_search.rearrange(
-            sim, listed, session_sim.room(sim), count, len(listed) - 50, tie_break, 10.0, 1, SESSIONS, figures,
+            sim, listed, session_sim.allocate_sessions(sim), count, len(listed) - 50, tie_break, 10.0, 1, SESSIONS, figures,
             np.zeros(len(asked.calls)), np.zeros(len(asked.calls), dtype=np.int32), source,
         )  # fmt: skip
         played = Plan(sim.gpu.copy(), sim.start.copy(), sim.start + seconds_on(asked, sim.gpu))
@@ -100,8 +100,8 @@ def test_any_list_of_sessions_is_a_plan(asked: Problem) -> None:
 
 def test_a_list_without_sessions_is_a_plan_too() -> None:
     asked = drawn("agentic", 60, 4)
-    sim = session_sim.laid_out(asked, np.zeros(len(asked.calls)), 200)
-    span = session_sim.simulate_sessions(sim, session_sim.room(sim), 0, np.zeros(int(sim.kind.max()) + 2))
+    sim = session_sim.allocate_sim(asked, np.zeros(len(asked.calls)), 200)
+    span = session_sim.simulate_sessions(sim, session_sim.allocate_sessions(sim), 0, np.zeros(int(sim.kind.max()) + 2))
     played = Plan(sim.gpu, sim.start, sim.start + seconds_on(asked, sim.gpu))
     assert (check(asked, played), played.makespan_s) == ([], span)
 
@@ -121,7 +121,7 @@ def test_plans_of_every_family_keep_every_rule_and_are_shorter_than_dynamic(fami
         assert plan.makespan_s < dynamic(asked, SearchBudget()).makespan_s
 
 
-@pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), many_residents=True)])
+@pytest.mark.parametrize("asked", [demanding(), replace(drawn("agentic", 100, 3), multi_model=True)])
 def test_all_rules_are_kept_for_more_demanding_problems(asked: Problem) -> None:
     plan = search(asked, SearchBudget(rounds=60))
     assert check(asked, plan) == []

@@ -60,7 +60,7 @@ def test_residents_stay_while_memory_lasts_and_the_least_recently_used_goes_firs
         ("e", "x", 1, []),
         ("f", "y", 1, []),
     ]
-    p = problem(nodes, models, gpus=[{"memory_gb": 8}], many_residents=True)
+    p = problem(nodes, models, gpus=[{"memory_gb": 8}], multi_model=True)
     plan = timed(p, ints(0, 0, 0, 0, 0, 0), ints(0, 1, 2, 3, 4, 5))
     assert starts(plan) == [10, 21, 22, 37, 38, 53]
 

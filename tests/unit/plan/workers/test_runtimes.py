@@ -29,8 +29,8 @@ def asked(input: object = None, results: dict[str, Any] | None = None, attempt: 
     return CallInput("r0", "n1", attempt, input, {node: pack(result) for node, result in (results or {}).items()})
 
 
-def told(runtime: Runtime, verb: OrderKind, question: CallInput | None = None, seconds: float = 0.0) -> Order:
-    return Order(1, verb, "m", runtime, 1, seconds, question)
+def told(runtime: Runtime, kind: OrderKind, question: CallInput | None = None, seconds: float = 0.0) -> Order:
+    return Order(1, kind, "m", runtime, 1, seconds, question)
 
 
 def called(runtime: Runtime, *questions: CallInput, seconds: float = 0.0) -> list[Reply]:
@@ -144,7 +144,7 @@ def test_virtual_sleeps_as_planned_and_deviates_and_fails_by_its_seed() -> None:
     assert all(0.01 <= reply.seconds < 0.06 for reply in first[1:3])
     assert abs(first[1].seconds - first[2].seconds) > 0.0005
     _, failed, _ = called(Runtime("virtual", {"fails": 1.0}), asked())
-    assert failed.why == "PretendedFailure: attempt 1 fails as configured"
+    assert failed.why == "SimulatedFailure: attempt 1 fails as configured"
 
 
 def test_each_reason_for_a_failed_model_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def _tenant_key(usage: TenantUsage, now: float, settings: Settings) -> float:
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    return task.submitted_at - task.priority * settings.ageing_seconds
+    return task.submitted_at - task.priority * settings.aging_seconds
 
 
 POLICY: Policy = Policy("fair_share", starts_all=True, key=_key, tenant_key=_tenant_key)

@@ -1,8 +1,8 @@
-"""Online before batch, then by priority, with aging: every `ageing_seconds` of waiting are worth one point.
+"""Online before batch, then by priority, with aging: every `aging_seconds` of waiting are worth one point.
 
 Promise: a task of higher priority is first and may preempt running batch tasks of lower priority that allow it. Every task
 starts eventually, because a finite wait makes up for each point of difference (a batch task of priority 0 overtakes new
-online tasks of priority 100 after 200 × `ageing_seconds`).
+online tasks of priority 100 after 200 × `aging_seconds`).
 Choose it for users who share GPUs and agree on what is urgent. It does not consider run times, and every user may
 request the highest priority; tenants and quotas limit that, this policy does not.
 
@@ -21,7 +21,7 @@ def _points(task: Task) -> int:
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001
-    return task.submitted_at - _points(task) * settings.ageing_seconds
+    return task.submitted_at - _points(task) * settings.aging_seconds
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:  # noqa: ARG001

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 
-class CanNotCount(Exception):
+class CountError(Exception):
     """The model cannot be counted; the message is one sentence for the user."""
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     try:
         answer = count(asked)
-    except CanNotCount as refused:
+    except CountError as refused:
         answer = {"error": str(refused)}
     Path(asked["answer"]).write_text(json.dumps(answer), encoding="utf-8")
 
@@ -34,7 +34,7 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
     try:
         import torch
     except ImportError:
-        raise CanNotCount(
+        raise CountError(
             "partitioning a model needs PyTorch, which this Python does not have; choose another "
             "interpreter with --python."
         ) from None
@@ -45,9 +45,9 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
         try:
             model = made() if not isinstance(made, torch.nn.Module) else made.to("meta")
         except Exception as error:
-            raise CanNotCount(f"{asked['name']} cannot be created without arguments: {_line(error)}") from None
+            raise CountError(f"{asked['name']} cannot be created without arguments: {_line(error)}") from None
     if not isinstance(model, torch.nn.Module):
-        raise CanNotCount(f"{asked['name']} returns a {type(model).__name__}, not a torch.nn.Module.")
+        raise CountError(f"{asked['name']} returns a {type(model).__name__}, not a torch.nn.Module.")
     model.train(asked["training"])
     found = []
     for times, spoken in ((1, "inputs"), (2, "a batch twice as large as in")):
@@ -61,9 +61,9 @@ def count(asked: dict[str, Any]) -> dict[str, Any]:
             with torch.device("meta"):
                 counter.step(inputs, training=asked["training"])
         except Exception as error:
-            raise CanNotCount(f"{asked['name']} cannot run with {spoken} {asked['spoken']}: {_line(error)}") from None
+            raise CountError(f"{asked['name']} cannot run with {spoken} {asked['spoken']}: {_line(error)}") from None
         if counter.saw_nothing:
-            raise CanNotCount(f"{asked['name']} does nothing with its inputs.")
+            raise CountError(f"{asked['name']} does nothing with its inputs.")
         found.append(counter.answer())
     return {"few": found[0], "many": found[1]}
 
@@ -76,16 +76,16 @@ def _maker(folder: str, module: str, name: str) -> Any:
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
-        raise CanNotCount(
+        raise CountError(
             f"{module} cannot be imported: module {error.name!r} does not exist; a package may be missing."
         ) from None
     except BaseException as error:
-        raise CanNotCount(f"{module} cannot be imported: {_line(error)}") from None
+        raise CountError(f"{module} cannot be imported: {_line(error)}") from None
     if not hasattr(found, name):
         from difflib import get_close_matches
 
         near = get_close_matches(name, [one for one in vars(found) if not one.startswith("_")], 1)
-        raise CanNotCount(f"{module} has no {name}{(f'; did you mean {near[0]}?' if near else '.')}")
+        raise CountError(f"{module} has no {name}{(f'; did you mean {near[0]}?' if near else '.')}")
     return getattr(found, name)
 
 

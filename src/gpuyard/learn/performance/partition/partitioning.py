@@ -18,9 +18,9 @@ from gpuyard.learn.performance.partition.counting import counted
 from gpuyard.learn.performance.partition.plans import PartitionPlan, Setting, plans
 from gpuyard.learn.performance.query import PRECISIONS
 
-GpuNumber = Annotated[int, Meta(ge=1, le=1024)]
+PartitionGpus = Annotated[int, Meta(ge=1, le=1024)]
 MicroBatches = Annotated[int, Meta(ge=1, le=1_000_000)] | None
-Link = Annotated[float, Meta(ge=0.001, le=1_000_000)] | None
+LinkBandwidth = Annotated[float, Meta(ge=0.001, le=1_000_000)] | None
 LimitSeconds = Annotated[float, Meta(ge=1, le=31_536_000)]
 
 
@@ -68,8 +68,8 @@ def partition(
     """
     path, inputs = path_of("path", path), argument("inputs", inputs, list[str])
     model, gpu, python = argument("model", model, str), argument("gpu", gpu, str), argument("python", python, str)
-    gpus, micro_batches = argument("gpus", gpus, GpuNumber), argument("micro_batches", micro_batches, MicroBatches)
-    link_gbs = argument("link_gbs", link_gbs, Link)
+    gpus, micro_batches = argument("gpus", gpus, PartitionGpus), argument("micro_batches", micro_batches, MicroBatches)
+    link_gbs = argument("link_gbs", link_gbs, LinkBandwidth)
     limit_seconds = argument("limit_seconds", limit_seconds, LimitSeconds)
     if find_spec("lightgbm") is None:
         raise WrongInput("Predicting how long stages take needs LightGBM: pip install 'gpuyard[learn]'.")
@@ -79,15 +79,15 @@ def partition(
     if precision not in PRECISIONS:
         raise WrongInput(f"Unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}.")
     known = gpu_table.shipped() if specs is None else specs
-    card = known.find(gpu)
+    spec = known.find(gpu)
     counts = counted(path, model, inputs, training=training, python=python, limit_seconds=limit_seconds)
     predictor = load(SHIPPED)
     work = WorkloadSpec(model=counts.name, mode="train" if training else "infer", precision=precision)
 
     def cost(steps: Sequence[tuple[OperationProfile, int]]) -> list[float]:
-        return [ms / 1e3 for ms in predict_steps_ms(predictor, work, steps, card.gpu, known)]
+        return [ms / 1e3 for ms in predict_steps_ms(predictor, work, steps, spec.gpu, known)]
 
-    setting = Setting(card, gpus, training, precision, micro_batches, link_gbs)
+    setting = Setting(spec, gpus, training, precision, micro_batches, link_gbs)
     found = plans(counts.parts, counts.batch, cost, setting)
     if not found:
         raise WrongInput(
@@ -97,7 +97,7 @@ def partition(
     return Partitioning(
         model=counts.name,
         batch=counts.batch,
-        gpu=card.gpu,
+        gpu=spec.gpu,
         gpus=gpus,
         precision=precision,
         training=training,

@@ -7,12 +7,12 @@ measurements then has ratios that were seen on others.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines import memory, network, utilization
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
-Features = tuple[Floats, dict[str, Floats]]
+Features = tuple[FloatArray, dict[str, FloatArray]]
 """The lower bound in the unit of the measurement, and the features that determine how close a GPU comes to it."""
 
 
@@ -51,7 +51,7 @@ ROOFLINES = {
     "memory": Roofline(
         memory.features, ("source", "mode", "numbers"), names("sm"), is_committee=False, knows_family=True, unit="MiB"
     ),
-    "utilisation": Roofline(
+    "utilization": Roofline(
         utilization.features,
         ("mode", "compiled", "numbers"),
         names("kernel_cache largest_cache kernel_waves torch layout source"),

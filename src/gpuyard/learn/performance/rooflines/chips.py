@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 
@@ -13,7 +13,7 @@ BYTES = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0}
 """Bytes of a number, by its type."""
 
 
-def bytes_of(precision: Words) -> Floats:
+def bytes_of(precision: TextArray) -> FloatArray:
     """Return the bytes of a number for each row."""
     unknown = sorted(set(precision.tolist()) - BYTES.keys())
     if unknown:
@@ -25,19 +25,19 @@ def bytes_of(precision: Words) -> Floats:
 class GpuColumns:
     """Capabilities of the GPU of each row, per millisecond."""
 
-    flops: Floats
+    flops: FloatArray
     """FLOPs at the row's number type."""
-    plain_flops: Floats
+    plain_flops: FloatArray
     """FLOPs in fp32 without tensor cores."""
-    bytes: Floats
-    sm: Floats
-    cache: Floats
+    bytes: FloatArray
+    sm: FloatArray
+    cache: FloatArray
     """Bytes of L2."""
-    sustained: Floats
+    sustained: FloatArray
     """Share of its arithmetic that its power limit sustains."""
-    clock: Floats
+    clock: FloatArray
     """Clock in GHz."""
-    launch: Floats
+    launch: FloatArray
     """Time of the smallest kernel in milliseconds; NaN if it was not measured."""
 
     @staticmethod

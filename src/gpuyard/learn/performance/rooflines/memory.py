@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.operation_profile import OPERATION_MIX
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
@@ -14,7 +14,7 @@ COPIES = {"train": 4.0, "infer": 1.0}
 """Copies of the parameters: in training also gradients and two moments of Adam."""
 
 
-def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Return the features in MiB. The GPU matters little: workspaces depend on its cores."""
     activations, parameters, given = (rows.shape[name] for name in ("activations", "parameters", "input"))
     context = np.array([CONTEXT_MIB.get(source, OWN_MIB) for source in rows.words["source"].tolist()])

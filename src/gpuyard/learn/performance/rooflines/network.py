@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.operation_profile import KINDS
 from gpuyard.learn.performance.rooflines.chips import GpuColumns, bytes_of
@@ -26,7 +26,7 @@ HEAVY = 4
 """The first HEAVY kinds have arithmetic."""
 
 
-def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Return the roofline in milliseconds, and the features that the reached share may depend on."""
     assert rows.works is not None
     groups, row = rows.works.flat()
@@ -41,7 +41,7 @@ def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Fl
     memory = moved / chips.bytes[row]
     slower = np.maximum(arithmetic, memory)
 
-    def total(values: Floats) -> Floats:
+    def total(values: FloatArray) -> FloatArray:
         return np.asarray(np.add.reduceat(values, first), dtype=np.float64)
 
     roofline, kernels = total(slower), total(groups[1])
@@ -79,7 +79,7 @@ def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Fl
     return base, columns
 
 
-def _host(rows: ProfileRows, chips: GpuColumns) -> Floats:
+def _host(rows: ProfileRows, chips: GpuColumns) -> FloatArray:
     """Return how much slower than `LAUNCH_MS` the host of a row launches: as measured with the row, otherwise on this
     GPU, otherwise 1.
     """

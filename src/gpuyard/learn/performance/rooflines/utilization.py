@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.rooflines import network
 from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 
-def features(rows: ProfileRows, chips: GpuColumns) -> tuple[Floats, dict[str, Floats]]:
+def features(rows: ProfileRows, chips: GpuColumns) -> tuple[FloatArray, dict[str, FloatArray]]:
     """Return a fraction. The features are those of the step's time, plus the share of it that is not launching."""
     base, columns = network.features(rows, chips)
     launching = np.exp2(columns["launch"])

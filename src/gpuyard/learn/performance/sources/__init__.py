@@ -30,7 +30,7 @@ SOURCES = {
         "model batch_size activations_mb parameters_mb input_mb peak_mem_mib sm_count mem_bw_gbs", schedtune.rows
     ),
     "gpuyard": source(
-        "model family kind size mode batch precision compiled gpu torch step_ms memory_reserved_mib utilisation",
+        "model family kind size mode batch precision compiled gpu torch step_ms memory_reserved_mib utilization",
         own.rows,
     ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.arrays import Floats, Words
+from gpuyard.learn.performance.arrays import FloatArray, TextArray
 from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column, missing_column
 from gpuyard.learn.performance.operation_profile import OperationProfile, OperationProfiles, memory_shape
 
@@ -52,9 +52,9 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
 
     def kind(
         name: str,
-        measured: Floats,
-        shape: dict[str, Floats],
-        words: dict[str, Words],
+        measured: FloatArray,
+        shape: dict[str, FloatArray],
+        words: dict[str, TextArray],
         made_of: OperationProfiles | None,
     ) -> ProfileRows:
         every = ProfileRows(name, gpu, family, precision, measured, shape, words).take(known)
@@ -72,11 +72,11 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
     return [
         kind("network", columns.numbers("step_ms", above=0), step, words, kept),
         kind("memory", columns.numbers("memory_reserved_mib", above=0), memory, few, None),
-        kind("utilisation", np.maximum(columns.numbers("utilisation", empty=np.nan), 0.01), step, words, kept),
+        kind("utilization", np.maximum(columns.numbers("utilization", empty=np.nan), 0.01), step, words, kept),
     ]
 
 
-def _version(said: Words) -> Floats:
+def _version(said: TextArray) -> FloatArray:
     """Convert 2.11.0+cu130 to 211."""
     parts = [re.match(r"(\d+)\.(\d+)", text) for text in said.tolist()]
     return np.array([100.0 * int(found[1]) + int(found[2]) if found else np.nan for found in parts])

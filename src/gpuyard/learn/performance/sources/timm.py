@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance import operation_profile
-from gpuyard.learn.performance.arrays import Floats
+from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import CsvColumns, ProfileRows, constant_column, families, missing_column
 from gpuyard.learn.performance.operation_profile import Library, OperationProfile, OperationProfiles
 
@@ -61,7 +61,7 @@ def rows(columns: CsvColumns) -> list[ProfileRows]:
     return [all_rows.take(known).of(OperationProfiles.of([w for w in works if w is not None]))]
 
 
-def _version(columns: CsvColumns) -> Floats:
+def _version(columns: CsvColumns) -> FloatArray:
     """Return torch's version in hundredths: 113 is 1.13 and stays, 240 is 2.4 and becomes 204."""
     if "torch" not in columns.names:
         return missing_column(len(columns))

@@ -107,7 +107,7 @@ def _ask(model: "PerformanceModel", work: WorkloadSpec, gpus: tuple[str, ...]) -
             memory_mib=_with(one.memory_mib, CUDA_CONTEXT_MIB),
             memory_low_mib=_with(one.memory_low_mib, CUDA_CONTEXT_MIB),
             memory_high_mib=_with(one.memory_high_mib, CUDA_CONTEXT_MIB),
-            utilization=None if one.utilisation is None else 100.0 * one.utilisation,
+            utilization=None if one.utilization is None else 100.0 * one.utilization,
             by=model.name,
         )
         for name, one in zip(known, answers, strict=True)

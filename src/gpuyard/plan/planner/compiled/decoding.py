@@ -37,9 +37,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gpuyard.plan.planner.compiled.decoding_state import (
-    CARD,
     CELL,
     COUNTERS,
+    GPU_STATE,
     JOB,
     LINE,
     NONE,
@@ -85,12 +85,12 @@ def _begin(w: Any, call: Any, g: Any, now: float) -> None:
     end = now + jobs[call].seconds / w.group_speed[m, g]
     w.gpu[call] = g
     w.start[call] = now
-    w.cards[g].running = call
-    w.cards[g].fresh = 0
+    w.gpu_states[g].running = call
+    w.gpu_states[g].fresh = 0
     for j in range(g, g + width):
-        w.cards[j].free_at = end
+        w.gpu_states[j].free_at = end
     w.counters[0].left -= jobs[call].seconds * width
-    w.counters[0].a_gpu = w.counters[0].left / len(w.cards)
+    w.counters[0].a_gpu = w.counters[0].left / len(w.gpu_states)
     push_event(w, end, g)
     for e in range(w.after_at[call], w.after_at[call + 1]):
         n = w.after[e]
@@ -144,7 +144,7 @@ def _come(w: Any, call: Any, now: float) -> None:
 @njit_noref
 def _leave(w: Any, g: Any) -> None:
     """Stop counting a single GPU for the model it holds."""
-    a = w.cards[g].hold
+    a = w.gpu_states[g].hold
     if a != NONE and w.lines[a].width == 1:
         w.lines[a].groups -= 1
 
@@ -153,44 +153,44 @@ def _leave(w: Any, g: Any) -> None:
 def _send(w: Any, g: Any, b: Any, now: float) -> None:
     """Switch a single GPU to a model of width 1."""
     _leave(w, g)
-    card = w.cards[g]
+    state = w.gpu_states[g]
     w.lines[b].groups += 1
-    card.free_at = now + w.switch[card.hold, b]
-    card.hold = b
-    card.fresh = 1
-    push_event(w, card.free_at, g)
+    state.free_at = now + w.switch[state.hold, b]
+    state.hold = b
+    state.fresh = 1
+    push_event(w, state.free_at, g)
 
 
 @njit_noref
 def _load_for_group(w: Any, g: Any, now: float) -> None:
     """Start loading on a claimed GPU that is free; the last member completes the group."""
-    card = w.cards[g]
-    lead = w.cards[card.claim]
+    state = w.gpu_states[g]
+    lead = w.gpu_states[state.claim]
     m = lead.formed
-    first = card.claim
-    card.free_at = now + w.switch[card.hold, m]
-    card.hold = m
-    card.fresh = 1
-    lead.loaded_at = max(lead.loaded_at, card.free_at)
+    first = state.claim
+    state.free_at = now + w.switch[state.hold, m]
+    state.hold = m
+    state.fresh = 1
+    lead.loaded_at = max(lead.loaded_at, state.free_at)
     lead.waiting -= 1
     if lead.waiting == 0:
         for j in range(first, first + w.lines[m].width):
-            w.cards[j].claim = NONE
-            w.cards[j].session = first
-            w.cards[j].free_at = lead.loaded_at
+            w.gpu_states[j].claim = NONE
+            w.gpu_states[j].session = first
+            w.gpu_states[j].free_at = lead.loaded_at
         push_event(w, lead.loaded_at, first)
 
 
 @njit_noref
 def _fall_apart(w: Any, first: Any, now: float) -> None:
     """Dissolve a free wide group: its members load for the group that claims them, or become idle."""
-    m = w.cards[first].hold
-    fresh = w.cards[first].fresh
+    m = w.gpu_states[first].hold
+    fresh = w.gpu_states[first].fresh
     w.lines[m].groups -= 1
     for j in range(first, first + w.lines[m].width):
-        w.cards[j].session = NONE
-        w.cards[j].fresh = fresh
-        if w.cards[j].claim == NONE:
+        w.gpu_states[j].session = NONE
+        w.gpu_states[j].fresh = fresh
+        if w.gpu_states[j].claim == NONE:
             mark_idle(w, j)
         else:
             _load_for_group(w, j, now)
@@ -201,23 +201,23 @@ def _best_group(w: Any, b: Any, now: float) -> Any:
     """Return the group that could hold a wide model soonest, summed over its members; NONE if all are taken."""
     width = w.lines[b].width
     # Steps of the width keep groups from overlapping; with room for one group only, any position will do.
-    step = 1 if len(w.cards) < 2 * width else width
+    step = 1 if len(w.gpu_states) < 2 * width else width
     best = np.inf
     first = NONE
     g = 0
-    while g + width <= len(w.cards):
+    while g + width <= len(w.gpu_states):
         if not w.may_begin[b, g]:
             g += 1
             continue
         cost = 0.0
         for j in range(g, g + width):
-            card = w.cards[j]
-            speaks = w.cards[card.session] if card.session != NONE else w.cards[j]
-            spoken_for = card.claim != NONE or (card.session != NONE and card.hold == b)
+            state = w.gpu_states[j]
+            speaks = w.gpu_states[state.session] if state.session != NONE else w.gpu_states[j]
+            spoken_for = state.claim != NONE or (state.session != NONE and state.hold == b)
             if spoken_for or (speaks.fresh == 1 and (speaks.idle == 0 or w.lines[b].many == 0)):
                 cost = np.inf
                 break
-            cost += max(0.0, card.free_at - now) + w.switch[card.hold, b]
+            cost += max(0.0, state.free_at - now) + w.switch[state.hold, b]
         if cost < best:
             best = cost
             first = g
@@ -231,19 +231,19 @@ def _form(w: Any, b: Any, first: Any, now: float) -> None:
     beyond = first + w.lines[b].width
     w.lines[b].groups += 1
     for j in range(first, beyond):
-        other = w.cards[j].session
-        if other != NONE and w.cards[other].idle == 1:
+        other = w.gpu_states[j].session
+        if other != NONE and w.gpu_states[other].idle == 1:
             mark_busy(w, other)
             _fall_apart(w, other, now)
-    w.cards[first].formed = b
-    w.cards[first].waiting = w.lines[b].width
-    w.cards[first].loaded_at = now
+    w.gpu_states[first].formed = b
+    w.gpu_states[first].waiting = w.lines[b].width
+    w.gpu_states[first].loaded_at = now
     for j in range(first, beyond):
-        w.cards[j].claim = first
+        w.gpu_states[j].claim = first
     for j in range(first, beyond):
-        if w.cards[j].session != NONE:
+        if w.gpu_states[j].session != NONE:
             continue  # it runs a call of another wide group, which is dissolved when that ends
-        if w.cards[j].idle == 1:
+        if w.gpu_states[j].idle == 1:
             mark_busy(w, j)
             _leave(w, j)
             _load_for_group(w, j, now)
@@ -287,11 +287,11 @@ def _worth_waiting(w: Any, of: ListSettings, a: Any, single: bool) -> Any:
 def _could_go(w: Any, of: ListSettings, g: Any, b: Any) -> Any:
     """Whether b has or may get waiting calls, and g, alone or as the first of a group, could hold it or help to."""
     line = w.lines[b]
-    if b == w.cards[g].hold and (line.width == 1 or w.cards[g].session != NONE):
+    if b == w.gpu_states[g].hold and (line.width == 1 or w.gpu_states[g].session != NONE):
         return False
     if line.many == 0:
         coming = line.soon > 1e-9 or (of.later > 0.0 and line.later > 1e-9)
-        if w.counters[0].must == 1 or not coming or w.cards[g].fresh == 1:
+        if w.counters[0].must == 1 or not coming or w.gpu_states[g].fresh == 1:
             return False
     return line.width > 1 or w.may_begin[b, g]
 
@@ -310,11 +310,11 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
             if w.cells[cell].many == 0:
                 continue
             g = w.cells[cell].first
-            waiting = _worth_waiting(w, of, w.cards[g].hold, cell < singles)
+            waiting = _worth_waiting(w, of, w.gpu_states[g].hold, cell < singles)
             for b in range(models):
                 if not _could_go(w, of, g, b):
                     continue
-                gain = _worth_going(w, of, w.cards[g].hold, b) - waiting
+                gain = _worth_going(w, of, w.gpu_states[g].hold, b) - waiting
                 if gain > best or (must and to == NONE):
                     first = _best_group(w, b, now) if w.lines[b].width > 1 else g
                     if first != NONE:
@@ -325,7 +325,7 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
             _form(w, to, group, now)
         else:
             mark_busy(w, goes)
-            if w.cards[goes].session != NONE:
+            if w.gpu_states[goes].session != NONE:
                 _fall_apart(w, goes, now)
                 mark_busy(w, goes)
             _send(w, goes, to, now)
@@ -339,20 +339,20 @@ def _change(w: Any, of: ListSettings, now: float) -> None:
 @njit_noref
 def _free(w: Any, g: Any, now: float) -> None:
     """Continue with a GPU, or the wide group that starts at it, that has ended a call or a load."""
-    cards = w.cards
-    if cards[g].session != NONE:
-        for j in range(g, g + w.lines[cards[g].hold].width):
-            if cards[j].claim != NONE:
+    gpu_states = w.gpu_states
+    if gpu_states[g].session != NONE:
+        for j in range(g, g + w.lines[gpu_states[g].hold].width):
+            if gpu_states[j].claim != NONE:
                 _fall_apart(w, g, now)
                 return
-    elif cards[g].claim != NONE:
+    elif gpu_states[g].claim != NONE:
         _load_for_group(w, g, now)
         return
-    elif cards[g].hold == NONE or w.lines[cards[g].hold].width > 1:
+    elif gpu_states[g].hold == NONE or w.lines[gpu_states[g].hold].width > 1:
         mark_idle(w, g)
         return
-    if w.lines[cards[g].hold].many > 0:
-        _begin(w, pop_ready(w, cards[g].hold), g, now)
+    if w.lines[gpu_states[g].hold].many > 0:
+        _begin(w, pop_ready(w, gpu_states[g].hold), g, now)
     else:
         mark_idle(w, g)
 
@@ -379,9 +379,9 @@ def _run(w: Any, of: ListSettings) -> None:
         if who < 0:
             _come(w, -1 - who, now)
         else:
-            call = w.cards[who].running
+            call = w.gpu_states[who].running
             if call != NONE:
-                w.cards[who].running = NONE
+                w.gpu_states[who].running = NONE
                 ended += 1
                 _end(w, call, now)
             _free(w, who, now)
@@ -411,7 +411,7 @@ def decode(
     """Return the GPU and the start of every call."""
     calls, gpus, models, kinds = len(model), len(kind), len(width), kind.max() + 1
     jobs = np.zeros(calls, dtype=JOB)
-    cards = np.zeros(gpus, dtype=CARD)
+    gpu_states = np.zeros(gpus, dtype=GPU_STATE)
     lines = np.zeros(models, dtype=LINE)
     cells = np.zeros((models + 1) * kinds + models, dtype=CELL)
     heap = np.zeros(calls, dtype=np.int32)
@@ -420,7 +420,20 @@ def decode(
     gpu = np.zeros(calls, dtype=np.int32)
     start = np.zeros(calls)
     w = DecodingState(
-        after_at, after, switch, may_begin, group_speed, jobs, cards, lines, cells, heap, events, counters, gpu, start
+        after_at,
+        after,
+        switch,
+        may_begin,
+        group_speed,
+        jobs,
+        gpu_states,
+        lines,
+        cells,
+        heap,
+        events,
+        counters,
+        gpu,
+        start,
     )
     counters[0].models = models
     counters[0].kinds = kinds
@@ -443,13 +456,13 @@ def decode(
         beyond += lines[m].at
         lines[m].at = beyond - lines[m].at
     for g in range(gpus - 1, -1, -1):
-        card = cards[g]
-        card.hold, card.kind, card.free_at = held_first[g], kind[g], free_first[g]
-        card.session, card.claim, card.running = NONE, NONE, NONE
-        if card.hold != NONE and lines[card.hold].width == 1:
-            lines[card.hold].groups += 1
-        if card.free_at > 0.0:
-            push_event(w, card.free_at, g)
+        state = gpu_states[g]
+        state.hold, state.kind, state.free_at = held_first[g], kind[g], free_first[g]
+        state.session, state.claim, state.running = NONE, NONE, NONE
+        if state.hold != NONE and lines[state.hold].width == 1:
+            lines[state.hold].groups += 1
+        if state.free_at > 0.0:
+            push_event(w, state.free_at, g)
         else:
             mark_idle(w, g)
     _run(w, of)

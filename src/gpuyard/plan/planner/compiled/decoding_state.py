@@ -21,7 +21,7 @@ JOB: Final = np.dtype([
 ])  # fmt: skip
 """A call, with the number of its predecessors that have not started, and of those that have not ended."""
 
-CARD: Final = np.dtype([
+GPU_STATE: Final = np.dtype([
     ("hold", _i), ("kind", _i), ("free_at", _f), ("running", _i), ("idle", _i), ("next", _i), ("prev", _i),
     ("fresh", _i), ("session", _i), ("claim", _i), ("formed", _i), ("waiting", _i), ("loaded_at", _f),
 ])  # fmt: skip
@@ -53,7 +53,7 @@ class DecodingState(NamedTuple):
     may_begin: Any
     group_speed: Any
     jobs: Any
-    cards: Any
+    gpu_states: Any
     lines: Any
     cells: Any
     heap: Any
@@ -113,24 +113,24 @@ def pop_ready(w: Any, m: Any) -> Any:
 
 @njit_noref
 def _cell(w: Any, g: Any) -> Any:
-    hold = w.cards[g].hold
+    hold = w.gpu_states[g].hold
     models, kinds = w.counters[0].models, w.counters[0].kinds
-    if w.cards[g].session != NONE:
+    if w.gpu_states[g].session != NONE:
         return w.cells[(models + 1) * kinds + hold]
     if hold == NONE:
         hold = models
-    return w.cells[hold * kinds + w.cards[g].kind]
+    return w.cells[hold * kinds + w.gpu_states[g].kind]
 
 
 @njit_noref
 def mark_idle(w: Any, g: Any) -> None:
     """Mark a GPU, or the wide group that starts at it, as idle."""
-    cards, cell = w.cards, _cell(w, g)
-    cards[g].idle = 1
-    cards[g].next = cell.first
-    cards[g].prev = NONE
+    gpu_states, cell = w.gpu_states, _cell(w, g)
+    gpu_states[g].idle = 1
+    gpu_states[g].next = cell.first
+    gpu_states[g].prev = NONE
     if cell.first != NONE:
-        cards[cell.first].prev = g
+        gpu_states[cell.first].prev = g
     cell.first = g
     cell.many += 1
     w.counters[0].idle += 1
@@ -139,14 +139,14 @@ def mark_idle(w: Any, g: Any) -> None:
 @njit_noref
 def mark_busy(w: Any, g: Any) -> None:
     """Mark a GPU, or the wide group that starts at it, as busy."""
-    cards, cell = w.cards, _cell(w, g)
-    after, before = cards[g].next, cards[g].prev
+    gpu_states, cell = w.gpu_states, _cell(w, g)
+    after, before = gpu_states[g].next, gpu_states[g].prev
     if before == NONE:
         cell.first = after
     else:
-        cards[before].next = after
+        gpu_states[before].next = after
     if after != NONE:
-        cards[after].prev = before
-    cards[g].idle = 0
+        gpu_states[after].prev = before
+    gpu_states[g].idle = 0
     cell.many -= 1
     w.counters[0].idle -= 1

@@ -7,7 +7,7 @@ from gpuyard.plan.planner.problem import Flags, Floats, Ints
 
 
 @compiled
-def lifted(rank: Ints, before_at: Ints, before: Ints, key: Floats) -> Floats:
+def topological_keys(rank: Ints, before_at: Ints, before: Ints, key: Floats) -> Floats:
     """Return the keys, each raised to those of its predecessors: sorted by them, no call comes before a predecessor.
 
     `rank` numbers the calls so that each is above its predecessors; it also breaks ties.
@@ -20,7 +20,7 @@ def lifted(rank: Ints, before_at: Ints, before: Ints, key: Floats) -> Floats:
 
 
 @compiled
-def weighed(
+def weighted_assignment(
     order: Ints,
     seconds: Floats,
     model: Ints,

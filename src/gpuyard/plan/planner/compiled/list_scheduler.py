@@ -32,7 +32,7 @@ class ListScheduler:
     def plan(self, settings: ListSettings, nudge: Floats | None = None) -> Plan:
         """Return the plan for these settings; `nudge` is added to the due time of each call."""
         made = self._backwards(settings, nudge) if settings.backwards else self._forwards(settings, nudge)
-        again = settings.backwards or self.problem.many_residents
+        again = settings.backwards or self.problem.multi_model
         return timed(self.problem, made.gpu, order_of(self.problem, made)) if again else made
 
     def _forwards(self, settings: ListSettings, nudge: Floats | None) -> Plan:

@@ -22,7 +22,7 @@ from gpuyard.plan.planner.compiled.proposals import (
     STAY,
     SWAP_TAILS,
     TO,
-    is_hopeless,
+    cannot_improve,
     propose,
 )
 from gpuyard.plan.planner.compiled.retiming import cost_of, lateness, note_tails, retime, retime_all, sort, span_of
@@ -64,7 +64,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
     log, log_real, counts, figures, source = buffer.log, buffer.log_real, buffer.counts, buffer.figures, buffer.source
     switch, dirty, run = buffer.switch, buffer.dirty, buffer.run
     deadline = buffer.deadline
-    many_residents = buffer.rules[-1]
+    multi_model = buffer.rules[-1]
     scale = figures[SCALE]
     new = False
     since_tails = 1 << 30
@@ -80,8 +80,8 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
         )  # fmt: skip
         if moves == 0 or (
             moves == 1
-            and not many_residents
-            and is_hopeless(whole, real, before, after, order, links, ends, switch, group_speed, todo, limit)
+            and not multi_model
+            and cannot_improve(whole, real, before, after, order, links, ends, switch, group_speed, todo, limit)
         ):
             continue
         many = 0
@@ -101,7 +101,7 @@ def improve(buffer: PlanBuffer, rounds: int, weights: Any) -> bool:
                 whole, real, before, after, order, links, ends, group_speed, touched, many, call, todo[i, TO], place
             )
         counts[TRIED] += 1
-        if many_residents:
+        if multi_model:
             changed, done = retime_all(buffer), True
         else:
             changed, done = retime(

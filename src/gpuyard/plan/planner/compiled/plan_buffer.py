@@ -108,7 +108,7 @@ def make_buffer(problem: Problem, gpu: Ints, order: Ints, source: Any) -> PlanBu
         np.array(gpu, dtype=np.int32),
         np.array(order, dtype=np.int32),
     )
-    lay(made)
+    link_lanes(made)
     return made
 
 
@@ -123,7 +123,7 @@ def _deadlines(problem: Problem) -> tuple[Ints, Ints, Floats, Floats]:
 
 
 @compiled
-def lay(buffer: PlanBuffer) -> None:
+def link_lanes(buffer: PlanBuffer) -> None:
     """Link the lanes and time all calls, by order and GPUs."""
     whole, real, ends, links = buffer.whole, buffer.real, buffer.ends, buffer.links
     ends[:] = NONE

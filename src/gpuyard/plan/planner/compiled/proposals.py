@@ -249,7 +249,7 @@ def _tails_of_blocks(whole: Any, links: Any, ends: Any, may_begin: Flags, todo: 
 
 
 @compiled
-def is_hopeless(
+def cannot_improve(
     whole: Any, real: Any, before: Ints, after: Ints, order: Ints, links: Any, ends: Any, switch: Floats,
     group_speed: Floats, todo: Any, limit: float,
 ) -> bool:  # fmt: skip

@@ -36,7 +36,7 @@ def first_figures(sim: SessionSim, sessions: Any, count: int, tie_break: Floats,
 
 
 @compiled
-def listed(sim: SessionSim, order: Ints, gpu: Ints, sessions: Any) -> int:
+def sessions_from_plan(sim: SessionSim, order: Ints, gpu: Ints, sessions: Any) -> int:
     """Write the sessions of a plan, whose calls are given by start; return their number, at most as many as fit."""
     last = np.full(len(sim.free), NONE, dtype=np.int32)
     count = 0

@@ -32,7 +32,7 @@ LEFT, HERE, STATE, CALL, NEXT = range(5)
 COMING, OPEN, RUNNING, WAITING, OVER = range(5)
 # Columns of `line`: one row per model.
 READY, UNSTARTED, POOL, WAITS = range(4)
-# Columns of `card`: one row per GPU; where its list begins and ends, and its position in it.
+# Columns of `list_at`: one row per GPU; where its list begins and ends, and its position in it.
 BEGIN, END, TURN = range(3)
 # Columns of `when`: one row per session; when its first call started, and until when it waits.
 BEGUN, UNTIL = range(2)
@@ -72,14 +72,14 @@ class SessionSim(NamedTuple):
     gpu: Ints
 
 
-def laid_out(problem: Problem, rank: Floats, most: int) -> SessionSim:
+def allocate_sim(problem: Problem, rank: Floats, most: int) -> SessionSim:
     """Allocate a simulation for lists of at most `most` sessions; calls with a higher rank go first."""
     calls = problem.calls
     count, models, gpus = len(calls), len(problem.models), len(problem.gpus)
     sizes = np.concatenate(([0], np.cumsum([len(w.nodes) for w in problem.workflows])))
     kind = sizes[problem.requests.workflow[calls.request]] + calls.position
     total = np.bincount(calls.model, minlength=models)
-    cards = most + gpus + 8
+    capacity = most + gpus + 8
 
     def ints(*shape: int) -> Any:
         return np.zeros(shape, dtype=np.int32)
@@ -88,13 +88,13 @@ def laid_out(problem: Problem, rank: Floats, most: int) -> SessionSim:
         calls.model, calls.seconds, calls.earliest_s, calls.before_at, calls.after_at, calls.after,
         problem.width, problem.switch, problem.may_begin, problem.group_speed, problem.held_first, problem.free_first,
         rank, kind.astype(np.int32), np.concatenate(([0], np.cumsum(total))).astype(np.int32),
-        ints(count), np.zeros(count), ints(count), ints(models, 4), ints(cards, 5), np.zeros((cards, 2)),
+        ints(count), np.zeros(count), ints(count), ints(models, 4), ints(capacity, 5), np.zeros((capacity, 2)),
         ints(gpus, 3), ints(most * int(problem.width.max())), np.zeros(gpus), ints(gpus),
-        np.zeros(4 * cards + 2 * count, dtype=EVENT), ints(4 * cards + count), np.zeros(count), ints(count),
+        np.zeros(4 * capacity + 2 * count, dtype=EVENT), ints(4 * capacity + count), np.zeros(count), ints(count),
     )  # fmt: skip
 
 
-def room(sim: SessionSim) -> Any:
+def allocate_sessions(sim: SessionSim) -> Any:
     """Allocate a list of sessions, with room for those that are opened at the end."""
     return np.zeros((len(sim.now), 3), dtype=np.int32)
 
@@ -102,7 +102,7 @@ def room(sim: SessionSim) -> Any:
 # --- encoding of numbers ----------------------------------------------------------------------------------------------
 #
 # An entry of the stack is a session (its number), a GPU (below 0) or a call (below all GPUs). An event is a session
-# (its number), a call (below 0) or the end of the wait of a session (from `cards` on).
+# (its number), a call (below 0) or the end of the wait of a session (from `capacity` on).
 
 
 @njit_noref
@@ -129,14 +129,14 @@ def _arrival(call: int) -> int:
 
 
 @njit_noref
-def _end_of_wait(cards: int, session: int) -> int:
+def _end_of_wait(capacity: int, session: int) -> int:
     """Event: a session has waited long enough."""
-    return cards + session
+    return capacity + session
 
 
 @njit_noref
-def _session_that_waited(cards: int, event: int) -> int:
-    return event - cards
+def _session_that_waited(capacity: int, event: int) -> int:
+    return event - capacity
 
 
 # --- simulation -------------------------------------------------------------------------------------------------------
@@ -145,13 +145,13 @@ def _session_that_waited(cards: int, event: int) -> int:
 @njit_noref
 def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
     """Reset the state and build the list of every GPU; return the number of calls that are in no session."""
-    card, line, now, lists, width, line_at = sim.list_at, sim.line, sim.now, sim.lists, sim.width, sim.line_at
+    list_at, line, now, lists, width, line_at = sim.list_at, sim.line, sim.now, sim.lists, sim.width, sim.line_at
     for g in range(len(sim.free)):
         sim.free[g] = sim.free_first[g]
         sim.held[g] = sim.held_first[g]
-        card[g, BEGIN] = 0
-        card[g, END] = 0
-        card[g, TURN] = -1
+        list_at[g, BEGIN] = 0
+        list_at[g, END] = 0
+        list_at[g, TURN] = -1
     for m in range(len(width)):
         line[m, READY] = 0
         line[m, UNSTARTED] = line_at[m + 1] - line_at[m]
@@ -165,16 +165,16 @@ def _lay_out(sim: SessionSim, sessions: Any, count: int) -> int:
         now[s, STATE] = COMING
         sim.when[s, BEGUN] = np.inf
         for g in range(sessions[s, GPU], sessions[s, GPU] + width[m]):
-            card[g, END] += 1
+            list_at[g, END] += 1
     total = 0
     for g in range(len(sim.free)):
-        card[g, BEGIN] = total
-        total += card[g, END]
-        card[g, END] = card[g, BEGIN]
+        list_at[g, BEGIN] = total
+        total += list_at[g, END]
+        list_at[g, END] = list_at[g, BEGIN]
     for s in range(count):
         for g in range(sessions[s, GPU], sessions[s, GPU] + width[sessions[s, MODEL]]):
-            lists[card[g, END]] = s
-            card[g, END] += 1
+            lists[list_at[g, END]] = s
+            list_at[g, END] += 1
     pool = 0
     for m in range(len(width)):
         pool += line[m, POOL]
@@ -212,14 +212,14 @@ def _first_waiting(now: Any, line: Any, m: int) -> Any:
 
 
 @njit_noref
-def _is_through(card: Any, g: int) -> Any:
+def _is_through(list_at: Any, g: int) -> Any:
     """Whether a GPU has reached the end of its list."""
-    return card[g, BEGIN] + card[g, TURN] == card[g, END]
+    return list_at[g, BEGIN] + list_at[g, TURN] == list_at[g, END]
 
 
 @njit_noref
 def _idle_group(
-    card: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
+    list_at: Any, free: Floats, held: Ints, switch: Floats, may_begin: Any, m: int, width: int, at: float
 ) -> int:
     """Return the group at the end of its lists that has a model soonest; NONE if there is none."""
     where, soonest = NONE, 0.0
@@ -228,7 +228,7 @@ def _idle_group(
             continue
         through = True
         for x in range(g, g + width):
-            through = through and _is_through(card, x)
+            through = through and _is_through(list_at, x)
         if through:
             ready = _loaded_at(free, held, switch, m, g, width, at)
             if where == NONE or ready < soonest:
@@ -237,13 +237,13 @@ def _idle_group(
 
 
 @njit_noref
-def _who_leaves(sessions: Any, count: int, now: Any, when: Any, card: Any) -> int:
+def _who_leaves(sessions: Any, count: int, now: Any, when: Any, list_at: Any) -> int:
     """Return the session that has waited longest and whose GPU has a next session; NONE if there is none."""
     who = NONE
     for s in range(count):
         if now[s, STATE] == WAITING and (who == NONE or when[s, UNTIL] < when[who, UNTIL]):
             g = sessions[s, GPU]
-            if card[g, BEGIN] + card[g, TURN] + 1 < card[g, END]:
+            if list_at[g, BEGIN] + list_at[g, TURN] + 1 < list_at[g, END]:
                 who = s
     return who
 
@@ -346,11 +346,11 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
     but the last. The inner loop is one function because its counters are local variables.
     """
     model, width, switch, line_at = sim.model, sim.width, sim.switch, sim.line_at
-    key, heap, line, now, when, card, lists = (
+    key, heap, line, now, when, list_at, lists = (
         sim.key, sim.heap, sim.line, sim.now, sim.when, sim.list_at, sim.lists,
     )  # fmt: skip
     free, held, events, stack = sim.free, sim.held, sim.events, sim.stack
-    gpus, cards = len(free), len(now)
+    gpus, capacity = len(free), len(now)
     wait, least = tie_break[-1], max(1e-3, sim.seconds.mean())
     pool = _lay_out(sim, sessions, count)
     many = active = _first_arrivals(sim, tie_break)
@@ -376,11 +376,11 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 continue
             if s < 0:  # a GPU goes on to its next session
                 g = _next_session_of(s)
-                card[g, TURN] += 1
-                if _is_through(card, g):
+                list_at[g, TURN] += 1
+                if _is_through(list_at, g):
                     through += 1
                     continue
-                s = lists[card[g, BEGIN] + card[g, TURN]]
+                s = lists[list_at[g, BEGIN] + list_at[g, TURN]]
                 m = sessions[s, MODEL]
                 if now[s, STATE] == OVER or line[m, UNSTARTED] == 0:
                     stack[pending] = _next_session_of(g)
@@ -423,7 +423,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 now[s, NEXT] = line[m, WAITS]
                 line[m, WAITS] = s
                 when[s, UNTIL] = at + max(least, wait * switch[-1, m])
-                push_event(events, many, when[s, UNTIL], _end_of_wait(cards, s))
+                push_event(events, many, when[s, UNTIL], _end_of_wait(capacity, s))
                 many += 1
             else:
                 pool += _into_the_pool(now, line, s, m)
@@ -431,7 +431,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 for x in range(first, first + width[m]):
                     stack[pending] = _next_session_of(x)
                     pending += 1
-        if pool > 0 and through > 0 and extra < cards:
+        if pool > 0 and through > 0 and extra < capacity:
             m = _help_out(sim, sessions, extra, at)
             if m != NONE:
                 through -= width[m]
@@ -454,7 +454,7 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
             active -= 1
             stack[pending] = _ready(gpus, _arrival(who))
             pending += 1
-        elif who < cards:
+        elif who < capacity:
             active -= 1
             stack[pending] = who
             pending += 1
@@ -464,12 +464,12 @@ def simulate_sessions(sim: SessionSim, sessions: Any, count: int, tie_break: Flo
                 pending, many = _release_followers(sim, call, at, pending, many)
                 active += many - before
             now[who, STATE] = OPEN
-        elif now[who - cards, STATE] == WAITING and when[who - cards, UNTIL] == at:
-            s = _session_that_waited(cards, who)
+        elif now[who - capacity, STATE] == WAITING and when[who - capacity, UNTIL] == at:
+            s = _session_that_waited(capacity, who)
             g, m = sessions[s, GPU], sessions[s, MODEL]
-            place = card[g, BEGIN] + card[g, TURN] + 1
+            place = list_at[g, BEGIN] + list_at[g, TURN] + 1
             # Leaving pays only if the next session has calls to run; otherwise wait for another period.
-            if place < card[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
+            if place < list_at[g, END] and line[sessions[lists[place], MODEL], READY] > 0:
                 now[s, STATE] = OPEN
                 pool += _into_the_pool(now, line, s, m)
                 stack[pending] = s

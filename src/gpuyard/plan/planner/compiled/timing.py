@@ -12,7 +12,7 @@ so a switch overlaps with the wait of the call for its dependencies (preloading)
 change of the order or the assignment. Cost: one step per call, edge and GPU of a group.
 
 The state of a GPU is a stamp per model: when it was last used there, 0 if it is not on the GPU. With one resident model
-there is one stamp. With many (`Problem.many_residents`) models stay as long as the memory suffices, and the one with
+there is one stamp. With many (`Problem.multi_model`) models stay as long as the memory suffices, and the one with
 the oldest stamp is evicted first: each eviction costs its `unload_s`, then the new model its `load_s`.
 """
 
@@ -92,7 +92,7 @@ def switching(problem: Problem) -> tuple[Any, ...]:
         np.array([m.unload_s for m in problem.models], dtype=np.float64),
         np.array([m.memory_gb for m in problem.models], dtype=np.float64),
         np.array([g.memory_gb for g in problem.gpus], dtype=np.float64),
-        problem.many_residents,
+        problem.multi_model,
     )
 
 

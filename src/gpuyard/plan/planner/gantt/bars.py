@@ -78,7 +78,7 @@ class Chart:
         m = panel.measures
         return (
             f"{panel.name}: {m.makespan_s:,.1f} s{self._gap(m.makespan_s)}, {m.switches:,} switches, "
-            f"GPUs at work {m.utilisation_mean:.0%} (spread {m.utilisation_spread:.0%})"
+            f"GPUs at work {m.utilization_mean:.0%} (spread {m.utilization_spread:.0%})"
         )
 
     def _gap(self, makespan_s: float) -> str:

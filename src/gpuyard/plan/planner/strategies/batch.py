@@ -13,7 +13,7 @@ from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 from gpuyard.plan.planner.strategies import SearchBudget
-from gpuyard.plan.planner.strategies.residents import retimed
+from gpuyard.plan.planner.strategies.multi_model import retimed
 
 
 def batch(problem: Problem, _: SearchBudget) -> Plan:

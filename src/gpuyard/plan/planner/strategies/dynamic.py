@@ -18,7 +18,7 @@ from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.random_numbers import words
 from gpuyard.plan.planner.strategies import SearchBudget
-from gpuyard.plan.planner.strategies.residents import retimed
+from gpuyard.plan.planner.strategies.multi_model import retimed
 
 WEIGHT: Final = 0.1
 

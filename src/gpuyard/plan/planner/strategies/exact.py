@@ -18,7 +18,7 @@ same predecessors and successors follow each other in one order only.
 The solver works in integer ticks, rounded down, so its bound also holds for the real times. The order it finds is then
 timed with the real times.
 
-With `many_residents` the CP-SAT model still counts a switch wherever the loaded model changes: the plan is timed by the
+With `multi_model` the CP-SAT model still counts a switch wherever the loaded model changes: the plan is timed by the
 actual rule, and no bound is proven.
 """
 
@@ -73,13 +73,13 @@ def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
         return plan
     budget.better(plan)
     ticks = _ticks_a_second(problem, plan)
-    best = plan if problem.many_residents else replace(plan, proven_s=lower_bound(problem).seconds)
+    best = plan if problem.multi_model else replace(plan, proven_s=lower_bound(problem).seconds)
     for effort in _efforts(budget):
         found, proven, settled = _attempt(problem, best, ticks, budget.seed, effort)
         if found.makespan_s < best.makespan_s:
             best = replace(found, proven_s=best.proven_s)
             budget.better(best)
-        if not problem.many_residents:
+        if not problem.multi_model:
             best = replace(best, proven_s=max(best.proven_s, proven))
         if settled:
             break
@@ -163,7 +163,7 @@ def _program(problem: Problem, plan: Plan, ticks: int) -> _Program:
     model = cp_model.CpModel()
     calls, many, gpus = problem.calls, len(problem.calls), len(problem.gpus)
     horizon = _whole(plan.makespan_s, ticks) + 1
-    makespan = model.new_int_var(0 if problem.many_residents else _whole(plan.proven_s, ticks), horizon, "")
+    makespan = model.new_int_var(0 if problem.multi_model else _whole(plan.proven_s, ticks), horizon, "")
     start = [model.new_int_var(_whole(calls.earliest_s[i], ticks), horizon, "") for i in range(many)]
     end = [model.new_int_var(0, horizon, "") for _ in range(many)]
     takes: dict[tuple[int, int], Any] = {}

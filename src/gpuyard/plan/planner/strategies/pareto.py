@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpuyard.plan.planner.compiled.keys import lifted, weighed
+from gpuyard.plan.planner.compiled.keys import topological_keys, weighted_assignment
 from gpuyard.plan.planner.compiled.timing import ranks, timed
 from gpuyard.plan.planner.energy import power_of, with_power_levels
 from gpuyard.plan.planner.front import Front, Point, front, point
@@ -106,7 +106,9 @@ class _Population:
 
     def _order(self, key: Floats) -> Ints:
         calls = self.problem.calls
-        return np.lexsort((self._rank, lifted(self._rank, calls.before_at, calls.before, key))).astype(np.int32)
+        return np.lexsort((self._rank, topological_keys(self._rank, calls.before_at, calls.before, key))).astype(
+            np.int32
+        )
 
 
 def _parents(problem: Problem, budget: SearchBudget, population: _Population) -> list[Plan]:
@@ -138,7 +140,7 @@ def _first_generation(population: _Population, budget: SearchBudget) -> list[Gen
             break
         key = of_level + (calls.model / len(problem.models) if by_model else 0.0)
         order = np.argsort(key, kind="stable").astype(np.int32)
-        gpu = weighed(
+        gpu = weighted_assignment(
             order, calls.seconds, calls.model, calls.earliest_s, calls.before_at, calls.before,
             problem.width, problem.may_begin, problem.group_speed, problem.switch, problem.held_first, problem.free_first,
             reluctance, balance,

@@ -77,7 +77,7 @@ def improved(problem: Problem, budget: SearchBudget, known: list[Plan]) -> Plan:
     clock = _Clock(budget)
     _lists(problem, best, clock, source_of(3 * budget.seed))
     if 0 < len(problem.calls) <= MOST_CALLS:
-        if len(problem.calls) <= MOST_FOR_SESSIONS and not (best.has_deadlines or problem.many_residents):
+        if len(problem.calls) <= MOST_FOR_SESSIONS and not (best.has_deadlines or problem.multi_model):
             _sessions(problem, best, clock, source_of(3 * budget.seed + 1))
         _moves(problem, best, clock, source_of(3 * budget.seed + 2))
     return best.plan
@@ -224,10 +224,10 @@ def _sessions(problem: Problem, best: _Best, clock: _Clock, source: Any) -> None
     plan, order = best.plan, order_of(problem, best.plan)
     count = session_search.count_of(problem, plan.gpu, order)
     most = 2 * count + 4 * len(problem.gpus) + 64
-    sim = session_sim.laid_out(problem, rank, most)
-    listed = session_sim.room(sim)
-    trial = session_sim.room(sim)
-    count = session_search.listed(sim, order, plan.gpu, listed)
+    sim = session_sim.allocate_sim(problem, rank, most)
+    listed = session_sim.allocate_sessions(sim)
+    trial = session_sim.allocate_sessions(sim)
+    count = session_search.sessions_from_plan(sim, order, plan.gpu, listed)
     tie_break = np.zeros(int(sim.kind.max(initial=0)) + 2)
     tie_break[-1] = 4.0
     figures = session_search.first_figures(sim, listed, count, tie_break, plan.makespan_s)

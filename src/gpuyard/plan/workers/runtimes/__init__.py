@@ -1,6 +1,6 @@
 """Runtimes: how a model is loaded and called, one file per runtime, and the registry.
 
-A runtime is a function that loads a model as an order says and returns a `Held`. It is called in the worker, which sees
+A runtime is a function that loads a model as an order says and returns a `LoadedModel`. It is called in the worker, which sees
 its own GPU first and then the others that a wide model spans (CUDA_VISIBLE_DEVICES).
 """
 
@@ -20,7 +20,7 @@ RUNTIMES: Final = {
 """All runtimes: the location of the function, as `module:function` below this package."""
 
 
-class Held(Protocol):
+class LoadedModel(Protocol):
     """A loaded model."""
 
     def call(self, question: CallInput, seconds: float) -> Any:
@@ -40,8 +40,8 @@ def prepare(runtimes: Iterable[Runtime]) -> None:
                 find(runtime.settings)
 
 
-def load(order: Order) -> Held:
+def load(order: Order) -> LoadedModel:
     """Load a model in the runtime that its order names."""
     module, _, function = RUNTIMES[order.runtime.name].partition(":")
-    held: Held = getattr(import_module(f"{__name__}.{module}"), function)(order)
+    held: LoadedModel = getattr(import_module(f"{__name__}.{module}"), function)(order)
     return held

@@ -11,7 +11,7 @@ from typing import Any
 from gpuyard.plan.workers.order import CallInput, Order
 
 
-class PretendedFailure(Exception):
+class SimulatedFailure(Exception):
     """A virtual call failed, as its file asked for."""
 
 
@@ -27,7 +27,7 @@ class _Virtual:
         chance = Random(f"{self._seed}/{question.request}/{question.node}/{question.attempt}")  # noqa: S311
         sleep(seconds * chance.uniform(1 - self._drift, 1 + self._drift) / self._speed_up)
         if chance.random() < self._fails:
-            raise PretendedFailure(f"attempt {question.attempt} fails as configured")
+            raise SimulatedFailure(f"attempt {question.attempt} fails as configured")
         return {"node": question.node, "from": sorted(question.results)}
 
     def close(self) -> None:

@@ -182,13 +182,13 @@ def test_an_embedding_moves_the_requested_rows_and_not_its_table(count: Count) -
 def test_a_model_that_cannot_be_counted_is_reported_in_one_sentence(
     count: Count, name: str, inputs: tuple[str, ...], module: str, sentence: str
 ) -> None:
-    with pytest.raises(counting.CanNotCount) as refused:
+    with pytest.raises(counting.CountError) as refused:
         count(name, *inputs, module=module)
     assert sentence in str(refused.value)
 
 
 def test_an_empty_model_is_refused(count: Count) -> None:
-    with pytest.raises(counting.CanNotCount, match=r"Idle does nothing with its inputs\."):
+    with pytest.raises(counting.CountError, match=r"Idle does nothing with its inputs\."):
         count("Idle", "2x9", training=False)
 
 

@@ -6,7 +6,7 @@ from gpuyard.plan.planner.problem import Problem
 
 def retimed(problem: Problem, plan: Plan) -> Plan:
     """Return the same assignment and order, timed with several resident models; the plan itself if GPUs hold one."""
-    if not problem.many_residents:
+    if not problem.multi_model:
         return plan
     from gpuyard.plan.planner.compiled.timing import order_of, timed
 

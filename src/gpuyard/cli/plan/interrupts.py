@@ -3,7 +3,7 @@
 Python raises KeyboardInterrupt wherever the program happens to be. In a callback (of the garbage collector, an import lock
 or compiled code) the exception is printed at best and then lost; between acquiring a resource and recording it, the
 resource is never released. So a signal is recorded first. While nothing is held, it also ends the command at once. After
-`from_now_on_noted`, the running code checks `asked` and stops in an orderly way; only a second signal does not wait for
+`defer`, the running code checks `asked` and stops in an orderly way; only a second signal does not wait for
 that.
 """
 
@@ -14,7 +14,7 @@ from typing import Self
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Ending:
+class InterruptGuard:
     """Records the signals of a command inside a `with` block."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Ending:
         for number in SIGNALS:
             signal.signal(number, self._hear)
 
-    def from_now_on_noted(self) -> None:
+    def defer(self) -> None:
         """Only record signals from now on, because resources will be held. A signal received before ends the command now."""
         self._at_once = False
         if self.asked:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.cli.up import MARK, command_on
+from gpuyard.cli.up import LOCK_FILE, command_on
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.system.locks import take_lock
 
-FILE = MARK
+FILE = LOCK_FILE
 READER_SECONDS, RETRY_SECONDS = 1.0, 0.01
 
 
@@ -39,7 +39,7 @@ class RunningCluster(msgspec.Struct, frozen=True):
     grpc: str = ""
 
 
-class RunningMark:
+class InstanceLock:
     """The locked file of this process."""
 
     def __init__(self, descriptor: int) -> None:
@@ -47,7 +47,7 @@ class RunningMark:
 
     @classmethod
     @contextmanager
-    def take(cls, folder: Path) -> Iterator["RunningMark"]:
+    def take(cls, folder: Path) -> Iterator["InstanceLock"]:
         """Lock the file of this folder; if it is locked, fail with an error that names the other process."""
         try:
             closed_folder(folder, "data folder", "--data-dir")
@@ -66,9 +66,9 @@ class RunningMark:
             message = f"Cannot use the data folder {folder}: {error.strerror}. Choose another one with --data-dir."
             raise NoFolder(message) from None
         try:
-            mark = cls(descriptor)
-            mark.write()
-            yield mark
+            lock = cls(descriptor)
+            lock.write()
+            yield lock
             os.truncate(descriptor, 0)
         finally:
             os.close(descriptor)
