@@ -201,7 +201,7 @@ class ReturnNode(Command, frozen=True):
 
 
 class RemoveNode(Command, frozen=True):
-    """Take a node out of the yard: one that runs nothing, or a lost one, whose tasks count as lost with it."""
+    """Take a node out of the cluster: one that runs nothing, or a lost one, whose tasks count as lost with it."""
 
     node: NodeId
 
@@ -229,13 +229,13 @@ class SetGpuHealth(Command, frozen=True):
     health: GpuHealth
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class FoundYard(Command, frozen=True):
+class CreateCluster(Command, frozen=True):
     """Begin a journal."""
 
-    yard: str
+    cluster_id: str
 
 
 class BeginEpoch(Command, frozen=True):
@@ -261,7 +261,7 @@ class EndEpoch(Command, frozen=True):
     patience_seconds: float
 
 
-class NoteAccess(Command, frozen=True):
+class RecordAccessChange(Command, frozen=True):
     """Write down that a user or a token was changed, for those who ask later who did it."""
 
     what: str
@@ -275,7 +275,7 @@ class SetTenant(Command, frozen=True):
 
 
 class SetSplit(Command, frozen=True):
-    """Split the yard between online and batch work."""
+    """Split the cluster between online and batch work."""
 
     split: Split
 

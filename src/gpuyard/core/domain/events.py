@@ -6,6 +6,8 @@ The time of an event and its origin are in the journal record that contains it. 
 any other change needs a new version and an upgrade in gpuyard.core.journal.codec.
 """
 
+import msgspec
+
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.node import NodeSpec
@@ -18,6 +20,11 @@ from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, T
 
 class Event(Value, frozen=True, tag_field="type", tag=True):
     """Base of all events."""
+
+
+def name_of(event: Event | type[Event]) -> str:
+    """Return the name of an event in the journal and in the API; a few classes have been renamed since it was chosen."""
+    return str(event.__struct_config__.tag)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -202,7 +209,7 @@ class AttemptEnded(Event, frozen=True):
     """Which signal ended it."""
     message: str = ""
     """What the node has to say about it, one sentence."""
-    remains: tuple[NodeId, ...] = ()
+    orphaned_on: tuple[NodeId, ...] = msgspec.field(default=(), name="remains")
     """Lost nodes that may run it still: what it held there stays taken until they say that it is gone."""
     actual: Actual | None = None
     """What it took of its GPUs, where somebody has measured it."""
@@ -225,7 +232,7 @@ class ReservationMade(Event, frozen=True):
     borrowed: bool = False
     """It was made while the task's class used more than its part: the other class need not respect it."""
     tenant_key: float = 0.0
-    """The tenant's place in the order when it was made. A promise does not grow weaker because others used the yard since."""
+    """The tenant's place in the order when it was made. A promise does not grow weaker because others used the cluster since."""
     because: Cause | None = None
     """What made the scheduler try the task just then."""
 
@@ -267,14 +274,14 @@ class NodeReturned(Event, frozen=True):
     """A node that was lost, stopped or known to an earlier scheduler only has registered again."""
 
     node: NodeId
-    remains: tuple[AttemptRef, ...] = ()
+    orphaned_attempts: tuple[AttemptRef, ...] = msgspec.field(default=(), name="remains")
     """Attempts that are over for us and that it still has; of all others there nothing is left."""
     instance: str = ""
     """Another agent than before speaks for it; empty: the same."""
     boot: str = ""
 
 
-class RemainsFound(Event, frozen=True):
+class OrphanedAttemptFound(Event, frozen=True, tag="RemainsFound"):
     """A node has an attempt that nobody here knows of, or that went on elsewhere: what it holds is taken until it ends."""
 
     node: NodeId
@@ -287,7 +294,7 @@ class RemainsFound(Event, frozen=True):
     """All that it holds, where some of that counts as taken by others; it takes it when they end."""
 
 
-class RemainsEnded(Event, frozen=True):
+class OrphanedAttemptEnded(Event, frozen=True, tag="RemainsEnded"):
     """What a node still had of an attempt that was over for us is gone."""
 
     node: NodeId
@@ -303,7 +310,7 @@ class NodeChanged(Event, frozen=True):
 
 
 class NodeRemoved(Event, frozen=True):
-    """A node was taken out of the yard."""
+    """A node was taken out of the cluster."""
 
     node: NodeId
 
@@ -329,13 +336,13 @@ class GpuHealthChanged(Event, frozen=True):
     health: GpuHealth
 
 
-# --- the yard ---------------------------------------------------------------------------------------------------------
+# --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class YardFounded(Event, frozen=True):
+class ClusterCreated(Event, frozen=True, tag="YardFounded"):
     """The first event of every journal: the ID of this cluster."""
 
-    yard: str
+    cluster_id: str = msgspec.field(name="yard")
 
 
 class EpochBegan(Event, frozen=True):
@@ -380,7 +387,7 @@ class TenantSet(Event, frozen=True):
 
 
 class SplitSet(Event, frozen=True):
-    """The yard is split so from now on."""
+    """The cluster is split so from now on."""
 
     split: Split
 
@@ -392,12 +399,12 @@ class SettingsChanged(Event, frozen=True):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    YardFounded,
+    ClusterCreated,
     TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded,
     TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
     AttemptStopping, MemberReady, MemberEnded, AttemptEnded, AttemptRecovered,
     ReservationMade, ReservationDropped,
-    NodeJoined, NodeLost, NodeStopped, NodeReturned, RemainsFound, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
+    NodeJoined, NodeLost, NodeStopped, NodeReturned, OrphanedAttemptFound, OrphanedAttemptEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """Every event there is. A test holds this list and the classes above together."""

@@ -11,7 +11,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.settings import Backfill
@@ -20,7 +20,7 @@ from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantI
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.scheduling.actions import Context
-from gpuyard.core.engine.scheduling.backfill import is_hopeless
+from gpuyard.core.engine.scheduling.backfill import is_unreachable
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
@@ -39,7 +39,7 @@ def check(state: State) -> None:
     _check_cards(state)
     _check_usage(state)
     _check_tasks(state)
-    _check_remains(state)
+    _check_orphaned_attempts(state)
     _check_reservations(state)
     _check_models(state)
 
@@ -104,7 +104,7 @@ def _check_cards(state: State) -> None:
                     whole[card] = task.id
                 milli[card] += part.milli
                 memory[card] += part.gpu_memory_mib
-    for node, left in state.remains.items():
+    for node, left in state.orphaned_attempts.items():
         for (task_id, _, _), (part, *_) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
@@ -153,7 +153,7 @@ def _check_usage(state: State) -> None:
     for host in state.index.hosts.values():
         if not host.lost:
             up += sum(1 for gpu in range(len(host.spec.gpus)) if host.health.get(gpu) is not GpuHealth.OFFLINE)
-    assert state.index.gpus_up == up, "the GPUs of the yard do not add up"
+    assert state.index.gpus_up == up, "the GPUs of the cluster do not add up"
     if state.split.mode is not QuotaMode.NONE:
         parts = state.classes[ONLINE].guarantee + state.classes[BATCH].guarantee
         assert parts == up * MILLI, "a GPU is left to nobody"
@@ -205,7 +205,7 @@ def _check_tasks(state: State) -> None:
         queued = task.group is not None
         claims = task.id in state.reservations and state.reservations[task.id].claim
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
-        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.strays):
+        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.found_orphans):
             ready = False
         assert queued == ready, (
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
@@ -220,23 +220,23 @@ def _check_tasks(state: State) -> None:
             assert node in task.phase.placement.nodes, f"{node} is thought to run task {task_id}"
 
 
-def _check_remains(state: State) -> None:
-    """Assert that remains on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
-    for node, left in state.remains.items():
+def _check_orphaned_attempts(state: State) -> None:
+    """Assert that orphaned attempts on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
+    for node, left in state.orphaned_attempts.items():
         assert left, f"{node} is remembered for nothing it may still run"
         for task_id, number, origin in left:
             task = state.tasks.get(task_id)
             present = (
                 task is not None and isinstance(task.phase, ACTIVE) and (task.attempts, task.origin) == (number, origin)
             )
-            assert not present, f"{node} has remains of attempt {number} of task {task_id}, which is not over"
-    strays = Counter(
+            assert not present, f"{node} has an orphaned attempt {number} of task {task_id}, which is not over"
+    found = Counter(
         what.task
-        for node, left in state.remains.items()
+        for node, left in state.orphaned_attempts.items()
         for what, it in left.items()
         if it.found and not state.index.hosts[node].lost
     )
-    assert strays == state.strays, f"unknown attempts run of tasks {strays}, and {state.strays} are counted"
+    assert found == state.found_orphans, f"unknown attempts run of tasks {found}, and {state.found_orphans} are counted"
     for task in state.tasks.values():
         assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
         if isinstance(task.phase, Suspending | Suspended | Resuming):
@@ -262,7 +262,7 @@ def check_nothing_stranded(state: State) -> None:
         moving = any(
             isinstance(task.phase, Suspending) for node in reservation.nodes for task in state.on_node[node].values()
         )
-        assert moving or not is_hopeless(state, reservation), (
+        assert moving or not is_unreachable(state, reservation), (
             f"task {reservation.task.id} is promised memory of suspended tasks"
         )
     for task in list(state.tasks.values()):
@@ -342,7 +342,7 @@ def check_guarantees(state: State) -> None:
             if task is None or not task.tenant_usage.claims(line.shape.need_milli) or not _may_claim(state, task):
                 continue
             plan, _ = find_preemption(state, task, line.shape, state.now)
-            if state.policy.drifts and plan is not None and plan.why is Why.PREEMPTED:
+            if state.policy.drifts and plan is not None and plan.why is CauseKind.PREEMPTED:
                 continue
             assert plan is None, (
                 f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "

@@ -111,7 +111,7 @@ def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[Nod
     """Return nodes on which nothing runs and since when, longest idle first. A cordoned node counts as idle, too."""
     found: dict[NodeId, float] = {}
     for node in kept:
-        if not state.on_node[node] and node not in state.remains and not state.index.hosts[node].lost:
+        if not state.on_node[node] and node not in state.orphaned_attempts and not state.index.hosts[node].lost:
             found[node] = idle_since.get(node, now)
     idle_since.clear()
     idle_since.update(found)

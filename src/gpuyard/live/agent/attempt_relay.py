@@ -73,7 +73,7 @@ class AttemptRelay:
         self._state_file = state_file
         self._clock = clock
         self._rounds: dict[messages.AttemptKey, int] = {}
-        self._strays: dict[messages.AttemptKey, None] = {}
+        self._unknown: dict[messages.AttemptKey, None] = {}
         self._refused: dict[messages.AttemptKey, str] = {}
         """Attempts this node refused to start, until the scheduler acknowledges it."""
         self._done: dict[messages.AttemptKey, None] = {}
@@ -98,7 +98,7 @@ class AttemptRelay:
         """Take over an event of the supervisor, and report it."""
         line = self.line
         match event:
-            case messages.Holding():
+            case messages.AttemptList():
                 self._list(event)
             case messages.Launched(key, pid, at):
                 before = self.held.get(key)
@@ -131,7 +131,7 @@ class AttemptRelay:
             case messages.NotReplaced(message):
                 log.warning("supervisor_replacement_failed", message=message)
 
-    def _list(self, event: messages.Holding) -> None:
+    def _list(self, event: messages.AttemptList) -> None:
         """Take over the supervisor's list of attempts.
 
         It comes at the start and after each reconnection to the supervisor.
@@ -204,7 +204,7 @@ class AttemptRelay:
             self.held.pop(key, None)
             self._refused.pop(key, None)
             self._rounds.pop(key, None)
-            self._strays.pop(key, None)
+            self._unknown.pop(key, None)
             self._launch_builder.forget(key)
         if keys and not self._forgotten:
             asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
@@ -262,7 +262,7 @@ class AttemptRelay:
             case "extend":
                 self._processes.send(messages.Extend(key, asked.extend.seconds_left))
             case "stray":
-                self._strays[key] = None
+                self._unknown[key] = None
 
     def _launch(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Launch) -> None:
         if key in self._done:
@@ -330,11 +330,11 @@ class AttemptRelay:
             *(self._launching(key) for key in self._processes.launching() if key not in self.held),
         ]
 
-    def note_strays(self, beat: pb.Heartbeat) -> None:
+    def report_unknown_attempts(self, beat: pb.Heartbeat) -> None:
         """Add the attempts that the scheduler does not know to a heartbeat."""
-        strays = [key for key in self._strays if key in self.held]
-        beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in strays)
-        for key in strays:
+        unknown = [key for key in self._unknown if key in self.held]
+        beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in unknown)
+        for key in unknown:
             self._keep_away(beat, key)
 
     def _attempt(self, key: messages.AttemptKey, held: messages.HeldAttempt) -> pb.Attempt:

@@ -60,7 +60,7 @@ CHANNEL_OPTIONS = (
 log = structlog.get_logger()
 
 
-class NotWelcome(GpuyardError):
+class RegistrationRefused(GpuyardError):
     """The scheduler does not let this node in; its sentence says what to change."""
 
 
@@ -165,7 +165,7 @@ class AgentLink:
             try:
                 await self._connect(address)
                 log.info("scheduler_disconnected", address=address)
-            except NotWelcome as refusal:
+            except RegistrationRefused as refusal:
                 log.error("registration_refused", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 if self._was_welcome:
@@ -206,7 +206,7 @@ class AgentLink:
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
         if not self._options.accept_cluster and (sentence := peer.refused(uid, address, self._state_file.memory)):
-            raise NotWelcome(sentence)
+            raise RegistrationRefused(sentence)
         return uid
 
     def _in_time(self, seconds: float, tries: int = 1) -> float:
@@ -229,7 +229,7 @@ class AgentLink:
             self._relay.extend_lease(left + self._fence_seconds)
             line = SchedulerLine(stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds)
             self._relay.begin(line)
-            log.info("scheduler_connected", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            log.info("scheduler_connected", address=address, cluster=welcome.yard, epoch=welcome.epoch)
             try:
                 await self._talk(line, welcome)
             finally:
@@ -261,12 +261,12 @@ class AgentLink:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 grpc.StatusCode.ABORTED,
             }:
-                raise NotWelcome(error.details() or "") from error
+                raise RegistrationRefused(error.details() or "") from error
             raise
         memory = self._state_file.memory
         # A scheduler that is shown a later epoch than its own either stops or takes a higher one.
         _check_epoch(memory, welcome.epoch, welcome.origin)
-        memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
+        memory.cluster_id, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
         self._note_position(welcome.seq, welcome.hash)
@@ -292,14 +292,14 @@ class AgentLink:
         """
         memory = self._state_file.memory
         if not self._options.join_token:
-            raise NotWelcome(
+            raise RegistrationRefused(
                 "This agent has no join token. Set agent.join_token to the token of the scheduler "
                 "(auth.join_token there, or the file join_token in its data folder; an agent on the "
                 "same machine finds that file if it can read it)."
             )
         expected = proof.scheduler_proof(self._options.join_token, nonce, self._node.id, answer)
         if not proof.proofs_equal(answer.proof, expected):
-            raise NotWelcome(
+            raise RegistrationRefused(
                 f"The process that answers at {address} does not know the join token of this node, so "
                 "the node does not obey it. Set agent.join_token to the token of the scheduler "
                 "(auth.join_token there, or the file join_token in its data folder), or check which "
@@ -307,10 +307,10 @@ class AgentLink:
             )
         if answer.yard == self._options.accept_cluster:
             self._state_file.belong_to(answer.yard)
-        elif memory.yard and answer.yard != memory.yard:
-            raise NotWelcome(
+        elif memory.cluster_id and answer.yard != memory.cluster_id:
+            raise RegistrationRefused(
                 f"The scheduler at {address} belongs to cluster {answer.yard}, and this node belongs "
-                f"to cluster {memory.yard}. To move the node to that cluster, start this agent once "
+                f"to cluster {memory.cluster_id}. To move the node to that cluster, start this agent once "
                 f"with --accept-cluster {answer.yard}."
             )
 
@@ -320,7 +320,7 @@ class AgentLink:
             version=__version__,
             node=self._node,
             instance=memory.instance,
-            yard=memory.yard,
+            yard=memory.cluster_id,
             seq=memory.seq,
             hash=memory.hash,
             epoch=memory.epoch,
@@ -380,7 +380,7 @@ class AgentLink:
                 log.exception("measurement_failed")
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
-            self._relay.note_strays(beat)
+            self._relay.report_unknown_attempts(beat)
             line.heartbeat = beat
             line.woken.set()
             self._state_file.save()
@@ -441,7 +441,7 @@ def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
     """Refuse a scheduler of an older epoch than the last one obeyed, and a different one of the same epoch."""
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return
-    raise NotWelcome(
+    raise RegistrationRefused(
         f"The scheduler is at epoch {epoch}, and this node has obeyed epoch {memory.epoch} of another "
         "one: this scheduler is outdated or runs on a copy of the data folder. To continue with it, "
         "start it once with --take-over."

@@ -49,7 +49,7 @@ _HEALTHS = {GpuHealth.OK: pb.GpuUse.OK, GpuHealth.EXTERNAL: pb.GpuUse.EXTERNAL, 
 log = structlog.get_logger()
 
 
-class CanNotRun(GpuyardError):
+class AgentStartError(GpuyardError):
     """The agent cannot start. Correct what the sentence names and start it again."""
 
 
@@ -64,9 +64,9 @@ async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:
             log.warning("folder_permissions_corrected", message=note)
     except OSError as error:
         message = f"Cannot create the work folder {folder}: {error.strerror}. Set executor.work_dir to another one."
-        raise CanNotRun(message) from error
+        raise AgentStartError(message) from error
     except FolderNotSafe as error:
-        raise CanNotRun(str(error)) from error
+        raise AgentStartError(str(error)) from error
     _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_cluster)
@@ -132,7 +132,7 @@ def _only_one(folder: Path) -> Iterator[None]:
     try:
         lock = take_lock(folder / "agent.lock")
     except BlockingIOError:
-        raise CanNotRun(f"Another agent uses {folder}. Give each agent its own executor.work_dir.") from None
+        raise AgentStartError(f"Another agent uses {folder}. Give each agent its own executor.work_dir.") from None
     try:
         yield
     finally:
@@ -406,5 +406,5 @@ def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
         key = Path(files.key).read_bytes() if files.key else None
         cert = Path(files.cert).read_bytes() if files.cert else None
     except OSError as error:
-        raise CanNotRun(f"tls: cannot read {error.filename}: {error.strerror}.") from error
+        raise AgentStartError(f"tls: cannot read {error.filename}: {error.strerror}.") from error
     return grpc.ssl_channel_credentials(ca, key, cert)

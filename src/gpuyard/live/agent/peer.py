@@ -33,7 +33,7 @@ def refused(uid: int | None, address: str, memory: AgentState) -> str:
     return (
         f"The process that listens at {address} belongs to {_name(uid)}, but the scheduler ran as "
         f"{_name(known)} when this node joined, so the agent does not connect. If the scheduler now "
-        f"runs as {_name(uid)}, start this agent once with --accept-cluster {memory.yard}."
+        f"runs as {_name(uid)}, start this agent once with --accept-cluster {memory.cluster_id}."
     )
 
 

@@ -185,7 +185,7 @@ class Scheduler:
         with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
                 await self.loop.tell(command.EndEpoch(patience_seconds))
-                self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
+                self.agents.extend_liveness(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
                 await asyncio.sleep(0.05)  # time for the nodes to hear of it; otherwise they wait as for any other loss
                 await self.archiver.archive_now()
                 await self.snapshots.save(at_once=True)

@@ -159,7 +159,11 @@ class Submissions:
             first = runtime_estimator.estimated(submission.specs[0], now)
             specs = [first]
             for spec in submission.specs[1:]:
-                specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
+                specs.append(
+                    msgspec.structs.replace(
+                        spec, estimate=first.estimate, remaining_time_levels=first.remaining_time_levels
+                    )
+                )
                 if turns.due():
                     await turns.give()
             estimated.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))

@@ -25,8 +25,8 @@ import msgspec
 from gpuyard.live.sdk.errors import (
     ClusterError,
     NotGpuyard,
-    NotNow,
     Refused,
+    TemporarilyRefused,
     Unreachable,
     UntrustedServer,
     WrongAddress,
@@ -201,7 +201,7 @@ class Connection:
                 if away.nothing_listens:
                     waiting.allow(self._wait_seconds)
                 waiting.pause_or_raise(away)
-            except NotNow as refusal:
+            except TemporarilyRefused as refusal:
                 if refusal.code != STARTING:
                     raise
                 waiting.allow(PATIENCE_SECONDS)

@@ -70,7 +70,10 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "a label twice": (one(Resources(gpus=1, labels=(("a", "1"), ("a", "2")))), no.DuplicateLabel("a")),
     "an empty label": (one(Resources(gpus=1, labels=(("", "1"),))), no.EmptyName("labels")),
     "priority 101": (one(Resources(gpus=1), priority=101), no.PriorityOutOfRange(101)),
-    "a level beyond the last": (one(Resources(gpus=1), outlook=(0, 5)), no.WrongRemainingTimeLevels(21, 4)),
+    "a level beyond the last": (
+        one(Resources(gpus=1), remaining_time_levels=(0, 5)),
+        no.WrongRemainingTimeLevels(21, 4),
+    ),
     "an empty command": (one(Resources(gpus=1), command="  "), no.EmptyCommand()),
     "an empty argument list": (one(Resources(gpus=1), command=()), no.EmptyCommand()),
     "negative retries": (one(Resources(gpus=1), retries=-1), no.NegativeCount("retries", -1)),
@@ -177,7 +180,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.JoinNode(node("node-1", gpus=7)),
         no.NodeChangedInUse(NodeId("node-1")),
     ),
-    "a second founding": (command.FoundYard("again"), no.ClusterAlreadyFounded("story")),
+    "a second founding": (command.CreateCluster("again"), no.ClusterAlreadyFounded("story")),
 }
 
 

@@ -122,7 +122,7 @@ def _holders(
         if isinstance(phase, HOLDING):
             part = _part_on(phase.placement, node)
             yield expected_end(task, at, side), _held(device_group, phase, part), part, task
-    for left in state.remains.get(node, {}).values():
+    for left in state.orphaned_attempts.get(node, {}).values():
         yield at + STOP_TAKES_SECONDS, _amount(device_group, left.part), left.part, None
 
 
@@ -148,7 +148,7 @@ def ends_on(
 
 def _has_an_end(state: State, node: NodeId) -> bool:
     """Whether the end of anything on a node is known."""
-    return node in state.remains or any(
+    return node in state.orphaned_attempts or any(
         task.estimate is not None
         or task.spec.timeout_seconds is not None
         or isinstance(task.phase, Stopping | Suspending)
@@ -167,7 +167,7 @@ def capacity(state: State, device_group: DeviceGroup) -> Amount:
     return Amount(device_group.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
 
 
-def is_hopeless(state: State, reservation: Reservation) -> bool:
+def is_unreachable(state: State, reservation: Reservation) -> bool:
     """Whether a reservation waits for host memory of suspended tasks that cannot resume before it is used."""
     if reservation.claim or not reservation.shape.memory_mib:
         return False
@@ -335,14 +335,14 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
     return [reservation for reservation in reservations if reservation.claim or reservation.sort_key < mine]
 
 
-def in_the_way(
+def blocking_reservations(
     state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
 ) -> DeviceGroupMask:
     """Return the device groups a task must not use, because it would delay one of the reservations there."""
     away = 0
     ends = at + task.left_seconds(at)
     for reservation in reservations:
-        if gives_way(state, task, reservation, at):
+        if may_use_reserved(state, task, reservation, at):
             continue
         until = -inf if reservation.claim or reservation.starts_at is None else reservation.starts_at
         if ends <= until and shape.speeds is None:
@@ -358,7 +358,7 @@ def in_the_way(
     return away
 
 
-def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> bool:
+def may_use_reserved(state: State, task: Task, reservation: Reservation, at: float) -> bool:
     """Whether a task may use reserved nodes because the task with the reservation can preempt it when it needs them.
 
     A task that would have to start over does not qualify, because its work would be wasted, nor does one that would

@@ -29,7 +29,7 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
@@ -49,7 +49,7 @@ class PreemptionPlan(NamedTuple):
 
     nodes: tuple[NodeId, ...]
     victims: tuple[Task, ...]
-    why: Why
+    why: CauseKind
 
 
 def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[PreemptionPlan | None, float | None]:
@@ -75,7 +75,7 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
     victims = tuple({victim.id: victim for way in chosen for victim in way[4]}.values())
     if not victims or not rights.still_hold(victims):
         return None, rights.retry_at
-    why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
+    why = CauseKind.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else CauseKind.RECLAIMED
     return PreemptionPlan(tuple(way[3].host.spec.id for way in chosen), victims, why), None
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import exit_keeper as keeper_process
+from gpuyard.live.agent.supervisor import exit_recorder as keeper_process
 from gpuyard.live.agent.supervisor import messages, paths, proc
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.exit_records import start_keeper
 from gpuyard.live.agent.supervisor.server import Handover, SupervisorServer, say_what_broke
 from gpuyard.system.locks import take_lock
@@ -66,7 +66,7 @@ def begin(folder: Path) -> int:
             start_keeper(folder, supervisor)
         os.setsid()
         _prepare()
-        holder = AttemptHolder(folder)
+        holder = AttemptManager(folder)
         holder.begin()
         server = SupervisorServer(folder, lock, _listen(folder), holder, keeper)
         os.write(tell, b"1")
@@ -86,7 +86,7 @@ def resume(folder: Path, descriptor: int) -> int:
         for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
             os.set_inheritable(inherited, False)
         _prepare()
-        holder = AttemptHolder(folder)
+        holder = AttemptManager(folder)
         holder.continue_from(
             state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting, state.helpers
         )
@@ -104,7 +104,7 @@ def check(descriptor: int) -> int:
     with os.fdopen(descriptor, "rb") as memory:
         state = msgspec.msgpack.decode(memory.read(), type=Handover)
     with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
-        holder = AttemptHolder(Path(folder))
+        holder = AttemptManager(Path(folder))
         holder.take_up(state.attempts, state.waiting, state.queued)
         messages.frame([holder.holding()])
         holder.end_turn()

@@ -23,7 +23,7 @@ from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptKey, Launch
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
-from gpuyard.live.agent.supervisor.spawn import CanNotSpawn, Starter, Starters, order_of, too_slow, why
+from gpuyard.live.agent.supervisor.spawn import SpawnError, Starter, Starters, order_of, too_slow, why
 from gpuyard.live.agent.supervisor.timers import AttemptTimers
 
 
@@ -223,7 +223,7 @@ class CommandStarts:
         }
         try:
             order = order_of(launch, env, group)
-        except CanNotSpawn as error:
+        except SpawnError as error:
             self._starters.give_back(starter)
             self._observer.not_launched(attempt, str(error))
             return

@@ -22,7 +22,7 @@ import msgspec
 
 from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.exit_records import can_start_keeper, start_keeper
 
@@ -74,7 +74,7 @@ class SupervisorConnection:
 class SupervisorServer:
     """Serves one folder until it is no longer needed."""
 
-    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: AttemptHolder, keeper: int) -> None:
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: AttemptManager, keeper: int) -> None:
         self._folder = folder
         self._lock = lock
         self._listener = listener

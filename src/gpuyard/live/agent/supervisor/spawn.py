@@ -36,7 +36,7 @@ PAUSE_SECONDS = 1.0
 """Least time between the starts of two launchers, so that one that always fails costs little."""
 
 
-class CanNotSpawn(Exception):
+class SpawnError(Exception):
     """Carries the sentence for the user."""
 
 
@@ -295,7 +295,7 @@ def _fork() -> Starter:
 
 
 def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
-    """Encode the order for a starter. Raise `CanNotSpawn` if the launch cannot be carried out."""
+    """Encode the order for a starter. Raise `SpawnError` if the launch cannot be carried out."""
     if launch.uid is not None:
         _check_user(launch.uid)
     gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
@@ -337,9 +337,9 @@ def no_starter(launch: Launch) -> str:
 
 def _check_user(uid: int) -> None:
     if os.geteuid() not in {0, uid}:
-        raise CanNotSpawn(f"The agent of this node is not root, so it cannot run tasks as uid {uid}.")
+        raise SpawnError(f"The agent of this node is not root, so it cannot run tasks as uid {uid}.")
     if not 0 <= uid < 2**32 - 1:
-        raise CanNotSpawn(f"This node has no user with uid {uid}.")
+        raise SpawnError(f"This node has no user with uid {uid}.")
 
 
 def _sentence(step: str, number: int, text: str, launch: Launch) -> str:

@@ -34,9 +34,9 @@ class AgentSession:
         self.patience_seconds = 0.0
         self.connected = False
         self.closed = False
-        self.telling: set[int] = set()
+        self.reporting_gpus: set[int] = set()
         """GPUs whose new health is being written to the journal."""
-        self.strays: dict[AttemptRef, None] = {}
+        self.unknown_attempts: dict[AttemptRef, None] = {}
         self.goodbye = False
         """True when the agent stops on purpose and this is durable."""
         self._woken = asyncio.Event()
