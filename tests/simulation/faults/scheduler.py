@@ -32,7 +32,7 @@ from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
 from tests.simulation.faults.network import Network
 
 Told = Callable[[Sequence[Record]], None]
-PATIENCE_SECONDS = server.PATIENCE_SECONDS
+PATIENCE_SECONDS = server.ANNOUNCED_ABSENCE_SECONDS
 APPLIED = (
     command.ChangeSettings(Settings()),
     command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)),

@@ -258,7 +258,7 @@ class SkipTaskNumbers(Command, frozen=True):
 class EndEpoch(Command, frozen=True):
     """A scheduler stops for a while, on purpose, and has told the nodes to be patient."""
 
-    patience_seconds: float
+    absence_seconds: float
 
 
 class RecordAccessChange(Command, frozen=True):

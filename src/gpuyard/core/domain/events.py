@@ -304,7 +304,7 @@ class OrphanedAttemptEnded(Event, frozen=True, tag="RemainsEnded"):
 
 
 class NodeChanged(Event, frozen=True):
-    """A node has other labels, more CPUs or memory, or says more about its GPUs; the cards are the same, tasks go on."""
+    """A node has other labels, more CPUs or memory, or says more about its GPUs; the GPUs are the same, tasks go on."""
 
     node: NodeSpec
 

@@ -50,7 +50,7 @@ class Settings(Value, frozen=True):
     model_affinity: bool = True
     """Whether a task goes where its model ran last, of places that are equally good."""
     search_depth: int = 64
-    """How many nodes the dear searches look at (reservations, victims); one-node placement always looks at all."""
+    """How many nodes the expensive searches look at (reservations, victims); one-node placement always looks at all."""
     ageing_seconds: float = 600.0
     """Waiting so long is worth one point of priority; six times as long makes up for a GPU under `small_first`."""
     level_seconds: float = 7 * 86400.0

@@ -36,7 +36,7 @@ from gpuyard.core.placement.shape import Shape
 
 def check(state: State) -> None:
     """Assert everything that must hold at any instant."""
-    _check_cards(state)
+    _check_gpus(state)
     _check_usage(state)
     _check_tasks(state)
     _check_orphaned_attempts(state)
@@ -70,18 +70,16 @@ def _check_models(state: State) -> None:
     ran: dict[ModelKey, DeviceGroupMask] = {}
     for device_group in state.index.all_device_groups():
         seen = 0
-        for model, cards in device_group.models.items():
-            assert cards, f"{model} ran on no card of {device_group.host.spec.id}"
-            assert not seen & cards, f"two models ran last on a card of {device_group.host.spec.id}"
-            seen |= cards
+        for model, gpus in device_group.models.items():
+            assert gpus, f"{model} ran on no GPU of {device_group.host.spec.id}"
+            assert not seen & gpus, f"two models ran last on a GPU of {device_group.host.spec.id}"
+            seen |= gpus
             ran[model] = ran.get(model, 0) | device_group.bit
-        assert seen == device_group.warm, (
-            f"the warm cards of {device_group.host.spec.id} are not those that had a model"
-        )
-    assert state.index.model_cache.by_model == ran, "where models ran last is not what the cards say"
+        assert seen == device_group.warm, f"the warm GPUs of {device_group.host.spec.id} are not those that had a model"
+    assert state.index.model_cache.by_model == ran, "where models ran last is not what the GPUs say"
 
 
-def _check_cards(state: State) -> None:
+def _check_gpus(state: State) -> None:
     whole: dict[tuple[NodeId, int], TaskId] = {}
     milli: Counter[tuple[NodeId, int]] = Counter()
     memory: Counter[tuple[NodeId, int]] = Counter()
@@ -98,33 +96,33 @@ def _check_cards(state: State) -> None:
                 continue
             cpus[part.node] += part.cpus
             for gpu in part.gpus:
-                card = (part.node, gpu)
+                key = (part.node, gpu)
                 if part.milli == MILLI:
-                    assert card not in whole, f"GPU {card} is held by tasks {whole[card]} and {task.id}"
-                    whole[card] = task.id
-                milli[card] += part.milli
-                memory[card] += part.gpu_memory_mib
+                    assert key not in whole, f"GPU {key} is held by tasks {whole[key]} and {task.id}"
+                    whole[key] = task.id
+                milli[key] += part.milli
+                memory[key] += part.gpu_memory_mib
     for node, left in state.orphaned_attempts.items():
         for (task_id, _, _), (part, *_) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
             for gpu in part.gpus:
-                card = (node, gpu)
+                key = (node, gpu)
                 if part.milli == MILLI:
-                    assert card not in whole, f"GPU {card} is held by task {whole[card]}, and {task_id} may run there"
-                    whole[card] = task_id
-                milli[card] += part.milli
-                memory[card] += part.gpu_memory_mib
-    for card, used in milli.items():
-        assert used <= MILLI, f"GPU {card} is given out {used} thousandths"
-        size = state.index.hosts[card[0]].spec.gpus[card[1]].memory_mib
-        assert memory[card] <= size, f"GPU {card} is given out above its memory"
+                    assert key not in whole, f"GPU {key} is held by task {whole[key]}, and {task_id} may run there"
+                    whole[key] = task_id
+                milli[key] += part.milli
+                memory[key] += part.gpu_memory_mib
+    for key, used in milli.items():
+        assert used <= MILLI, f"GPU {key} is given out {used} thousandths"
+        size = state.index.hosts[key[0]].spec.gpus[key[1]].memory_mib
+        assert memory[key] <= size, f"GPU {key} is given out above its memory"
     for node, host in state.index.hosts.items():
         assert host.cpus_free == host.spec.cpus - cpus[node] >= 0, f"CPUs of {node} do not add up"
         assert host.memory_free == host.spec.memory_mib - host_memory[node] >= 0, f"memory of {node} does not add up"
         for device_group in host.device_groups:
-            cards = [gpu for gpu in range(device_group.all.bit_length()) if device_group.all >> gpu & 1]
-            free = [gpu for gpu in cards if not milli[node, gpu] and device_group.usable >> gpu & 1]
+            gpus = [gpu for gpu in range(device_group.all.bit_length()) if device_group.all >> gpu & 1]
+            free = [gpu for gpu in gpus if not milli[node, gpu] and device_group.usable >> gpu & 1]
             assert device_group.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
             listed = [
                 count for count, device_groups in enumerate(state.index.by_free) if device_groups & device_group.bit

@@ -252,9 +252,9 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
             state.back_by[row.spec.id] = row.back_by
         if row.agent[0]:
             state.agents[row.spec.id] = row.agent
-        for model, cards in row.models:
+        for model, gpus in row.models:
             state.index.model_cache.note(
-                state.index.hosts[row.spec.id].device_group_of[cards.bit_length() - 1], cards, model
+                state.index.hosts[row.spec.id].device_group_of[gpus.bit_length() - 1], gpus, model
             )
         for left in row.orphaned_attempts:
             ref = AttemptRef(left.task, left.attempt, left.origin)

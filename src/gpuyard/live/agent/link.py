@@ -26,7 +26,7 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.agent import failures, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
 from gpuyard.live.agent.attempt_relay import AttemptRelay
-from gpuyard.live.agent.scheduler_line import SchedulerLine
+from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -138,15 +138,15 @@ class AgentLink:
 
     async def say_goodbye(self) -> None:
         """Tell the scheduler that this agent stops on purpose and will be back, so it is not counted as lost."""
-        line = self._relay.line
-        if line is None or self._options.away_seconds <= 0:
+        connection = self._relay.connection
+        if connection is None or self._options.away_seconds <= 0:
             return
         left = self._clock.boot()
-        line.goodbye = pb.Goodbye(back_within_seconds=self._options.away_seconds)
-        line.woken.set()
+        connection.goodbye = pb.Goodbye(back_within_seconds=self._options.away_seconds)
+        connection.woken.set()
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await line.said_goodbye.wait()
+                await connection.said_goodbye.wait()
         except TimeoutError:
             log.warning(
                 "goodbye_unacknowledged",
@@ -227,13 +227,15 @@ class AgentLink:
             self._offline_after_seconds = welcome.offline_after_seconds or 15.0
             self._fence_seconds = FENCE_PART * self._offline_after_seconds
             self._relay.extend_lease(left + self._fence_seconds)
-            line = SchedulerLine(stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds)
-            self._relay.begin(line)
+            connection = SchedulerConnection(
+                stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds
+            )
+            self._relay.begin(connection)
             log.info("scheduler_connected", address=address, cluster=welcome.yard, epoch=welcome.epoch)
             try:
-                await self._talk(line, welcome)
+                await self._talk(connection, welcome)
             finally:
-                self._relay.line = None
+                self._relay.connection = None
                 self._state_file.save()
 
     async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
@@ -337,17 +339,17 @@ class AgentLink:
         if seq >= memory.seq:
             memory.seq, memory.hash = seq, digest
 
-    async def _talk(self, line: SchedulerLine, welcome: pb.Welcome) -> None:
-        call = line.stub.connect(metadata=line.metadata)
+    async def _talk(self, connection: SchedulerConnection, welcome: pb.Welcome) -> None:
+        call = connection.stub.connect(metadata=connection.metadata)
         seconds = min(self._options.heartbeat_seconds, welcome.heartbeat_seconds or self._options.heartbeat_seconds)
-        speaking = asyncio.create_task(self._speak(line, call))
-        beating = asyncio.create_task(self._beat(line, seconds))
+        speaking = asyncio.create_task(self._speak(connection, call))
+        beating = asyncio.create_task(self._beat(connection, seconds))
         try:
             while True:
                 message = await call.read()
                 if message is grpc.aio.EOF:  # type: ignore[attr-defined]
                     return
-                if not self._obey(line, message):
+                if not self._obey(connection, message):
                     return
         finally:
             for task in (speaking, beating):
@@ -355,24 +357,24 @@ class AgentLink:
             await asyncio.gather(speaking, beating, return_exceptions=True)
             call.cancel()
 
-    async def _speak(self, line: SchedulerLine, call: Any) -> None:
+    async def _speak(self, connection: SchedulerConnection, call: Any) -> None:
         """Send everything queued, in messages of at most `MOST_IN_A_MESSAGE` reports."""
         while True:
-            await line.woken.wait()
-            line.woken.clear()
-            while line.queue or line.heartbeat is not None or line.goodbye is not None:
-                queued, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
-                beat, line.heartbeat = line.heartbeat, None
-                goodbye, line.goodbye = line.goodbye, None
+            await connection.woken.wait()
+            connection.woken.clear()
+            while connection.queue or connection.heartbeat is not None or connection.goodbye is not None:
+                queued, connection.queue = connection.queue[:MOST_IN_A_MESSAGE], connection.queue[MOST_IN_A_MESSAGE:]
+                beat, connection.heartbeat = connection.heartbeat, None
+                goodbye, connection.goodbye = connection.goodbye, None
                 now = self._clock.boot()
                 if beat is not None:
-                    line.sent[beat.at] = now
+                    connection.sent[beat.at] = now
                 for report, at in queued:
                     report.seconds_ago = max(0.0, now - at)
                 reports = [report for report, _ in queued]
                 await call.write(pb.AgentMessage(reports=reports, heartbeat=beat, goodbye=goodbye))
 
-    async def _beat(self, line: SchedulerLine, seconds: float) -> None:
+    async def _beat(self, connection: SchedulerConnection, seconds: float) -> None:
         while True:
             try:
                 beat = await self._heartbeat()
@@ -381,8 +383,8 @@ class AgentLink:
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
             self._relay.report_unknown_attempts(beat)
-            line.heartbeat = beat
-            line.woken.set()
+            connection.heartbeat = beat
+            connection.woken.set()
             self._state_file.save()
             await asyncio.sleep(seconds)
 
@@ -399,7 +401,7 @@ class AgentLink:
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
-    def _obey(self, line: SchedulerLine, message: pb.SchedulerMessage) -> bool:
+    def _obey(self, connection: SchedulerConnection, message: pb.SchedulerMessage) -> bool:
         """Carry out a message; return False if it is outdated, and the agent has to register again.
 
         It is if this process stood still, or its heartbeats were delayed, for longer than the scheduler waits for it.
@@ -408,33 +410,33 @@ class AgentLink:
         if message.epoch < memory.epoch:
             log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
             return True
-        self._renew(line, message)
-        late_seconds = self._clock.boot() - line.awaited_until
+        self._renew(connection, message)
+        late_seconds = self._clock.boot() - connection.awaited_until
         if late_seconds > 0:
             log.warning("commands_outdated", late_seconds=round(late_seconds, 1))
             return False
         self._note_position(message.seq, message.hash)
         if message.goodbye:
-            line.said_goodbye.set()
+            connection.said_goodbye.set()
         if message.received:
-            self._relay.received(line, message.received)
+            self._relay.received(connection, message.received)
         for asked in message.commands:
-            self._relay.do(line, asked)
+            self._relay.do(connection, asked)
         return True
 
-    def _renew(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
+    def _renew(self, connection: SchedulerConnection, message: pb.SchedulerMessage) -> None:
         """Extend the lease of fenced attempts from the send time of the last heartbeat the scheduler has received.
 
-        The scheduler counts its patience from the same time. The time at which this message was sent is unknown,
+        The scheduler counts the announced absence from the same time. The time at which this message was sent is unknown,
         because it may have been delayed on the way.
         """
-        left = line.sent.get(message.heard)
+        left = connection.sent.get(message.heard)
         if left is not None:
-            line.heard_at = left
-            line.sent = {at: when for at, when in line.sent.items() if when > left}
+            connection.heard_at = left
+            connection.sent = {at: when for at, when in connection.sent.items() if when > left}
         if left is not None or message.patience_seconds > 0:
-            line.awaited_until = line.heard_at + max(self._offline_after_seconds, message.patience_seconds)
-            self._relay.extend_lease(line.heard_at + max(self._fence_seconds, message.patience_seconds))
+            connection.awaited_until = connection.heard_at + max(self._offline_after_seconds, message.patience_seconds)
+            self._relay.extend_lease(connection.heard_at + max(self._fence_seconds, message.patience_seconds))
 
 
 def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:

@@ -19,8 +19,8 @@ def uid_of_listener(address: str) -> int | None:
     """Return the uid of the process that listens at an address; None if it is on another machine or unknown."""
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS) as line:
-            return owner_of_server(line, LOOK_SECONDS) if is_on_this_machine(line) else None
+        with socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS) as connection:
+            return owner_of_server(connection, LOOK_SECONDS) if is_on_this_machine(connection) else None
     except (OSError, ValueError):  # the connection that follows reports the error
         return None
 

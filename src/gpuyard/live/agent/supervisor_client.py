@@ -152,7 +152,7 @@ class SupervisorClient:
                 await asyncio.wait_for(writer.drain(), 5.0)
         self._hang_up()
 
-    # --- the line -----------------------------------------------------------------------------------------------------
+    # --- the connection -----------------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
         """Find the supervisor or start one, and subscribe."""

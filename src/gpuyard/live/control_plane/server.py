@@ -74,7 +74,7 @@ from gpuyard.live.wire.rpc import agents_handler
 from gpuyard.system.files import replace_file
 from gpuyard.version import __version__
 
-PATIENCE_SECONDS = 60.0
+ANNOUNCED_ABSENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before they end fenced tasks."""
 NOTE_USES_SECONDS = 60.0
 SHORT_TOKEN = 16
@@ -243,7 +243,7 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
 async def _stop(scheduler: Scheduler, running: "asyncio.Task[None]") -> None:
     """Stop a running scheduler. If it failed, raise its error."""
     if not running.done():
-        await scheduler.stop(PATIENCE_SECONDS)
+        await scheduler.stop(ANNOUNCED_ABSENCE_SECONDS)
     await _ended(running)
 
 

@@ -133,8 +133,10 @@ class Submissions:
         performance_predictor = self._performance_predictor
         if performance_predictor is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
-        cards = gpu_memory_by_model(view.spec for view in self._views.nodes.values())
-        told = await asyncio.to_thread(performance_predictor.predict_all, [one.specs for one in submissions], cards)
+        gpu_memory = gpu_memory_by_model(view.spec for view in self._views.nodes.values())
+        told = await asyncio.to_thread(
+            performance_predictor.predict_all, [one.specs for one in submissions], gpu_memory
+        )
         if isinstance(told, Refusal):
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]

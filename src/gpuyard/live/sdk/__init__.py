@@ -1,4 +1,4 @@
-"""FOR PROGRAMS: the Python client of a cluster.
+"""The Python client of a cluster.
 
     cluster = gpuyard.connect()                       GPUYARD_SERVER, GPUYARD_TOKEN
     task = cluster.submit(["python", "train.py"], gpu_count=2, timeout=3600)

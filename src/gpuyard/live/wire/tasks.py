@@ -308,7 +308,7 @@ def resources_of(request: TaskRequest) -> Resources:
     """What a request asks for on each node.
 
     - `gpu_count` n: n whole GPUs, and `gpu_memory_mb` is the least memory each of them must have.
-    - `gpu_fraction` f below 1: a share of one GPU. Its compute is f; its memory is `gpu_memory_mb`, or f of the card's
+    - `gpu_fraction` f below 1: a share of one GPU. Its compute is f; its memory is `gpu_memory_mb`, or f of the GPU's
       memory if that is left out. `gpu_fraction` 0 with `gpu_memory_mb` limits memory only. `gpu_count` may be left out,
       0 or 1 beside it.
     - `gpu_fraction` 1 is one whole GPU.

@@ -55,12 +55,12 @@ def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | No
 
 
 def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
-    """End the epoch of a scheduler that stops; nodes do not count as lost within `patience_seconds`."""
-    if not isfinite(asked.patience_seconds):
-        return no.NotFinite("patience_seconds")
-    if asked.patience_seconds < 0:
-        return no.NegativeCount("patience_seconds", asked.patience_seconds)
-    ledger.emit(events.EpochEnded(ledger.state.epoch, ledger.state.now + asked.patience_seconds))
+    """End the epoch of a scheduler that stops; nodes do not count as lost within `absence_seconds`."""
+    if not isfinite(asked.absence_seconds):
+        return no.NotFinite("absence_seconds")
+    if asked.absence_seconds < 0:
+        return no.NegativeCount("absence_seconds", asked.absence_seconds)
+    ledger.emit(events.EpochEnded(ledger.state.epoch, ledger.state.now + asked.absence_seconds))
     return None
 
 

@@ -136,12 +136,14 @@ def ends_on(
     holders = list(_holders(state, device_group, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
     if device_group.shared:
-        cards: dict[int, tuple[float, Task | None]] = {}
+        last_by_gpu: dict[int, tuple[float, Task | None]] = {}
         for when, _, part, task in holders:
             if part.milli < MILLI and part.gpus[0] in device_group.shared and (task is None or holds_gpus(task.phase)):
-                card = part.gpus[0]
-                cards[card] = max(cards.get(card, (when, task)), (when, task), key=_when)
-        ends.extend((when, Amount(device_group.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
+                gpu = part.gpus[0]
+                last_by_gpu[gpu] = max(last_by_gpu.get(gpu, (when, task)), (when, task), key=_when)
+        ends.extend(
+            (when, Amount(device_group.usable >> gpu & 1, 0, 0), last) for gpu, (when, last) in last_by_gpu.items()
+        )
     ends.sort(key=_when)
     return ends
 

@@ -244,7 +244,7 @@ class AttemptManager:
         if launches:
             self._launch(launches)
 
-    def holding(self) -> messages.AttemptList:
+    def attempt_list(self) -> messages.AttemptList:
         """List all attempts held."""
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
         return messages.AttemptList(attempts, os.getpid(), __version__)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuyard.live.agent.supervisor import exit_recorder, paths, proc
 from gpuyard.live.agent.supervisor.proc import ProcessStart
 
-PATIENCE_SECONDS = 60.0
+RECORD_WAIT_SECONDS = 60.0
 """How long to wait for the record of a keeper, which may be stopped or have a full disk."""
 
 

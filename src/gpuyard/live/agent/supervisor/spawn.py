@@ -43,12 +43,12 @@ class SpawnError(Exception):
 class Starter:
     """A process that waits for its order, or carries it out."""
 
-    def __init__(self, pid: int, born: proc.ProcessStart, line: socket.socket) -> None:
+    def __init__(self, pid: int, born: proc.ProcessStart, channel: socket.socket) -> None:
         self.pid = pid
         self.born = born
-        self.line = line
+        self.channel = channel
         self._unsent = self._heard = b""
-        line.setblocking(False)
+        channel.setblocking(False)
 
     def order(self, content: bytes) -> bool:
         """Send the order. Return whether all of it has been sent."""
@@ -63,7 +63,7 @@ class Starter:
         if not self._unsent:
             return True
         try:
-            self._unsent = self._unsent[self.line.send(self._unsent) :]
+            self._unsent = self._unsent[self.channel.send(self._unsent) :]
         except BlockingIOError:
             return False
         except OSError:
@@ -73,7 +73,7 @@ class Starter:
     def answer(self) -> bytes | None:
         """Return what it sent before it closed its socket: that it begins, or what failed. None if it is still open."""
         try:
-            while more := self.line.recv(1 << 16):
+            while more := self.channel.recv(1 << 16):
                 self._heard += more
         except BlockingIOError:
             return None
@@ -83,7 +83,7 @@ class Starter:
 
     def close(self) -> None:
         """Close the socket. The answer has arrived, or is not needed."""
-        self.line.close()
+        self.channel.close()
 
     def kill(self) -> None:
         """Kill the starter, whatever it waits for, so that it never executes anything."""

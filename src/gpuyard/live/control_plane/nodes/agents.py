@@ -311,7 +311,7 @@ class AgentConnections:
         """Tell all nodes that this scheduler stops on purpose and will be back."""
         self._stopping = True
         for session in self.sessions.values():
-            session.patience_seconds = seconds
+            session.absence_seconds = seconds
             session.wake()
 
     def stop_unknown_attempt(self, node: NodeId, task: TaskId, attempt: int) -> bool:

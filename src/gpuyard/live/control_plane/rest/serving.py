@@ -57,13 +57,13 @@ class Connections:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._count: Counter[str] = Counter()
-        self._idle: dict[str, dict[_Line, None]] = {}
+        self._idle: dict[str, dict[_Connection, None]] = {}
         """By address, the longest idle first."""
-        self._all_idle: dict[_Line, None] = {}
+        self._all_idle: dict[_Connection, None] = {}
 
-    def admit(self, line: "_Line", descriptor: int) -> bool:
+    def admit(self, connection: "_Connection", descriptor: int) -> bool:
         """Count a new connection and return whether there is room for it; close an idle connection if necessary."""
-        limits, address = self._limits, line.address
+        limits, address = self._limits, connection.address
         if self._count[address] >= limits.most_of_one:
             self._close_one(self._idle.get(address, {}))
         elif self._count.total() >= limits.most or descriptor > limits.highest_descriptor:
@@ -76,34 +76,34 @@ class Connections:
         self._count[address] += 1
         return admitted
 
-    def gone(self, line: "_Line") -> None:
+    def gone(self, connection: "_Connection") -> None:
         """Remove a closed connection."""
-        if line.counted:
-            line.counted = False
-            self._count[line.address] -= 1
-            if not self._count[line.address]:
-                del self._count[line.address]
-        self.busy(line)
+        if connection.counted:
+            connection.counted = False
+            self._count[connection.address] -= 1
+            if not self._count[connection.address]:
+                del self._count[connection.address]
+        self.busy(connection)
 
-    def idle(self, line: "_Line") -> None:
+    def idle(self, connection: "_Connection") -> None:
         """Mark a connection as waiting for a request."""
-        self._all_idle[line] = None
-        self._idle.setdefault(line.address, {})[line] = None
+        self._all_idle[connection] = None
+        self._idle.setdefault(connection.address, {})[connection] = None
 
-    def busy(self, line: "_Line") -> None:
+    def busy(self, connection: "_Connection") -> None:
         """Mark a connection as handling a request."""
-        if line in self._all_idle:
-            del self._all_idle[line]
-            of_address = self._idle[line.address]
-            del of_address[line]
+        if connection in self._all_idle:
+            del self._all_idle[connection]
+            of_address = self._idle[connection.address]
+            del of_address[connection]
             if not of_address:
-                del self._idle[line.address]
+                del self._idle[connection.address]
 
-    def _close_one(self, idle: "Mapping[_Line, None]") -> None:
-        line = next(iter(idle), None)
-        if line is not None:
-            self.gone(line)
-            line.transport.abort()
+    def _close_one(self, idle: "Mapping[_Connection, None]") -> None:
+        connection = next(iter(idle), None)
+        if connection is not None:
+            self.gone(connection)
+            connection.transport.abort()
 
 
 _CLOSING = 32
@@ -119,7 +119,7 @@ def http_server(
 ) -> uvicorn.Server:
     """Return a server for bound sockets; run it with `await server.serve(sockets)` in the engine's event loop."""
 
-    class Line(_Line):
+    class Connection(_Connection):
         """A connection with the limits of this server."""
 
         most_idle_seconds = idle_seconds
@@ -128,7 +128,7 @@ def http_server(
 
     config = uvicorn.Config(
         app,
-        http=Line,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -156,22 +156,22 @@ class _Server(uvicorn.Server):
         assert sockets is not None
         await self.lifespan.startup()
         config, loop = self.config, asyncio.get_running_loop()
-        protocol = cast("type[_Line]", config.http_protocol_class)
+        protocol = cast("type[_Connection]", config.http_protocol_class)
 
         def made() -> asyncio.Protocol:
             return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        patience = SILENT_SECONDS if config.ssl else None
+        handshake_seconds = SILENT_SECONDS if config.ssl else None
         self.servers = [
             await loop.create_server(
-                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience
+                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=handshake_seconds
             )
             for sock in sockets
         ]
         self.started = not self.lifespan.should_exit
 
 
-class _Line(HttpToolsProtocol):
+class _Connection(HttpToolsProtocol):
     """One connection. A timer runs while the client has something to send."""
 
     most_idle_seconds = IDLE_SECONDS
