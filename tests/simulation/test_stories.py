@@ -362,7 +362,7 @@ def test_every_scheduler_that_takes_over_increments_the_epoch(cluster: ClusterSt
     cluster.tells(BeginEpoch("0.1.0"))
     cluster.tells(EndEpoch(60.0))
     cluster.tells(BeginEpoch("0.1.0"))
-    assert (cluster.state.epoch, cluster.state.patient_until) == (2, 60.0)
+    assert (cluster.state.epoch, cluster.state.scheduler_back_by) == (2, 60.0)
     cluster.tells(BeginEpoch("0.1.0", above=7))
     assert cluster.state.epoch == 8, "a node has obeyed the seventh, whatever this journal knows"
 

@@ -256,7 +256,7 @@ class SkipTaskNumbers(Command, frozen=True):
 
 
 class EndEpoch(Command, frozen=True):
-    """A scheduler stops for a while, on purpose, and has told the nodes to be patient."""
+    """A scheduler stops for a while, on purpose, and has told the nodes how long to wait."""
 
     absence_seconds: float
 

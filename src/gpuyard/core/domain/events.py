@@ -368,7 +368,7 @@ class EpochEnded(Event, frozen=True):
     """A scheduler stopped on purpose; until then nodes wait for the next one, and nobody counts them as lost."""
 
     epoch: int
-    patient_until: float
+    scheduler_back_by: float = msgspec.field(name="patient_until")
 
 
 class AccessChanged(Event, frozen=True):

@@ -133,7 +133,7 @@ class SnapshotDocument(msgspec.Struct):
     holds: list[ReservationRow]
     ended: list[tuple[TaskId, TaskStatus]]
     epoch: int
-    patient_until: float
+    scheduler_back_by: float = msgspec.field(name="patient_until")
     gaps: list[tuple[TaskId, TaskId]]
     origin: int
     origins: list[int]
@@ -172,7 +172,7 @@ def dump(state: State) -> dict[str, Any]:
         ],
         ended=[(task, state.ended[task]) for task in state.ended_order],
         epoch=state.epoch,
-        patient_until=state.patient_until,
+        scheduler_back_by=state.scheduler_back_by,
         gaps=list(state.gaps),
         origin=state.origin,
         origins=list(state.origins),
@@ -209,7 +209,7 @@ def load(plain: dict[str, Any]) -> State:
 def _build(document: SnapshotDocument) -> State:
     state = State()
     state.cluster_id, state.now = document.cluster_id, document.now
-    state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
+    state.epoch, state.scheduler_back_by, state.gaps = document.epoch, document.scheduler_back_by, list(document.gaps)
     state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
     state.origins = dict.fromkeys(document.origins)
     state.settings, state.split = document.settings, document.split

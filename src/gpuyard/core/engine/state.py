@@ -119,7 +119,7 @@ class State:
         cluster."""
         self.offline_after_seconds = 0.0
         """Seconds without contact after which a node counts as lost, as the scheduler has told the nodes."""
-        self.patient_until = 0.0
+        self.scheduler_back_by = 0.0
         """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
         self.settings = Settings()
         self.policy: Policy = POLICIES[self.settings.policy]

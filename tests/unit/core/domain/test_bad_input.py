@@ -127,8 +127,8 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.ChangeSettings(Settings(score="taste")),
         no.UnknownScore("taste", tuple(SCORES)),
     ),
-    "no patience": (command.EndEpoch(-1.0), no.NegativeCount("absence_seconds", -1.0)),
-    "endless patience": (command.EndEpoch(inf), no.NotFinite("absence_seconds")),
+    "a negative absence": (command.EndEpoch(-1.0), no.NegativeCount("absence_seconds", -1.0)),
+    "an endless absence": (command.EndEpoch(inf), no.NotFinite("absence_seconds")),
     "no ageing": (command.ChangeSettings(Settings(ageing_seconds=0.0)), no.NotPositive("ageing_seconds", 0.0)),
     "endless ageing": (command.ChangeSettings(Settings(ageing_seconds=inf)), no.NotFinite("ageing_seconds")),
     "a negative memory of the past": (

@@ -83,7 +83,7 @@ async def silent_for(scheduler: Scheduler, seconds: float) -> None:
     for instants in (liveness.last_heard, liveness.away_until):
         for node in instants:
             instants[node] -= seconds
-    liveness.patient_until -= seconds
+    liveness.scheduler_back_by -= seconds
     await _looked(scheduler)
     await _looked(scheduler)  # by now the loop has been told what was found the first time
     await settled(scheduler)

@@ -58,7 +58,7 @@ def _skip(state: State, last: TaskId) -> None:
 
 def apply_epoch_ended(state: State, event: events.EpochEnded) -> None:
     """Note until when nodes do not count as lost because the scheduler has stopped."""
-    state.patient_until = event.patient_until
+    state.scheduler_back_by = event.scheduler_back_by
 
 
 def apply_access_changed(state: State, event: events.AccessChanged) -> None:

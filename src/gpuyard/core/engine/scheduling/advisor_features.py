@@ -15,7 +15,7 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.scheduling.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
-from gpuyard.core.engine.scheduling.backfill import Amount, ends_on, need_of
+from gpuyard.core.engine.scheduling.backfill import ResourceAmount, ends_on, need_of
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
@@ -45,7 +45,7 @@ class FeatureCache:
     def __init__(self, state: State, at: float) -> None:
         self.state, self.at = state, at
         self._waiting: list[tuple[DeviceGroupMask, float, TaskId, Task, float]] | None = None
-        self._ends: dict[int, list[tuple[float, Amount, Task | None]]] = {}
+        self._ends: dict[int, list[tuple[float, ResourceAmount, Task | None]]] = {}
         self._ends_in_an_hour: float | None = None
         self._until: dict[tuple[object, ...], float] = {}
         self._views: dict[TaskId, _View] = {}

@@ -30,7 +30,7 @@ from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.values import NodeId, Preemption
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.quota import closed_by_model
-from gpuyard.core.engine.scheduling.backfill import Amount, blocking_reservations, held_on, need_of
+from gpuyard.core.engine.scheduling.backfill import ResourceAmount, blocking_reservations, held_on, need_of
 from gpuyard.core.engine.scheduling.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
@@ -184,9 +184,9 @@ class _Slow:
         task = self._task
         need, free = (
             need_of(self._shape, device_group),
-            Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
+            ResourceAmount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
         )
-        there = Amount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
+        there = ResourceAmount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
         if device_group.host is home.host:  # same node: the tasks keep their CPUs and memory
             need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
         chosen: list[Task] = []

@@ -186,7 +186,7 @@ class _Connection(HttpToolsProtocol):
     _header_bytes = 0
     _body_bytes = 0
     _body_began_at = 0.0
-    _patience: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -194,13 +194,13 @@ class _Connection(HttpToolsProtocol):
         self.counted = True
         if self.all.admit(self, transport.get_extra_info("socket").fileno()):
             self.all.idle(self)
-            self._expect(self.most_silent_seconds)
+            self._start_timer(self.most_silent_seconds)
         else:
             text = "Too many connections are open, in total or from this address. Close some, or try again later."
             self._turn_away(503, "TooManyConnections", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._be_calm()
+        self._cancel_timer()
         self.all.gone(self)
         super().connection_lost(exc)
 
@@ -211,8 +211,8 @@ class _Connection(HttpToolsProtocol):
             if self._header_bytes > MOST_HEADER_BYTES:
                 text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the maximum."
                 self._turn_away(431, "HeadersTooLarge", text)
-            elif self._patience is None:  # one timer for all headers: sending single bytes does not extend it
-                self._expect(self.most_silent_seconds)
+            elif self._timer is None:  # one timer for all headers: sending single bytes does not extend it
+                self._start_timer(self.most_silent_seconds)
         elif self._in_body:
             self._body_bytes += len(data)
             allowed_seconds = self.most_idle_seconds + self._body_bytes / LEAST_BYTES_PER_SECOND
@@ -221,9 +221,9 @@ class _Connection(HttpToolsProtocol):
             ):  # single bytes do not extend the limit of a body either
                 self._too_slow(allowed_seconds)
             else:
-                self._expect(self.most_idle_seconds)
+                self._start_timer(self.most_idle_seconds)
         else:
-            self._be_calm()
+            self._cancel_timer()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep a connection until the answer is sent if the client has ended its side after a complete request."""
@@ -250,7 +250,7 @@ class _Connection(HttpToolsProtocol):
         self._in_headers, self._in_body = False, True
         self._body_bytes, self._body_began_at = 0, self.loop.time()
         self.all.busy(self)
-        self._be_calm()
+        self._cancel_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -271,14 +271,14 @@ class _Connection(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Do not warn: the request is answered over HTTP although the client asked for another protocol."""
 
-    def _expect(self, seconds: float) -> None:
-        self._be_calm()
-        self._patience = self.loop.call_later(seconds, self._too_slow, seconds)
+    def _start_timer(self, seconds: float) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_later(seconds, self._too_slow, seconds)
 
-    def _be_calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self, seconds: float) -> None:
         self._turn_away(
@@ -287,7 +287,7 @@ class _Connection(HttpToolsProtocol):
 
     def _turn_away(self, status: int, code: str, sentence: str) -> None:
         """Send an error, unless a response to this request has begun, and close the connection."""
-        self._be_calm()
+        self._cancel_timer()
         if self.transport.is_closing():
             return
         cycle = cast("RequestResponseCycle | None", self.cycle)
