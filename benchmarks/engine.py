@@ -58,7 +58,7 @@ class Cluster:
         self.now = 0.0
         self.number = 0
         self.share_of_batch = share_of_batch
-        self.tell(command.FoundYard("bench"))
+        self.tell(command.CreateCluster("bench"))
         self.tell(command.ChangeSettings(Settings(**{"backfill": Backfill.GREEDY, **settings})))
         self.tell(command.SetSplit(Split(0.7, 0.3)))
         self.tenant_gpus = gpus // 4

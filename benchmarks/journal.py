@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import AttemptEnded, AttemptStarted, Event, TaskEnded, TaskPlaced, TaskSubmitted
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
@@ -155,7 +155,7 @@ def lives(first: int = 1) -> Iterator[JournalEntry]:
         yield JournalEntry(at, TaskPlaced(task, 1, _placement(node, number)))
         yield JournalEntry(at + 0.25, AttemptStarted(task, 1), node)
         yield JournalEntry(at + 60.5, AttemptEnded(task, 1, Outcome.SUCCEEDED, 0), node)
-        yield JournalEntry(at + 60.5, TaskEnded(task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)))
+        yield JournalEntry(at + 60.5, TaskEnded(task, TaskStatus.SUCCESS, Cause(CauseKind.SUCCEEDED)))
 
 
 def state_document() -> dict[str, Any]:

@@ -94,7 +94,7 @@ def play(cluster: Cluster, pods: Sequence[Resources], score: str, seed: int) -> 
         settings = replace(settings, score="best_fit")
         cluster = Cluster(tuple(replace(node, labels=((NODE, node.id),)) for node in cluster.nodes))
     for order in (
-        command.FoundYard("packing"),
+        command.CreateCluster("packing"),
         command.SetSplit(Split(0.0, 1.0)),
         command.ChangeSettings(settings),
         *(command.JoinNode(node) for node in cluster.nodes),

@@ -253,10 +253,10 @@ async def lifecycles(bench: Bench, seconds: float) -> float:
     ended, until = 0, time.perf_counter() + seconds
     from gpuyard.core.domain.task import Resources, TaskSpec
     from gpuyard.core.domain.values import TenantId
-    from gpuyard.live.control_plane.access.principal import Principal, Role, Via
+    from gpuyard.live.control_plane.access.principal import AuthMethod, Principal, Role
     from gpuyard.live.control_plane.submissions import Submission
 
-    who = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
+    who = Principal("root", None, Role.ADMIN, AuthMethod.LOCAL, "127.0.0.1")
     spec = TaskSpec(TenantId("quick"), Resources(cpus=1), command="true")
 
     async def one() -> None:

@@ -20,7 +20,7 @@ from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import Outcome, TaskId
 from gpuyard.live.control_plane.access.principal import Role
 from gpuyard.live.control_plane.settings import MonitorSection, ServerSettings
-from gpuyard.live.wire.config import Seconds
+from gpuyard.live.wire.config import Duration
 from tests.acceptance.live import running_cluster
 from tests.acceptance.rest_cluster import RestCluster
 
@@ -224,7 +224,7 @@ def submitted(address: str, body: dict[str, Any]) -> TaskResponse:
 
 
 def test_the_legacy_page_reads_metrics_and_history(tmp_path: Path) -> None:
-    settings = ServerSettings(monitor=MonitorSection(interval=Seconds(0.05)))
+    settings = ServerSettings(monitor=MonitorSection(interval=Duration(0.05)))
     with RestCluster(tmp_path, gpus=2, settings=settings) as cluster:
         cluster.ask("POST", "/api/tasks", request_of(0))
         metrics = decoded(cluster.get("/api/monitor/metrics"), SystemMetrics)

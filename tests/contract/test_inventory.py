@@ -39,19 +39,19 @@ def inventory(request: pytest.FixtureRequest, tmp_path: Path) -> Inventory:
 
 
 def test_gpus_are_numbered_from_0(inventory: Inventory) -> None:
-    cards = inventory.cards()
+    cards = inventory.devices()
     assert cards
     assert [card.index for card in cards] == list(range(len(cards)))
 
 
 def test_every_gpu_has_a_unique_name(inventory: Inventory) -> None:
-    cards = inventory.cards()
+    cards = inventory.devices()
     assert len({card.uuid for card in cards}) == len(cards)
     assert all(card.uuid for card in cards)
 
 
 def test_every_gpu_is_described(inventory: Inventory) -> None:
-    for card in inventory.cards():
+    for card in inventory.devices():
         assert card.model
         assert card.memory_mib > 0
         assert card.numa >= 0
@@ -60,15 +60,15 @@ def test_every_gpu_is_described(inventory: Inventory) -> None:
 
 
 def test_gpus_keep_their_identity(inventory: Inventory) -> None:
-    assert inventory.cards() == inventory.cards()
+    assert inventory.devices() == inventory.devices()
 
 
 def test_usage_is_reported_for_every_gpu_in_order(inventory: Inventory) -> None:
-    assert [use.index for use in inventory.use()] == [card.index for card in inventory.cards()]
+    assert [use.index for use in inventory.use()] == [card.index for card in inventory.devices()]
 
 
 def test_figures_are_plausible(inventory: Inventory) -> None:
-    for card, use in zip(inventory.cards(), inventory.use(), strict=True):
+    for card, use in zip(inventory.devices(), inventory.use(), strict=True):
         assert not use.broken
         assert use.utilization_percent is None or 0 <= use.utilization_percent <= 100
         assert use.memory_used_mib is None or 0 <= use.memory_used_mib <= card.memory_mib

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuyard.core.domain.errors import EventsRetired, JournalError
-from gpuyard.core.domain.events import Event, PriorityChanged, ReservationMade, TaskHeld, YardFounded
+from gpuyard.core.domain.events import ClusterCreated, Event, PriorityChanged, ReservationMade, TaskHeld
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.journal.port import Journal
 from gpuyard.core.journal.records import GENESIS, JournalEntry, Position, Record, Snapshot
@@ -272,7 +272,7 @@ TASKS = st.integers(1, 2**53).map(TaskId)
 EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(TaskHeld, TASKS),
     st.builds(PriorityChanged, TASKS, st.integers(0, 100)),
-    st.builds(YardFounded, TEXT),
+    st.builds(ClusterCreated, TEXT),
     st.builds(
         ReservationMade,
         TASKS,

@@ -15,8 +15,8 @@ from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.messages import (
     AttemptEnding,
     AttemptKey,
+    AttemptList,
     HeldAttempt,
-    Holding,
     Launch,
     Launched,
     ProcessEnded,
@@ -128,27 +128,27 @@ class Listener:
     async def holds(self, processes: SupervisorClient) -> dict[AttemptKey, HeldAttempt]:
         """What the supervisor says it holds."""
         processes.send(messages.ListAttempts())
-        return {held.key: held for held in (await self.hears(Holding)).attempts}
+        return {held.key: held for held in (await self.hears(AttemptList)).attempts}
 
     async def close(self) -> None:
         await self._events.aclose()  # type: ignore[attr-defined]
 
 
-Story = Callable[[Node, SupervisorClient, Listener, Holding], Awaitable[None]]
+Story = Callable[[Node, SupervisorClient, Listener, AttemptList], Awaitable[None]]
 
 
 def play(node: Node, story: Story) -> None:
     async def whole() -> None:
         async with node.processes() as processes:
             listener = Listener(processes)
-            await story(node, processes, listener, await listener.hears(Holding))
+            await story(node, processes, listener, await listener.hears(AttemptList))
             await listener.close()
 
     node.run(whole)
 
 
 def test_a_process_starts_and_its_exit_code_is_reported(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: AttemptList) -> None:
         assert first.attempts == ()
         processes.send(node.launch(ONE, 0.05), node.launch(TWO, 0.05, exit_code=3))
         assert (await listener.hears(Launched, ONE)).pid > 0
@@ -160,7 +160,7 @@ def test_a_process_starts_and_its_exit_code_is_reported(node: Node) -> None:
 
 
 def test_a_repeated_launch_starts_nothing(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG))
         first = await listener.hears(Launched, ONE)
         processes.send(node.launch(ONE, LONG))
@@ -174,7 +174,7 @@ def test_a_repeated_launch_starts_nothing(node: Node) -> None:
 
 
 def test_a_command_is_resent_until_it_is_answered(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG))
         assert processes.awaits(ONE)
         await listener.hears(Launched, ONE)
@@ -186,7 +186,7 @@ def test_a_command_is_resent_until_it_is_answered(node: Node) -> None:
 
 
 def test_a_process_that_is_asked_to_stop_ends_as_stopped(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
         processes.send(messages.StopAttempt(ONE, 5.0))
@@ -196,7 +196,7 @@ def test_a_process_that_is_asked_to_stop_ends_as_stopped(node: Node) -> None:
 
 
 def test_an_end_is_kept_until_it_is_forgotten(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, 0.05))
         end = await listener.hears(ProcessEnded, ONE)
         assert (await listener.holds(processes))[ONE].end == end
@@ -209,7 +209,7 @@ def test_an_end_is_kept_until_it_is_forgotten(node: Node) -> None:
 
 
 def test_a_part_of_a_gang_waits_for_its_start(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG, wait=True))
         assert (await listener.hears(messages.Prepared, ONE)).port > 0
         assert (await listener.holds(processes))[ONE].phase is messages.ProcessPhase.WAITING
@@ -222,7 +222,7 @@ def test_a_part_of_a_gang_waits_for_its_start(node: Node) -> None:
 
 
 def test_a_suspended_process_continues_when_it_is_resumed(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG))
         await listener.hears(Launched, ONE)
         processes.send(messages.Suspend(ONE))
@@ -238,7 +238,7 @@ def test_a_suspended_process_continues_when_it_is_resumed(node: Node) -> None:
 
 
 def test_no_fenced_process_runs_without_a_lease(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG, fence=True))
         assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.FENCED
         processes.send(messages.Renew(1.0), node.launch(TWO, LONG, fence=True))
@@ -251,7 +251,7 @@ def test_no_fenced_process_runs_without_a_lease(node: Node) -> None:
 def test_a_long_lease_can_be_shortened(node: Node) -> None:
     """Also by words that overtake the renewal: the agent that made that one is gone."""
 
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(messages.Renew(600.0), node.launch(ONE, LONG, fence=True))
         await listener.hears(Launched, ONE)
         renewed = messages.Renew(600.0, made_at=0.0)
@@ -264,7 +264,7 @@ def test_a_long_lease_can_be_shortened(node: Node) -> None:
 
 
 def test_a_timeout_ends_a_process(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, _: AttemptList) -> None:
         processes.send(node.launch(ONE, LONG, timeout_seconds=0.2, grace_seconds=1.0))
         assert (await listener.hears(ProcessEnded, ONE)).ending is AttemptEnding.TIMED_OUT
 
@@ -275,13 +275,13 @@ def test_an_agent_that_reconnects_is_told_everything(node: Node) -> None:
     async def leaves() -> None:
         async with node.processes() as processes:
             listener = Listener(processes)
-            await listener.hears(Holding)
+            await listener.hears(AttemptList)
             processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
             await listener.hears(Launched, TWO)
             await listener.hears(ProcessEnded, ONE)
             await listener.close()
 
-    async def story(_: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
+    async def story(_: Node, processes: SupervisorClient, listener: Listener, first: AttemptList) -> None:
         held = {it.key: it for it in first.attempts}
         end = held[ONE].end
         assert isinstance(end, ProcessEnded)
@@ -295,12 +295,12 @@ def test_an_agent_that_reconnects_is_told_everything(node: Node) -> None:
 
 
 def test_a_client_survives_a_killed_supervisor(node: Node) -> None:
-    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: Holding) -> None:
+    async def story(node: Node, processes: SupervisorClient, listener: Listener, first: AttemptList) -> None:
         processes.send(node.launch(ONE, 0.05, exit_code=4), node.launch(TWO, LONG))
         await listener.hears(Launched, TWO)
         await listener.hears(ProcessEnded, ONE)
         node.kill(first.pid)
-        held = {it.key: it for it in (await listener.hears(Holding)).attempts}
+        held = {it.key: it for it in (await listener.hears(AttemptList)).attempts}
         assert isinstance(held[ONE].end, ProcessEnded)
         assert held[TWO].phase is messages.ProcessPhase.RUNNING
         processes.send(node.launch(TWO, LONG))

@@ -16,23 +16,23 @@ from tests.acceptance.waiting import until
 ONE, TWO = NodeId("pool-0001"), NodeId("pool-0002")
 
 
-class Hiring(NamedTuple):
+class Provisioning(NamedTuple):
     """A provider, and how to wait until everything it was asked for is up or has failed."""
 
     provider: Provider
     settle: Callable[[], None]
 
 
-def in_memory(_: Path, *, fails: bool) -> Hiring:
+def in_memory(_: Path, *, fails: bool) -> Provisioning:
     times = [0.0]
 
     def settle() -> None:
         times[0] += 10
 
-    return Hiring(MemoryProvider(lambda: times[0], boot_seconds=10, fails=lambda: fails), settle)
+    return Provisioning(MemoryProvider(lambda: times[0], boot_seconds=10, fails=lambda: fails), settle)
 
 
-def by_command(folder: Path, *, fails: bool) -> Hiring:
+def by_command(folder: Path, *, fails: bool) -> Provisioning:
     """Nodes are files that the commands make and take away."""
     up = folder / "up"
     up.mkdir()
@@ -48,10 +48,10 @@ def by_command(folder: Path, *, fails: bool) -> Hiring:
             it.node for it in provider.nodes() if it.state is PoolNodeState.READY
         }
 
-    return Hiring(provider, settle)
+    return Provisioning(provider, settle)
 
 
-Make = Callable[[bool], Hiring]
+Make = Callable[[bool], Provisioning]
 
 
 @pytest.fixture(params=[in_memory, by_command], ids=lambda make: make.__name__)
@@ -59,8 +59,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda fails: request.param(tmp_path, fails=fails)
 
 
-def states(hiring: Hiring) -> dict[NodeId, PoolNodeState]:
-    return {hired.node: hired.state for hired in hiring.provider.nodes()}
+def states(provisioning: Provisioning) -> dict[NodeId, PoolNodeState]:
+    return {provisioned.node: provisioned.state for provisioned in provisioning.provider.nodes()}
 
 
 def test_a_provider_starts_with_no_nodes(make: Make) -> None:
@@ -68,63 +68,63 @@ def test_a_provider_starts_with_no_nodes(make: Make) -> None:
 
 
 def test_nodes_boot_and_become_ready(make: Make) -> None:
-    hiring = make(False)
-    hiring.provider.boot([ONE, TWO])
-    assert list(states(hiring)) == [ONE, TWO]
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.READY, TWO: PoolNodeState.READY}
+    provisioning = make(False)
+    provisioning.provider.boot([ONE, TWO])
+    assert list(states(provisioning)) == [ONE, TWO]
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.READY, TWO: PoolNodeState.READY}
 
 
 def test_a_node_that_failed_to_boot_is_reported_until_it_is_released(make: Make) -> None:
-    hiring = make(True)
-    hiring.provider.boot([ONE])
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.FAILED}
-    hiring.provider.release([ONE])
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.GONE}
+    provisioning = make(True)
+    provisioning.provider.boot([ONE])
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.FAILED}
+    provisioning.provider.release([ONE])
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.GONE}
 
 
 def test_a_node_is_not_booted_twice(make: Make) -> None:
-    hiring = make(False)
-    hiring.provider.boot([ONE])
-    hiring.settle()
-    since = [hired.since for hired in hiring.provider.nodes()]
-    hiring.provider.boot([ONE])
-    hiring.settle()
-    assert [hired.since for hired in hiring.provider.nodes()] == since
+    provisioning = make(False)
+    provisioning.provider.boot([ONE])
+    provisioning.settle()
+    since = [provisioned.since for provisioned in provisioning.provider.nodes()]
+    provisioning.provider.boot([ONE])
+    provisioning.settle()
+    assert [provisioned.since for provisioned in provisioning.provider.nodes()] == since
 
 
 def test_a_released_node_is_down_and_then_forgotten(make: Make) -> None:
-    hiring = make(False)
-    hiring.provider.boot([ONE, TWO])
-    hiring.settle()
-    hiring.provider.release([ONE])
-    assert states(hiring)[ONE] in {PoolNodeState.LEAVING, PoolNodeState.GONE}
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.GONE, TWO: PoolNodeState.READY}
+    provisioning = make(False)
+    provisioning.provider.boot([ONE, TWO])
+    provisioning.settle()
+    provisioning.provider.release([ONE])
+    assert states(provisioning)[ONE] in {PoolNodeState.LEAVING, PoolNodeState.GONE}
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.GONE, TWO: PoolNodeState.READY}
     for _ in range(2):
-        hiring.provider.release([ONE])
-        assert states(hiring) == {TWO: PoolNodeState.READY}
+        provisioning.provider.release([ONE])
+        assert states(provisioning) == {TWO: PoolNodeState.READY}
 
 
 def test_a_forgotten_node_can_be_requested_again(make: Make) -> None:
-    hiring = make(False)
-    hiring.provider.boot([ONE])
-    hiring.settle()
-    hiring.provider.release([ONE])
-    hiring.settle()
-    hiring.provider.boot([ONE])
-    assert states(hiring) == {ONE: PoolNodeState.GONE}
-    hiring.provider.release([ONE])
-    hiring.provider.boot([ONE])
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.READY}
+    provisioning = make(False)
+    provisioning.provider.boot([ONE])
+    provisioning.settle()
+    provisioning.provider.release([ONE])
+    provisioning.settle()
+    provisioning.provider.boot([ONE])
+    assert states(provisioning) == {ONE: PoolNodeState.GONE}
+    provisioning.provider.release([ONE])
+    provisioning.provider.boot([ONE])
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.READY}
 
 
 def test_a_node_can_be_released_while_it_boots(make: Make) -> None:
-    hiring = make(False)
-    hiring.provider.boot([ONE])
-    hiring.provider.release([ONE])
-    hiring.settle()
-    assert states(hiring) == {ONE: PoolNodeState.GONE}
+    provisioning = make(False)
+    provisioning.provider.boot([ONE])
+    provisioning.provider.release([ONE])
+    provisioning.settle()
+    assert states(provisioning) == {ONE: PoolNodeState.GONE}

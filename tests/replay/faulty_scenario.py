@@ -247,7 +247,7 @@ class FaultyScenario:
         return True
 
     def _runs(self, name: NodeId, ref: AttemptRef) -> bool:
-        left = self.story.state.remains.get(name, {}).get(ref)
+        left = self.story.state.orphaned_attempts.get(name, {}).get(ref)
         return left is not None and set(self.world.really[name][ref]) == set(left.part.gpus)
 
     def _part(self, name: NodeId, ref: AttemptRef) -> Slice:
@@ -256,7 +256,7 @@ class FaultyScenario:
 
     def what_remains_ends(self) -> None:
         """What a node ran on with is stopped there."""
-        for name, left in self.story.state.remains.items():
+        for name, left in self.story.state.orphaned_attempts.items():
             host = self.story.state.index.hosts[name]
             if not host.lost and left:
                 number, attempt, origin = self.draw.choice(sorted(left))

@@ -34,7 +34,7 @@ class Cluster:
         self.now = 0.0
         self._unwritten: list[JournalEntry] = []
         self._since_snapshot = 0
-        self.tell(command.FoundYard("lab"))
+        self.tell(command.CreateCluster("lab"))
         self.tell(command.ChangeSettings(Settings(remember_ended=REMEMBERED)))
         self.tell(command.SetSplit(Split(0.5, 0.5, mode)))
         for place in range(4):

@@ -50,7 +50,7 @@ def test_a_node_that_reports_an_attempt_of_another_node_is_refused_until_that_on
     assert cluster.tells(held("b", ref, 0, 1)) == AttemptElsewhere(NodeId("b"), *ref[:2], (NodeId("a"),))
     cluster.loses("a")
     assert not isinstance(cluster.tells(held("b", ref, 0, 1)), Refusal)
-    assert cluster.state.remains.keys() == {"a", "b"}
+    assert cluster.state.orphaned_attempts.keys() == {"a", "b"}
     assert not cluster.is_running("runs")  # both GPUs of the only node that is left are in use
 
 
@@ -79,7 +79,7 @@ class Life:
         self.engine = Engine()
         self.twin = State()
         self.at = 1.0
-        self.tell(command.FoundYard("yard"))
+        self.tell(command.CreateCluster("yard"))
         self.tell(command.BeginEpoch("1", 0, ORIGIN))
         for name in NODES:
             self.tell(command.JoinNode(node(name, gpus=4, cpus=8, memory_mib=100)))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.events import AttemptStopping
 from gpuyard.core.domain.values import Outcome, Preemption
 from gpuyard.core.engine import snapshot
@@ -30,7 +30,7 @@ def new_cluster(fast: int = 1, slow: int = 2, **settings: Any) -> ClusterStory:
     return cluster
 
 
-def whys(cluster: ClusterStory, name: str) -> list[Why]:
+def whys(cluster: ClusterStory, name: str) -> list[CauseKind]:
     return [event.cause.why for event in cluster.events_of(name) if isinstance(event, AttemptStopping)]
 
 
@@ -41,7 +41,7 @@ def test_a_task_moves_to_faster_gpus_when_they_are_free() -> None:
     assert cluster.nodes_of("second") == ("slow",)
     cluster.passes(1000)
     assert cluster.nodes_of("second") == ("fast",)
-    assert whys(cluster, "second") == [Why.MOVED]
+    assert whys(cluster, "second") == [CauseKind.MOVED]
     cluster.passes(899)  # a tenth of the time it worked at a tenth of the speed
     assert cluster.is_running("second")
     cluster.passes(1)
@@ -143,7 +143,7 @@ def test_two_tasks_swap_places_when_one_gains_more_than_the_other_loses() -> Non
     assert (cluster.nodes_of("little"), cluster.nodes_of("much")) == (("fast",), ("slow",))
     cluster.passes(10_000)
     assert (cluster.nodes_of("little"), cluster.nodes_of("much")) == (("slow",), ("fast",))
-    assert (whys(cluster, "little"), whys(cluster, "much")) == ([Why.EXCHANGED], [Why.MOVED])
+    assert (whys(cluster, "little"), whys(cluster, "much")) == ([CauseKind.EXCHANGED], [CauseKind.MOVED])
 
 
 def test_several_small_tasks_make_room_for_a_large_one() -> None:
@@ -210,7 +210,7 @@ def moving(stop_seconds: float = 20.0) -> ClusterStory:
     cluster.world.stop_seconds = stop_seconds
     cluster.submits(saves("little", LITTLE_FASTER), saves("much"))
     cluster.passes(241)  # it was looked at after 240 s
-    assert (whys(cluster, "little"), whys(cluster, "much")) == ([Why.EXCHANGED], [Why.MOVED])
+    assert (whys(cluster, "little"), whys(cluster, "much")) == ([CauseKind.EXCHANGED], [CauseKind.MOVED])
     return cluster
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import (
     AttemptEnded,
     NodeChanged,
     NodeReturned,
-    RemainsEnded,
+    OrphanedAttemptEnded,
     TaskEnded,
     TaskRequeued,
 )
@@ -48,7 +48,7 @@ def test_attempts_a_returned_node_still_runs_keep_their_gpus_until_they_end(clus
     cluster.tells(command.ReportEnded(cluster.numbers["old"], 1, Outcome.STOPPED, node=NodeId("a")))
     assert cluster.is_running("old")
     assert cluster.state.tasks[cluster.numbers["old"]].attempts == 2
-    assert not cluster.state.remains
+    assert not cluster.state.orphaned_attempts
 
 
 def test_gpus_of_attempts_a_returned_node_no_longer_runs_are_free_at_once(cluster: ClusterStory) -> None:
@@ -70,7 +70,7 @@ def test_a_node_that_registers_again_reports_which_attempts_are_gone(cluster: Cl
     assert not cluster.is_running("old")
     cluster.tells(command.JoinNode(spec))
     assert cluster.is_running("old")
-    assert any(isinstance(event, RemainsEnded) for _, event in cluster.events)
+    assert any(isinstance(event, OrphanedAttemptEnded) for _, event in cluster.events)
 
 
 def test_possible_remains_survive_a_restart_of_the_scheduler_and_leave_with_the_node(cluster: ClusterStory) -> None:
@@ -82,7 +82,7 @@ def test_possible_remains_survive_a_restart_of_the_scheduler_and_leave_with_the_
     assert restarted.state.index.hosts[NodeId("a")].device_groups[0].free == 2
     assert restarted.state.index.hosts[NodeId("a")].memory_free == 40
     assert not isinstance(restarted.handle(command.RemoveNode(NodeId("a")), 9.0), Refusal)
-    assert not restarted.state.remains
+    assert not restarted.state.orphaned_attempts
 
 
 def test_a_suspended_task_leaves_only_its_memory_behind(cluster: ClusterStory) -> None:
@@ -105,8 +105,8 @@ def test_a_part_of_a_gang_on_a_node_that_reconnects_is_waited_for(cluster: Clust
     cluster.gets_back(lost, "train")
     cluster.tells(command.ReportEnded(cluster.numbers["train"], 1, Outcome.STOPPED, node=NodeId(alive)))
     (ended,) = [event for event in cluster.events_of("train") if isinstance(event, AttemptEnded)]
-    assert ended.remains == (lost,)
-    assert causes(cluster, "train") == [Cause(Why.NODE_LOST, node=NodeId(lost))]
+    assert ended.orphaned_on == (lost,)
+    assert causes(cluster, "train") == [Cause(CauseKind.NODE_LOST, node=NodeId(lost))]
     assert not cluster.is_running("train")
     cluster.tells(command.ReportEnded(cluster.numbers["train"], 1, Outcome.STOPPED, node=NodeId(lost)))
     assert cluster.is_running("train")
@@ -148,7 +148,7 @@ def test_a_cancelled_gang_that_waits_for_its_node_is_stopped_on_the_others(clust
     cluster.cancels("train")
     cluster.passes(5)
     assert cluster.status("train") is TaskStatus.CANCELLED
-    assert list(cluster.state.remains) == [lost]
+    assert list(cluster.state.orphaned_attempts) == [lost]
 
 
 def test_a_task_that_is_being_cancelled_does_not_wait_for_its_lost_node(cluster: ClusterStory) -> None:
@@ -179,7 +179,7 @@ def test_a_node_that_failed_to_start_a_task_is_tried_last_the_next_time(cluster:
     number, first = cluster.numbers["picky"], cluster.nodes_of("picky")[0]
     cluster.tells(command.ReportEnded(number, 1, Outcome.NOT_LAUNCHED, node=NodeId(first)))
     assert not cluster.is_running("picky")
-    assert causes(cluster, "picky") == [Cause(Why.NOT_LAUNCHED, node=NodeId(first))]
+    assert causes(cluster, "picky") == [Cause(CauseKind.NOT_LAUNCHED, node=NodeId(first))]
     cluster.passes(2)
     (second,) = cluster.nodes_of("picky")
     assert second != first
@@ -231,7 +231,7 @@ def test_a_node_whose_gpus_changed_is_refused_while_it_holds_attempts(cluster: C
     assert answer == NodeChangedInUse(NodeId("a"))
     cluster.tells(command.JoinNode(other))
     assert cluster.is_running("old")
-    assert not cluster.state.remains
+    assert not cluster.state.orphaned_attempts
 
 
 def test_a_busy_node_is_not_removed_and_a_lost_one_is(cluster: ClusterStory) -> None:
@@ -293,7 +293,7 @@ def test_draining_leaves_suspended_tasks_unless_it_is_forced(cluster: ClusterSto
     assert cluster.is_suspended("sleeps")
     assert cluster.is_running("runs")
     cluster.cordons(here, drain=True, force=True)
-    assert causes(cluster, "sleeps") == [Cause(Why.DRAINED, node=NodeId(here))]
+    assert causes(cluster, "sleeps") == [Cause(CauseKind.DRAINED, node=NodeId(here))]
     assert not cluster.state.on_node[NodeId(here)]
 
 
@@ -335,7 +335,7 @@ def test_a_gang_ends_with_the_exit_code_of_the_part_that_failed_first(cluster: C
     (ended,) = [event for event in cluster.events_of("train") if isinstance(event, AttemptEnded)]
     assert (ended.outcome, ended.exit_code, ended.signal, ended.message) == (Outcome.FAILED, 42, None, "Out of memory.")
     (over,) = [event for event in cluster.events_of("train") if isinstance(event, TaskEnded)]
-    assert over.cause == Cause(Why.MEMBER_FAILED, node=NodeId(first))
+    assert over.cause == Cause(CauseKind.MEMBER_FAILED, node=NodeId(first))
 
 
 # --- what a node has that the journal does not know -------------------------------------------------------------------
@@ -360,9 +360,9 @@ def test_a_stray_takes_the_gpu_of_an_attempt_that_turns_out_to_be_gone(cluster: 
     cluster.passes(10)
     assert cluster.gpus_of("old") == [("a", (1,))]
     loaded = Engine(snapshot.load(snapshot.dump(cluster.state))).state
-    assert loaded.remains == cluster.state.remains
+    assert loaded.orphaned_attempts == cluster.state.orphaned_attempts
     cluster.tells(command.ReportEnded(STRAY.task, 1, Outcome.SUCCEEDED, node=NodeId("a"), origin=STRAY.origin))
-    assert not cluster.state.remains
+    assert not cluster.state.orphaned_attempts
 
 
 def test_a_stray_waits_until_all_it_holds_is_free(cluster: ClusterStory) -> None:
@@ -374,7 +374,7 @@ def test_a_stray_waits_until_all_it_holds_is_free(cluster: ClusterStory) -> None
         cluster.tells(command.ReportEnded(ref.task, 1, Outcome.SUCCEEDED, 0, NodeId("a")))
         cluster.submits(task(f"after {ref.task}"))
     assert cluster.running() == []
-    assert cluster.state.remains[NodeId("a")][STRAY].part.gpus == (0, 1)
+    assert cluster.state.orphaned_attempts[NodeId("a")][STRAY].part.gpus == (0, 1)
 
 
 def test_an_attempt_the_node_never_received_does_not_start_where_a_stray_runs() -> None:

@@ -6,7 +6,7 @@ books that add up, and that the events alone give the same state.
 
 import pytest
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.commands import BeginEpoch, EndEpoch, ReportEnded, SkipTaskNumbers
 from gpuyard.core.domain.events import AttemptEnded, ReservationMade, TaskEnded, TaskRequeued
 from gpuyard.core.domain.refusals import (
@@ -297,7 +297,7 @@ def test_a_task_of_a_lost_node_runs_again_elsewhere_without_counting_as_failed(c
     assert cluster.is_running("job")
     assert cluster.nodes_of("job") == ("node-1",)
     requeued = [event for event in cluster.events_of("job") if isinstance(event, TaskRequeued)]
-    assert [event.cause.why for event in requeued] == [Why.NODE_LOST]
+    assert [event.cause.why for event in requeued] == [CauseKind.NODE_LOST]
     assert cluster.state.tasks[cluster.numbers["job"]].failures == 0
 
 
@@ -348,7 +348,7 @@ def test_an_attempt_its_node_lost_is_retried_and_not_counted_as_a_failure(cluste
     cluster.tells(ReportEnded(cluster.numbers["train"], 1, Outcome.LOST, message="The supervisor was killed."))
     assert cluster.is_running("train")
     (requeued,) = [event for event in cluster.events_of("train") if isinstance(event, TaskRequeued)]
-    assert requeued.cause == Cause(Why.ATTEMPT_LOST, node=NodeId("node-1"))
+    assert requeued.cause == Cause(CauseKind.ATTEMPT_LOST, node=NodeId("node-1"))
 
 
 def test_a_node_may_end_a_task_at_its_timeout_by_itself(cluster: ClusterStory) -> None:
@@ -362,7 +362,7 @@ def test_every_scheduler_that_takes_over_increments_the_epoch(cluster: ClusterSt
     cluster.tells(BeginEpoch("0.1.0"))
     cluster.tells(EndEpoch(60.0))
     cluster.tells(BeginEpoch("0.1.0"))
-    assert (cluster.state.epoch, cluster.state.patient_until) == (2, 60.0)
+    assert (cluster.state.epoch, cluster.state.scheduler_back_by) == (2, 60.0)
     cluster.tells(BeginEpoch("0.1.0", above=7))
     assert cluster.state.epoch == 8, "a node has obeyed the seventh, whatever this journal knows"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import AttemptStopping, AttemptSuspending, ReservationDropped, TaskRequeued
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.refusals import StaleReport, SuspensionFailedBefore
@@ -45,7 +45,7 @@ def test_a_task_that_fails_to_suspend_keeps_running_and_is_not_suspended_again(c
     cluster.tells(command.ReportNotSuspended(number, 1, 1, "The driver is too old."))
     assert cluster.is_running("stubborn")
     dropped = [event.cause for event in cluster.events_of("urgent") if isinstance(event, ReservationDropped)]
-    assert dropped == [Cause(Why.NOT_SUSPENDED, task=number)]
+    assert dropped == [Cause(CauseKind.NOT_SUSPENDED, task=number)]
     cluster.passes(300)
     assert cluster.is_running("stubborn")
     answer = cluster.tells(command.SuspendTask(number))
@@ -84,7 +84,7 @@ def test_a_task_that_fails_to_resume_starts_over(cluster: ClusterStory) -> None:
     cluster.tells(command.ResumeTask(number))
     cluster.tells(command.ReportNotResumed(number, 1, 1, "Host memory was lost."))
     (requeued,) = [event for event in cluster.events_of("gone") if isinstance(event, TaskRequeued)]
-    assert requeued.cause == Cause(Why.ATTEMPT_LOST, node=NodeId("node-1"))
+    assert requeued.cause == Cause(CauseKind.ATTEMPT_LOST, node=NodeId("node-1"))
     cluster.passes(50)
     assert cluster.is_running("gone")
     assert cluster.state.tasks[number].attempts == 2

@@ -12,7 +12,7 @@ from gpuyard.live.agent.settings import LEAST_SECONDS as LEAST_OF_AGENT
 from gpuyard.live.agent.settings import AgentSettings
 from gpuyard.live.control_plane.settings import ALGORITHMS, ServerSettings, TenantEntry, UserEntry
 from gpuyard.live.control_plane.settings import LEAST_SECONDS as LEAST_OF_SCHEDULER
-from gpuyard.live.wire.config import Seconds, keys_of
+from gpuyard.live.wire.config import Duration, keys_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "manual" / "configuration.md"
@@ -51,7 +51,7 @@ def _is_same(told: str, default: object) -> bool:
         return told == str(default).lower()
     if isinstance(default, int | float):
         told = told.replace(" (hours)", "h")
-        return float(told if told.isdigit() else Seconds.read(told)) == float(default)
+        return float(told if told.isdigit() else Duration.read(told)) == float(default)
     return told == f"`{default}`"
 
 

@@ -21,7 +21,7 @@ ALLOWED: dict[str, tuple[int, str]] = {
     "acceptance/soak.py": (6, "faults of a soak are spread over real time; it is run by hand, not by the tests"),
     "acceptance/test_nodes.py": (1, "more time has to pass in suspension than the time limit of the task allows"),
     "unit/live/agent/test_supervisor_faults.py": (3, "faults come at random instants, drawn from a seed"),
-    "unit/live/agent/test_exit_keeper.py": (
+    "unit/live/agent/test_exit_recorder.py": (
         1,
         "kills come at instants that differ, so that they meet tasks in every phase",
     ),

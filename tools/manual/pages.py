@@ -76,7 +76,8 @@ def _status(phase: type[Phase]) -> str:
 def all_events() -> str:
     """Every event, with its fields."""
     rows = (
-        (f"`{kind.__name__}`", said(kind), ", ".join(f"`{f.name}`" for f in fields(kind))) for kind in events.EVENTS
+        (f"`{events.name_of(kind)}`", said(kind), ", ".join(f"`{name}`" for name in kind.__struct_encode_fields__))
+        for kind in events.EVENTS
     )
     return _page("# Events", *_prose(getdoc(events)), _table(("event", "meaning", "fields"), rows))
 

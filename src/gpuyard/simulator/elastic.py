@@ -84,11 +84,14 @@ class SimulatedPool:
         yield from self._joins(now)  # nodes without boot time join at once
 
     def _joins(self, now: float) -> Iterator[command.Command]:
-        for hired in self._provider.nodes():
-            if hired.state is PoolNodeState.READY and hired.node not in self._world.engine.state.index.hosts:
-                yield command.JoinNode(self._node(hired.node))
-            elif hired.state is PoolNodeState.FAILED:
-                self._leaves(now, self._node(hired.node))
+        for provisioned in self._provider.nodes():
+            if (
+                provisioned.state is PoolNodeState.READY
+                and provisioned.node not in self._world.engine.state.index.hosts
+            ):
+                yield command.JoinNode(self._node(provisioned.node))
+            elif provisioned.state is PoolNodeState.FAILED:
+                self._leaves(now, self._node(provisioned.node))
 
     def _node(self, name: NodeId) -> NodeSpec:
         return replace(self._kind, id=name)

@@ -1,4 +1,4 @@
-"""Energy and cost of nodes: a listener that adds up energy, hired GPU-hours and money from the events.
+"""Energy and cost of nodes: a listener that adds up energy, provisioned GPU-hours and money from the events.
 
     busy      the board power of the GPU's data sheet, idle 12 % of it (`domain.board_power`); a held GPU counts as busy
     host      150 W for each GPU: CPUs, memory, fans, network. An assumption; the ratings leave 412 W (DGX A100: 6.5 kW
@@ -26,7 +26,7 @@ WATT_SECONDS_A_KWH = 3.6e6
 
 
 class NodePower(StrEnum):
-    """Power state of a node that is hired."""
+    """Power state of a node that is provisioned."""
 
     UP = "up"
     BOOTING = "booting"
@@ -59,7 +59,7 @@ class PowerMeter:
         self._last = 0.0
         self._began: float | None = None
         self._watt_seconds = 0.0
-        self._hired_gpu_seconds = 0.0
+        self._provisioned_gpu_seconds = 0.0
         self._up_gpu_seconds = 0.0
         self.line: Samples[PowerSample] = Samples()
 
@@ -69,9 +69,9 @@ class PowerMeter:
         return self._watt_seconds / WATT_SECONDS_A_KWH
 
     @property
-    def gpu_hours_hired(self) -> float:
+    def gpu_hours_provisioned(self) -> float:
         """GPU-hours of all nodes that are up, booting, asleep or under repair."""
-        return self._hired_gpu_seconds / HOUR
+        return self._provisioned_gpu_seconds / HOUR
 
     @property
     def gpu_hours_up(self) -> float:
@@ -87,7 +87,7 @@ class PowerMeter:
     @property
     def cost(self) -> float:
         """Total cost up to now."""
-        return self.gpu_hours_hired * self._price
+        return self.gpu_hours_provisioned * self._price
 
     def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         """Update the totals and the power from a batch of events."""
@@ -137,7 +137,7 @@ class PowerMeter:
         if self._began is None:
             return
         self._watt_seconds += self._watts * seconds
-        self._hired_gpu_seconds += sum(self._gpus.values()) * seconds
+        self._provisioned_gpu_seconds += sum(self._gpus.values()) * seconds
         self._up_gpu_seconds += self._gpus[NodePower.UP] * seconds
 
     def _count_in(self, name: NodeId) -> bool:

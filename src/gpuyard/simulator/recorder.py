@@ -7,10 +7,10 @@ from math import isnan, nan
 from typing import NamedTuple
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.values import MILLI, TaskId
 
-STOPPED = (Why.PREEMPTED, Why.RECLAIMED, Why.MOVED, Why.EXCHANGED)
+STOPPED = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.MOVED, CauseKind.EXCHANGED)
 """Reasons for which a task is stopped and continues later or elsewhere."""
 SAMPLES = 2_000
 """Maximum number of points of a time series: at twice this number, every second point is dropped."""

@@ -80,7 +80,7 @@ def simulate_policy(
     recorder = Recorder()
     setting = AppliedScenario(world, scenario, workload.opening())
     for order in (
-        command.FoundYard("simulated"),
+        command.CreateCluster("simulated"),
         command.ChangeSettings(policy_variant.settings),
         *setting.opening,
     ):
@@ -174,7 +174,7 @@ class _LearnedEstimate:
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:
         if self._remaining_time is not None:
             self._open[arrival.task] = arrival, now, None
-            return replace(arrival.spec, outlook=self._remaining_time.predict(arrival.features))
+            return replace(arrival.spec, remaining_time_levels=self._remaining_time.predict(arrival.features))
         estimate = arrival.spec.estimate or self._predictor.estimate(arrival.features, now)
         self._open[arrival.task] = arrival, now, estimate
         return replace(arrival.spec, estimate=estimate)

@@ -21,7 +21,7 @@ from gpuyard.simulator.world import World
 
 @dataclass(frozen=True, slots=True)
 class ElasticNodes:
-    """Nodes are hired on demand. All are of the kind of the first node."""
+    """Nodes are provisioned on demand. All are of the kind of the first node."""
 
     settings: PoolSettings
     boot_seconds: float

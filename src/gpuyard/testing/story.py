@@ -40,7 +40,7 @@ class ClusterStory:
         self._nodes = 0
         self._limits_lowered = False
         self.world.listeners.append(self._hear)
-        self._tell(command.FoundYard("story"))
+        self._tell(command.CreateCluster("story"))
         self.is_split(online=0.5, mode=QuotaMode.BORROW)
         if settings:
             self.decides_by(**settings)

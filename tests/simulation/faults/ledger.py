@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.values import OnLost, Outcome, TaskId
 from gpuyard.core.journal.records import Record
 
@@ -273,7 +273,7 @@ class Judge:
                 case events.MemberEnded(task, attempt):
                     self._check_end(at, task, attempt, entry.event)
                 case events.AttemptStopping(task, attempt, cause):
-                    if cause.why in {Why.TIMEOUT, Why.CANCELLED}:
+                    if cause.why in {CauseKind.TIMEOUT, CauseKind.CANCELLED}:
                         self._counted.add(self._attempt(task, attempt))
                         self._asked_for.add(self._attempt(task, attempt))
                 case events.TaskEnded(task):

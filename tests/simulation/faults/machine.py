@@ -399,7 +399,7 @@ class Supervisor:
                     self._tell()
                     client.is_subscribed |= isinstance(command, messages.Subscribe)
                     attempts = tuple(note.held() for note in self._notes.values())
-                    client.say([messages.Holding(attempts, 1, __version__)])
+                    client.say([messages.AttemptList(attempts, 1, __version__)])
                 elif isinstance(command, messages.Ping):
                     client.say([messages.Pong()])
                 else:

@@ -21,7 +21,7 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, OnLost, TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Record
-from gpuyard.live.control_plane.access.principal import Principal, Role, Via, issuer_of
+from gpuyard.live.control_plane.access.principal import AuthMethod, Principal, Role, issuer_of
 from gpuyard.live.control_plane.scheduler import Scheduler
 from gpuyard.live.control_plane.submissions import Submission as Asked
 from tests.simulation.faults.event_loop import VirtualLoop, clocks_watched, one_seed, virtual_loop
@@ -35,7 +35,7 @@ OUTAGES = (1.0, 1.0, 5.0, 20.0, 20.0, 90.0, 90.0, 600.0)
 """How long a scheduler is down."""
 STUCK_SECONDS = 900.0
 """Nothing was said of any task for so long, and nothing runs that long: what has not ended by then never will."""
-WHO = Principal("client", TenantId("lab"), Role.MEMBER, Via.TOKEN, "127.0.0.1")
+WHO = Principal("client", TenantId("lab"), Role.MEMBER, AuthMethod.TOKEN, "127.0.0.1")
 
 
 @dataclass

@@ -21,7 +21,7 @@ from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.records import Position, Record
 from gpuyard.core.journal.stores.memory import MemoryJournal
 from gpuyard.live.control_plane import server
-from gpuyard.live.control_plane.nodes.registration import Deposed
+from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.stores.archive import ArchiveRow, SubmitKey
@@ -32,7 +32,7 @@ from tests.simulation.faults.machine import JOIN_TOKEN, MachineClock
 from tests.simulation.faults.network import Network
 
 Told = Callable[[Sequence[Record]], None]
-PATIENCE_SECONDS = server.PATIENCE_SECONDS
+PATIENCE_SECONDS = server.ANNOUNCED_ABSENCE_SECONDS
 APPLIED = (
     command.ChangeSettings(Settings()),
     command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)),
@@ -175,7 +175,12 @@ class SchedulerMachine:
     def was_deposed(self) -> bool:
         """Whether it ended because a node has obeyed a later scheduler."""
         task = self._task
-        return task is not None and task.done() and not task.cancelled() and isinstance(task.exception(), Deposed)
+        return (
+            task is not None
+            and task.done()
+            and not task.cancelled()
+            and isinstance(task.exception(), SchedulerSuperseded)
+        )
 
     def start(self, *, take_over: bool = False) -> None:
         """Start it, unless it runs. An operator who restored a backup says that it is to take over all the same."""

@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus, TenantId
@@ -21,7 +21,7 @@ def submitted(number: int, user: str) -> events.TaskSubmitted:
 def ended(number: int) -> list[events.Event]:
     return [
         events.AttemptEnded(TaskId(number), 1, Outcome.SUCCEEDED, 0),
-        events.TaskEnded(TaskId(number), TaskStatus.SUCCESS, Cause(Why.SUCCEEDED)),
+        events.TaskEnded(TaskId(number), TaskStatus.SUCCESS, Cause(CauseKind.SUCCEEDED)),
     ]
 
 
@@ -30,7 +30,7 @@ def test_a_task_is_recorded_from_its_submission_to_its_end() -> None:
     recorder.hear(1.0, [submitted(3, "ann"), submitted(7, "bob")])
     recorder.hear(2.0, [events.TaskPlaced(TaskId(7), 1, PLACEMENT)])
     assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, None, 0.0, 0)
-    recorder.hear(5.0, [events.AttemptStopping(TaskId(7), 1, Cause(Why.PREEMPTED, task=TaskId(9)))])
+    recorder.hear(5.0, [events.AttemptStopping(TaskId(7), 1, Cause(CauseKind.PREEMPTED, task=TaskId(9)))])
     recorder.hear(6.0, ended(7))
     assert recorder.lives[TaskId(7)] == TaskTimeline("bob", 1.0, 2.0, 6.0, 4.0, 1)
     assert recorder.lives[TaskId(3)] == TaskTimeline("ann", 1.0, None, None, 0.0, 0)

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from gpuyard.cli import app
-from gpuyard.core.domain.events import EVENTS
+from gpuyard.core.domain.events import EVENTS, name_of
 from gpuyard.core.domain.refusals import REFUSALS
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.engine.phases import TRANSITIONS
@@ -61,7 +61,7 @@ def test_every_transition_is_in_the_table_of_states() -> None:
 
 def test_every_event_refusal_policy_and_setting_stands_in_the_manual() -> None:
     for page, names in (
-        (all_events(), [event.__name__ for event in EVENTS]),
+        (all_events(), [name_of(event) for event in EVENTS]),
         (refusals_and_errors(), [refusal.__name__ for refusal in REFUSALS]),
         (policies(), list(POLICIES)),
         (all_settings(), list(Settings.__struct_fields__)),

@@ -182,12 +182,12 @@ def seconds_of(text: str | None, option: str) -> float | None:
     """Parse a duration such as 90, 30m or 1h30m."""
     if text is None:
         return None
-    from gpuyard.live.wire.config import Seconds
+    from gpuyard.live.wire.config import Duration
 
     try:
-        return float(Seconds.read(float(text) if text.replace(".", "", 1).isdigit() else text))
+        return float(Duration.read(float(text) if text.replace(".", "", 1).isdigit() else text))
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not {Seconds.words}", param_hint=f"'{option}'") from None
+        raise typer.BadParameter(f"{text!r} is not {Duration.words}", param_hint=f"'{option}'") from None
 
 
 def priority_of(text: str | None) -> str | int | None:

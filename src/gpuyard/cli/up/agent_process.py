@@ -36,7 +36,7 @@ def main(config: str, parent: str, virtual_gpus: str) -> int:
 def with_gpus(settings: AgentSettings, virtual_gpus: str) -> AgentSettings:
     """Return the settings; if they do not mention GPUs and the machine has none, with these virtual ones."""
     gpu = settings.gpu
-    if gpu.virtual or gpu.detection_method != "auto" or detect("auto", node=settings.node_id).cards():
+    if gpu.virtual or gpu.detection_method != "auto" or detect("auto", node=settings.node_id).devices():
         return settings
     return replace(settings, gpu=replace(gpu, detection_method="virtual", virtual=virtual_gpus))
 

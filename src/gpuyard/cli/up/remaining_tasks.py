@@ -50,12 +50,12 @@ def _running(line: socket.socket) -> int:
     while data := line.recv(1 << 18):
         for body in frames.feed(data):
             for event in messages.decode_events(body):
-                if isinstance(event, messages.Holding):
+                if isinstance(event, messages.AttemptList):
                     return len(_open(event))
     return 0
 
 
-def _open(holding: messages.Holding) -> set[messages.AttemptKey]:
+def _open(holding: messages.AttemptList) -> set[messages.AttemptKey]:
     return {held.key for held in holding.attempts if held.phase is not messages.ProcessPhase.ENDED}
 
 
@@ -67,7 +67,7 @@ def _end_all(line: socket.socket) -> int:
     while data := line.recv(1 << 18):
         for body in frames.feed(data):
             for event in messages.decode_events(body):
-                if isinstance(event, messages.Holding):
+                if isinstance(event, messages.AttemptList):
                     supervisor = event.pid
                     running = _open(event)
                     count = len(running)

@@ -5,7 +5,7 @@ from enum import StrEnum
 from gpuyard.core.domain.values import NodeId, TaskId, Value
 
 
-class Why(StrEnum):
+class CauseKind(StrEnum):
     """The kinds of causes."""
 
     SUCCEEDED = "succeeded"
@@ -45,49 +45,49 @@ class Why(StrEnum):
 
 
 _SENTENCES = {
-    Why.SUCCEEDED: "It ended with exit code 0.",
-    Why.EXIT_CODE: "It ended with a non-zero exit code.",
-    Why.OUT_OF_MEMORY: "It ran out of GPU memory.",
-    Why.OUT_OF_MEMORY_ON_LARGEST: (
+    CauseKind.SUCCEEDED: "It ended with exit code 0.",
+    CauseKind.EXIT_CODE: "It ended with a non-zero exit code.",
+    CauseKind.OUT_OF_MEMORY: "It ran out of GPU memory.",
+    CauseKind.OUT_OF_MEMORY_ON_LARGEST: (
         "It ran out of GPU memory with all memory of the largest GPU that it may use, so it is not retried."
     ),
-    Why.NOT_LAUNCHED: "Node {node} could not start it.",
-    Why.MEMBER_FAILED: "Its member on node {node} failed, so the other members were stopped.",
-    Why.CANCELLED: "It was cancelled.",
-    Why.TIMEOUT: "It ran longer than its timeout.",
-    Why.DEADLINE: "Its deadline passed.",
-    Why.DEPENDENCY: "Task {task}, on whose success it depends, did not succeed.",
-    Why.PREEMPTED: "It was preempted for task {task}, which is ahead of it.",
-    Why.RECLAIMED: "It was preempted for task {task}, which took back GPUs of its quota.",
-    Why.MOVED: "It is faster on node {node} and continues there.",
-    Why.EXCHANGED: "It was exchanged with task {task}, which gains more than it loses.",
-    Why.DRAINED: "Node {node} is being drained.",
-    Why.NODE_LOST: "Node {node} was lost.",
-    Why.ATTEMPT_LOST: "Node {node} no longer knows the attempt.",
-    Why.SUSPENDED_BY_USER: "It was suspended on request.",
-    Why.NODES_CHANGED: "Node {node} joined again with other properties.",
-    Why.OVERTAKEN: "Task {task}, which is ahead of it, took the placement.",
-    Why.SETTINGS_CHANGED: "The settings changed.",
-    Why.ROOM_LOST: "The GPUs that were reserved for it are no longer available.",
-    Why.NOT_SUSPENDED: "Task {task} could not be suspended for it.",
-    Why.AT_LIMIT: "Its tenant or class has reached a limit.",
-    Why.QUEUED: "It joined the queue.",
-    Why.GPUS_FREED: "Task {task} released GPUs.",
-    Why.VICTIMS_GONE: "The tasks that were stopped for it have released their GPUs.",
-    Why.PREEMPTIBLE_STARTED: "Task {task}, which may be preempted for it, started to run.",
-    Why.RESERVATION_ENDED: "The reservation of task {task} ended.",
-    Why.RESERVATION_MOVED: "The reservation of task {task} was renewed with another start.",
-    Why.QUEUE_CHANGED: "Task {task} left the queue or moved in it.",
-    Why.LIMITS_CHANGED: "A limit of a tenant or class changed.",
-    Why.USAGE_CHANGED: "The usage of tenants or classes changed, and with it the order of the queue.",
-    Why.TIME_CAME: "The time that it waited for was reached.",
+    CauseKind.NOT_LAUNCHED: "Node {node} could not start it.",
+    CauseKind.MEMBER_FAILED: "Its member on node {node} failed, so the other members were stopped.",
+    CauseKind.CANCELLED: "It was cancelled.",
+    CauseKind.TIMEOUT: "It ran longer than its timeout.",
+    CauseKind.DEADLINE: "Its deadline passed.",
+    CauseKind.DEPENDENCY: "Task {task}, on whose success it depends, did not succeed.",
+    CauseKind.PREEMPTED: "It was preempted for task {task}, which is ahead of it.",
+    CauseKind.RECLAIMED: "It was preempted for task {task}, which took back GPUs of its quota.",
+    CauseKind.MOVED: "It is faster on node {node} and continues there.",
+    CauseKind.EXCHANGED: "It was exchanged with task {task}, which gains more than it loses.",
+    CauseKind.DRAINED: "Node {node} is being drained.",
+    CauseKind.NODE_LOST: "Node {node} was lost.",
+    CauseKind.ATTEMPT_LOST: "Node {node} no longer knows the attempt.",
+    CauseKind.SUSPENDED_BY_USER: "It was suspended on request.",
+    CauseKind.NODES_CHANGED: "Node {node} joined again with other properties.",
+    CauseKind.OVERTAKEN: "Task {task}, which is ahead of it, took the placement.",
+    CauseKind.SETTINGS_CHANGED: "The settings changed.",
+    CauseKind.ROOM_LOST: "The GPUs that were reserved for it are no longer available.",
+    CauseKind.NOT_SUSPENDED: "Task {task} could not be suspended for it.",
+    CauseKind.AT_LIMIT: "Its tenant or class has reached a limit.",
+    CauseKind.QUEUED: "It joined the queue.",
+    CauseKind.GPUS_FREED: "Task {task} released GPUs.",
+    CauseKind.VICTIMS_GONE: "The tasks that were stopped for it have released their GPUs.",
+    CauseKind.PREEMPTIBLE_STARTED: "Task {task}, which may be preempted for it, started to run.",
+    CauseKind.RESERVATION_ENDED: "The reservation of task {task} ended.",
+    CauseKind.RESERVATION_MOVED: "The reservation of task {task} was renewed with another start.",
+    CauseKind.QUEUE_CHANGED: "Task {task} left the queue or moved in it.",
+    CauseKind.LIMITS_CHANGED: "A limit of a tenant or class changed.",
+    CauseKind.USAGE_CHANGED: "The usage of tenants or classes changed, and with it the order of the queue.",
+    CauseKind.TIME_CAME: "The time that it waited for was reached.",
 }
 
 
 class Cause(Value, frozen=True):
     """A reason, with the task or node that it concerns."""
 
-    why: Why
+    why: CauseKind
     task: TaskId | None = None
     node: NodeId | None = None
 

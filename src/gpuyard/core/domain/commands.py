@@ -232,10 +232,10 @@ class SetGpuHealth(Command, frozen=True):
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class FoundYard(Command, frozen=True):
+class CreateCluster(Command, frozen=True):
     """Give a new journal the ID of its cluster."""
 
-    yard: str
+    cluster_id: str
 
 
 class BeginEpoch(Command, frozen=True):
@@ -258,10 +258,10 @@ class SkipTaskNumbers(Command, frozen=True):
 class EndEpoch(Command, frozen=True):
     """The scheduler stops on purpose for a while; it has told the nodes to wait for it this long."""
 
-    patience_seconds: float
+    absence_seconds: float
 
 
-class NoteAccess(Command, frozen=True):
+class RecordAccessChange(Command, frozen=True):
     """Record in the journal that a user or a token was changed, for the audit trail."""
 
     what: str

@@ -6,6 +6,8 @@ The time of an event and its origin are in the journal record that contains it. 
 any other change needs a new version and an upgrade in gpuyard.core.journal.codec.
 """
 
+import msgspec
+
 from gpuyard.core.domain.actual import Actual
 from gpuyard.core.domain.causes import Cause
 from gpuyard.core.domain.node import NodeSpec
@@ -18,6 +20,11 @@ from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Outcome, T
 
 class Event(Value, frozen=True, tag_field="type", tag=True):
     """Base of all events."""
+
+
+def name_of(event: Event | type[Event]) -> str:
+    """Return the name of an event in the journal and in the API; a few classes have been renamed since it was chosen."""
+    return str(event.__struct_config__.tag)
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------
@@ -202,7 +209,7 @@ class AttemptEnded(Event, frozen=True):
     """The signal that ended it."""
     message: str = ""
     """An explanation by the node, in one sentence."""
-    remains: tuple[NodeId, ...] = ()
+    orphaned_on: tuple[NodeId, ...] = msgspec.field(default=(), name="remains")
     """Lost nodes that may still run it: its resources there stay in use until the nodes report that it is gone."""
     actual: Actual | None = None
     """The GPU usage, if it was measured."""
@@ -267,14 +274,14 @@ class NodeReturned(Event, frozen=True):
     """A node registered again that was lost, stopped, or known only to an earlier scheduler."""
 
     node: NodeId
-    remains: tuple[AttemptRef, ...] = ()
+    orphaned_attempts: tuple[AttemptRef, ...] = msgspec.field(default=(), name="remains")
     """Ended attempts that the node still has; all other ended attempts are gone from it."""
     instance: str = ""
     """The ID of its agent if that has changed; empty: the same as before."""
     boot: str = ""
 
 
-class RemainsFound(Event, frozen=True):
+class OrphanedAttemptFound(Event, frozen=True, tag="RemainsFound"):
     """A node has an attempt that is unknown or was placed elsewhere; its resources stay in use until it ends."""
 
     node: NodeId
@@ -287,7 +294,7 @@ class RemainsFound(Event, frozen=True):
     """All resources that it holds, if some are assigned to other attempts; it occupies these when they end."""
 
 
-class RemainsEnded(Event, frozen=True):
+class OrphanedAttemptEnded(Event, frozen=True, tag="RemainsEnded"):
     """An attempt that was unknown or had already ended for the scheduler is gone from its node."""
 
     node: NodeId
@@ -332,10 +339,10 @@ class GpuHealthChanged(Event, frozen=True):
 # --- the cluster ------------------------------------------------------------------------------------------------------
 
 
-class YardFounded(Event, frozen=True):
+class ClusterCreated(Event, frozen=True, tag="YardFounded"):
     """The first event of every journal: the ID of this cluster."""
 
-    yard: str
+    cluster_id: str = msgspec.field(name="yard")
 
 
 class EpochBegan(Event, frozen=True):
@@ -361,7 +368,7 @@ class EpochEnded(Event, frozen=True):
     """A scheduler stopped on purpose; until this time nodes wait for the next one and are not declared lost."""
 
     epoch: int
-    patient_until: float
+    scheduler_back_by: float = msgspec.field(name="patient_until")
 
 
 class AccessChanged(Event, frozen=True):
@@ -392,12 +399,12 @@ class SettingsChanged(Event, frozen=True):
 
 
 EVENTS: tuple[type[Event], ...] = (
-    YardFounded,
+    ClusterCreated,
     TaskSubmitted, TaskHeld, TaskReleased, PriorityChanged, EstimateRevised, TaskExtended, TaskRequeued, TaskEnded,
     TaskPlaced, AttemptStarted, AttemptSuspending, AttemptSuspended, SuspensionFailed, AttemptResuming, AttemptResumed,
     AttemptStopping, MemberReady, MemberEnded, AttemptEnded, AttemptRecovered,
     ReservationMade, ReservationDropped,
-    NodeJoined, NodeLost, NodeStopped, NodeReturned, RemainsFound, RemainsEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
+    NodeJoined, NodeLost, NodeStopped, NodeReturned, OrphanedAttemptFound, OrphanedAttemptEnded, NodeChanged, NodeRemoved, NodeCordoned, NodeUncordoned, GpuHealthChanged,
     EpochBegan, EpochEnded, TaskNumbersSkipped, AccessChanged, TenantSet, SplitSet, SettingsChanged,
 )  # fmt: skip
 """All event classes; a test compares this list with the classes above."""

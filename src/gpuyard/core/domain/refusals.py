@@ -135,7 +135,7 @@ class PriorityOutOfRange(Invalid, frozen=True):
 class WrongRemainingTimeLevels(Invalid, frozen=True):
     """The list of expected remaining times is malformed."""
 
-    text = "outlook must have at most {ages} levels, each between 0 and {last_level}."
+    text = "remaining_time_levels must have at most {ages} levels, each between 0 and {last_level}."
     ages: int
     last_level: int
 
@@ -432,8 +432,8 @@ class GangsElsewhere(Conflict, frozen=True):
 class ClusterAlreadyFounded(Conflict, frozen=True):
     """The cluster already has an identity."""
 
-    text = "This cluster already has the identity {yard}."
-    yard: str
+    text = "This cluster already has the identity {cluster_id}."
+    cluster_id: str
 
 
 class QuotaForbids(Conflict, frozen=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+import msgspec
 from msgspec.structs import replace
 
 from gpuyard.core.domain.remaining_time import RemainingTimeLevels
@@ -114,7 +115,7 @@ class TaskSpec(Value, frozen=True):
     preemption: Preemption = Preemption.NEVER
     on_lost: OnLost = OnLost.RERUN
     estimate: Estimate | None = None
-    outlook: RemainingTimeLevels = ()
+    remaining_time_levels: RemainingTimeLevels = msgspec.field(default=(), name="outlook")
     """The expected remaining time at each age; see `remaining_time`."""
     require_fit: bool = False
     """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""

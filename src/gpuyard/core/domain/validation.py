@@ -55,7 +55,10 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
             yield no.NotPositive("timeout_seconds", spec.timeout_seconds)
     if spec.deadline is not None and not isfinite(spec.deadline):
         yield no.NotFinite("deadline")
-    if spec.outlook and (len(spec.outlook) > AGES or not all(0 <= level <= LAST_LEVEL for level in spec.outlook)):
+    if spec.remaining_time_levels and (
+        len(spec.remaining_time_levels) > AGES
+        or not all(0 <= level <= LAST_LEVEL for level in spec.remaining_time_levels)
+    ):
         yield no.WrongRemainingTimeLevels(AGES, LAST_LEVEL)
     if spec.estimate and (wrong := check_estimate(spec.estimate)):
         yield wrong

@@ -10,7 +10,7 @@ from math import inf
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.settings import Backfill
 from gpuyard.core.domain.values import TaskId, TaskStatus
@@ -21,16 +21,16 @@ from gpuyard.core.engine.phases import Running, Stopping, Suspended, Waiting
 from gpuyard.core.engine.scheduling.advice import Advisor
 from gpuyard.core.engine.scheduling.backfill import promised_start
 from gpuyard.core.engine.scheduling.moves import Mover
-from gpuyard.core.engine.scheduling.schedule import Pass
+from gpuyard.core.engine.scheduling.schedule import SchedulingPass
 from gpuyard.core.engine.state import LOOK_FOR_FASTER_SECONDS, State
 from gpuyard.core.engine.task import Task
-from gpuyard.core.engine.timers import About, Timer
+from gpuyard.core.engine.timers import Timer, TimerKind
 
 Events = list[events.Event]
 
 ROUNDING = 1e-6
 """Tolerance in seconds: a task checked at the instant of its timeout has reached it despite rounding errors."""
-TIME_CAME = Cause(Why.TIME_CAME)
+TIME_CAME = Cause(CauseKind.TIME_CAME)
 LOOK_AGAIN_SECONDS = 60.0
 """Seconds after which a reservation that should have started is checked again."""
 
@@ -41,7 +41,7 @@ class Engine:
     def __init__(self, state: State | None = None, advisor: Advisor | None = None) -> None:
         self.state = state or State()
         self._ledger = Ledger(self.state)
-        self._scheduler = Pass(self.state, self._ledger.emit, advisor)
+        self._scheduler = SchedulingPass(self.state, self._ledger.emit, advisor)
         self._mover = Mover(self.state, self._ledger.emit)
 
     def handle(self, asked: command.Command, now: float) -> Events | Refusal:
@@ -79,7 +79,7 @@ class Engine:
     def _look(self, timer: Timer) -> None:
         """Handle a timer that is due."""
         state = self.state
-        if timer.about is About.BUDGETS:
+        if timer.about is TimerKind.BUDGETS:
             for usage in state.tenants.values():
                 if usage.tenant.budget is not None:
                     state.queue.tenant_quota_freed(usage.id, TIME_CAME)
@@ -88,7 +88,7 @@ class Engine:
                         state.watch_budget(usage, state.now)
             if state.settings.backfill is Backfill.NONE:
                 state.queue.wake_for_reservation(TIME_CAME)  # a task whose budget is spent keeps no other from room
-        elif timer.about is About.LINE:
+        elif timer.about is TimerKind.LINE:
             if line := state.queue.by_number.get(timer.number):
                 state.queue.retry((line,), TIME_CAME)
         elif task := state.tasks.get(TaskId(timer.number)):
@@ -99,7 +99,7 @@ class Engine:
         state, at = self.state, self.state.now
         phase, spec = task.phase, task.spec
         if spec.deadline is not None and spec.deadline <= at and not isinstance(phase, Stopping):
-            end_or_stop(self._ledger, task, Cause(Why.DEADLINE), TaskStatus.TIMEOUT)
+            end_or_stop(self._ledger, task, Cause(CauseKind.DEADLINE), TaskStatus.TIMEOUT)
         elif isinstance(phase, Waiting | Suspended):
             state.enqueue(task, at)
             reservation = state.reservations.get(task.id)
@@ -112,7 +112,7 @@ class Engine:
                 self._promise_again(task)
         elif isinstance(phase, Running):
             if spec.timeout_seconds is not None and task.ran_at(at) >= spec.timeout_seconds - ROUNDING:
-                self._ledger.emit(events.AttemptStopping(task.id, phase.attempt, Cause(Why.TIMEOUT)))
+                self._ledger.emit(events.AttemptStopping(task.id, phase.attempt, Cause(CauseKind.TIMEOUT)))
                 return
             if state.policy.changes_at is not None:
                 self._weaken(task, at)

@@ -26,7 +26,7 @@ from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus, Value
 from gpuyard.core.engine.phases import Running, Suspended, Waiting
 from gpuyard.core.engine.quota import UNLIMITED, check_quota, closed_by_model, is_stopped_by_quota, left_for, refusal
 from gpuyard.core.engine.scheduling.actions import Context
-from gpuyard.core.engine.scheduling.advice import PATIENCE
+from gpuyard.core.engine.scheduling.advice import HOLD_BACK_SECONDS
 from gpuyard.core.engine.scheduling.backfill import expected_end, promise, reservations_before
 from gpuyard.core.engine.scheduling.try_place import try_place
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
@@ -152,8 +152,8 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
         return no.WaitingForTasks(lowest, sum(barrier.left for barrier in task.waits_for))
     if task.held:
         return no.OnHold()
-    if task.id in state.strays and isinstance(task.phase, Waiting):
-        return _stray_reason(state, task)
+    if task.id in state.found_orphans and isinstance(task.phase, Waiting):
+        return _orphan_reason(state, task)
     if isinstance(task.phase, Waiting) and task.phase.not_before > at:
         return no.BackingOff(task.phase.not_before)
     reservation = state.reservations.get(task.id)
@@ -162,11 +162,11 @@ def _own_reason(state: State, task: Task, at: float) -> Refusal | None:
     return None
 
 
-def _stray_reason(state: State, task: Task) -> Refusal:
+def _orphan_reason(state: State, task: Task) -> Refusal:
     """Return the refusal that names the node on which an unknown attempt of the task runs."""
     where = (
         no.UnknownAttemptRuns(task.id, node)
-        for node, there in state.remains.items()
+        for node, there in state.orphaned_attempts.items()
         if any(what.task == task.id and left.found for what, left in there.items()) and not state.index.hosts[node].lost
     )
     return next(where)
@@ -214,7 +214,7 @@ def _in_words(state: State, task: Task, group: Group, blocked: Blocked, at: floa
     if kind is no.ReservedFor or kind is no.QuotaReservedFor:
         return kind(blocked.ahead) if blocked.ahead is not None else None
     if kind is no.HeldBack:
-        return no.HeldBack(PATIENCE / 60.0)
+        return no.HeldBack(HOLD_BACK_SECONDS / 60.0)
     if kind is no.TenantModelQuotaFull:
         return _model_reason(state, task, group, at)
     if kind in {no.NoRoom, no.NodesClosed}:

@@ -11,7 +11,7 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.events import AttemptResuming, Event, TaskPlaced
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.settings import Backfill
@@ -20,7 +20,7 @@ from gpuyard.core.domain.values import MILLI, GpuHealth, NodeId, TaskId, TenantI
 from gpuyard.core.engine.phases import ACTIVE, HOLDING, Resuming, Running, Stopping, Suspended, Suspending, Waiting
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.scheduling.actions import Context
-from gpuyard.core.engine.scheduling.backfill import is_hopeless
+from gpuyard.core.engine.scheduling.backfill import is_unreachable
 from gpuyard.core.engine.scheduling.preemption import find_preemption
 from gpuyard.core.engine.scheduling.try_place import best_of, try_place
 from gpuyard.core.engine.state import MOVING, State
@@ -36,10 +36,10 @@ from gpuyard.core.placement.shape import Shape
 
 def check(state: State) -> None:
     """Assert everything that must hold at any instant."""
-    _check_cards(state)
+    _check_gpus(state)
     _check_usage(state)
     _check_tasks(state)
-    _check_remains(state)
+    _check_orphaned_attempts(state)
     _check_reservations(state)
     _check_models(state)
 
@@ -70,18 +70,16 @@ def _check_models(state: State) -> None:
     ran: dict[ModelKey, DeviceGroupMask] = {}
     for device_group in state.index.all_device_groups():
         seen = 0
-        for model, cards in device_group.models.items():
-            assert cards, f"{model} ran on no card of {device_group.host.spec.id}"
-            assert not seen & cards, f"two models ran last on a card of {device_group.host.spec.id}"
-            seen |= cards
+        for model, gpus in device_group.models.items():
+            assert gpus, f"{model} ran on no GPU of {device_group.host.spec.id}"
+            assert not seen & gpus, f"two models ran last on a GPU of {device_group.host.spec.id}"
+            seen |= gpus
             ran[model] = ran.get(model, 0) | device_group.bit
-        assert seen == device_group.warm, (
-            f"the warm cards of {device_group.host.spec.id} are not those that had a model"
-        )
-    assert state.index.model_cache.by_model == ran, "where models ran last is not what the cards say"
+        assert seen == device_group.warm, f"the warm GPUs of {device_group.host.spec.id} are not those that had a model"
+    assert state.index.model_cache.by_model == ran, "where models ran last is not what the GPUs say"
 
 
-def _check_cards(state: State) -> None:
+def _check_gpus(state: State) -> None:
     whole: dict[tuple[NodeId, int], TaskId] = {}
     milli: Counter[tuple[NodeId, int]] = Counter()
     memory: Counter[tuple[NodeId, int]] = Counter()
@@ -98,33 +96,33 @@ def _check_cards(state: State) -> None:
                 continue
             cpus[part.node] += part.cpus
             for gpu in part.gpus:
-                card = (part.node, gpu)
+                key = (part.node, gpu)
                 if part.milli == MILLI:
-                    assert card not in whole, f"GPU {card} is held by tasks {whole[card]} and {task.id}"
-                    whole[card] = task.id
-                milli[card] += part.milli
-                memory[card] += part.gpu_memory_mib
-    for node, left in state.remains.items():
+                    assert key not in whole, f"GPU {key} is held by tasks {whole[key]} and {task.id}"
+                    whole[key] = task.id
+                milli[key] += part.milli
+                memory[key] += part.gpu_memory_mib
+    for node, left in state.orphaned_attempts.items():
         for (task_id, _, _), (part, *_) in left.items():
             host_memory[node] += part.memory_mib
             cpus[node] += part.cpus
             for gpu in part.gpus:
-                card = (node, gpu)
+                key = (node, gpu)
                 if part.milli == MILLI:
-                    assert card not in whole, f"GPU {card} is held by task {whole[card]}, and {task_id} may run there"
-                    whole[card] = task_id
-                milli[card] += part.milli
-                memory[card] += part.gpu_memory_mib
-    for card, used in milli.items():
-        assert used <= MILLI, f"GPU {card} is given out {used} thousandths"
-        size = state.index.hosts[card[0]].spec.gpus[card[1]].memory_mib
-        assert memory[card] <= size, f"GPU {card} is given out above its memory"
+                    assert key not in whole, f"GPU {key} is held by task {whole[key]}, and {task_id} may run there"
+                    whole[key] = task_id
+                milli[key] += part.milli
+                memory[key] += part.gpu_memory_mib
+    for key, used in milli.items():
+        assert used <= MILLI, f"GPU {key} is given out {used} thousandths"
+        size = state.index.hosts[key[0]].spec.gpus[key[1]].memory_mib
+        assert memory[key] <= size, f"GPU {key} is given out above its memory"
     for node, host in state.index.hosts.items():
         assert host.cpus_free == host.spec.cpus - cpus[node] >= 0, f"CPUs of {node} do not add up"
         assert host.memory_free == host.spec.memory_mib - host_memory[node] >= 0, f"memory of {node} does not add up"
         for device_group in host.device_groups:
-            cards = [gpu for gpu in range(device_group.all.bit_length()) if device_group.all >> gpu & 1]
-            free = [gpu for gpu in cards if not milli[node, gpu] and device_group.usable >> gpu & 1]
+            gpus = [gpu for gpu in range(device_group.all.bit_length()) if device_group.all >> gpu & 1]
+            free = [gpu for gpu in gpus if not milli[node, gpu] and device_group.usable >> gpu & 1]
             assert device_group.free_mask == sum(1 << gpu for gpu in free), f"free GPUs of {node} do not add up"
             listed = [
                 count for count, device_groups in enumerate(state.index.by_free) if device_groups & device_group.bit
@@ -205,7 +203,7 @@ def _check_tasks(state: State) -> None:
         queued = task.group is not None
         claims = task.id in state.reservations and state.reservations[task.id].claim
         ready = isinstance(phase, Waiting | Suspended) and not (task.held or task.waits_for or claims)
-        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.strays):
+        if isinstance(phase, Waiting) and (phase.not_before > state.now or task.id in state.found_orphans):
             ready = False
         assert queued == ready, (
             f"task {task.id} is {'' if queued else 'not '}queued and should {'' if ready else 'not '}be"
@@ -220,23 +218,23 @@ def _check_tasks(state: State) -> None:
             assert node in task.phase.placement.nodes, f"{node} is recorded as running task {task_id}"
 
 
-def _check_remains(state: State) -> None:
-    """Assert that remains on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
-    for node, left in state.remains.items():
+def _check_orphaned_attempts(state: State) -> None:
+    """Assert that orphaned attempts on nodes do not belong to active attempts, and that parts presumed over are recorded so."""
+    for node, left in state.orphaned_attempts.items():
         assert left, f"{node} is remembered for nothing it may still run"
         for task_id, number, origin in left:
             task = state.tasks.get(task_id)
             present = (
                 task is not None and isinstance(task.phase, ACTIVE) and (task.attempts, task.origin) == (number, origin)
             )
-            assert not present, f"{node} has remains of attempt {number} of task {task_id}, which is not over"
-    strays = Counter(
+            assert not present, f"{node} has an orphaned attempt {number} of task {task_id}, which is not over"
+    found = Counter(
         what.task
-        for node, left in state.remains.items()
+        for node, left in state.orphaned_attempts.items()
         for what, it in left.items()
         if it.found and not state.index.hosts[node].lost
     )
-    assert strays == state.strays, f"unknown attempts run of tasks {strays}, and {state.strays} are counted"
+    assert found == state.found_orphans, f"unknown attempts run of tasks {found}, and {state.found_orphans} are counted"
     for task in state.tasks.values():
         assert set(task.presumed or ()) <= set(task.members or ()), f"a part of task {task.id} is and is not over"
         if isinstance(task.phase, Suspending | Suspended | Resuming):
@@ -262,7 +260,7 @@ def check_nothing_stranded(state: State) -> None:
         moving = any(
             isinstance(task.phase, Suspending) for node in reservation.nodes for task in state.on_node[node].values()
         )
-        assert moving or not is_hopeless(state, reservation), (
+        assert moving or not is_unreachable(state, reservation), (
             f"task {reservation.task.id} is promised memory of suspended tasks"
         )
     for task in list(state.tasks.values()):
@@ -342,7 +340,7 @@ def check_guarantees(state: State) -> None:
             if task is None or not task.tenant_usage.claims(line.shape.need_milli) or not _may_claim(state, task):
                 continue
             plan, _ = find_preemption(state, task, line.shape, state.now)
-            if state.policy.drifts and plan is not None and plan.why is Why.PREEMPTED:
+            if state.policy.drifts and plan is not None and plan.why is CauseKind.PREEMPTED:
                 continue
             assert plan is None, (
                 f"task {task.id} waits, tenant {task.spec.tenant} is guaranteed room for it, "

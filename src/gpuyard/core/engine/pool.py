@@ -1,4 +1,4 @@
-"""When an elastic pool grows and shrinks. Pure: orders follow from state, instant, hired nodes and settings.
+"""When an elastic pool grows and shrinks. Pure: orders follow from state, instant, provisioned nodes and settings.
 
 The pool grows on queue pressure: tasks that wait although they lack only GPUs, find no room at present, and could run
 on a node of this kind. Their demand is packed into the nodes that are already on their way; the rest determines how
@@ -47,15 +47,15 @@ def pool_orders(
     now: float,
     settings: PoolSettings,
     kind: NodeSpec,
-    hired: Sequence[PoolNode],
+    provisioned: Sequence[PoolNode],
     idle_since: dict[NodeId, float],
 ) -> PoolActions:
     """Return the orders for a pool of nodes like `kind`; `idle_since` is kept from one call to the next."""
     hosts = state.index.hosts
-    coming, kept, failed = _sorted(now, settings, hired, hosts)
+    coming, kept, failed = _sorted(now, settings, provisioned, hosts)
     rested = [node for node, since in failed if now >= since + settings.retry_seconds]
     resting = len(failed) - len(rested)  # failed nodes are not requested again at once
-    leaving = sum(it.state is PoolNodeState.LEAVING for it in hired)
+    leaving = sum(it.state is PoolNodeState.LEAVING for it in provisioned)
     space = max(0, settings.max_nodes - len(coming) - len(kept) - resting - leaving)
     idle = _idle(state, now, kept, idle_since)
     ripe = [node for node, since in idle.items() if now >= since + settings.idle_seconds]
@@ -64,13 +64,13 @@ def pool_orders(
     if space or spare:
         on_order = len(coming) + resting
         pressing, at_least, ripens_at = _pressing(
-            state, now, settings, kind, {it.node for it in hired}, space + on_order
+            state, now, settings, kind, {it.node for it in provisioned}, space + on_order
         )
         missing = max(_missing(state, kind, pressing, on_order, space), at_least - on_order)
         if pressing:
             spare = [node for node in spare if not hosts[node].open]  # no waiting task could use those
     boot = min(max(missing, settings.min_nodes - len(coming) - len(kept)), space)
-    gone = [it.node for it in hired if it.state is PoolNodeState.GONE]
+    gone = [it.node for it in provisioned if it.state is PoolNodeState.GONE]
     times = [
         ripens_at,
         *(since + settings.idle_seconds for node, since in idle.items() if node not in ripe),
@@ -78,7 +78,7 @@ def pool_orders(
         *(since + settings.boot_limit_seconds for since in coming.values()),
     ]
     return PoolActions(
-        boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in hired)})),
+        boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in provisioned)})),
         give_back=tuple(spare),
         remove=tuple(node for node in gone if node in hosts),
         release=(*rested, *(node for node in gone if node not in hosts)),
@@ -87,13 +87,13 @@ def pool_orders(
 
 
 def _sorted(
-    now: float, settings: PoolSettings, hired: Sequence[PoolNode], hosts: Container[NodeId]
+    now: float, settings: PoolSettings, provisioned: Sequence[PoolNode], hosts: Container[NodeId]
 ) -> tuple[dict[NodeId, float], list[NodeId], list[tuple[NodeId, float]]]:
     """Return nodes on their way and since when, nodes in the cluster, and nodes that failed and when."""
     coming: dict[NodeId, float] = {}
     kept: list[NodeId] = []
     failed: list[tuple[NodeId, float]] = []
-    for it in hired:
+    for it in provisioned:
         if it.state is PoolNodeState.FAILED:
             failed.append((it.node, it.since))
         elif it.state in {PoolNodeState.BOOTING, PoolNodeState.READY}:
@@ -111,7 +111,7 @@ def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[Nod
     """Return nodes on which nothing runs and since when, longest idle first. A cordoned node counts as idle, too."""
     found: dict[NodeId, float] = {}
     for node in kept:
-        if not state.on_node[node] and node not in state.remains and not state.index.hosts[node].lost:
+        if not state.on_node[node] and node not in state.orphaned_attempts and not state.index.hosts[node].lost:
             found[node] = idle_since.get(node, now)
     idle_since.clear()
     idle_since.update(found)

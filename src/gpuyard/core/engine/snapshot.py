@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import JournalDamaged, UnknownEvent
 from gpuyard.core.domain.events import MemberEnded, ReservationMade
 from gpuyard.core.domain.node import NodeSpec
@@ -20,7 +20,7 @@ from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.tenant import Split, Tenant
 from gpuyard.core.domain.values import AttemptRef, GpuHealth, NodeId, Preemption, TaskId, TaskStatus
-from gpuyard.core.engine.apply.checks import known
+from gpuyard.core.engine.apply.checks import open_task
 from gpuyard.core.engine.lifecycle.barriers import wait_for_prerequisites
 from gpuyard.core.engine.phases import (
     ACTIVE,
@@ -34,7 +34,7 @@ from gpuyard.core.engine.phases import (
 )
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import TenantUsage
-from gpuyard.core.engine.state import Left, State, holds_gpus
+from gpuyard.core.engine.state import OrphanedAttempt, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.model_cache_affinity import ModelKey
 from gpuyard.core.placement.speeds import speed_of
@@ -42,7 +42,7 @@ from gpuyard.core.placement.speeds import speed_of
 FORMAT = 1
 
 
-class RemainsRow(msgspec.Struct, omit_defaults=True):
+class OrphanedAttemptRow(msgspec.Struct, omit_defaults=True):
     """Resources that an ended attempt may still use on a node."""
 
     task: TaskId
@@ -63,7 +63,7 @@ class NodeRow(msgspec.Struct, omit_defaults=True):
     cordoned: bool = False
     draining: bool = False
     health: dict[str, GpuHealth] = {}
-    remains: tuple[RemainsRow, ...] = ()
+    orphaned_attempts: tuple[OrphanedAttemptRow, ...] = msgspec.field(default=(), name="remains")
     models: tuple[tuple[ModelKey, int], ...] = ()
     """GPUs, as a bit mask, by model of the last task on them; a node with several GPU models may list one twice."""
     away: bool = False
@@ -121,7 +121,7 @@ class SnapshotDocument(msgspec.Struct):
     """The complete snapshot."""
 
     format: int
-    yard: str
+    cluster_id: str = msgspec.field(name="yard")
     now: float
     settings: Settings
     split: Split
@@ -133,7 +133,7 @@ class SnapshotDocument(msgspec.Struct):
     holds: list[ReservationRow]
     ended: list[tuple[TaskId, TaskStatus]]
     epoch: int
-    patient_until: float
+    scheduler_back_by: float = msgspec.field(name="patient_until")
     gaps: list[tuple[TaskId, TaskId]]
     origin: int
     origins: list[int]
@@ -143,14 +143,14 @@ class SnapshotDocument(msgspec.Struct):
 def dump(state: State) -> dict[str, Any]:
     """Return the state as a document of plain values."""
     document = SnapshotDocument(
-        FORMAT, state.yard, state.now, state.settings, state.split, state.default_tenant, state.last_task,
+        FORMAT, state.cluster_id, state.now, state.settings, state.split, state.default_tenant, state.last_task,
         nodes=[
             NodeRow(
                 host.spec, tuple(device_group.number for device_group in host.device_groups), host.lost, host.cordoned, host.draining,
                 {str(gpu): health for gpu, health in sorted(host.health.items())},
                 tuple(
-                    RemainsRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted, left.found)
-                    for what, left in state.remains.get(host.spec.id, {}).items()
+                    OrphanedAttemptRow(what.task, what.attempt, left.part, what.origin, left.ran, left.wanted, left.found)
+                    for what, left in state.orphaned_attempts.get(host.spec.id, {}).items()
                 ),
                 tuple((model, device_group.models[model]) for device_group in host.device_groups for model in sorted(device_group.models)),
                 host.away, state.back_by.get(host.spec.id), state.agents.get(host.spec.id, ("", "")),
@@ -172,7 +172,7 @@ def dump(state: State) -> dict[str, Any]:
         ],
         ended=[(task, state.ended[task]) for task in state.ended_order],
         epoch=state.epoch,
-        patient_until=state.patient_until,
+        scheduler_back_by=state.scheduler_back_by,
         gaps=list(state.gaps),
         origin=state.origin,
         origins=list(state.origins),
@@ -208,8 +208,8 @@ def load(plain: dict[str, Any]) -> State:
 
 def _build(document: SnapshotDocument) -> State:
     state = State()
-    state.yard, state.now = document.yard, document.now
-    state.epoch, state.patient_until, state.gaps = document.epoch, document.patient_until, list(document.gaps)
+    state.cluster_id, state.now = document.cluster_id, document.now
+    state.epoch, state.scheduler_back_by, state.gaps = document.epoch, document.scheduler_back_by, list(document.gaps)
     state.origin, state.offline_after_seconds = document.origin, document.offline_after_seconds
     state.origins = dict.fromkeys(document.origins)
     state.settings, state.split = document.settings, document.split
@@ -230,14 +230,14 @@ def _build(document: SnapshotDocument) -> State:
             wait_for_prerequisites(state, task)
     for reservation_row in document.holds:
         made = reservation_row.made
-        state.reserve(known(state, made.task, made), made, reservation_row.made_at)
+        state.reserve(open_task(state, made.task, made), made, reservation_row.made_at)
         state.reservations[made.task].victims = set(reservation_row.victims)
     for task_row in document.tasks:
         state.enqueue(state.tasks[task_row.id], state.now)
     state.note_guarantees()
     state.divide()
-    state.queue.everything_changed(Cause(Why.NODES_CHANGED))
-    state.queue.order_changed(Cause(Why.NODES_CHANGED))
+    state.queue.everything_changed(Cause(CauseKind.NODES_CHANGED))
+    state.queue.order_changed(Cause(CauseKind.NODES_CHANGED))
     return state
 
 
@@ -252,16 +252,18 @@ def _load_nodes(state: State, rows: list[NodeRow]) -> None:
             state.back_by[row.spec.id] = row.back_by
         if row.agent[0]:
             state.agents[row.spec.id] = row.agent
-        for model, cards in row.models:
+        for model, gpus in row.models:
             state.index.model_cache.note(
-                state.index.hosts[row.spec.id].device_group_of[cards.bit_length() - 1], cards, model
+                state.index.hosts[row.spec.id].device_group_of[gpus.bit_length() - 1], gpus, model
             )
-        for left in row.remains:
+        for left in row.orphaned_attempts:
             ref = AttemptRef(left.task, left.attempt, left.origin)
-            state.remains.setdefault(row.spec.id, {})[ref] = Left(left.part, left.ran, left.wanted, left.found)
+            state.orphaned_attempts.setdefault(row.spec.id, {})[ref] = OrphanedAttempt(
+                left.part, left.ran, left.wanted, left.found
+            )
             state.index.take(Placement((left.part,)))
             if left.found and not row.lost:
-                state.stray_began(left.task)
+                state.add_found_orphan(left.task)
 
 
 def _load_task(state: State, row: TaskRow) -> None:

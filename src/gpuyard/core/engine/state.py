@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.task import Prerequisite, Resources
@@ -44,15 +44,15 @@ from gpuyard.core.placement.shape import Shape
 DEFAULT_TENANT = TenantId("default")
 """The tenant whose limits apply to every tenant without limits of its own."""
 
-PREEMPTING = (Why.PREEMPTED, Why.RECLAIMED, Why.EXCHANGED)
-MOVING = (Why.MOVED, Why.EXCHANGED)
+PREEMPTING = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.EXCHANGED)
+MOVING = (CauseKind.MOVED, CauseKind.EXCHANGED)
 LOOK_FOR_FASTER_SECONDS = 60.0
 """Seconds after its start at which a task is checked for a move to faster GPUs; then each time its run time doubles."""
 
 ANY = -1
 
 
-class Left(NamedTuple):
+class OrphanedAttempt(NamedTuple):
     """Resources that an attempt may still use on a node although the scheduler counts the attempt as ended."""
 
     part: Slice
@@ -107,7 +107,7 @@ class State:
     """The complete state of the scheduler."""
 
     def __init__(self) -> None:
-        self.yard = ""
+        self.cluster_id = ""
         self.now = 0.0
         """Instant of the last event; it never decreases."""
         self.epoch = 0
@@ -119,7 +119,7 @@ class State:
         cluster."""
         self.offline_after_seconds = 0.0
         """Seconds without contact after which a node counts as lost, as the scheduler has told the nodes."""
-        self.patient_until = 0.0
+        self.scheduler_back_by = 0.0
         """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
         self.settings = Settings()
         self.policy: Policy = POLICIES[self.settings.policy]
@@ -145,9 +145,9 @@ class State:
         self.queue = Queue()
         self.on_node: dict[NodeId, dict[TaskId, Task]] = {}
         """Tasks with an attempt on a node."""
-        self.remains: dict[NodeId, dict[AttemptRef, Left]] = {}
+        self.orphaned_attempts: dict[NodeId, dict[AttemptRef, OrphanedAttempt]] = {}
         """Attempts counted as ended that may still run on a node: their resources stay taken, charged to no tenant."""
-        self.strays: dict[TaskId, int] = {}
+        self.found_orphans: dict[TaskId, int] = {}
         """Number of attempts unknown to the journal, by task, that run on nodes which are not lost."""
         self.agents: dict[NodeId, tuple[str, str]] = {}
         """Agent instance and boot ID of a node, where the node has reported them."""
@@ -187,12 +187,12 @@ class State:
             self.leave_queue(task)
             self.enqueue(task, at)
             if task.id in self.reservations:
-                self.queue.reservation_ended(Cause(Why.QUEUE_CHANGED, task=task.id))
+                self.queue.reservation_ended(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
         elif isinstance(task.phase, Running):
             if self.policy.changes_at is not None:
                 self.watch_rank(task, at)
             if self.may_preempt():
-                self.queue.retry(self.queue.lines.values(), Cause(Why.QUEUE_CHANGED, task=task.id))
+                self.queue.retry(self.queue.lines.values(), Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
     # attempts
 
@@ -232,7 +232,7 @@ class State:
             for task in self.on_node[node].values()
             if task.presumed is not None and node in task.presumed
         ]
-        return [*self.remains.get(node, ()), *parts]
+        return [*self.orphaned_attempts.get(node, ()), *parts]
 
     def count_preemptible(self, placement: Placement, sign: int) -> None:
         """Count a preemptible task on its nodes (`sign` 1) or remove it from them (-1)."""
@@ -301,7 +301,7 @@ class State:
 
     def release(self, task: Task, placement: Placement, at: float, *, keep_memory: bool = False) -> None:
         """Free the resources of an attempt and refund its charge."""
-        cause = Cause(Why.GPUS_FREED, task=task.id)
+        cause = Cause(CauseKind.GPUS_FREED, task=task.id)
         self.index.give(placement, keep_memory=keep_memory)
         self.free(placement, cause)
         self.uncharge(task, placement, at, cause)
@@ -321,19 +321,21 @@ class State:
     def free(self, placement: Placement, cause: Cause) -> None:
         """Publish that the nodes of a placement gained room."""
         for part in placement.slices:
-            if part.node in self.remains:
+            if part.node in self.orphaned_attempts:
                 self._take_wanted(part.node)
             for device_group in self.index.hosts[part.node].device_groups:
                 self.queue.room_gained(device_group.number, cause)
 
     def _take_wanted(self, node: NodeId) -> None:
         """Assign freed resources of a node to the unknown attempts that use them; these precede all waiting tasks."""
-        for what, left in self.remains[node].items():
+        for what, left in self.orphaned_attempts[node].items():
             if left.wanted is not None:
                 self.index.give(Placement((left.part,)))
                 part = self.index.free_of(left.wanted) or Slice(node)
                 self.index.take(Placement((part,)))
-                self.remains[node][what] = left._replace(part=part, wanted=None if part == left.wanted else left.wanted)
+                self.orphaned_attempts[node][what] = left._replace(
+                    part=part, wanted=None if part == left.wanted else left.wanted
+                )
         self.place_reservations()
 
     def usage_of(self, tenant: TenantId) -> TenantUsage:
@@ -363,7 +365,7 @@ class State:
             return
         phase = task.phase
         if isinstance(phase, Waiting):
-            if task.id in self.strays:
+            if task.id in self.found_orphans:
                 return
             if phase.not_before > at:
                 self.timers.add_task(phase.not_before, task.id)
@@ -376,7 +378,7 @@ class State:
         task.key = self.policy.key(task, at, self.settings)
         resources, pin = self._asks(task)
         line = self.queue.push(task, resources, pin, task.left_seconds(at))
-        cause = Cause(Why.QUEUED, task=task.id)
+        cause = Cause(CauseKind.QUEUED, task=task.id)
         if self._joins_at_quota(line, task):
             self.queue.retry((line,), cause)
         elif line.blocked is None:
@@ -450,19 +452,19 @@ class State:
         gpus = 0 if ask.share else min(counts)
         return Resources(gpus, ask.share, ask.nodes, whole_nodes, cpus=ask.cpus, link=ask.link), pin
 
-    def stray_began(self, number: TaskId) -> None:
+    def add_found_orphan(self, number: TaskId) -> None:
         """Count an unknown attempt of a task on a node; the task itself does not start while that attempt runs."""
-        self.strays[number] = self.strays.get(number, 0) + 1
+        self.found_orphans[number] = self.found_orphans.get(number, 0) + 1
         task = self.tasks.get(number)
         if task is not None and isinstance(task.phase, Waiting):
             self.leave_queue(task)
             self.end_reservation(number)
 
-    def stray_ended(self, number: TaskId) -> None:
+    def remove_found_orphan(self, number: TaskId) -> None:
         """Remove an unknown attempt of a task: it has ended, or its node is lost."""
-        self.strays[number] -= 1
-        if not self.strays[number]:
-            del self.strays[number]
+        self.found_orphans[number] -= 1
+        if not self.found_orphans[number]:
+            del self.found_orphans[number]
             task = self.tasks.get(number)
             if task is not None and task.group is None and isinstance(task.phase, Waiting):
                 self.enqueue(task, self.now)
@@ -472,7 +474,7 @@ class State:
         if task.group is not None:
             self.queue.remove(task)
             if self.settings.backfill is Backfill.NONE:
-                self.queue.order_changed(Cause(Why.QUEUE_CHANGED, task=task.id))
+                self.queue.order_changed(Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
     # reservations
 
@@ -490,7 +492,7 @@ class State:
         self._place_reservation(reservation)
         self._unite_reservations()
         if before is not None and not event.claim:
-            self.queue.reservation_moved(Cause(Why.RESERVATION_MOVED, task=task.id))
+            self.queue.reservation_moved(Cause(CauseKind.RESERVATION_MOVED, task=task.id))
         if event.starts_at is not None and not event.claim:
             self.timers.add_task(event.starts_at, task.id)
         if event.claim:
@@ -500,7 +502,7 @@ class State:
         """Remove the reservation of a task, if it has one."""
         ended = self.reservations.pop(task, None)
         if ended is not None:
-            cause = Cause(Why.RESERVATION_ENDED, task=task)
+            cause = Cause(CauseKind.RESERVATION_ENDED, task=task)
             self._unite_reservations()
             self.queue.reservation_ended(cause)
             if self.may_preempt():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gpuyard.core.domain.values import TaskId
 
 
-class About(IntEnum):
+class TimerKind(IntEnum):
     """Subject of a timer. Timers of the same instant run in this order."""
 
     LINE = 0
@@ -26,7 +26,7 @@ class Timer(NamedTuple):
     """What to check, and when."""
 
     at: float
-    about: About
+    about: TimerKind
     number: int = 0
     """Number of the task or line."""
 
@@ -47,17 +47,17 @@ class Timers:
 
     def add_task(self, at: float, task: TaskId) -> None:
         """Set a timer to check a task."""
-        heappush(self._heap, Timer(at, About.TASK, task))
+        heappush(self._heap, Timer(at, TimerKind.TASK, task))
 
     def add_line(self, at: float, line: int) -> None:
         """Set a timer to try a line of the queue again."""
-        heappush(self._heap, Timer(at, About.LINE, line))
+        heappush(self._heap, Timer(at, TimerKind.LINE, line))
 
     def add_budgets(self, at: float) -> None:
         """Set a timer to check tenants with a budget; at most one per instant."""
         if at not in self._budgets:
             self._budgets.add(at)
-            heappush(self._heap, Timer(at, About.BUDGETS))
+            heappush(self._heap, Timer(at, TimerKind.BUDGETS))
 
     def next(self) -> float | None:
         """Return when the next timer is due; None: there is none."""
@@ -73,5 +73,5 @@ class Timers:
     def tidy(self, tasks: Container[int]) -> None:
         """Drop duplicate timers, and timers of tasks that are not in `tasks`."""
         self._heap[:] = sorted(
-            {timer for timer in self._heap if timer.about is not About.TASK or timer.number in tasks}
+            {timer for timer in self._heap if timer.about is not TimerKind.TASK or timer.number in tasks}
         )

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 import msgspec
 
 from gpuyard.core.domain.errors import JournalDamaged, JournalError, JournalFromFuture
-from gpuyard.core.domain.events import EVENTS, Event
+from gpuyard.core.domain.events import EVENTS, Event, name_of
 from gpuyard.core.journal.records import JournalEntry, Record
 
 RawEvent: TypeAlias = dict[str, Any]
@@ -52,7 +52,7 @@ class Codec:
 
     def __init__(self, upgrades: Mapping[tuple[str, int], Upgrade] = UPGRADES) -> None:
         self._upgrades = upgrades
-        self._by_name = {event.__name__: event for event in EVENTS}
+        self._by_name = {name_of(event): event for event in EVENTS}
         self._versions: dict[type[Event], int] = dict.fromkeys(EVENTS, 1)
         for name, version in upgrades:
             event = self._by_name[name]

@@ -14,7 +14,7 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, w
 from gpuyard.core.placement.fragmentation_search import find_cheapest
 from gpuyard.core.placement.index import DeviceGroup, Index
 from gpuyard.core.placement.model_cache_affinity import ModelKey, pick
-from gpuyard.core.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
+from gpuyard.core.placement.room import candidates, fits_now, gpu_for_share, share_slice, whole_slice
 from gpuyard.core.placement.scores import NodeOrder
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
@@ -174,14 +174,14 @@ def _choose_share(shape: Shape, index: Index, eligible: DeviceGroupMask, model: 
     for left in sorted(left for left in index.by_left if left >= shape.need_milli):
         for device_groups in _warm_first((index.by_left[left] & possible,), warm):
             for device_group in _fitting(shape, index, device_groups):
-                card = share_card(shape, device_group)
+                gpu = gpu_for_share(shape, device_group)
                 # A group with several shared GPUs is in several sets; take it only where its best GPU belongs.
-                if card is not None and device_group.shared[card].milli == left:
-                    return Placement((share_slice(shape, device_group, card),))
+                if gpu is not None and device_group.shared[gpu].milli == left:
+                    return Placement((share_slice(shape, device_group, gpu),))
     for device_groups in _warm_first((device_groups & possible for device_groups in index.by_free[1:]), warm):
         for device_group in _fitting(shape, index, device_groups):
-            (card,) = pick(device_group, 1, Link.ANY, model)
-            return Placement((share_slice(shape, device_group, card),))
+            (gpu,) = pick(device_group, 1, Link.ANY, model)
+            return Placement((share_slice(shape, device_group, gpu),))
     return None
 
 
@@ -205,7 +205,8 @@ def why_not(shape: Shape, index: Index) -> no.Refusal:
         enough = [
             device_group
             for device_group in opened
-            if device_group.free >= max(shape.gpus, 1) or (shape.share and share_card(shape, device_group) is not None)
+            if device_group.free >= max(shape.gpus, 1)
+            or (shape.share and gpu_for_share(shape, device_group) is not None)
         ]
         if not enough:
             needed = shape.need_milli / MILLI if shape.share else shape.gpus

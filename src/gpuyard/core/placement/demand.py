@@ -22,7 +22,7 @@ class Demand:
         self._tasks = 0
         self._changes = 0
         self._worth: tuple[float, ...] = ()
-        self._card_mib = 0
+        self._gpu_mib = 0
 
     def count(self, ask: Resources, by: int) -> bool:
         """Count a submitted (1) or an ended (-1) task. Return whether derived values must be recomputed."""
@@ -44,19 +44,19 @@ class Demand:
         for ask, count in self._counts.items():
             yield ask, count * ask.nodes
 
-    def worth(self, card_mib: int) -> tuple[float, ...]:
+    def worth(self, gpu_mib: int) -> tuple[float, ...]:
         """Return the value of a GPU's remainder for the requested shares; see `remainder_values`."""
-        if not self._worth or self._card_mib != card_mib:
+        if not self._worth or self._gpu_mib != gpu_mib:
             shares: dict[int, int] = {}
             for ask, count in self.asks():
-                if ask.share is not None and (milli := milli_of(ask, card_mib)) < MILLI:
+                if ask.share is not None and (milli := milli_of(ask, gpu_mib)) < MILLI:
                     shares[milli] = shares.get(milli, 0) + count
-            self._worth, self._card_mib = remainder_values(shares), card_mib
+            self._worth, self._gpu_mib = remainder_values(shares), gpu_mib
         return self._worth
 
 
-def milli_of(ask: Resources, card_mib: int) -> int:
-    """Return the GPUs a task requests per node, in thousandths; a memory share counts as its part of `card_mib`."""
+def milli_of(ask: Resources, gpu_mib: int) -> int:
+    """Return the GPUs a task requests per node, in thousandths; a memory share counts as its part of `gpu_mib`."""
     if ask.share is None:
         return ask.gpus * MILLI
-    return min(max(ask.share.fraction_milli, ask.share.memory_mib * MILLI // max(card_mib, 1)), MILLI)
+    return min(max(ask.share.fraction_milli, ask.share.memory_mib * MILLI // max(gpu_mib, 1)), MILLI)

@@ -36,23 +36,23 @@ def remainder_values(shares: Mapping[int, int]) -> tuple[float, ...]:
         by_steps[steps] = by_steps.get(steps, 0) + count
     wanted = sorted(by_steps.items(), key=lambda size: (-size[1], size[0]))[:SIZES]
     best = tuple(steps / STEPS for steps in range(STEPS + 1))
-    most_cards = 0.0
+    most_gpus = 0.0
     served = dict.fromkeys((size for size, _ in wanted), 0.0)
     for _ in range(ROUNDS if wanted else 0):
         least = min(served.values())  # keeps `exp` in range; a common factor of all prices cancels out
         prices = {size: size * exp(least - amount) for size, amount in served.items()}
-        worth, card = _dearest_card(prices)
+        worth, shares_on_gpu = _most_valuable_gpu(prices)
         # Prices scaled so that no GPU is worth more than 1 are feasible for the dual: a lower bound of the GPUs needed.
-        cards = sum(prices[size] * count for size, count in wanted) / worth[-1]
-        if cards > most_cards:
-            most_cards, best = cards, tuple(value / worth[-1] for value in worth)
-        fastest = max(card.get(size, 0) / count for size, count in wanted)
+        gpus = sum(prices[size] * count for size, count in wanted) / worth[-1]
+        if gpus > most_gpus:
+            most_gpus, best = gpus, tuple(value / worth[-1] for value in worth)
+        fastest = max(shares_on_gpu.get(size, 0) / count for size, count in wanted)
         for size, count in wanted:
-            served[size] += PACE * card.get(size, 0) / count / fastest
+            served[size] += PACE * shares_on_gpu.get(size, 0) / count / fastest
     return best
 
 
-def _dearest_card(prices: Mapping[int, float]) -> tuple[list[float], dict[int, int]]:
+def _most_valuable_gpu(prices: Mapping[int, float]) -> tuple[list[float], dict[int, int]]:
     """Return the highest value of a set of shares for each number of steps, and the best set for a whole GPU.
 
     Solves an unbounded knapsack by dynamic programming.
@@ -65,10 +65,10 @@ def _dearest_card(prices: Mapping[int, float]) -> tuple[list[float], dict[int, i
                 dearest, chosen = worth[steps - size] + price, size
         worth.append(dearest)
         last.append(chosen)
-    card: dict[int, int] = {}
+    shares_on_gpu: dict[int, int] = {}
     left = STEPS
     while left:
         if size := last[left]:
-            card[size] = card.get(size, 0) + 1
+            shares_on_gpu[size] = shares_on_gpu.get(size, 0) + 1
         left -= size or 1
-    return worth, card
+    return worth, shares_on_gpu

@@ -14,7 +14,7 @@ from gpuyard.core.domain.values import MILLI, Link
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
 from gpuyard.core.placement.index import DeviceGroup, Index
 from gpuyard.core.placement.model_cache_affinity import ModelKey, pick
-from gpuyard.core.placement.room import candidates, fits_now, share_card, share_slice, whole_slice
+from gpuyard.core.placement.room import candidates, fits_now, gpu_for_share, share_slice, whole_slice
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
 from gpuyard.core.placement.shape import Shape
 
@@ -45,7 +45,7 @@ def find_cheapest(
             device_group = index.device_group(number)
             if not fits_now(shape, device_group):
                 full |= device_group.bit  # do not check it again in later classes
-            elif left >= MILLI or share_card(shape, device_group, left) is not None:
+            elif left >= MILLI or gpu_for_share(shape, device_group, left) is not None:
                 price = round(cost + costs.stranding(device_group.host, milli, shape.cpus, shape.memory_mib), 6)
                 if best is None or price < best_cost:
                     best, best_cost, best_left = device_group, price, left
@@ -86,6 +86,6 @@ def _classes(shape: Shape, index: Index, costs: FragmentationCosts, possible: De
 def _slice(shape: Shape, device_group: DeviceGroup, left: int, model: ModelKey | None) -> Slice:
     if shape.share is None:
         return whole_slice(shape, device_group, model)
-    card = share_card(shape, device_group, left) if left < MILLI else pick(device_group, 1, Link.ANY, model)[0]
-    assert card is not None
-    return share_slice(shape, device_group, card)
+    gpu = gpu_for_share(shape, device_group, left) if left < MILLI else pick(device_group, 1, Link.ANY, model)[0]
+    assert gpu is not None
+    return share_slice(shape, device_group, gpu)

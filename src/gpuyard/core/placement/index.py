@@ -68,7 +68,7 @@ class DeviceGroup:
     @property
     def lefts(self) -> set[int]:
         """The amounts left, in thousandths, on usable GPUs that are already shared."""
-        return {card.milli for gpu, card in self.shared.items() if self.usable >> gpu & 1}
+        return {shared.milli for gpu, shared in self.shared.items() if self.usable >> gpu & 1}
 
 
 class NodeEntry:
@@ -111,9 +111,9 @@ class NodeEntry:
         free = 0
         for device_group in self.device_groups:
             free += device_group.free * MILLI
-            for gpu, card in device_group.shared.items():
+            for gpu, shared in device_group.shared.items():
                 if device_group.usable >> gpu & 1:
-                    free += card.milli
+                    free += shared.milli
         return free
 
 
@@ -417,22 +417,22 @@ class Index:
         device_group = host.device_group_of[gpu]
         if host.open:
             self._withdraw(device_group)
-        card = device_group.shared.get(gpu)
+        shared = device_group.shared.get(gpu)
         if taken:
             assert not device_group.taken >> gpu & 1, f"GPU {gpu} of {host.spec.id} is whole and shared at once"
-            if card is None:
-                card = device_group.shared[gpu] = SharedGpu(device_group.gpu_memory_mib)
-            card.milli -= part.milli
-            card.memory_mib -= part.gpu_memory_mib
-            card.tasks += 1
-            assert card.milli >= 0, f"GPU {gpu} of {host.spec.id} is shared above its compute"
-            assert card.memory_mib >= 0, f"GPU {gpu} of {host.spec.id} is shared above its memory"
+            if shared is None:
+                shared = device_group.shared[gpu] = SharedGpu(device_group.gpu_memory_mib)
+            shared.milli -= part.milli
+            shared.memory_mib -= part.gpu_memory_mib
+            shared.tasks += 1
+            assert shared.milli >= 0, f"GPU {gpu} of {host.spec.id} is shared above its compute"
+            assert shared.memory_mib >= 0, f"GPU {gpu} of {host.spec.id} is shared above its memory"
         else:
-            assert card is not None, f"GPU {gpu} of {host.spec.id} is not shared"
-            card.milli += part.milli
-            card.memory_mib += part.gpu_memory_mib
-            card.tasks -= 1
-            if not card.tasks:
+            assert shared is not None, f"GPU {gpu} of {host.spec.id} is not shared"
+            shared.milli += part.milli
+            shared.memory_mib += part.gpu_memory_mib
+            shared.tasks -= 1
+            if not shared.tasks:
                 del device_group.shared[gpu]
         self._count_free(device_group)
         if host.open:
@@ -459,8 +459,8 @@ class Index:
         if device_group is None:
             return Slice(part.node, cpus=cpus, memory_mib=memory_mib) if cpus or memory_mib else None
         if part.milli < MILLI:
-            (gpu, *_), card = known, device_group.shared.get(known[0])
-            left_milli, left_mib = (card.milli, card.memory_mib) if card else (MILLI, device_group.gpu_memory_mib)
+            (gpu, *_), shared = known, device_group.shared.get(known[0])
+            left_milli, left_mib = (shared.milli, shared.memory_mib) if shared else (MILLI, device_group.gpu_memory_mib)
             milli, gpu_memory_mib = min(part.milli, left_milli), min(part.gpu_memory_mib, left_mib)
             if device_group.taken >> gpu & 1 or not milli:
                 return None

@@ -27,14 +27,14 @@ class ModelCache:
         """Return the device groups where a model ran last; none for None."""
         return self.by_model.get(model, 0) if model is not None else 0
 
-    def note(self, device_group: "DeviceGroup", cards: int, model: ModelKey | None) -> None:
-        """Record that a task was placed on GPUs (`cards` is a bit mask); `model` is None if it names no model."""
+    def note(self, device_group: "DeviceGroup", gpus: int, model: ModelKey | None) -> None:
+        """Record that a task was placed on GPUs (`gpus` is a bit mask); `model` is None if it names no model."""
         had = device_group.models.get(model, 0) if model is not None else 0
-        if device_group.warm & cards & ~had:
-            self._wipe(device_group, cards & ~had)
-        if model is not None and had & cards != cards:
-            device_group.models[model] = had | cards
-            device_group.warm |= cards
+        if device_group.warm & gpus & ~had:
+            self._wipe(device_group, gpus & ~had)
+        if model is not None and had & gpus != gpus:
+            device_group.models[model] = had | gpus
+            device_group.warm |= gpus
             if not had:
                 self.by_model[model] = self.by_model.get(model, 0) | device_group.bit
 
@@ -42,14 +42,14 @@ class ModelCache:
         """Clear all records of a device group."""
         self._wipe(device_group, device_group.warm)
 
-    def _wipe(self, device_group: "DeviceGroup", cards: int) -> None:
+    def _wipe(self, device_group: "DeviceGroup", gpus: int) -> None:
         gone = []
         for model, had in device_group.models.items():
-            if had & cards:
-                device_group.models[model] = had & ~cards
-                if not had & ~cards:
+            if had & gpus:
+                device_group.models[model] = had & ~gpus
+                if not had & ~gpus:
                     gone.append(model)
-        device_group.warm &= ~cards
+        device_group.warm &= ~gpus
         for model in gone:
             del device_group.models[model]
             if left := self.by_model[model] ^ device_group.bit:
@@ -66,6 +66,6 @@ def pick(device_group: "DeviceGroup", count: int, link: Link, model: ModelKey | 
     free, topology = device_group.free_mask, device_group.topology
     if model is not None and device_group.warm:
         for liked in (free & device_group.models.get(model, 0), free & ~device_group.warm):
-            if liked and (cards := topology.pick_preferred(free, liked, count, link)):
-                return cards
+            if liked and (gpus := topology.pick_preferred(free, liked, count, link)):
+                return gpus
     return topology.pick(free, count, link)

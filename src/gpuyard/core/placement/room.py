@@ -13,7 +13,7 @@ def fits_now(shape: Shape, device_group: DeviceGroup) -> bool:
     if host.lost or host.away or host.cordoned or host.cpus_free < shape.cpus or host.memory_free < shape.memory_mib:
         return False
     if shape.share is not None:
-        return share_card(shape, device_group) is not None or device_group.free > 0
+        return gpu_for_share(shape, device_group) is not None or device_group.free > 0
     if shape.whole_nodes:
         return device_group.free_mask == device_group.usable and device_group.free >= shape.gpus
     return device_group.free >= shape.gpus
@@ -29,19 +29,19 @@ def candidates(shape: Shape, index: Index) -> DeviceGroupMask:
     return device_groups
 
 
-def share_card(shape: Shape, device_group: DeviceGroup, left: int | None = None) -> int | None:
+def gpu_for_share(shape: Shape, device_group: DeviceGroup, left: int | None = None) -> int | None:
     """Return the index of the fullest shared GPU with room for the share, or None.
 
     `left`: consider only GPUs with exactly this many thousandths left.
     """
     milli, memory_mib = shape.share_of(device_group)
     fitting = [
-        (card.milli, gpu)
-        for gpu, card in device_group.shared.items()
+        (shared.milli, gpu)
+        for gpu, shared in device_group.shared.items()
         if device_group.usable >> gpu & 1
-        and card.milli >= milli
-        and card.memory_mib >= memory_mib
-        and (left is None or card.milli == left)
+        and shared.milli >= milli
+        and shared.memory_mib >= memory_mib
+        and (left is None or shared.milli == left)
     ]
     return min(fitting)[1] if fitting else None
 
@@ -53,7 +53,7 @@ def whole_slice(shape: Shape, device_group: DeviceGroup, model: ModelKey | None)
     return Slice(device_group.host.spec.id, gpus, cpus=shape.cpus, memory_mib=shape.memory_mib)
 
 
-def share_slice(shape: Shape, device_group: DeviceGroup, card: int) -> Slice:
-    """Build the slice of a share on the GPU with index `card`."""
+def share_slice(shape: Shape, device_group: DeviceGroup, gpu: int) -> Slice:
+    """Build the slice of a share on the GPU with index `gpu`."""
     milli, memory_mib = shape.share_of(device_group)
-    return Slice(device_group.host.spec.id, (card,), milli, memory_mib, shape.cpus, shape.memory_mib)
+    return Slice(device_group.host.spec.id, (gpu,), milli, memory_mib, shape.cpus, shape.memory_mib)

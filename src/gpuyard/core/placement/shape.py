@@ -141,9 +141,9 @@ class Shape:
         memory request, the MiB are the same fraction of the GPU's memory. Both are rounded up.
         """
         assert self.share is not None
-        card = device_group.gpu_memory_mib
-        memory_mib = self.share.memory_mib or -(-self.share.fraction_milli * card // MILLI)
-        by_memory = -(-self.share.memory_mib * MILLI // card) if card else MILLI * bool(self.share.memory_mib)
+        gpu_mib = device_group.gpu_memory_mib
+        memory_mib = self.share.memory_mib or -(-self.share.fraction_milli * gpu_mib // MILLI)
+        by_memory = -(-self.share.memory_mib * MILLI // gpu_mib) if gpu_mib else MILLI * bool(self.share.memory_mib)
         return max(self.share.fraction_milli, by_memory), memory_mib
 
     def never(self, index: Index) -> Never | None:

@@ -66,8 +66,8 @@ class Topology:
             pools = [min(enough, key=lambda pool: (pool.bit_count(), pool))]
         else:
             pools.sort(key=lambda pool: (-pool.bit_count(), pool))
-        cards = [card for pool in pools for card in _cards(pool)]
-        return tuple(sorted(cards[:count]))
+        indices = [index for pool in pools for index in _indices_of(pool)]
+        return tuple(sorted(indices[:count]))
 
 
 def _groups(gpus: tuple[tuple[int, Gpu], ...], by: str) -> list[int]:
@@ -79,7 +79,7 @@ def _groups(gpus: tuple[tuple[int, Gpu], ...], by: str) -> list[int]:
     return list(masks.values())
 
 
-def _cards(mask: int) -> list[int]:
+def _indices_of(mask: int) -> list[int]:
     return [index for index in range(mask.bit_length()) if mask >> index & 1]
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance.dataset import ProfileRows, merge_rows
@@ -64,7 +64,7 @@ def ended_runs(ended: Iterable[tuple[float, bytes]]) -> list[EndedRun]:
             said = _decode(answer)
         except msgspec.DecodeError:  # archived by a version without declared workloads
             continue
-        if said.work is None or said.ran_on is None or said.reason_code != Why.SUCCEEDED:
+        if said.work is None or said.ran_on is None or said.reason_code != CauseKind.SUCCEEDED:
             continue
         if said.gpu_count * said.nodes == 1 and said.work.steps > 1 and (said.run_seconds or 0.0) >= LEAST_SECONDS:
             seconds = said.run_seconds or 0.0

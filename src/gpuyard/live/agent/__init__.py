@@ -1,1 +1,1 @@
-"""ON THE NODE: its GPUs, the tasks that run on it, and the connection to the scheduler."""
+"""The agent of a node: its GPUs, the tasks that run on it, and the connection to the scheduler."""

@@ -18,7 +18,7 @@ class AgentState(msgspec.Struct):
 
     instance: str
     """Drawn once for this folder; it tells apart two agents with the same node id."""
-    yard: str = ""
+    cluster_id: str = msgspec.field(default="", name="yard")
     seq: int = 0
     """The highest sequence number any scheduler has sent. It shows how far the journal went."""
     hash: str = ""
@@ -55,13 +55,13 @@ class AgentStateFile:
         self._writing: Future[bool] | None = None
         self.save()
 
-    def belong_to(self, yard: str) -> None:
+    def belong_to(self, cluster_id: str) -> None:
         """Move the node to another cluster at its administrator's request.
 
         The state of the old cluster is discarded.
         """
-        if self.memory.yard != yard:
-            self.memory = AgentState(self.memory.instance, yard)
+        if self.memory.cluster_id != cluster_id:
+            self.memory = AgentState(self.memory.instance, cluster_id)
             self.save()
 
     def save(self) -> None:
@@ -75,7 +75,7 @@ class AgentStateFile:
         if content == self._saved:
             return
         memory = self.memory
-        identity = f"{memory.instance} {memory.yard} {memory.epoch} {memory.origin}"
+        identity = f"{memory.instance} {memory.cluster_id} {memory.epoch} {memory.origin}"
         if identity != self._identity:
             if self._writing is not None:
                 self._writing.result()

@@ -20,7 +20,7 @@ from gpuyard.core.domain.values import NOT_THERE
 from gpuyard.live.agent import failures
 from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.launch_builder import LaunchBuilder
-from gpuyard.live.agent.scheduler_line import SchedulerLine
+from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
@@ -66,14 +66,14 @@ class AttemptRelay:
         """The attempts the supervisor holds, as last reported by it."""
         self.listed = asyncio.Event()
         """Set when the supervisor has listed its attempts."""
-        self.line: SchedulerLine | None = None
+        self.connection: SchedulerConnection | None = None
         """The current connection to the scheduler."""
         self._processes = processes
         self._launch_builder = launch_builder
         self._state_file = state_file
         self._clock = clock
         self._rounds: dict[messages.AttemptKey, int] = {}
-        self._strays: dict[messages.AttemptKey, None] = {}
+        self._unknown: dict[messages.AttemptKey, None] = {}
         self._refused: dict[messages.AttemptKey, str] = {}
         """Attempts this node refused to start, until the scheduler acknowledges it."""
         self._done: dict[messages.AttemptKey, None] = {}
@@ -96,9 +96,9 @@ class AttemptRelay:
 
     def hear(self, event: messages.SupervisorEvent) -> None:
         """Take over an event of the supervisor, and report it."""
-        line = self.line
+        connection = self.connection
         match event:
-            case messages.Holding():
+            case messages.AttemptList():
                 self._list(event)
             case messages.Launched(key, pid, at):
                 before = self.held.get(key)
@@ -106,32 +106,32 @@ class AttemptRelay:
                 self.held[key] = messages.HeldAttempt(
                     key, messages.ProcessPhase.RUNNING, at, pid, lease=lease, port=port
                 )
-                if line:
-                    line.report(key, self._boot_of(at), started=pb.Started(at=at, pid=pid))
+                if connection:
+                    connection.report(key, self._boot_of(at), started=pb.Started(at=at, pid=pid))
             case messages.Prepared(key, port):
                 self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.WAITING, self._clock.wall(), port=port)
-                if line:
-                    line.report(key, self._clock.boot(), prepared=pb.Prepared(port=port))
+                if connection:
+                    connection.report(key, self._clock.boot(), prepared=pb.Prepared(port=port))
             case messages.ProcessEnded(key) | messages.NotLaunched(key):
                 self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.ENDED, event.at, end=event)
-                if line:
-                    line.report(key, self._boot_of(event.at), ended=self._ended(event))
+                if connection:
+                    connection.report(key, self._boot_of(event.at), ended=self._ended(event))
             case messages.SuspendedNow(key):
                 self._set_phase(key, messages.ProcessPhase.SUSPENDED)
-                if line:
-                    line.report(key, self._clock.boot(), suspended=pb.Suspended(round=self._rounds.get(key, 0)))
+                if connection:
+                    connection.report(key, self._clock.boot(), suspended=pb.Suspended(round=self._rounds.get(key, 0)))
             case messages.ResumedNow(key):
                 self._set_phase(key, messages.ProcessPhase.RUNNING)
-                if line:
-                    line.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
+                if connection:
+                    connection.report(key, self._clock.boot(), resumed=pb.Resumed(round=self._rounds.get(key, 0)))
             case messages.NotHeld(key):
-                if line:
+                if connection:
                     lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
-                    line.report(key, self._clock.boot(), ended=lost)
+                    connection.report(key, self._clock.boot(), ended=lost)
             case messages.NotReplaced(message):
                 log.warning("supervisor_replacement_failed", message=message)
 
-    def _list(self, event: messages.Holding) -> None:
+    def _list(self, event: messages.AttemptList) -> None:
         """Take over the supervisor's list of attempts.
 
         It comes at the start and after each reconnection to the supervisor.
@@ -144,20 +144,20 @@ class AttemptRelay:
         ends = {key: held for key, held in self.held.items() if held.end is not None}
         before, self.held = self.held, {held.key: held for held in event.attempts} | ends
         self.listed.set()
-        line = self.line
-        if line is None:
+        connection = self.connection
+        if connection is None:
             return
         for key, held in self.held.items():
             known = before.get(key)
             if held.end is not None and (known is None or known.end is None):
-                line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+                connection.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
             elif held.phase is messages.ProcessPhase.RUNNING and known is None:
-                line.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
+                connection.report(key, self._boot_of(held.at), started=pb.Started(at=held.at, pid=held.pid))
         for key in before.keys() - self.held.keys():
             # A launch that is not confirmed yet may be missing in the list without being lost.
             if not self._processes.awaits(key):
                 lost = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=NOT_THERE)
-                line.report(key, self._clock.boot(), ended=lost)
+                connection.report(key, self._clock.boot(), ended=lost)
 
     def _boot_of(self, at: float) -> float:
         """Convert a wall-clock time to the boot clock. Correct only if the wall clock has not jumped since."""
@@ -186,25 +186,25 @@ class AttemptRelay:
 
     # --- commands of the scheduler -----------------------------------------------------------------------------------
 
-    def begin(self, line: SchedulerLine) -> None:
+    def begin(self, connection: SchedulerConnection) -> None:
         """Report the ends that the scheduler may not know, on a new connection."""
-        self.line = line
+        self.connection = connection
         self._done.clear()  # commands of earlier sessions can no longer arrive
         for key, held in self.held.items():
             if held.end is not None:
-                line.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
+                connection.report(key, self._boot_of(held.end.at), ended=self._ended(held.end))
         for key, sentence in self._refused.items():
-            line.report(key, self._clock.boot(), ended=self._refusal(sentence))
+            connection.report(key, self._clock.boot(), ended=self._refusal(sentence))
 
-    def received(self, line: SchedulerLine, number: int) -> None:
+    def received(self, connection: SchedulerConnection, number: int) -> None:
         """Forget attempts whose ends the scheduler has stored durably."""
-        keys = [line.ends.pop(known) for known in list(line.ends) if known <= number]
+        keys = [connection.ends.pop(known) for known in list(connection.ends) if known <= number]
         for key in keys:
             self._done[key] = None
             self.held.pop(key, None)
             self._refused.pop(key, None)
             self._rounds.pop(key, None)
-            self._strays.pop(key, None)
+            self._unknown.pop(key, None)
             self._launch_builder.forget(key)
         if keys and not self._forgotten:
             asyncio.get_running_loop().call_later(FORGET_SECONDS, self._forget)
@@ -216,7 +216,7 @@ class AttemptRelay:
         keys, self._forgotten = self._forgotten, []
         self._processes.send(messages.ForgetAttempts(tuple(keys)))
 
-    def do(self, line: SchedulerLine, asked: pb.Command) -> None:
+    def do(self, connection: SchedulerConnection, asked: pb.Command) -> None:
         """Carry out a command of the scheduler. Commands for one attempt keep their order."""
         key = messages.AttemptKey(asked.task, asked.attempt, asked.origin)
         if key in self._later:
@@ -226,45 +226,47 @@ class AttemptRelay:
         begins = asked.WhichOneof("what") == "launch" and key not in self.held
         looking = self._launch_builder.look_up(asked.launch) if begins else None
         if looking is None:
-            self._carry_out(line, key, asked)
+            self._carry_out(connection, key, asked)
             return
         self._later[key] = [asked]
-        self._keep(asyncio.create_task(self._carry_out_later(line, key, looking)))
+        self._keep(asyncio.create_task(self._carry_out_later(connection, key, looking)))
 
-    async def _carry_out_later(self, line: SchedulerLine, key: messages.AttemptKey, looking: Awaitable[None]) -> None:
+    async def _carry_out_later(
+        self, connection: SchedulerConnection, key: messages.AttemptKey, looking: Awaitable[None]
+    ) -> None:
         try:
             await looking
         finally:
             commands = self._later.pop(key)
-            if self.line is line:  # otherwise the scheduler repeats the commands
+            if self.connection is connection:  # otherwise the scheduler repeats the commands
                 for asked in commands:
-                    self._carry_out(line, key, asked)
+                    self._carry_out(connection, key, asked)
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
         self._streams.add(task)
         task.add_done_callback(self._streams.discard)
 
-    def _carry_out(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Command) -> None:
+    def _carry_out(self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.Command) -> None:
         match asked.WhichOneof("what"):
             case "launch":
-                self._launch(line, key, asked.launch)
+                self._launch(connection, key, asked.launch)
             case "start":
                 self._processes.send(self._launch_builder.start(key, asked.start))
             case "stop":
                 self._processes.send(messages.StopAttempt(key, self._launch_builder.grace_seconds))
             case "suspend":
-                self._suspend(line, key, asked.suspend.round)
+                self._suspend(connection, key, asked.suspend.round)
             case "resume":
                 self._rounds[key] = asked.resume.round
                 self._processes.send(messages.Resume(key))
             case "send_log":
-                self._keep(asyncio.create_task(self._send_log(line, key, asked.send_log)))
+                self._keep(asyncio.create_task(self._send_log(connection, key, asked.send_log)))
             case "extend":
                 self._processes.send(messages.Extend(key, asked.extend.seconds_left))
             case "stray":
-                self._strays[key] = None
+                self._unknown[key] = None
 
-    def _launch(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.Launch) -> None:
+    def _launch(self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.Launch) -> None:
         if key in self._done:
             return  # the scheduler has its end: this launch was sent before that
         self._state_file.memory.task = max(self._state_file.memory.task, key.task)
@@ -276,31 +278,31 @@ class AttemptRelay:
         made = self._launch_builder.launch(key, asked)
         if isinstance(made, str):
             self._refused[key] = made
-            line.report(key, self._clock.boot(), ended=self._refusal(made))
+            connection.report(key, self._clock.boot(), ended=self._refusal(made))
             return
-        if key not in self.held and self._clock.boot() > line.awaited_until:
+        if key not in self.held and self._clock.boot() > connection.awaited_until:
             outdated = pb.Ended(outcome=pb.Ended.LOST, at=self._clock.wall(), message=OUTDATED)
-            line.report(key, self._clock.boot(), ended=outdated)
+            connection.report(key, self._clock.boot(), ended=outdated)
             return
         # Without a lease the scheduler may already have started a fenced attempt on another node.
         if made.fence and key not in self.held and self._clock.boot() >= self._lease_until:
             late = pb.Ended(outcome=pb.Ended.FENCED, at=self._clock.wall(), message=TOO_LATE)
-            line.report(key, self._clock.boot(), ended=late)
+            connection.report(key, self._clock.boot(), ended=late)
             return
         if made.lease and key not in self.held:
             self.held[key] = messages.HeldAttempt(key, messages.ProcessPhase.RUNNING, self._clock.wall(), lease=True)
         self._processes.send(made)
         log.info("attempt_launched", task_id=f"task-{key.task}", attempt=key.attempt, request_id=asked.request_id)
 
-    def _suspend(self, line: SchedulerLine, key: messages.AttemptKey, round_: int) -> None:
+    def _suspend(self, connection: SchedulerConnection, key: messages.AttemptKey, round_: int) -> None:
         if sentence := self._launch_builder.why_not_suspend(key):
-            line.report(key, self._clock.boot(), not_suspended=pb.Suspended(round=round_, message=sentence))
+            connection.report(key, self._clock.boot(), not_suspended=pb.Suspended(round=round_, message=sentence))
             return
         self._rounds[key] = round_
         self._processes.send(messages.Suspend(key))
 
-    async def _send_log(self, line: SchedulerLine, key: messages.AttemptKey, asked: pb.SendLog) -> None:
-        call = line.stub.send_log(metadata=(*line.metadata, (LOG_REQUEST, asked.request)))
+    async def _send_log(self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.SendLog) -> None:
+        call = connection.stub.send_log(metadata=(*connection.metadata, (LOG_REQUEST, asked.request)))
         writing = asyncio.create_task(self._write_log(call, key, asked))
         call.add_done_callback(lambda _: writing.cancel())  # stop following a task without output if it has no reader
         try:
@@ -330,11 +332,11 @@ class AttemptRelay:
             *(self._launching(key) for key in self._processes.launching() if key not in self.held),
         ]
 
-    def note_strays(self, beat: pb.Heartbeat) -> None:
+    def report_unknown_attempts(self, beat: pb.Heartbeat) -> None:
         """Add the attempts that the scheduler does not know to a heartbeat."""
-        strays = [key for key in self._strays if key in self.held]
-        beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in strays)
-        for key in strays:
+        unknown = [key for key in self._unknown if key in self.held]
+        beat.strays.extend(pb.Stray(task=key.task, attempt=key.attempt, origin=key.origin) for key in unknown)
+        for key in unknown:
             self._keep_away(beat, key)
 
     def _attempt(self, key: messages.AttemptKey, held: messages.HeldAttempt) -> pb.Attempt:

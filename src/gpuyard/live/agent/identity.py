@@ -257,7 +257,7 @@ def environment(
     account: Account,
     key: AttemptKey,
     node: str,
-    cards: Sequence[GpuDevice],
+    devices: Sequence[GpuDevice],
     env: Mapping[str, str],
     secrets: Mapping[str, str],
     array_index: int | None = None,
@@ -266,15 +266,15 @@ def environment(
     return (
         _base(account)
         | {name: value for name, value in {**env, **secrets}.items() if name not in _NEVER_THE_TASKS_OWN}
-        | visible_devices(cards)
+        | visible_devices(devices)
         | {"GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": str(key.attempt), "GPUYARD_NODE_ID": node}
         | ({} if array_index is None else {"GPUYARD_ARRAY_INDEX": str(array_index)})
     )
 
 
-def visible_devices(cards: Sequence[GpuDevice]) -> dict[str, str]:
+def visible_devices(devices: Sequence[GpuDevice]) -> dict[str, str]:
     """Return variables that make exactly these GPUs visible: real ones by UUID, virtual ones by index."""
-    names = ",".join(str(card.index) if card.virtual else card.uuid for card in cards)
+    names = ",".join(str(device.index) if device.virtual else device.uuid for device in devices)
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": names,

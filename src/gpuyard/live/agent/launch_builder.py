@@ -24,7 +24,7 @@ class LaunchBuilder:
     def __init__(
         self,
         node: str,
-        cards: tuple[GpuDevice, ...],
+        devices: tuple[GpuDevice, ...],
         identities: Identities,
         output_folder: Path,
         *,
@@ -39,7 +39,7 @@ class LaunchBuilder:
         self.actuals = Actuals()
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
-        self._cards = cards
+        self._devices = devices
         self._identities = identities
         self._output_folder = output_folder
         self._output_limit_bytes = output_limit_bytes
@@ -58,16 +58,16 @@ class LaunchBuilder:
 
     def remember(self, key: messages.AttemptKey, asked: pb.Launch) -> None:
         """Record the GPUs of an attempt that already runs. It continues even if the settings have changed since."""
-        gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._cards))
+        gpus = tuple(gpu for gpu in asked.gpus if gpu < len(self._devices))
         self.occupants[key] = Occupant(key, 0, gpus, asked.lease, asked.milli in {0, MILLI})
-        if gpus and all(self._cards[gpu].virtual for gpu in gpus):
+        if gpus and all(self._devices[gpu].virtual for gpu in gpus):
             self.actuals.said(key, asked.env)
 
     def launch(self, key: messages.AttemptKey, asked: pb.Launch) -> messages.Launch | str:
         """Build the launch, or return a sentence that says why it is refused."""
         gpus = tuple(asked.gpus)
-        if any(index >= len(self._cards) for index in gpus):
-            return f"The launch uses GPU {max(gpus)}, but this node has {len(self._cards)} GPUs."
+        if any(index >= len(self._devices) for index in gpus):
+            return f"The launch uses GPU {max(gpus)}, but this node has {len(self._devices)} GPUs."
         account: Account | str
         if asked.lease:
             account = own_account()  # it starts no process, so the user does not matter
@@ -77,13 +77,13 @@ class LaunchBuilder:
             return account
         self.remember(key, asked)
         index = asked.array_index if asked.array_index >= 0 else None
-        cards = [self._cards[gpu] for gpu in gpus]
+        devices = [self._devices[gpu] for gpu in gpus]
         return messages.Launch(
             key,
             argv=tuple(asked.argv),
             shell=asked.shell,
-            env=environment(account, key, self._node, cards, asked.env, asked.secrets, index)
-            | (self._compute if cards else {}),
+            env=environment(account, key, self._node, devices, asked.env, asked.secrets, index)
+            | (self._compute if devices else {}),
             cwd=asked.work_dir or account.home,
             uid=account.uid,
             gid=account.gid,
@@ -95,18 +95,18 @@ class LaunchBuilder:
             fence=asked.fence,
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
-            cgroup=self._wants_control_group(cards),
+            cgroup=self._wants_control_group(devices),
             launch_seconds=self._launch_seconds,
         )
 
-    def _wants_control_group(self, cards: list[GpuDevice]) -> bool:
+    def _wants_control_group(self, devices: list[GpuDevice]) -> bool:
         """Decide on a control group.
 
         It costs about as much time as starting a process, so "auto" uses it for real GPUs only, where a leftover
         process would occupy the GPU.
         """
         if self._control_groups == "auto":
-            return any(not card.virtual for card in cards)
+            return any(not device.virtual for device in devices)
         return self._control_groups == "always"
 
     def start(self, key: messages.AttemptKey, asked: pb.Start) -> messages.Start:
@@ -121,7 +121,7 @@ class LaunchBuilder:
             return ""
         if occupant.lease:
             return LEASE_STAYS
-        return "" if all(self._cards[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
+        return "" if all(self._devices[gpu].virtual for gpu in occupant.gpus) else CAN_NOT_SUSPEND
 
     def has_share(self, key: messages.AttemptKey) -> bool:
         """Return whether an attempt was given only a part of its GPU."""
@@ -142,7 +142,9 @@ class LaunchBuilder:
             return []
         names = next((it.partition(b"=")[2] for it in variables if it.startswith(b"CUDA_VISIBLE_DEVICES=")), b"")
         given = set(names.decode(errors="replace").split(","))
-        return [card.index for card in self._cards if (str(card.index) if card.virtual else card.uuid) in given]
+        return [
+            device.index for device in self._devices if (str(device.index) if device.virtual else device.uuid) in given
+        ]
 
     def forget(self, key: messages.AttemptKey) -> None:
         """Forget an attempt that has ended."""

@@ -26,7 +26,7 @@ from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.live.agent import failures, peer
 from gpuyard.live.agent.agent_state import AgentState, AgentStateFile
 from gpuyard.live.agent.attempt_relay import AttemptRelay
-from gpuyard.live.agent.scheduler_line import SchedulerLine
+from gpuyard.live.agent.scheduler_connection import SchedulerConnection
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire import proof
@@ -60,7 +60,7 @@ CHANNEL_OPTIONS = (
 log = structlog.get_logger()
 
 
-class NotWelcome(GpuyardError):
+class RegistrationRefused(GpuyardError):
     """The scheduler does not let this node in; its sentence says what to change."""
 
 
@@ -138,15 +138,15 @@ class AgentLink:
 
     async def say_goodbye(self) -> None:
         """Tell the scheduler that this agent stops on purpose and will be back, so it is not counted as lost."""
-        line = self._relay.line
-        if line is None or self._options.away_seconds <= 0:
+        connection = self._relay.connection
+        if connection is None or self._options.away_seconds <= 0:
             return
         left = self._clock.boot()
-        line.goodbye = pb.Goodbye(back_within_seconds=self._options.away_seconds)
-        line.woken.set()
+        connection.goodbye = pb.Goodbye(back_within_seconds=self._options.away_seconds)
+        connection.woken.set()
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await line.said_goodbye.wait()
+                await connection.said_goodbye.wait()
         except TimeoutError:
             log.warning(
                 "goodbye_unacknowledged",
@@ -165,7 +165,7 @@ class AgentLink:
             try:
                 await self._connect(address)
                 log.info("scheduler_disconnected", address=address)
-            except NotWelcome as refusal:
+            except RegistrationRefused as refusal:
                 log.error("registration_refused", address=address, message=str(refusal))
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 if self._was_welcome:
@@ -206,7 +206,7 @@ class AgentLink:
             return None
         uid = await asyncio.to_thread(self._uid_of_listener, address)
         if not self._options.accept_cluster and (sentence := peer.refused(uid, address, self._state_file.memory)):
-            raise NotWelcome(sentence)
+            raise RegistrationRefused(sentence)
         return uid
 
     def _in_time(self, seconds: float, tries: int = 1) -> float:
@@ -227,13 +227,15 @@ class AgentLink:
             self._offline_after_seconds = welcome.offline_after_seconds or 15.0
             self._fence_seconds = FENCE_PART * self._offline_after_seconds
             self._relay.extend_lease(left + self._fence_seconds)
-            line = SchedulerLine(stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds)
-            self._relay.begin(line)
-            log.info("scheduler_connected", address=address, yard=welcome.yard, epoch=welcome.epoch)
+            connection = SchedulerConnection(
+                stub, ((SESSION, welcome.session),), left, left + self._offline_after_seconds
+            )
+            self._relay.begin(connection)
+            log.info("scheduler_connected", address=address, cluster=welcome.yard, epoch=welcome.epoch)
             try:
-                await self._talk(line, welcome)
+                await self._talk(connection, welcome)
             finally:
-                self._relay.line = None
+                self._relay.connection = None
                 self._state_file.save()
 
     async def _register(self, stub: AgentsStub, address: str) -> pb.Welcome:
@@ -261,12 +263,12 @@ class AgentLink:
                 grpc.StatusCode.INVALID_ARGUMENT,
                 grpc.StatusCode.ABORTED,
             }:
-                raise NotWelcome(error.details() or "") from error
+                raise RegistrationRefused(error.details() or "") from error
             raise
         memory = self._state_file.memory
         # A scheduler that is shown a later epoch than its own either stops or takes a higher one.
         _check_epoch(memory, welcome.epoch, welcome.origin)
-        memory.yard, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
+        memory.cluster_id, memory.epoch, memory.origin = welcome.yard, welcome.epoch, welcome.origin
         memory.epoch_proof = welcome.epoch_proof.hex()
         memory.offline_after_seconds = welcome.offline_after_seconds
         self._note_position(welcome.seq, welcome.hash)
@@ -292,14 +294,14 @@ class AgentLink:
         """
         memory = self._state_file.memory
         if not self._options.join_token:
-            raise NotWelcome(
+            raise RegistrationRefused(
                 "This agent has no join token. Set agent.join_token to the token of the scheduler "
                 "(auth.join_token there, or the file join_token in its data folder; an agent on the "
                 "same machine finds that file if it can read it)."
             )
         expected = proof.scheduler_proof(self._options.join_token, nonce, self._node.id, answer)
         if not proof.proofs_equal(answer.proof, expected):
-            raise NotWelcome(
+            raise RegistrationRefused(
                 f"The process that answers at {address} does not know the join token of this node, so "
                 "the node does not obey it. Set agent.join_token to the token of the scheduler "
                 "(auth.join_token there, or the file join_token in its data folder), or check which "
@@ -307,10 +309,10 @@ class AgentLink:
             )
         if answer.yard == self._options.accept_cluster:
             self._state_file.belong_to(answer.yard)
-        elif memory.yard and answer.yard != memory.yard:
-            raise NotWelcome(
+        elif memory.cluster_id and answer.yard != memory.cluster_id:
+            raise RegistrationRefused(
                 f"The scheduler at {address} belongs to cluster {answer.yard}, and this node belongs "
-                f"to cluster {memory.yard}. To move the node to that cluster, start this agent once "
+                f"to cluster {memory.cluster_id}. To move the node to that cluster, start this agent once "
                 f"with --accept-cluster {answer.yard}."
             )
 
@@ -320,7 +322,7 @@ class AgentLink:
             version=__version__,
             node=self._node,
             instance=memory.instance,
-            yard=memory.yard,
+            yard=memory.cluster_id,
             seq=memory.seq,
             hash=memory.hash,
             epoch=memory.epoch,
@@ -337,17 +339,17 @@ class AgentLink:
         if seq >= memory.seq:
             memory.seq, memory.hash = seq, digest
 
-    async def _talk(self, line: SchedulerLine, welcome: pb.Welcome) -> None:
-        call = line.stub.connect(metadata=line.metadata)
+    async def _talk(self, connection: SchedulerConnection, welcome: pb.Welcome) -> None:
+        call = connection.stub.connect(metadata=connection.metadata)
         seconds = min(self._options.heartbeat_seconds, welcome.heartbeat_seconds or self._options.heartbeat_seconds)
-        speaking = asyncio.create_task(self._speak(line, call))
-        beating = asyncio.create_task(self._beat(line, seconds))
+        speaking = asyncio.create_task(self._speak(connection, call))
+        beating = asyncio.create_task(self._beat(connection, seconds))
         try:
             while True:
                 message = await call.read()
                 if message is grpc.aio.EOF:  # type: ignore[attr-defined]
                     return
-                if not self._obey(line, message):
+                if not self._obey(connection, message):
                     return
         finally:
             for task in (speaking, beating):
@@ -355,24 +357,24 @@ class AgentLink:
             await asyncio.gather(speaking, beating, return_exceptions=True)
             call.cancel()
 
-    async def _speak(self, line: SchedulerLine, call: Any) -> None:
+    async def _speak(self, connection: SchedulerConnection, call: Any) -> None:
         """Send everything queued, in messages of at most `MOST_IN_A_MESSAGE` reports."""
         while True:
-            await line.woken.wait()
-            line.woken.clear()
-            while line.queue or line.heartbeat is not None or line.goodbye is not None:
-                queued, line.queue = line.queue[:MOST_IN_A_MESSAGE], line.queue[MOST_IN_A_MESSAGE:]
-                beat, line.heartbeat = line.heartbeat, None
-                goodbye, line.goodbye = line.goodbye, None
+            await connection.woken.wait()
+            connection.woken.clear()
+            while connection.queue or connection.heartbeat is not None or connection.goodbye is not None:
+                queued, connection.queue = connection.queue[:MOST_IN_A_MESSAGE], connection.queue[MOST_IN_A_MESSAGE:]
+                beat, connection.heartbeat = connection.heartbeat, None
+                goodbye, connection.goodbye = connection.goodbye, None
                 now = self._clock.boot()
                 if beat is not None:
-                    line.sent[beat.at] = now
+                    connection.sent[beat.at] = now
                 for report, at in queued:
                     report.seconds_ago = max(0.0, now - at)
                 reports = [report for report, _ in queued]
                 await call.write(pb.AgentMessage(reports=reports, heartbeat=beat, goodbye=goodbye))
 
-    async def _beat(self, line: SchedulerLine, seconds: float) -> None:
+    async def _beat(self, connection: SchedulerConnection, seconds: float) -> None:
         while True:
             try:
                 beat = await self._heartbeat()
@@ -380,9 +382,9 @@ class AgentLink:
                 log.exception("measurement_failed")
                 beat = pb.Heartbeat(at=self._clock.wall())
             self._say_how_the_supervisor_is(beat)
-            self._relay.note_strays(beat)
-            line.heartbeat = beat
-            line.woken.set()
+            self._relay.report_unknown_attempts(beat)
+            connection.heartbeat = beat
+            connection.woken.set()
             self._state_file.save()
             await asyncio.sleep(seconds)
 
@@ -399,7 +401,7 @@ class AgentLink:
         self._is_silent = silent_seconds >= SILENT_SECONDS
         self._processes.ping()
 
-    def _obey(self, line: SchedulerLine, message: pb.SchedulerMessage) -> bool:
+    def _obey(self, connection: SchedulerConnection, message: pb.SchedulerMessage) -> bool:
         """Carry out a message; return False if it is outdated, and the agent has to register again.
 
         It is if this process stood still, or its heartbeats were delayed, for longer than the scheduler waits for it.
@@ -408,40 +410,40 @@ class AgentLink:
         if message.epoch < memory.epoch:
             log.warning("old_scheduler_ignored", epoch=message.epoch, obeyed=memory.epoch)
             return True
-        self._renew(line, message)
-        late_seconds = self._clock.boot() - line.awaited_until
+        self._renew(connection, message)
+        late_seconds = self._clock.boot() - connection.awaited_until
         if late_seconds > 0:
             log.warning("commands_outdated", late_seconds=round(late_seconds, 1))
             return False
         self._note_position(message.seq, message.hash)
         if message.goodbye:
-            line.said_goodbye.set()
+            connection.said_goodbye.set()
         if message.received:
-            self._relay.received(line, message.received)
+            self._relay.received(connection, message.received)
         for asked in message.commands:
-            self._relay.do(line, asked)
+            self._relay.do(connection, asked)
         return True
 
-    def _renew(self, line: SchedulerLine, message: pb.SchedulerMessage) -> None:
+    def _renew(self, connection: SchedulerConnection, message: pb.SchedulerMessage) -> None:
         """Extend the lease of fenced attempts from the send time of the last heartbeat the scheduler has received.
 
-        The scheduler counts its patience from the same time. The time at which this message was sent is unknown,
+        The scheduler counts the announced absence from the same time. The time at which this message was sent is unknown,
         because it may have been delayed on the way.
         """
-        left = line.sent.get(message.heard)
+        left = connection.sent.get(message.heard)
         if left is not None:
-            line.heard_at = left
-            line.sent = {at: when for at, when in line.sent.items() if when > left}
+            connection.heard_at = left
+            connection.sent = {at: when for at, when in connection.sent.items() if when > left}
         if left is not None or message.patience_seconds > 0:
-            line.awaited_until = line.heard_at + max(self._offline_after_seconds, message.patience_seconds)
-            self._relay.extend_lease(line.heard_at + max(self._fence_seconds, message.patience_seconds))
+            connection.awaited_until = connection.heard_at + max(self._offline_after_seconds, message.patience_seconds)
+            self._relay.extend_lease(connection.heard_at + max(self._fence_seconds, message.patience_seconds))
 
 
 def _check_epoch(memory: AgentState, epoch: int, origin: int) -> None:
     """Refuse a scheduler of an older epoch than the last one obeyed, and a different one of the same epoch."""
     if epoch > memory.epoch or (epoch, origin) == (memory.epoch, memory.origin):
         return
-    raise NotWelcome(
+    raise RegistrationRefused(
         f"The scheduler is at epoch {epoch}, and this node has obeyed epoch {memory.epoch} of another "
         "one: this scheduler is outdated or runs on a copy of the data folder. To continue with it, "
         "start it once with --take-over."

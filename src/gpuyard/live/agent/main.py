@@ -49,7 +49,7 @@ _HEALTHS = {GpuHealth.OK: pb.GpuUse.OK, GpuHealth.EXTERNAL: pb.GpuUse.EXTERNAL, 
 log = structlog.get_logger()
 
 
-class CanNotRun(GpuyardError):
+class AgentStartError(GpuyardError):
     """The agent cannot start. Correct what the sentence names and start it again."""
 
 
@@ -64,9 +64,9 @@ async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:
             log.warning("folder_permissions_corrected", message=note)
     except OSError as error:
         message = f"Cannot create the work folder {folder}: {error.strerror}. Set executor.work_dir to another one."
-        raise CanNotRun(message) from error
+        raise AgentStartError(message) from error
     except FolderNotSafe as error:
-        raise CanNotRun(str(error)) from error
+        raise AgentStartError(str(error)) from error
     _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_cluster)
@@ -132,7 +132,7 @@ def _only_one(folder: Path) -> Iterator[None]:
     try:
         lock = take_lock(folder / "agent.lock")
     except BlockingIOError:
-        raise CanNotRun(f"Another agent uses {folder}. Give each agent its own executor.work_dir.") from None
+        raise AgentStartError(f"Another agent uses {folder}. Give each agent its own executor.work_dir.") from None
     try:
         yield
     finally:
@@ -148,14 +148,14 @@ class AgentNode:
         self._folder = folder
         self._outputs = folder / "output"
         self._inventory = _inventory(settings, self._busy)
-        self._cards: tuple[GpuDevice, ...] = self._inventory.cards()
+        self._devices: tuple[GpuDevice, ...] = self._inventory.devices()
         executor = settings.executor
         self._identities = Identities(
             executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
         )
         self.launch_builder = LaunchBuilder(
             settings.node_id,
-            self._cards,
+            self._devices,
             self._identities,
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
@@ -184,7 +184,7 @@ class AgentNode:
         memory = psutil.virtual_memory()
         node = pb.Node(
             id=settings.node_id,
-            gpus=[_card(card) for card in self._cards],
+            gpus=[_gpu_message(device) for device in self._devices],
             cpus=len(os.sched_getaffinity(0)),
             memory_mib=memory.total // MIB,
             labels=settings.agent.labels | self._identities.labels(),
@@ -193,8 +193,8 @@ class AgentNode:
             "agent_started",
             node=node.id,
             version=__version__,
-            gpus=[card.model for card in self._cards],
-            virtual=any(card.virtual for card in self._cards),
+            gpus=[device.model for device in self._devices],
+            virtual=any(device.virtual for device in self._devices),
         )
         state_file = self._state_file()
         relay = AttemptRelay(processes, self.launch_builder, state_file)
@@ -239,7 +239,7 @@ class AgentNode:
             and held.phase is not messages.ProcessPhase.ENDED
         ]
         # A driver can hang, so real GPUs are read in a thread, and the heartbeat does not wait for long.
-        if all(card.virtual for card in self._cards):
+        if all(device.virtual for device in self._devices):
             return self._noted(self._measure(occupants))
         if self._measuring is None:
             self._measuring = asyncio.create_task(asyncio.to_thread(self._measure, occupants))
@@ -263,7 +263,7 @@ class AgentNode:
         if silent_seconds < HANGS_SECONDS:
             return pb.Heartbeat(at=time.time(), gpus=self._gpus)
         why = f"The driver has not answered for {silent_seconds:.0f} s."
-        gpus = [pb.GpuUse(index=card.index, health=pb.GpuUse.OFFLINE, why=why) for card in self._cards]
+        gpus = [pb.GpuUse(index=device.index, health=pb.GpuUse.OFFLINE, why=why) for device in self._devices]
         return pb.Heartbeat(at=time.time(), gpus=gpus)
 
     def _measure(self, occupants: list[Occupant]) -> pb.Heartbeat:
@@ -271,7 +271,7 @@ class AgentNode:
         now = time.monotonic()
         if now - self._measured_at >= self._settings.gpu.health_check_interval - 0.1:
             self._measured_at = now
-            found = telemetry.gpus(self._cards, self._inventory.use(), occupants, self._mark)
+            found = telemetry.gpus(self._devices, self._inventory.use(), occupants, self._mark)
             self._gpus = [_use(gpu) for gpu in found]
             self._looked = (found, occupants)
         return pb.Heartbeat(
@@ -348,16 +348,16 @@ def _is_over(relay: AttemptRelay, key: messages.AttemptKey) -> bool:
     return held is None or held.phase is messages.ProcessPhase.ENDED
 
 
-def _card(card: GpuDevice) -> pb.Gpu:
+def _gpu_message(device: GpuDevice) -> pb.Gpu:
     return pb.Gpu(
-        model=card.model,
-        memory_mib=card.memory_mib,
-        uuid=card.uuid,
-        numa=card.numa,
-        nvlink=card.nvlink,
-        virtual=card.virtual,
-        pci=card.pci,
-        driver=card.driver,
+        model=device.model,
+        memory_mib=device.memory_mib,
+        uuid=device.uuid,
+        numa=device.numa,
+        nvlink=device.nvlink,
+        virtual=device.virtual,
+        pci=device.pci,
+        driver=device.driver,
     )
 
 
@@ -406,5 +406,5 @@ def _credentials(settings: AgentSettings) -> "grpc.ChannelCredentials | None":
         key = Path(files.key).read_bytes() if files.key else None
         cert = Path(files.cert).read_bytes() if files.cert else None
     except OSError as error:
-        raise CanNotRun(f"tls: cannot read {error.filename}: {error.strerror}.") from error
+        raise AgentStartError(f"tls: cannot read {error.filename}: {error.strerror}.") from error
     return grpc.ssl_channel_credentials(ca, key, cert)

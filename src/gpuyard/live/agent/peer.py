@@ -19,8 +19,8 @@ def uid_of_listener(address: str) -> int | None:
     """Return the uid of the process that listens at an address; None if it is on another machine or unknown."""
     host, _, port = address.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS) as line:
-            return owner_of_server(line, LOOK_SECONDS) if is_on_this_machine(line) else None
+        with socket.create_connection((host.strip("[]"), int(port)), LOOK_SECONDS) as connection:
+            return owner_of_server(connection, LOOK_SECONDS) if is_on_this_machine(connection) else None
     except (OSError, ValueError):  # the connection that follows reports the error
         return None
 
@@ -33,7 +33,7 @@ def refused(uid: int | None, address: str, memory: AgentState) -> str:
     return (
         f"The process that listens at {address} belongs to {_name(uid)}, but the scheduler ran as "
         f"{_name(known)} when this node joined, so the agent does not connect. If the scheduler now "
-        f"runs as {_name(uid)}, start this agent once with --accept-cluster {memory.yard}."
+        f"runs as {_name(uid)}, start this agent once with --accept-cluster {memory.cluster_id}."
     )
 
 

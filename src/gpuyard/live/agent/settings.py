@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from gpuyard.core.domain.node import RESERVED_PREFIX
 from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
-from gpuyard.live.wire.config import Complaint, PeerAddress, Seconds, SecondsOrNone, load, too_short
+from gpuyard.live.wire.config import Complaint, Duration, DurationOrNone, PeerAddress, load, too_short
 from gpuyard.live.wire.limits import GpuPercent, GpuSelectors, Labels, NodeNameOrNone, TenantName
 from gpuyard.live.wire.loopback_peer import is_loopback_address
 from gpuyard.live.wire.sections import FilePath, FolderPath, Section
@@ -46,14 +46,14 @@ class AgentSection(Section, frozen=True):
 
     id: NodeNameOrNone = ""
     """Empty: the host's name."""
-    heartbeat_interval: Seconds = Seconds(5)
+    heartbeat_interval: Duration = Duration(5)
     join_token: str = ""
     """The scheduler's join token."""
     address: Annotated[str, Meta(max_length=253)] = ""
     """The address at which other nodes reach this one, for gangs; empty: detected."""
     labels: Labels = {}
     """Tasks can request nodes with these labels."""
-    away_timeout: SecondsOrNone = SecondsOrNone(300)
+    away_timeout: DurationOrNone = DurationOrNone(300)
     """How long the scheduler waits for an agent that was stopped on purpose, before its tasks start elsewhere."""
 
 
@@ -64,9 +64,9 @@ class SchedulerAddressSection(Section, frozen=True):
     standby_address: PeerAddress = PeerAddress("")
     addresses: list[PeerAddress] = []
     """Further addresses, tried in turn."""
-    connection_timeout: Seconds = Seconds(10)
-    retry_interval: Seconds = Seconds(2)
-    max_retry_interval: Seconds = Seconds(30)
+    connection_timeout: Duration = Duration(10)
+    retry_interval: Duration = Duration(2)
+    max_retry_interval: Duration = Duration(30)
     """The wait between attempts doubles up to this."""
     plain: bool = False
     """Explicitly allow a connection without TLS to an address beyond loopback."""
@@ -76,7 +76,7 @@ class GpuSection(Section, frozen=True):
     """How GPUs are found."""
 
     detection_method: Literal["auto", "nvml", "nvidia-smi", "virtual"] = "auto"
-    health_check_interval: Seconds = Seconds(5)
+    health_check_interval: Duration = Duration(5)
     """How often the GPUs are read; at most once per heartbeat."""
     virtual: VirtualGpus = ""
     """Simulated GPUs: tasks run as on real ones, and find their numbers in CUDA_VISIBLE_DEVICES."""
@@ -115,9 +115,9 @@ class ExecutorSection(Section, frozen=True):
     """System users by the name of the submitting user; takes precedence over `users`."""
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     """Limit on the output of one attempt on disk; the oldest part is dropped first."""
-    grace: Seconds = Seconds(10)
+    grace: Duration = Duration(10)
     """Time between SIGTERM and SIGKILL."""
-    launch_timeout: Seconds = Seconds(30)
+    launch_timeout: Duration = Duration(30)
     """How long work dir, output and command of a task may take to open; after that it is not launched."""
     control_groups: Literal["auto", "always", "never"] = "auto"
     """Run tasks in their own control groups, which no process can leave; auto: only tasks on real GPUs."""

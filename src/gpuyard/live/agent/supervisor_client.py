@@ -5,7 +5,7 @@
         async for events in processes.events():
             ...
 
-The first event is a `Holding`, and another one comes after each reconnection: the reader compares it with its own
+The first event is a `AttemptList`, and another one comes after each reconnection: the reader compares it with its own
 state. A command that was not answered before the connection broke is sent again (every command is safe to repeat).
 """
 
@@ -152,7 +152,7 @@ class SupervisorClient:
                 await asyncio.wait_for(writer.drain(), 5.0)
         self._hang_up()
 
-    # --- the line -----------------------------------------------------------------------------------------------------
+    # --- the connection -----------------------------------------------------------------------------------------------
 
     async def _connect(self) -> None:
         """Find the supervisor or start one, and subscribe."""
@@ -191,7 +191,7 @@ class SupervisorClient:
 
     def _settle(self, event: messages.SupervisorEvent) -> None:
         self._unanswered_since = None
-        if isinstance(event, messages.Holding | messages.NotReplaced | messages.Pong):
+        if isinstance(event, messages.AttemptList | messages.NotReplaced | messages.Pong):
             return
         commands = self._unanswered.get(event.key)
         if commands is None:

@@ -86,17 +86,17 @@ def host(folder: Path) -> HostReading:
 
 
 def gpus(
-    cards: Iterable[GpuDevice], uses: Iterable[GpuUsage], occupants: Iterable[Occupant], folder_mark: str
+    devices: Iterable[GpuDevice], uses: Iterable[GpuUsage], occupants: Iterable[Occupant], folder_mark: str
 ) -> list[GpuReading]:
     """Determine the health and the users of each GPU. The mark is that of the supervisor's folder (`paths.mark_of`)."""
     by_key = {occupant.key: occupant for occupant in occupants}
-    return [_gpu(card, use, by_key, folder_mark) for card, use in zip(cards, uses, strict=True)]
+    return [_gpu(device, use, by_key, folder_mark) for device, use in zip(devices, uses, strict=True)]
 
 
-def _gpu(card: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> GpuReading:
+def _gpu(device: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant], folder_mark: str) -> GpuReading:
     if use.broken:
         return GpuReading(use, GpuHealth.OFFLINE, use.broken, ())
-    if card.virtual:
+    if device.virtual:
         return GpuReading(use, GpuHealth.OK, "", ())
     # Skip processes that have just ended.
     found = [(process, name) for process in use.processes if (name := _name_of(process.pid))]
@@ -110,17 +110,17 @@ def _gpu(card: GpuDevice, use: GpuUsage, occupants: Mapping[AttemptKey, Occupant
         )
         for process, name in found
     )
-    if any(occupant.lease and card.index in occupant.gpus for occupant in occupants.values()):
+    if any(occupant.lease and device.index in occupant.gpus for occupant in occupants.values()):
         return GpuReading(use, GpuHealth.OK, "", users)
     names = {process.pid: name for process, name in found}
     for user in users:
-        why = _why_external(card, user, names[user.pid], occupants)
+        why = _why_external(device, user, names[user.pid], occupants)
         if why:
             return GpuReading(use, GpuHealth.EXTERNAL, why, users)
     return GpuReading(use, GpuHealth.OK, "", users)
 
 
-def _why_external(card: GpuDevice, user: GpuUser, name: str, occupants: Mapping[AttemptKey, Occupant]) -> str:
+def _why_external(device: GpuDevice, user: GpuUser, name: str, occupants: Mapping[AttemptKey, Occupant]) -> str:
     """Return a sentence if this process makes the GPU external; empty if it does not."""
     if user.display:
         return ""
@@ -129,7 +129,7 @@ def _why_external(card: GpuDevice, user: GpuUser, name: str, occupants: Mapping[
         return f"Process {user.pid} ({name}){who} uses it and was not started by gpuyard."
     occupant = occupants.get(user.key)
     # An attempt that is not in the list has just begun or has just ended.
-    if occupant is None or card.index in occupant.gpus:
+    if occupant is None or device.index in occupant.gpus:
         return ""
     return f"Process {user.pid} of task {user.key.task} uses it but was assigned other GPUs."
 

@@ -35,9 +35,9 @@ def _try(tls: AgentTlsSection, host: str, port: int, address: str) -> str:
     context.set_alpn_protocols(["h2"])
     if tls.cert:
         context.load_cert_chain(tls.cert, tls.key)
-    with socket.create_connection((host, port), LOOK_SECONDS) as line:
+    with socket.create_connection((host, port), LOOK_SECONDS) as connection:
         try:
-            with context.wrap_socket(line, server_hostname=host) as secret:
+            with context.wrap_socket(connection, server_hostname=host) as secret:
                 return _wants_certificate(secret, tls, address)
         except ssl.SSLCertVerificationError as error:
             return _not_trusted(error, tls, host, address)
@@ -52,14 +52,14 @@ def _try(tls: AgentTlsSection, host: str, port: int, address: str) -> str:
             )
 
 
-def _wants_certificate(line: ssl.SSLSocket, tls: AgentTlsSection, address: str) -> str:
+def _wants_certificate(connection: ssl.SSLSocket, tls: AgentTlsSection, address: str) -> str:
     """Return why the server rejects the client's certificate; empty if it does not.
 
     With TLS 1.3 it does so only after the handshake. A server that accepts the certificate sends first.
     """
-    line.settimeout(LOOK_SECONDS)
+    connection.settimeout(LOOK_SECONDS)
     try:
-        accepted = bool(line.recv(1))
+        accepted = bool(connection.recv(1))
     except TimeoutError:
         accepted = True
     except (ssl.SSLError, ConnectionError):

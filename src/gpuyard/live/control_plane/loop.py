@@ -14,7 +14,7 @@ When the disk is full, the loop accepts nothing new, keeps the pending events an
 succeeds. Any other write failure ends the process, because the journal is authoritative and the engine is ahead of it.
 Events are encoded command by command before the write, so an encoding failure is attributed to its command.
 
-If a command breaks the engine (a bug), the command fails with `Broken`, the engine is rebuilt from the journal, and the
+If a command breaks the engine (a bug), the command fails with `EngineCrashed`, the engine is rebuilt from the journal, and the
 rest of the batch is handled again; if the decision failed, each command is handled alone with its own decision. A
 question or a command factory that fails returns its error; it changes nothing, so the engine is kept.
 """
@@ -60,8 +60,8 @@ QUICK_SECONDS = 0.0005
 log = structlog.get_logger()
 
 
-class Broken(GpuyardError):
-    """This request broke the scheduler, which mended itself; nothing was changed. Please report it with the log."""
+class EngineCrashed(GpuyardError):
+    """Internal error; nothing was changed. Please report it with the log of the scheduler."""
 
 
 class _Asked:
@@ -402,18 +402,18 @@ class EngineLoop:
 
 
 def _for_the_asker(error: Exception) -> Exception:
-    """Return the error to report for a failure outside the engine: a `GpuyardError` as is, others as `Broken`."""
+    """Return the error to report for a failure outside the engine: a `GpuyardError` as is, others as `EngineCrashed`."""
     if isinstance(error, GpuyardError):
         return error
     log.error("command_crashed", exc_info=error)
-    return Broken()
+    return EngineCrashed()
 
 
 def _refuse(asked: _Asked) -> None:
     if asked.undo is not None:
         asked.undo()
     if not asked.future.done():
-        asked.future.set_exception(Broken())
+        asked.future.set_exception(EngineCrashed())
 
 
 class _BrokenBy(Exception):

@@ -50,8 +50,8 @@ MOST_ORIGIN = 2**53 - 1
 STOP_SECONDS = 10.0
 UNKNOWN_TASKS = 10_000
 """Minimum number of task numbers skipped at a takeover: an old copy does not know which were assigned."""
-PATIENCE_MARGIN_SECONDS = 5.0
-"""Nodes start counting patience when they hear of the stop, which is later than its event."""
+ABSENCE_MARGIN_SECONDS = 5.0
+"""Nodes start counting the announced absence when they hear of the stop, which is later than its event."""
 
 log = structlog.get_logger()
 
@@ -179,13 +179,13 @@ class Scheduler:
             await self.loop.tell(command.SkipTaskNumbers(TaskId(self.loop.engine.state.last_task + left_out)))
         self.ready = True
 
-    async def stop(self, patience_seconds: float) -> None:
+    async def stop(self, absence_seconds: float) -> None:
         """Notify the nodes, write the archive and a snapshot, and end."""
         self.ready, self.stopping = False, True
         with suppress(StorageFull, TimeoutError):  # otherwise end as if killed: durable events stay durable
             async with asyncio.timeout(STOP_SECONDS):
-                await self.loop.tell(command.EndEpoch(patience_seconds))
-                self.agents.be_patient(max(0.0, patience_seconds - PATIENCE_MARGIN_SECONDS))
+                await self.loop.tell(command.EndEpoch(absence_seconds))
+                self.agents.extend_liveness(max(0.0, absence_seconds - ABSENCE_MARGIN_SECONDS))
                 await asyncio.sleep(0.05)  # time for the nodes to hear of it; otherwise they wait as for any other loss
                 await self.archiver.archive_now()
                 await self.snapshots.save(at_once=True)

@@ -41,7 +41,7 @@ from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
 from gpuyard.live.control_plane.nodes.outputs import WINDOW_BYTES
 from gpuyard.live.control_plane.nodes.pool import ElasticPool
-from gpuyard.live.control_plane.nodes.registration import Deposed, refuse_unsafe_node
+from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded, refuse_unsafe_node
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.prediction.runtime_estimator import MOST_REMEMBERED, RuntimeEstimator
@@ -74,7 +74,7 @@ from gpuyard.live.wire.rpc import agents_handler
 from gpuyard.system.files import replace_file
 from gpuyard.version import __version__
 
-PATIENCE_SECONDS = 60.0
+ANNOUNCED_ABSENCE_SECONDS = 60.0
 """How long nodes wait for a scheduler that stopped on purpose before they end fenced tasks."""
 NOTE_USES_SECONDS = 60.0
 SHORT_TOKEN = 16
@@ -98,7 +98,7 @@ GRPC_OPTIONS = (
 log = structlog.get_logger()
 
 
-class CanNotServe(GpuyardError):
+class SchedulerStartError(GpuyardError):
     """The scheduler cannot start. Correct what the sentence names and start it again."""
 
 
@@ -108,7 +108,7 @@ class Applied(msgspec.Struct, frozen=True):
     settings: Settings
     split: Split
     tenants: list[Tenant]
-    yard: str = ""
+    cluster_id: str = msgspec.field(default="", name="yard")
     """Id of the cluster whose journal holds them. Another journal does not, so they are applied again."""
 
 
@@ -122,9 +122,9 @@ async def serve(
 ) -> None:
     """Run a scheduler until `stop` is set. `started` is called with the HTTP address and the gRPC port."""
     if sentence := refuse_unsafe_addresses(settings):
-        raise CanNotServe(sentence)
+        raise SchedulerStartError(sentence)
     for _, sentence in (*wrong_tls_files(settings.server.tls), *mapped_to_scheduler(settings, os.geteuid())):
-        raise CanNotServe(sentence)
+        raise SchedulerStartError(sentence)
     raise_limit()
     told = asyncio.create_task((until or asyncio.Event()).wait())
     with ExitStack() as stack:
@@ -149,11 +149,14 @@ async def serve(
                 async with _served(scheduler, running, access, settings, agents, http, pool) as serving:
                     address = _address_of(http[0])
                     log.info(
-                        "scheduler_started", http=address, grpc_port=port, cluster=scheduler.loop.engine.state.yard
+                        "scheduler_started",
+                        http=address,
+                        grpc_port=port,
+                        cluster=scheduler.loop.engine.state.cluster_id,
                     )
                     started(f"{'https' if settings.server.tls.cert else 'http'}://{address}", port)
                     await _first_of(running, serving, told)
-        except Deposed as error:
+        except SchedulerSuperseded as error:
             replace_file(
                 deposed, str(error).encode()
             )  # the next start has a higher epoch, which must not admit it again
@@ -174,7 +177,7 @@ def _check_deposed(settings: ServerSettings, *, take_over: bool) -> None:
     if take_over:
         path.unlink(missing_ok=True)
     elif path.exists():
-        raise CanNotServe(f"This data folder is no longer in use: {path.read_text(errors='replace')}")
+        raise SchedulerStartError(f"This data folder is no longer in use: {path.read_text(errors='replace')}")
 
 
 @asynccontextmanager
@@ -231,7 +234,7 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
         await _first_of(doing, running)
         if not doing.done():
             await _ended(running)
-            raise CanNotServe("The scheduler was stopped during its start.")
+            raise SchedulerStartError("The scheduler was stopped during its start.")
         await doing
     finally:
         doing.cancel()
@@ -240,7 +243,7 @@ async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any
 async def _stop(scheduler: Scheduler, running: "asyncio.Task[None]") -> None:
     """Stop a running scheduler. If it failed, raise its error."""
     if not running.done():
-        await scheduler.stop(PATIENCE_SECONDS)
+        await scheduler.stop(ANNOUNCED_ABSENCE_SECONDS)
     await _ended(running)
 
 
@@ -384,9 +387,11 @@ def _close(check: Callable[[Path, str, str], str | None], folder: Path, name: st
         if note := check(folder, name, setting):
             log.warning("folder_permissions_corrected", message=note)
     except OSError as error:
-        raise CanNotServe(f"Cannot create the {name} {folder}: {error.strerror}. Choose another one.") from error
+        raise SchedulerStartError(
+            f"Cannot create the {name} {folder}: {error.strerror}. Choose another one."
+        ) from error
     except FolderNotSafe as error:
-        raise CanNotServe(str(error)) from error
+        raise SchedulerStartError(str(error)) from error
 
 
 def _advisor(settings: ServerSettings) -> Advisor | None:
@@ -395,7 +400,7 @@ def _advisor(settings: ServerSettings) -> Advisor | None:
     if not POLICIES[ALGORITHMS[said.algorithm].policy].advised:
         return None
     if find_spec("numpy") is None:
-        raise CanNotServe(f"scheduler.algorithm {said.algorithm} needs numpy: pip install 'gpuyard[learn]'.")
+        raise SchedulerStartError(f"scheduler.algorithm {said.algorithm} needs numpy: pip install 'gpuyard[learn]'.")
     from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 
     return AdvantageAdvisor(load(Path(said.policy_model) if said.policy_model else DEFAULT, FEATURES))
@@ -479,7 +484,7 @@ def _refuse_tasks_as_admins(engine: Engine, settings: ServerSettings) -> None:
     unsafe = unsafe_labels(settings)
     for host in engine.state.index.hosts.values():
         if sentence := refuse_unsafe_node(host.spec, unsafe):
-            raise CanNotServe(sentence)
+            raise SchedulerStartError(sentence)
 
 
 def _refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None:
@@ -487,7 +492,7 @@ def _refuse_without_admin(access: AccessStore, settings: ServerSettings) -> None
         user.role is Role.ADMIN and not user.disabled for user in access.users()
     ):
         return
-    raise CanNotServe(
+    raise SchedulerStartError(
         "auth.enabled is true but no user is an administrator. Add an admin to users in the "
         "settings, or set auth.local_admin: true and run `gpuyard users add NAME --role admin` as "
         "root or as the user who runs the scheduler."
@@ -510,7 +515,7 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
         role = Role.MEMBER if entry.role == "user" else Role(entry.role)
         answer = access.ensure_user(entry.username, entry.password, TenantId(entry.tenant_id), role)
         if isinstance(answer, Refusal):
-            raise CanNotServe(f"users: {entry.username}: {answer.sentence()}")
+            raise SchedulerStartError(f"users: {entry.username}: {answer.sentence()}")
         if entry.system_user:
             system_users.set(entry.username, entry.system_user)
     if said != before:
@@ -519,14 +524,14 @@ def _add_users(access: AccessStore, system_users: SystemUsers, settings: ServerS
 
 async def _apply(scheduler: Scheduler, settings: ServerSettings, default_mode: QuotaMode | None) -> None:
     """Apply the file's settings as events where the file has changed. Changes made over the API are kept."""
-    split, name = split_of(settings, default_mode=default_mode), scheduler.loop.engine.state.yard
+    split, name = split_of(settings, default_mode=default_mode), scheduler.loop.engine.state.cluster_id
     wanted = Applied(engine_settings_of(settings), split, tenants_of(settings), name)
     path = settings.data_dir / "applied.json"
     try:
         before = msgspec.json.decode(path.read_bytes(), type=Applied)
     except (OSError, msgspec.MsgspecError):
         before = None
-    if before is not None and before.yard != name:
+    if before is not None and before.cluster_id != name:
         before = None
     orders: list[command.Command] = []
     if before is None or before.settings != wanted.settings:
@@ -538,7 +543,7 @@ async def _apply(scheduler: Scheduler, settings: ServerSettings, default_mode: Q
     for order in orders:
         answer = await scheduler.loop.tell(order, "settings")
         if isinstance(answer, Refusal):
-            raise CanNotServe(answer.sentence())
+            raise SchedulerStartError(answer.sentence())
     if orders:
         replace_file(path, msgspec.json.format(msgspec.json.encode(wanted), indent=2))
 
@@ -558,7 +563,7 @@ def _listen(address: Address) -> Iterator[socket.socket]:
         listener.bind(where)
         listener.listen(2048)
     except OSError as error:
-        raise CanNotServe(
+        raise SchedulerStartError(
             f"Cannot serve HTTP on {address}: {error.strerror or error}. Another scheduler may be running there."
         ) from None
     with listener:
@@ -582,7 +587,7 @@ def _bind(server: "grpc.aio.Server", settings: ServerSettings) -> int:
             return server.add_insecure_port(address)
         return server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise CanNotServe(
+        raise SchedulerStartError(
             f"Cannot serve agents on {address}: {error}. Another scheduler may be running there."
         ) from None
 
@@ -595,5 +600,5 @@ def _credentials(settings: ServerSettings) -> "grpc.ServerCredentials | None":
         pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
         ca = Path(tls.client_ca).read_bytes() if tls.client_ca else None
     except OSError as error:
-        raise CanNotServe(f"server.tls: cannot read {error.filename}: {error.strerror}.") from None
+        raise SchedulerStartError(f"server.tls: cannot read {error.filename}: {error.strerror}.") from None
     return grpc.ssl_server_credentials([pair], ca, require_client_auth=ca is not None)

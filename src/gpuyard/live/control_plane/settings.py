@@ -29,11 +29,11 @@ from gpuyard.live.wire.certificates import wrong_authority, wrong_pair
 from gpuyard.live.wire.config import (
     Address,
     Complaint,
+    Duration,
+    DurationGivenInHours,
+    DurationGivenInMilliseconds,
+    DurationOrNone,
     PeerAddress,
-    Seconds,
-    SecondsGivenInHours,
-    SecondsGivenInMilliseconds,
-    SecondsOrNone,
     load,
     too_short,
 )
@@ -157,24 +157,24 @@ class SchedulerSection(Section, frozen=True):
     """How and when the scheduler decides."""
 
     role: Literal["master", "standby"] = "master"
-    schedule_interval: Seconds | None = None
+    schedule_interval: Duration | None = None
     """Only a safety sweep: decisions are made on events."""
-    interval: SecondsGivenInMilliseconds | None = None
+    interval: DurationGivenInMilliseconds | None = None
     """Legacy key for `schedule_interval`, in milliseconds."""
-    snapshot_interval: Seconds = Seconds(30)
+    snapshot_interval: Duration = Duration(30)
     algorithm: str = "default"
     policy_model: FilePath = ""
     """The trained model of the algorithm `dqn`; empty: the built-in model."""
     preemptive: bool = True
     """Whether tasks may take GPUs from running tasks that allow it."""
-    preemption_min_run: SecondsOrNone = SecondsOrNone(ENGINE.preemption_min_run_seconds)
+    preemption_min_run: DurationOrNone = DurationOrNone(ENGINE.preemption_min_run_seconds)
     preemption_limit: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = ENGINE.preemption_limit
     backfill: Backfill = ENGINE.backfill
-    aging: Seconds = Seconds(ENGINE.aging_seconds)
-    level: Seconds = Seconds(ENGINE.level_seconds)
+    aging: Duration = Duration(ENGINE.aging_seconds)
+    level: Duration = Duration(ENGINE.level_seconds)
     model_affinity: bool = ENGINE.model_affinity
     """gpuyard.core.domain.settings documents these six keys."""
-    task_timeout: SecondsOrNone = SecondsOrNone(0)
+    task_timeout: DurationOrNone = DurationOrNone(0)
     """For tasks without a timeout of their own; 0: no limit."""
     queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
     """Maximum number of waiting tasks; 0: limited by memory only."""
@@ -185,8 +185,8 @@ class ReplicationSection(Section, frozen=True):
 
     enabled: bool = False
     peer_address: PeerAddress = PeerAddress("")
-    heartbeat_interval: Seconds = Seconds(2)
-    heartbeat_timeout: Seconds = Seconds(6)
+    heartbeat_interval: Duration = Duration(2)
+    heartbeat_timeout: Duration = Duration(6)
 
 
 class QuotaSection(Section, frozen=True):
@@ -201,7 +201,7 @@ class QuotaSection(Section, frozen=True):
 class AgentsSection(Section, frozen=True):
     """Rules for agents."""
 
-    heartbeat_timeout: Seconds = Seconds(15)
+    heartbeat_timeout: Duration = Duration(15)
     join_token: str = ""
     """The same as `auth.join_token`."""
 
@@ -215,9 +215,9 @@ class StorageSection(Section, frozen=True):
     retired_dir: FilePath = ""
     """Where events that no snapshot needs any more are moved, compressed; empty: they are deleted."""
     shared_storage: FilePath = ""
-    retention: Seconds = Seconds(30 * 86400)
+    retention: Duration = Duration(30 * 86400)
     """How long ended tasks can be queried."""
-    audit_retention: Seconds = Seconds(365 * 86400)
+    audit_retention: Duration = Duration(365 * 86400)
     """How long events that carry a user's name are kept after their segment has left the journal."""
 
 
@@ -243,13 +243,13 @@ class PoolSection(Section, frozen=True):
     max: Annotated[int, Meta(ge=1, le=10_000)] = 1
     boot_command: ShellLine = ""
     release_command: ShellLine = ""
-    idle: Seconds = Seconds(600)
+    idle: Duration = Duration(600)
     """A node without tasks for this time is returned."""
-    pressure: SecondsOrNone = SecondsOrNone(0)
+    pressure: DurationOrNone = DurationOrNone(0)
     """How long a task must have waited before a node is booted for it."""
-    boot_limit: Seconds = Seconds(900)
+    boot_limit: Duration = Duration(900)
     """A node that has not joined within this time has failed."""
-    interval: Seconds = Seconds(10)
+    interval: Duration = Duration(10)
     """Interval at which the pool is checked."""
 
 
@@ -269,7 +269,7 @@ class AuthSection(Section, frozen=True):
     """If off, only the server's own user and root have access, and only over loopback."""
     local_admin: bool = False
     """With login on: also admit the server's own user and root as admins over loopback without a login."""
-    token_lifetime: Seconds = Seconds(86400)
+    token_lifetime: Duration = Duration(86400)
     """Lifetime of the tokens that a login creates."""
     join_token: str = ""
     """The token that agents must prove to know. Empty: one is generated and kept in the data folder."""
@@ -302,7 +302,7 @@ class TenantEntry(Section, frozen=True):
     max_open_tasks: Annotated[int, Meta(ge=1, le=MOST_REMEMBERED)] | None = None
     """Maximum number of tasks that have not ended; None: MOST_OPEN_TASKS."""
     gpu_hours: GpuHours | None = None
-    gpu_hours_period: Seconds = Seconds(30 * 86400)
+    gpu_hours_period: Duration = Duration(30 * 86400)
     user: SystemUser = ""
     """The system account that its tasks run as; empty: the one that the agent's own file names."""
 
@@ -314,7 +314,7 @@ class ServerGpuSection(Section, frozen=True):
     devices: GpuSelectors = []
     max_memory_percent: GpuPercent = 100
     max_compute_percent: GpuPercent = 100
-    check_interval: Seconds = Seconds(5)
+    check_interval: Duration = Duration(5)
 
 
 class MonitorSection(Section, frozen=True):
@@ -322,9 +322,9 @@ class MonitorSection(Section, frozen=True):
 
     enabled: bool = True
     """Whether samples are taken and served."""
-    interval: Seconds = Seconds(5)
+    interval: Duration = Duration(5)
     """Time between two samples."""
-    retention: SecondsGivenInHours = SecondsGivenInHours(24 * 3600)
+    retention: DurationGivenInHours = DurationGivenInHours(24 * 3600)
     """How long a sample is kept, if there is room."""
     http_api: bool = True
     """Whether /api/monitor is served."""
@@ -482,7 +482,7 @@ def effective(settings: ServerSettings) -> ServerSettings:
         server=replace(settings.server, http_address=http),
         system=replace(settings.system, host=http.host, port=http.port, log_level=level, log_file=output),
         scheduler=replace(
-            settings.scheduler, schedule_interval=Seconds(seconds), interval=SecondsGivenInMilliseconds(seconds)
+            settings.scheduler, schedule_interval=Duration(seconds), interval=DurationGivenInMilliseconds(seconds)
         ),
         quota=quota,
         storage=replace(settings.storage, snapshot_dir=str(settings.snapshot_dir)),

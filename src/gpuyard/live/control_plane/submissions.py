@@ -133,8 +133,10 @@ class Submissions:
         performance_predictor = self._performance_predictor
         if performance_predictor is None or not any(submission.specs[0].work for submission in submissions):
             return submissions
-        cards = gpu_memory_by_model(view.spec for view in self._views.nodes.values())
-        told = await asyncio.to_thread(performance_predictor.predict_all, [one.specs for one in submissions], cards)
+        gpu_memory = gpu_memory_by_model(view.spec for view in self._views.nodes.values())
+        told = await asyncio.to_thread(
+            performance_predictor.predict_all, [one.specs for one in submissions], gpu_memory
+        )
         if isinstance(told, Refusal):
             return told
         return [replace(one, specs=specs) for one, specs in zip(submissions, told, strict=True)]
@@ -159,7 +161,11 @@ class Submissions:
             first = runtime_estimator.estimated(submission.specs[0], now)
             specs = [first]
             for spec in submission.specs[1:]:
-                specs.append(msgspec.structs.replace(spec, estimate=first.estimate, outlook=first.outlook))
+                specs.append(
+                    msgspec.structs.replace(
+                        spec, estimate=first.estimate, remaining_time_levels=first.remaining_time_levels
+                    )
+                )
                 if turns.due():
                     await turns.give()
             estimated.append(Submission(specs, submission.secrets, submission.after_success, submission.after_any))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.task import TaskSpec
@@ -26,9 +26,16 @@ from gpuyard.live.wire.task_answers import TaskAnswer, answer_of
 
 LOOKED_AT_ONCE = 2_000
 """Number of tasks that a search examines before it yields to other work."""
-_OF_LEASES = {Why.CANCELLED: "The lease was released.", Why.TIMEOUT: "The lease reached its timeout."}
+_OF_LEASES = {CauseKind.CANCELLED: "The lease was released.", CauseKind.TIMEOUT: "The lease reached its timeout."}
 """Texts for the end of a lease."""
-BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.OUT_OF_MEMORY_ON_LARGEST, Why.TIMEOUT, Why.CANCELLED)
+BY_ITSELF = (
+    CauseKind.SUCCEEDED,
+    CauseKind.EXIT_CODE,
+    CauseKind.OUT_OF_MEMORY,
+    CauseKind.OUT_OF_MEMORY_ON_LARGEST,
+    CauseKind.TIMEOUT,
+    CauseKind.CANCELLED,
+)
 """A task that ends for one of these reasons ended when its process did."""
 
 
@@ -136,16 +143,16 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
         """Return the reason for the status, as far as the events tell, and its stable code."""
         if self.cause is None:
             return None, None
-        if self.cause.why is Why.SUCCEEDED:
+        if self.cause.why is CauseKind.SUCCEEDED:
             return None, self.cause.why
         sentence = self.cause.sentence()
         if self.spec.command is None:
             sentence = _OF_LEASES.get(self.cause.why, sentence)
-        if self.cause.why is Why.EXIT_CODE and self.signal is not None:
+        if self.cause.why is CauseKind.EXIT_CODE and self.signal is not None:
             sentence = f"It was ended by signal {self.signal}."
-        elif self.cause.why is Why.EXIT_CODE and self.exit_code is not None:
+        elif self.cause.why is CauseKind.EXIT_CODE and self.exit_code is not None:
             sentence = f"It ended with exit code {self.exit_code}."
-        elif self.cause.why is Why.OUT_OF_MEMORY and self.status is TaskStatus.PENDING:
+        elif self.cause.why is CauseKind.OUT_OF_MEMORY and self.status is TaskStatus.PENDING:
             sentence = (
                 f"{sentence} The next attempt requests {self.spec.resources.gpu_memory_asked_mib} MiB on each GPU."
             )

@@ -44,13 +44,13 @@ class CommandProvider:
         self._clock = clock
         self._running: dict[NodeId, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._hired = {hired.node: hired for hired in self._read()}
+        self._provisioned = {provisioned.node: provisioned for provisioned in self._read()}
 
     def boot(self, nodes: Sequence[NodeId]) -> None:
         """Boot nodes. The request is saved before the commands run, so that no node is up without a record."""
-        new = [node for node in nodes if node not in self._hired]
+        new = [node for node in nodes if node not in self._provisioned]
         for node in new:
-            self._hired[node] = PoolNode(node, PoolNodeState.BOOTING, self._clock())
+            self._provisioned[node] = PoolNode(node, PoolNodeState.BOOTING, self._clock())
         if new:
             self._write()
         for node in new:
@@ -58,22 +58,22 @@ class CommandProvider:
 
     def nodes(self) -> Sequence[PoolNode]:
         """Return all nodes, after checking the commands."""
-        before = dict(self._hired)
-        for node, hired in before.items():
-            if hired.state in {PoolNodeState.BOOTING, PoolNodeState.LEAVING}:
-                self._look(node, hired.state)
-        if before != self._hired:
+        before = dict(self._provisioned)
+        for node, provisioned in before.items():
+            if provisioned.state in {PoolNodeState.BOOTING, PoolNodeState.LEAVING}:
+                self._look(node, provisioned.state)
+        if before != self._provisioned:
             self._write()
-        return list(self._hired.values())
+        return list(self._provisioned.values())
 
     def release(self, nodes: Sequence[NodeId]) -> None:
         """Run the release command for each node, and forget nodes that are gone."""
         for node in nodes:
-            hired = self._hired.get(node)
-            if hired is None or hired.state is PoolNodeState.LEAVING:
+            provisioned = self._provisioned.get(node)
+            if provisioned is None or provisioned.state is PoolNodeState.LEAVING:
                 continue
-            if hired.state is PoolNodeState.GONE:
-                del self._hired[node]
+            if provisioned.state is PoolNodeState.GONE:
+                del self._provisioned[node]
                 continue
             self._end(node)
             self._be(node, PoolNodeState.LEAVING)
@@ -120,7 +120,7 @@ class CommandProvider:
     # --- memory ----------------------------------------------------------------------------------------------------------
 
     def _be(self, node: NodeId, state: PoolNodeState) -> None:
-        self._hired[node] = PoolNode(node, state, self._clock())
+        self._provisioned[node] = PoolNode(node, state, self._clock())
 
     def _read(self) -> list[PoolNode]:
         try:
@@ -134,4 +134,4 @@ class CommandProvider:
             ) from None
 
     def _write(self) -> None:
-        replace_file(self._path, msgspec.json.encode(list(self._hired.values())))
+        replace_file(self._path, msgspec.json.encode(list(self._provisioned.values())))

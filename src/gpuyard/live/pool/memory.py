@@ -23,14 +23,14 @@ class MemoryProvider:
         self._boot_seconds = boot_seconds
         self._fails = fails
         now = clock()
-        self._hired = {node: PoolNode(node, PoolNodeState.READY, now) for node in ready}
+        self._provisioned = {node: PoolNode(node, PoolNodeState.READY, now) for node in ready}
 
     def boot(self, nodes: Sequence[NodeId]) -> None:
         """Boot nodes. Each is ready, or has failed, after `boot_seconds`."""
         up_at = self._clock() + self._boot_seconds
         for node in nodes:
-            if node not in self._hired:
-                self._hired[node] = PoolNode(
+            if node not in self._provisioned:
+                self._provisioned[node] = PoolNode(
                     node, PoolNodeState.FAILED if self._fails() else PoolNodeState.READY, up_at
                 )
 
@@ -38,21 +38,23 @@ class MemoryProvider:
         """Return all nodes in their current state."""
         now = self._clock()
         return [
-            hired
-            if hired.since <= now
-            else PoolNode(hired.node, PoolNodeState.BOOTING, hired.since - self._boot_seconds)
-            for hired in self._hired.values()
+            provisioned
+            if provisioned.since <= now
+            else PoolNode(provisioned.node, PoolNodeState.BOOTING, provisioned.since - self._boot_seconds)
+            for provisioned in self._provisioned.values()
         ]
 
     def release(self, nodes: Sequence[NodeId]) -> None:
         """Release nodes at once; forget those that are gone."""
         now = self._clock()
         for node in nodes:
-            hired = self._hired.pop(node, None)
-            if hired is not None and hired.state is not PoolNodeState.GONE:
-                self._hired[node] = PoolNode(node, PoolNodeState.GONE, now)
+            provisioned = self._provisioned.pop(node, None)
+            if provisioned is not None and provisioned.state is not PoolNodeState.GONE:
+                self._provisioned[node] = PoolNode(node, PoolNodeState.GONE, now)
 
     def next_change(self) -> float | None:
         """Return when the next node is ready or has failed; None if none is booting."""
         now = self._clock()
-        return min((hired.since for hired in self._hired.values() if hired.since > now), default=None)
+        return min(
+            (provisioned.since for provisioned in self._provisioned.values() if provisioned.since > now), default=None
+        )

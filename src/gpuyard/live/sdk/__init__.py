@@ -1,4 +1,4 @@
-"""FOR PROGRAMS: the Python client of a cluster.
+"""The Python client of a cluster.
 
     cluster = gpuyard.connect()                       GPUYARD_SERVER, GPUYARD_TOKEN
     task = cluster.submit(["python", "train.py"], gpu_count=2, timeout=3600)
@@ -14,9 +14,9 @@ from gpuyard.live.sdk.errors import (
     ClusterError,
     NotAllowed,
     NotFound,
-    NotNow,
     Refused,
     TaskFailed,
+    TemporarilyRefused,
     TookTooLong,
     Unreachable,
     UntrustedServer,
@@ -29,13 +29,13 @@ __all__ = [
     "Lease",
     "NotAllowed",
     "NotFound",
-    "NotNow",
     "Page",
     "Refused",
     "Task",
     "TaskFailed",
     "TaskFields",
     "TaskRef",
+    "TemporarilyRefused",
     "TookTooLong",
     "Unreachable",
     "UntrustedServer",

@@ -322,14 +322,14 @@ class Client:
         """
         waiting = {self._number(task): created_at_of(task) for task in tasks}
         cluster = self.without_waiting()
-        patience = OutageTolerance(cluster.connection, on_outage)
+        tolerance = OutageTolerance(cluster.connection, on_outage)
         for told in changed_tasks(cluster.connection, waiting, timeout=timeout) if waiting else ():
             try:
                 found = cluster._look(waiting) if told is None else [cluster._look_at(told, waiting[told])]
             except AWAY as error:
-                patience.tolerate(error)
+                tolerance.tolerate(error)
                 continue
-            patience.answered()
+            tolerance.answered()
             for task in found:
                 waiting[task.number] = task.created_at
                 if task.ended:
@@ -351,14 +351,14 @@ class Client:
         """
         number = self._number(task)
         cluster = self.without_waiting()
-        patience = OutageTolerance(cluster.connection, on_outage)
+        tolerance = OutageTolerance(cluster.connection, on_outage)
         for _ in changed_tasks(cluster.connection, (number,), timeout=None, idle_seconds=idle_seconds):
             try:
                 task = now = cluster.task(task)
             except AWAY as error:
-                patience.tolerate(error)
+                tolerance.tolerate(error)
                 continue
-            patience.answered()
+            tolerance.answered()
             yield now
             if now.ended:
                 return
@@ -484,7 +484,7 @@ class Client:
         """Wait until a lease has its GPUs."""
         number = self._number(lease)
         cluster = self.without_waiting()
-        patience = OutageTolerance(cluster.connection, on_outage)
+        tolerance = OutageTolerance(cluster.connection, on_outage)
         asked = lease
         for _ in changed_tasks(cluster.connection, (number,), timeout=wait_seconds):
             try:
@@ -494,9 +494,9 @@ class Client:
                 if task.status is TaskStatus.RUNNING:
                     return cluster._lease_of(task)
             except AWAY as error:
-                patience.tolerate(error)
+                tolerance.tolerate(error)
                 continue
-            patience.answered()
+            tolerance.answered()
             if task.ended:
                 raise TaskFailed(task)
         raise TookTooLong(f"{id_of(lease)} did not get its GPUs within {wait_seconds:g} s.")

@@ -1,7 +1,7 @@
 """HTTP to one scheduler: a persistent connection per thread; broken requests are repeated if that is safe.
 
 A request is safe to repeat if doing it twice has the same effect as once: GET, PUT, DELETE, and submitting with a key.
-Once such a request may have arrived, it is repeated for `PATIENCE_SECONDS`, across a restart of the scheduler if
+Once such a request may have arrived, it is repeated for `REPEAT_SECONDS`, across a restart of the scheduler if
 necessary: otherwise it would be unknown whether the task exists. A connection that is refused in the first place raises
 `Unreachable` at once, or after `wait_seconds` if the caller asked to wait for a scheduler that is being restarted.
 """
@@ -25,8 +25,8 @@ import msgspec
 from gpuyard.live.sdk.errors import (
     ClusterError,
     NotGpuyard,
-    NotNow,
     Refused,
+    TemporarilyRefused,
     Unreachable,
     UntrustedServer,
     WrongAddress,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import ssl
 
 T = TypeVar("T")
-PATIENCE_SECONDS = 15.0
+REPEAT_SECONDS = 15.0
 TIMEOUT_SECONDS = 60.0
 CONNECT_SECONDS = 10.0
 NOTICE_SECONDS = 1.0
@@ -194,40 +194,40 @@ class Connection:
                         may_have_arrived=True,
                     ) from None
                 waiting.broke = True
-                waiting.allow(PATIENCE_SECONDS)
+                waiting.allow(REPEAT_SECONDS)
                 message = f"{self.server} closes every connection ({broken})."
                 waiting.pause_or_raise(Unreachable(message, may_have_arrived=True))
             except Unreachable as away:
                 if away.nothing_listens:
                     waiting.allow(self._wait_seconds)
                 waiting.pause_or_raise(away)
-            except NotNow as refusal:
+            except TemporarilyRefused as refusal:
                 if refusal.code != STARTING:
                     raise
-                waiting.allow(PATIENCE_SECONDS)
+                waiting.allow(REPEAT_SECONDS)
                 waiting.pause_or_raise(refusal)
 
     def _exchange(self, method: str, target: str, content: bytes | None, headers: Mapping[str, str]) -> bytes:
         """Send one request on this thread's connection."""
-        line = self._line()
+        connection = self._own_connection()
         try:
             # A server that refuses a long body answers before all of it was sent, so the answer may still be readable.
             with suppress(BrokenPipeError, ConnectionResetError):
-                line.request(method, target, body=content, headers=dict(headers))
-            response = line.getresponse()
+                connection.request(method, target, body=content, headers=dict(headers))
+            response = connection.getresponse()
             answer = response.read()
         except TimeoutError:
-            line.close()
+            connection.close()
             message = f"{self.server} did not answer within {self._timeout:g} seconds."
             raise Unreachable(message, may_have_arrived=True) from None
         except (OSError, HTTPException) as error:
-            line.close()
+            connection.close()
             self._hint_at_tls(error)
             if _is_no_http(error):
                 raise NotGpuyard(self._no_http()) from None
             raise _Broken(str(error) or type(error).__name__) from None
         except BaseException:  # interrupted: the next answer on this connection would belong to this request
-            line.close()
+            connection.close()
             raise
         if response.status >= 300:
             raise self._refusal(response, answer)
@@ -241,40 +241,40 @@ class Connection:
         answer: bytes = getattr(self._here, "answer", b"")
         return answer
 
-    def _line(self) -> HTTPConnection:
+    def _own_connection(self) -> HTTPConnection:
         """Return this thread's connection; open it if necessary."""
-        line: HTTPConnection | None = getattr(self._here, "line", None)
-        if line is None:
-            line = self._here.line = self._new_line(self._timeout)
-        if line.sock is not None and select([line.sock], [], [], 0)[0]:
-            line.close()  # no request is open, so the server has closed the connection
-        if line.sock is None:
-            self._open(line)
-        return line
+        connection: HTTPConnection | None = getattr(self._here, "connection", None)
+        if connection is None:
+            connection = self._here.connection = self._new_connection(self._timeout)
+        if connection.sock is not None and select([connection.sock], [], [], 0)[0]:
+            connection.close()  # no request is open, so the server has closed the connection
+        if connection.sock is None:
+            self._open(connection)
+        return connection
 
     # --- listening ----------------------------------------------------------------------------------------------------
 
     def stream(self, path: str, query: Mapping[str, object] | None = None, **headers: str) -> "ResponseStream":
         """Send a request and return its answer as a stream, on a separate connection."""
-        line = self._new_line(self._timeout)
-        self._open_in_time(line)
+        connection = self._new_connection(self._timeout)
+        self._open_in_time(connection)
         try:
-            line.request(
+            connection.request(
                 "GET", self._target(path, query), headers={**self._headers, "X-Request-ID": token_hex(8), **headers}
             )
-            response = line.getresponse()
+            response = connection.getresponse()
             if response.status >= 300:
                 raise self._refusal(response, response.read())
         except (OSError, HTTPException) as error:
-            line.close()
+            connection.close()
             self._hint_at_tls(error)
             if _is_no_http(error):
                 raise NotGpuyard(self._no_http()) from None
             raise Unreachable(f"The connection to {self.server} broke ({error}).") from None
         except BaseException:
-            line.close()
+            connection.close()
             raise
-        return ResponseStream(self.server, line, response)
+        return ResponseStream(self.server, connection, response)
 
     # --- small things -------------------------------------------------------------------------------------------------
 
@@ -291,20 +291,20 @@ class Connection:
 
     def close(self) -> None:
         """Close this thread's connection."""
-        line: HTTPConnection | None = getattr(self._here, "line", None)
-        if line is not None:
-            line.close()
+        connection: HTTPConnection | None = getattr(self._here, "connection", None)
+        if connection is not None:
+            connection.close()
 
-    def _new_line(self, timeout_seconds: float) -> HTTPConnection:
+    def _new_connection(self, timeout_seconds: float) -> HTTPConnection:
         if self._tls is not None:
             return _Secret(self._host, self._port, timeout=timeout_seconds, context=self._tls)
         return _Plain(self._host, self._port, timeout=timeout_seconds)
 
-    def _open_in_time(self, line: HTTPConnection) -> None:
+    def _open_in_time(self, connection: HTTPConnection) -> None:
         waiting = _Waiting(self._on_wait)
         while True:
             try:
-                self._open(line)
+                self._open(connection)
             except Unreachable as away:
                 if away.nothing_listens:
                     waiting.allow(self._wait_seconds)
@@ -312,30 +312,30 @@ class Connection:
             else:
                 return
 
-    def _open(self, line: HTTPConnection) -> None:
-        line.timeout = min(CONNECT_SECONDS, self._timeout)
+    def _open(self, connection: HTTPConnection) -> None:
+        connection.timeout = min(CONNECT_SECONDS, self._timeout)
         try:
-            line.connect()
+            connection.connect()
         except OSError as error:
-            line.close()
+            connection.close()
             raise Unreachable(self._no_answer(error), nothing_listens=isinstance(error, ConnectionError)) from None
-        line.sock.settimeout(self._timeout)
+        connection.sock.settimeout(self._timeout)
         if self._tls is None:  # a certificate identifies the server
             try:
-                self._check_owner(line.sock)
+                self._check_owner(connection.sock)
             except BaseException:
-                line.close()
+                connection.close()
                 raise
 
-    def _check_owner(self, line: socket.socket) -> None:
+    def _check_owner(self, connection: socket.socket) -> None:
         """Check who runs the server, before anything is sent.
 
         Any user of this machine can listen at the address while the scheduler is down.
         """
-        if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(line):
+        if sys.platform != "linux" or self._server_user == ANY_USER or not is_on_this_machine(connection):
             return
         try:
-            uid = owner_of_server(line, self._timeout)
+            uid = owner_of_server(connection, self._timeout)
         except TimeoutError:
             raise Unreachable(f"{self.server} did not answer within {self._timeout:g} seconds.") from None
         except OSError as error:
@@ -461,11 +461,11 @@ class _Waiting:
 class ResponseStream:
     """An answer that arrives in parts, for one thread to read to its end. Any thread may hang up."""
 
-    def __init__(self, server: str, line: HTTPConnection, response: HTTPResponse) -> None:
+    def __init__(self, server: str, connection: HTTPConnection, response: HTTPResponse) -> None:
         self._server = server
-        self._line = line
+        self._connection = connection
         self._response = response
-        self._socket = line.sock or _socket_of(response)
+        self._socket = connection.sock or _socket_of(response)
         self._is_over = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -479,7 +479,7 @@ class ResponseStream:
                 raise Unreachable(f"The connection to {self._server} broke ({error}).") from None
         finally:
             self._response.close()
-            self._line.close()
+            self._connection.close()
 
     def hang_up(self) -> None:
         """Shut down the connection, so that the reader ends."""
@@ -489,7 +489,7 @@ class ResponseStream:
 
     def __del__(self) -> None:
         self._response.close()
-        self._line.close()
+        self._connection.close()
 
 
 def _name_of(uid: int) -> str:
@@ -513,12 +513,12 @@ def _socket_of(response: HTTPResponse) -> socket.socket:
     return found
 
 
-def _keep_alive(line: socket.socket) -> None:
-    line.settimeout(None)
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
+def _keep_alive(connection: socket.socket) -> None:
+    connection.settimeout(None)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
 
 
 def _trust(ca: str | None) -> "ssl.SSLContext":

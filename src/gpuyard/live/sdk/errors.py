@@ -9,7 +9,8 @@
         ├── Refused         caller: the scheduler refused the request; code and message are the scheduler's
         │   ├── NotAllowed  caller: not with this token, or not without one
         │   ├── NotFound    caller: it does not exist, or you may not see it
-        │   └── NotNow      outside: it starts, stops, or has no space left; the same request may be sent again
+        │   └── TemporarilyRefused
+        │                   outside: it starts, stops, or has no space left; the same request may be sent again
         ├── TaskFailed      the task did not succeed; `task` has the details
         └── TookTooLong     the time limit of a wait was reached; it may still happen
 
@@ -75,7 +76,7 @@ class NotFound(Refused):
     """The object does not exist, or you may not see it."""
 
 
-class NotNow(Refused):
+class TemporarilyRefused(Refused):
     """The scheduler cannot handle the request now; send it again later."""
 
 
@@ -91,7 +92,7 @@ class TookTooLong(ClusterError, TimeoutError):
     """The time limit has passed; the event may still happen."""
 
 
-_BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 503: NotNow}
+_BY_STATUS: dict[int, type[Refused]] = {401: NotAllowed, 403: NotAllowed, 404: NotFound, 503: TemporarilyRefused}
 
 
 def refused(status: int, code: str, message: str, field: str | None) -> Refused:

@@ -81,7 +81,7 @@ def visible_devices(gpus: Iterable[str], known: Iterable[GpuAnswer]) -> str:
     by_id = {gpu.id: gpu for gpu in known}
     names = []
     for gpu in gpus:
-        card = by_id.get(gpu)
+        found = by_id.get(gpu)
         index = gpu.rpartition("/")[2]
-        names.append(index if card is None or card.virtual or not card.uuid else card.uuid)
+        names.append(index if found is None or found.virtual or not found.uuid else found.uuid)
     return ",".join(names)

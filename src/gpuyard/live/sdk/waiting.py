@@ -14,14 +14,14 @@ from queue import Empty, SimpleQueue
 import msgspec
 
 from gpuyard.live.sdk.connection import NOTICE_SECONDS, Connection, ResponseStream
-from gpuyard.live.sdk.errors import ClusterError, NotGpuyard, NotNow, Refused, Unreachable, UntrustedServer
+from gpuyard.live.sdk.errors import ClusterError, NotGpuyard, Refused, TemporarilyRefused, Unreachable, UntrustedServer
 
 EVENTS = "/api/v1/events"
 RESTART_SECONDS = 120.0
 """How long a scheduler may be away before the error is raised."""
 FIRST_LOOK_SECONDS = 0.05
 LAST_LOOK_SECONDS = 2.0
-AWAY = (Unreachable, NotNow, UntrustedServer, NotGpuyard)
+AWAY = (Unreachable, TemporarilyRefused, UntrustedServer, NotGpuyard)
 """The errors of a request while a scheduler is away."""
 OutageWatch = Callable[[ClusterError], None]
 """Called for an outage that lasts longer than a second: once for each type of error."""

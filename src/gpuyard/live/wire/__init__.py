@@ -1,1 +1,1 @@
-"""ON THE LINE: the messages of REST and gRPC, and their conversion to and from internal values."""
+"""The messages of REST and gRPC, and their conversion to and from internal values."""

@@ -128,7 +128,7 @@ class PredictionScore(Struct, frozen=True):
     band_coverage: float | None
 
 
-class ModelStanding(Struct, frozen=True):
+class ModelStatusAnswer(Struct, frozen=True):
     """The performance model in use, and why."""
 
     file: str | None
@@ -147,7 +147,7 @@ class PredictionsAnswer(Struct, frozen=True):
 
     enabled: bool
     scores: list[PredictionScore]
-    model: ModelStanding | None
+    model: ModelStatusAnswer | None
 
 
 # --- GPUs, nodes, quota -------------------------------------------------------------------------------------------------

@@ -296,7 +296,7 @@ def too_short(settings: Struct, least: Mapping[str, float]) -> Iterator[Complain
             yield key, f"{key} is {value:g} s; it must be at least {seconds:g} s."
 
 
-class Seconds(float):
+class Duration(float):
     """A duration above zero. A plain number is seconds. It defines how to read one; a section keeps a plain float."""
 
     words: ClassVar[str] = "a duration above zero, such as 5, 5s, 500ms or 2m"
@@ -312,7 +312,7 @@ class Seconds(float):
         return cls(seconds)
 
 
-class SecondsOrNone(float):
+class DurationOrNone(float):
     """A duration; 0 means none."""
 
     words: ClassVar[str] = "a duration such as 5, 5s, 500ms or 2m, or 0 for none"
@@ -323,14 +323,14 @@ class SecondsOrNone(float):
         return cls(_duration(raw, 1))
 
 
-class SecondsGivenInMilliseconds(Seconds):
+class DurationGivenInMilliseconds(Duration):
     """A duration for a legacy setting whose plain numbers are milliseconds."""
 
     words: ClassVar[str] = "a number of milliseconds above zero, or a duration such as 5s or 500ms"
     unit_seconds: ClassVar[float] = 0.001
 
 
-class SecondsGivenInHours(Seconds):
+class DurationGivenInHours(Duration):
     """A duration for a legacy setting whose plain numbers are hours."""
 
     words: ClassVar[str] = "a number of hours above zero, or a duration such as 7d or 12h"

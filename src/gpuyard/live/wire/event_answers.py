@@ -35,13 +35,13 @@ STATUSES: dict[type[events.Event], TaskStatus] = {
 
 def event_answer(event: events.Event, at: float, by: str) -> Fields:
     """Return an event as the API represents it."""
-    told: Fields = {"type": type(event).__name__}
+    told: Fields = {"type": events.name_of(event)}
     if isinstance(event, events.TaskSubmitted):
         return told | {"task_id": format_task_id(event.task), "status": "pending", "task": _submitted(event, at, by)}
     if (status := STATUSES.get(type(event))) is not None:
         told["status"] = status
-    for name in event.__struct_fields__:
-        value = getattr(event, name)
+    for field, name in zip(event.__struct_fields__, event.__struct_encode_fields__, strict=True):
+        value = getattr(event, field)
         told |= FIELDS[name](value) if name in FIELDS else {name: to_builtins(value)}
     if isinstance(event, events.GpuHealthChanged):
         told["gpu_id"] = f"{event.node}/{event.gpu}"

@@ -97,7 +97,7 @@ Weight: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 GpuHours: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e12)]
 BudgetPeriod: TypeAlias = Annotated[float, Meta(ge=60, le=1_000_000_000)]
 Speed: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
-Retries: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
+RetryCount: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
 Percent: TypeAlias = Annotated[
     float, Meta(ge=0, le=1, description="a fraction from 0 to 1, such as 0.7 for 70 percent")
 ]

@@ -79,13 +79,13 @@ def uid_of_peer(peer: SocketAddress, ours: SocketAddress) -> int | None:
     return uid_by_proc_tables(ends) if uid is None else uid
 
 
-def owner_of_server(line: socket.socket, seconds: float) -> int | None:
+def owner_of_server(connection: socket.socket, seconds: float) -> int | None:
     """Return the uid of the process that accepts a connection we have opened to this machine, once it is accepted.
 
     None: the kernel does not say, or the server is in another network namespace. Raises `TimeoutError` if the
     connection is not accepted in that time, `ConnectionError` if it was closed before.
     """
-    peer, ours = line.getpeername()[:2], line.getsockname()[:2]
+    peer, ours = connection.getpeername()[:2], connection.getsockname()[:2]
     ends = ConnectionEnds(_plain(peer[0]), peer[1], _plain(ours[0]), ours[1])
     began, backoff = time.monotonic(), Backoff(0.0002, 0.05)
     while True:
@@ -94,7 +94,7 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
         if uid is not None:
             return uid
         waited = time.monotonic() - began
-        if select([line], [], [], 0)[0] and not line.recv(1, socket.MSG_PEEK):
+        if select([connection], [], [], 0)[0] and not connection.recv(1, socket.MSG_PEEK):
             raise ConnectionAbortedError("it was closed before a request was sent")
         if waited > _ROW_SECONDS and not _is_there(ends):
             return None
@@ -104,9 +104,9 @@ def owner_of_server(line: socket.socket, seconds: float) -> int | None:
         time.sleep(backoff.next())
 
 
-def is_on_this_machine(line: socket.socket) -> bool:
+def is_on_this_machine(connection: socket.socket) -> bool:
     """Return whether both ends of a TCP connection are on this machine: on loopback, or at one of its own addresses."""
-    peer, ours = line.getpeername()[0], line.getsockname()[0]
+    peer, ours = connection.getpeername()[0], connection.getsockname()[0]
     return is_loopback(peer) or _plain(peer) == _plain(ours)
 
 

@@ -1,7 +1,7 @@
 """Mutual proof between scheduler and agent that they know the join token, without sending it.
 
     agent      ── challenge: 32 random bytes ──────────────────────►  scheduler
-    agent      ◄─ 32 random bytes, yard, epoch, HMAC over all of it ─  scheduler      needs the token
+    agent      ◄─ 32 random bytes, cluster, epoch, HMAC over all of it ─  scheduler      needs the token
     agent      ── registration, HMAC over both nonces and all of it ►  scheduler
 
 The agent sends nothing about itself or its tasks before the scheduler has proven itself, and obeys no other. The
@@ -40,9 +40,9 @@ def agent_proof(token: str, nonce: bytes, agent_nonce: bytes, body: bytes) -> by
     return _mac(token.encode(), b"gpuyard agent", nonce, agent_nonce, body)
 
 
-def epoch_proof(key: bytes, yard: str, epoch: int, origin: int) -> bytes:
+def epoch_proof(key: bytes, cluster_id: str, epoch: int, origin: int) -> bytes:
     """Return a scheduler's proof of its epoch, for its agents. `key` belongs to the cluster and never leaves it."""
-    return _mac(key, b"gpuyard epoch", yard.encode(), str(epoch).encode(), str(origin).encode())
+    return _mac(key, b"gpuyard epoch", cluster_id.encode(), str(epoch).encode(), str(origin).encode())
 
 
 def proofs_equal(one: bytes, other: bytes) -> bool:

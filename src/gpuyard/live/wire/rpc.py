@@ -177,20 +177,20 @@ def node_spec_of(node: pb.Node) -> NodeSpec:
     if len(node.gpus) > MOST_GPUS_IN_A_NODE:
         message = f"Node {node.id} reports {len(node.gpus)} GPUs; the maximum is {MOST_GPUS_IN_A_NODE}."
         raise WrongRequest("WrongNode", message, "node.gpus")
-    for index, card in enumerate(node.gpus):
-        if not card.model.strip() or not card.memory_mib:
+    for index, gpu in enumerate(node.gpus):
+        if not gpu.model.strip() or not gpu.memory_mib:
             message = f"GPU {index} of node {node.id} reports no model or no memory; check it with nvidia-smi."
             raise WrongRequest("WrongNode", message, f"node.gpus[{index}]")
     gpus = tuple(
         Gpu(
-            model=card.model,
-            memory_mib=card.memory_mib,
-            uuid=card.uuid,
-            numa=card.numa,
-            nvlink=card.nvlink if card.HasField("nvlink") else None,
-            virtual=card.virtual,
+            model=gpu.model,
+            memory_mib=gpu.memory_mib,
+            uuid=gpu.uuid,
+            numa=gpu.numa,
+            nvlink=gpu.nvlink if gpu.HasField("nvlink") else None,
+            virtual=gpu.virtual,
         )
-        for card in node.gpus
+        for gpu in node.gpus
     )
     return NodeSpec(NodeId(node.id), gpus, node.cpus, node.memory_mib, tuple(sorted(node.labels.items())))
 

@@ -28,7 +28,7 @@ from gpuyard.live.wire.limits import (
     NodeCount,
     PositiveSeconds,
     Priority,
-    Retries,
+    RetryCount,
     Speed,
     TenantName,
     Title,
@@ -142,7 +142,7 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Labels that the node must have."""
     timeout: PositiveSeconds | None = None
     """Maximum run time of one attempt, in seconds; also for leases."""
-    retries: Retries | None = None
+    retries: RetryCount | None = None
     """Number of retries after failures of the task. A lost node does not count."""
     depends_on: TaskReferences | None = None
     """Start after all of these have succeeded; the task is cancelled if one does not."""

@@ -11,7 +11,7 @@ def speaks_tls(host: str, port: int, seconds: float) -> bool:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
-        with socket.create_connection((host, port), seconds) as line, context.wrap_socket(line):
+        with socket.create_connection((host, port), seconds) as connection, context.wrap_socket(connection):
             return True
     except (OSError, ValueError):
         return False

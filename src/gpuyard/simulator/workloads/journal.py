@@ -27,7 +27,7 @@ import msgspec
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.errors import NoJournal, WrongInput
 from gpuyard.core.domain.task import NewTask, Prerequisite, TaskSpec
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId
@@ -44,7 +44,7 @@ from gpuyard.simulator.world import TaskBehavior
 
 SAME = "same"
 """The variant that decides under the settings of the journal."""
-BY_ITSELF = (Why.SUCCEEDED, Why.EXIT_CODE, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
+BY_ITSELF = (CauseKind.SUCCEEDED, CauseKind.EXIT_CODE, CauseKind.NOT_LAUNCHED, CauseKind.MEMBER_FAILED)
 """Reasons for the end of an attempt that was not stopped."""
 
 
@@ -200,11 +200,11 @@ class _Reader:
         runs = self._runs.setdefault(task.id, [])
         if isinstance(task.phase, Settling) and why in BY_ITSELF:
             runs.append(self._run(task.id, task.phase.outcome, task.phase.exit_code))
-        elif isinstance(task.phase, Settling) and why is Why.CANCELLED:
+        elif isinstance(task.phase, Settling) and why is CauseKind.CANCELLED:
             runs.append(self._run(task.id, Outcome.STOPPED, None))
         elif isinstance(event, events.TaskEnded):
             runs.append(TaskBehavior(inf))
-            if why is Why.CANCELLED:
+            if why is CauseKind.CANCELLED:
                 self._came.append((at, command.CancelTask(task.id)))
 
     def _run(self, task: TaskId, outcome: Outcome, exit_code: int | None) -> TaskBehavior:
@@ -267,7 +267,7 @@ def _orders(event: events.Event, state: State) -> tuple[command.Command, ...]:
         case events.TaskReleased(task):
             suspended = isinstance(state.tasks[task].phase, Suspended)
             return (command.ResumeTask(task) if suspended else command.ReleaseTask(task),)
-        case events.AttemptSuspending(task, _, cause) if cause.why is Why.SUSPENDED_BY_USER:
+        case events.AttemptSuspending(task, _, cause) if cause.why is CauseKind.SUSPENDED_BY_USER:
             return (command.SuspendTask(task),)
     say = _SAID.get(type(event))
     return () if say is None else say(event)

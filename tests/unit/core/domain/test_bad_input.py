@@ -70,7 +70,10 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     "a label twice": (one(Resources(gpus=1, labels=(("a", "1"), ("a", "2")))), no.DuplicateLabel("a")),
     "an empty label": (one(Resources(gpus=1, labels=(("", "1"),))), no.EmptyName("labels")),
     "priority 101": (one(Resources(gpus=1), priority=101), no.PriorityOutOfRange(101)),
-    "a level beyond the last": (one(Resources(gpus=1), outlook=(0, 5)), no.WrongRemainingTimeLevels(21, 4)),
+    "a level beyond the last": (
+        one(Resources(gpus=1), remaining_time_levels=(0, 5)),
+        no.WrongRemainingTimeLevels(21, 4),
+    ),
     "an empty command": (one(Resources(gpus=1), command="  "), no.EmptyCommand()),
     "an empty argument list": (one(Resources(gpus=1), command=()), no.EmptyCommand()),
     "negative retries": (one(Resources(gpus=1), retries=-1), no.NegativeCount("retries", -1)),
@@ -124,8 +127,8 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.ChangeSettings(Settings(score="taste")),
         no.UnknownScore("taste", tuple(SCORES)),
     ),
-    "no patience": (command.EndEpoch(-1.0), no.NegativeCount("patience_seconds", -1.0)),
-    "endless patience": (command.EndEpoch(inf), no.NotFinite("patience_seconds")),
+    "a negative absence": (command.EndEpoch(-1.0), no.NegativeCount("absence_seconds", -1.0)),
+    "an endless absence": (command.EndEpoch(inf), no.NotFinite("absence_seconds")),
     "no aging": (command.ChangeSettings(Settings(aging_seconds=0.0)), no.NotPositive("aging_seconds", 0.0)),
     "endless aging": (command.ChangeSettings(Settings(aging_seconds=inf)), no.NotFinite("aging_seconds")),
     "a negative memory of the past": (
@@ -177,7 +180,7 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
         command.JoinNode(node("node-1", gpus=7)),
         no.NodeChangedInUse(NodeId("node-1")),
     ),
-    "a second founding": (command.FoundYard("again"), no.ClusterAlreadyFounded("story")),
+    "a second founding": (command.CreateCluster("again"), no.ClusterAlreadyFounded("story")),
 }
 
 

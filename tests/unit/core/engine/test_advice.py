@@ -8,8 +8,8 @@ import pytest
 from gpuyard.core.domain.refusals import HeldBack
 from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.values import Preemption
-from gpuyard.core.engine.scheduling.advice import FEATURES, PATIENCE, Rows
-from gpuyard.core.engine.timers import About
+from gpuyard.core.engine.scheduling.advice import FEATURES, HOLD_BACK_SECONDS, Rows
+from gpuyard.core.engine.timers import TimerKind
 from gpuyard.testing import ClusterStory, node, task
 
 SPEEDS = (("new", 1.0), ("old", 0.25))
@@ -54,7 +54,7 @@ def test_a_task_waits_for_the_faster_gpu_if_the_advisor_says_so() -> None:
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert cluster.running() == ["one"]
-    assert cluster.why("two") == HeldBack(PATIENCE / 60)
+    assert cluster.why("two") == HeldBack(HOLD_BACK_SECONDS / 60)
     cluster.finishes("one")
     assert cluster.running() == ["two"]
     assert cluster.gpus_of("two") == [("fast", (0,))]
@@ -112,7 +112,7 @@ def test_a_held_back_task_is_reconsidered_after_a_while() -> None:
     cluster.submits(hour("two"))
     assert cluster.running() == ["one"]
     asked.rule = first
-    cluster.passes(PATIENCE - 1)
+    cluster.passes(HOLD_BACK_SECONDS - 1)
     assert cluster.running() == ["one"]
     cluster.passes(2)
     assert cluster.gpus_of("two") == [("slow", (0,))]
@@ -186,5 +186,5 @@ def test_a_repeatedly_held_back_task_is_reconsidered_once() -> None:
         cluster.submits(task(f"short-{number}", gpus=1, models=("new",), estimate=Estimate(60, 60, 60)))
     for name in ("before", "short-0", "short-1", "short-2", "short-3"):
         cluster.finishes(name)
-        assert cluster.why("patient") == HeldBack(PATIENCE / 60)
-    assert len([timer for timer in cluster.state.timers if timer.about is About.LINE]) == 1
+        assert cluster.why("patient") == HeldBack(HOLD_BACK_SECONDS / 60)
+    assert len([timer for timer in cluster.state.timers if timer.about is TimerKind.LINE]) == 1

@@ -7,7 +7,7 @@ import pytest
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import TaskEnded
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.refusals import Refusal
@@ -76,10 +76,10 @@ def test_the_failure_of_one_task_cancels_the_array_that_waits_with_that_reason()
 
     events = told(engine, command.CancelTask(TaskId(3)))
 
-    because = Cause(Why.DEPENDENCY, task=TaskId(3))
+    because = Cause(CauseKind.DEPENDENCY, task=TaskId(3))
     assert events[1:] == [TaskEnded(TaskId(number), TaskStatus.CANCELLED, because) for number in range(11, 21)]
     again = told(engine, command.CancelTask(TaskId(4)))
-    assert again == [TaskEnded(TaskId(4), TaskStatus.CANCELLED, Cause(Why.CANCELLED))]
+    assert again == [TaskEnded(TaskId(4), TaskStatus.CANCELLED, Cause(CauseKind.CANCELLED))]
     invariants.check(engine.state)
 
 
@@ -112,7 +112,7 @@ def test_an_earlier_failure_cancels_a_range_at_once() -> None:
 
     events = told(engine, command.SubmitTasks((NewTask(TaskId(9), spec(after_success_ranges=((1, 4),))),)))
 
-    assert events[-1] == TaskEnded(TaskId(9), TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=TaskId(2)))
+    assert events[-1] == TaskEnded(TaskId(9), TaskStatus.CANCELLED, Cause(CauseKind.DEPENDENCY, task=TaskId(2)))
     invariants.check(engine.state)
 
 

@@ -3,7 +3,7 @@
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import Actual
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.task import NewTask
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import NodeId, Outcome, TaskId, TaskStatus
@@ -58,7 +58,7 @@ def test_a_task_that_had_the_largest_gpu_is_not_retried_and_says_why() -> None:
     runs_out(story, "train")
     assert story.status("train") is TaskStatus.FAILED
     assert last_of(story, "train") == events.TaskEnded(
-        story.numbers["train"], TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY_ON_LARGEST)
+        story.numbers["train"], TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY_ON_LARGEST)
     )
 
 
@@ -67,7 +67,7 @@ def test_a_task_without_retries_ends_with_that_reason() -> None:
     story.submits(task("train", models=("A30",)))
     runs_out(story, "train")
     assert last_of(story, "train") == events.TaskEnded(
-        story.numbers["train"], TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY)
+        story.numbers["train"], TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY)
     )
 
 
@@ -123,7 +123,7 @@ def test_a_gang_whose_first_part_only_noticed_reports_the_real_reason() -> None:
     )
     assert isinstance(new_events, list)
     assert events.AttemptEnded(TaskId(1), 1, Outcome.OUT_OF_MEMORY, 1, actual=Actual(900, 75.0)) in new_events
-    assert new_events[-1] == events.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+    assert new_events[-1] == events.TaskEnded(TaskId(1), TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY))
 
 
 def test_a_task_without_gpus_is_retried_unchanged() -> None:
@@ -134,5 +134,5 @@ def test_a_task_without_gpus_is_retried_unchanged() -> None:
     assert story.is_running("prepare")
     runs_out(story, "prepare")
     assert last_of(story, "prepare") == events.TaskEnded(
-        story.numbers["prepare"], TaskStatus.FAILED, Cause(Why.EXIT_CODE)
+        story.numbers["prepare"], TaskStatus.FAILED, Cause(CauseKind.EXIT_CODE)
     )

@@ -34,7 +34,7 @@ def waiting(
     served_seconds: float = 0.0,
     gpu_seconds: float = 0.0,
     timeout_seconds: float | None = None,
-    outlook: RemainingTimeLevels = (),
+    remaining_time_levels: RemainingTimeLevels = (),
     preemption: Preemption = Preemption.CHECKPOINT,
 ) -> Task:
     spec = TaskSpec(
@@ -44,7 +44,7 @@ def waiting(
         priority=priority,
         estimate=estimate,
         timeout_seconds=timeout_seconds,
-        outlook=outlook,
+        remaining_time_levels=remaining_time_levels,
         preemption=preemption,
     )
     made = Task(TaskId(1), spec, TenantUsage(Tenant(TEAM), 0.0), since)
@@ -322,10 +322,13 @@ def test_by_default_an_earlier_task_takes_its_gpus_back_from_a_later_one_of_its_
 
 
 def test_by_default_the_expected_remaining_time_decides_and_not_the_past_run_time() -> None:
-    soon_over = waiting(9.0, outlook=(3, 3, 0), served_seconds=40.0)
-    assert key("default", soon_over) < key("default", waiting(9.0, outlook=(3, 3, 0)))
+    soon_over = waiting(9.0, remaining_time_levels=(3, 3, 0), served_seconds=40.0)
+    assert key("default", soon_over) < key("default", waiting(9.0, remaining_time_levels=(3, 3, 0)))
     assert key("default", soon_over) == key("default", waiting(9.0))
-    assert key("default", waiting(9.0, outlook=(3, 1), served_seconds=1e6)) == key("default", waiting(9.0)) + WEEK
+    assert (
+        key("default", waiting(9.0, remaining_time_levels=(3, 1), served_seconds=1e6))
+        == key("default", waiting(9.0)) + WEEK
+    )
 
 
 def test_by_default_ten_points_count_as_a_level_and_a_level_as_a_week() -> None:
@@ -347,10 +350,10 @@ outlooks = st.lists(st.integers(0, 4), max_size=AGES).map(tuple)
 
 @given(st.floats(0, 1e9), st.floats(0, 1e7), outlooks)
 def test_by_default_the_change_of_a_running_task_is_known_exactly(
-    since: float, served: float, outlook: RemainingTimeLevels
+    since: float, served: float, remaining_time_levels: RemainingTimeLevels
 ) -> None:
     policy = POLICIES["default"]
-    one = running(since, served_seconds=served, outlook=outlook)
+    one = running(since, served_seconds=served, remaining_time_levels=remaining_time_levels)
     assert policy.rank is not None
     assert policy.changes_at is not None
     before = policy.rank(one, since, SETTINGS)

@@ -21,15 +21,15 @@ class Pool:
         self.cluster = ClusterStory()
         self.kind = kind
         self.settings = PoolSettings(**{"max_nodes": 4, "idle_seconds": IDLE, **settings})  # type: ignore[arg-type]
-        self.hired = [PoolNode(NodeId(name), PoolNodeState.READY, 0.0) for name in ready]
-        self.hired += [PoolNode(NodeId(f"new-{place}"), PoolNodeState.BOOTING, 0.0) for place in range(booting)]
+        self.provisioned = [PoolNode(NodeId(name), PoolNodeState.READY, 0.0) for name in ready]
+        self.provisioned += [PoolNode(NodeId(f"new-{place}"), PoolNodeState.BOOTING, 0.0) for place in range(booting)]
         self.idle_since: dict[NodeId, float] = {}
         for name in ready:
             self.cluster.has_node(node(name, gpus=8))
 
     def orders(self) -> PoolActions:
         cluster = self.cluster
-        return pool_orders(cluster.state, cluster.now, self.settings, self.kind, self.hired, self.idle_since)
+        return pool_orders(cluster.state, cluster.now, self.settings, self.kind, self.provisioned, self.idle_since)
 
     def booted(self) -> int:
         return len(self.orders().boot)
@@ -141,7 +141,7 @@ def test_a_tenant_whose_budget_is_spent_requests_nothing() -> None:
     pool.cluster.submits(task("first", gpus=8, tenant="poor", runs_for=3600))
     pool.cluster.passes(3600)
     pool.cluster.tells(RemoveNode(NodeId("pool-0001")))
-    pool.hired = []
+    pool.provisioned = []
     pool.cluster.submits(task("second", gpus=8, tenant="poor"))
     assert pool.booted() == 0
 
@@ -269,7 +269,7 @@ def test_a_lost_node_is_not_idle() -> None:
 
 def test_after_a_failed_boot_another_is_requested_a_little_later() -> None:
     pool = Pool(max_nodes=1)
-    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.FAILED, 0.0)]
+    pool.provisioned = [PoolNode(NodeId("pool-0001"), PoolNodeState.FAILED, 0.0)]
     pool.cluster.submits(task("first"))
     assert pool.orders() == PoolActions(again_at=60.0)
     pool.cluster.passes(60)
@@ -289,15 +289,15 @@ def test_a_node_that_does_not_join_in_time_has_failed() -> None:
 def test_a_leaving_node_counts_until_it_is_down() -> None:
     pool = Pool(max_nodes=1)
     pool.cluster.submits(task("first"))
-    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.LEAVING, 0.0)]
+    pool.provisioned = [PoolNode(NodeId("pool-0001"), PoolNodeState.LEAVING, 0.0)]
     assert pool.booted() == 0
-    pool.hired = [PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0)]
+    pool.provisioned = [PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0)]
     assert pool.booted() == 1
 
 
 def test_a_node_that_is_down_is_removed_from_the_cluster_and_forgotten() -> None:
     pool = Pool("pool-0001")
-    pool.hired = [
+    pool.provisioned = [
         PoolNode(NodeId("pool-0001"), PoolNodeState.GONE, 0.0),
         PoolNode(NodeId("pool-0002"), PoolNodeState.GONE, 0.0),
     ]

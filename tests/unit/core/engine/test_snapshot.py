@@ -76,7 +76,7 @@ def _set(*path: Any) -> Callable[[dict[str, Any]], None]:
 
 
 DAMAGE: dict[str, Callable[[dict[str, Any]], None]] = {
-    **{f"no {field}": _without(field) for field in snapshot.SnapshotDocument.__struct_fields__},
+    **{f"no {field}": _without(field) for field in snapshot.SnapshotDocument.__struct_encode_fields__},
     "another format": _set("format", 2),
     "a word for a number": _set("now", "noon"),
     "an unknown phase": _set("tasks", 0, "phase", "phase", "Dreaming"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.settings import Settings
@@ -31,16 +31,16 @@ MAKE: dict[type[events.Event], Callable[[TaskId, NodeId], events.Event]] = {
     events.PriorityChanged: lambda task, _: events.PriorityChanged(task, 1),
     events.EstimateRevised: lambda task, _: events.EstimateRevised(task, None),
     events.TaskExtended: lambda task, _: events.TaskExtended(task, 60.0, None),
-    events.TaskRequeued: lambda task, _: events.TaskRequeued(task, Cause(Why.EXIT_CODE), 0.0),
-    events.TaskEnded: lambda task, _: events.TaskEnded(task, TaskStatus.FAILED, Cause(Why.EXIT_CODE)),
+    events.TaskRequeued: lambda task, _: events.TaskRequeued(task, Cause(CauseKind.EXIT_CODE), 0.0),
+    events.TaskEnded: lambda task, _: events.TaskEnded(task, TaskStatus.FAILED, Cause(CauseKind.EXIT_CODE)),
     events.TaskPlaced: lambda task, where: events.TaskPlaced(task, 1, Placement((Slice(where, (0,), memory_mib=10),))),
     events.AttemptStarted: lambda task, _: events.AttemptStarted(task, 1),
-    events.AttemptSuspending: lambda task, _: events.AttemptSuspending(task, 1, Cause(Why.SUSPENDED_BY_USER), 1),
+    events.AttemptSuspending: lambda task, _: events.AttemptSuspending(task, 1, Cause(CauseKind.SUSPENDED_BY_USER), 1),
     events.AttemptSuspended: lambda task, _: events.AttemptSuspended(task, 1),
     events.SuspensionFailed: lambda task, _: events.SuspensionFailed(task, 1, 1),
     events.AttemptResuming: lambda task, _: events.AttemptResuming(task, 1, PLACEMENT, 1),
     events.AttemptResumed: lambda task, _: events.AttemptResumed(task, 1),
-    events.AttemptStopping: lambda task, _: events.AttemptStopping(task, 1, Cause(Why.CANCELLED)),
+    events.AttemptStopping: lambda task, _: events.AttemptStopping(task, 1, Cause(CauseKind.CANCELLED)),
     events.MemberReady: lambda task, where: events.MemberReady(task, 1, where),
     events.MemberEnded: lambda task, where: events.MemberEnded(task, 1, where, Outcome.FAILED),
     events.AttemptEnded: lambda task, _: events.AttemptEnded(task, 1, Outcome.FAILED, 1),
@@ -48,8 +48,8 @@ MAKE: dict[type[events.Event], Callable[[TaskId, NodeId], events.Event]] = {
     events.NodeLost: lambda _, where: events.NodeLost(where),
     events.NodeReturned: lambda _, where: events.NodeReturned(where),
     events.NodeStopped: lambda _, where: events.NodeStopped(where, 100.0),
-    events.RemainsFound: lambda task, where: events.RemainsFound(where, task, 1, 7, Slice(where, (0,))),
-    events.RemainsEnded: lambda task, where: events.RemainsEnded(where, task, 1),
+    events.OrphanedAttemptFound: lambda task, where: events.OrphanedAttemptFound(where, task, 1, 7, Slice(where, (0,))),
+    events.OrphanedAttemptEnded: lambda task, where: events.OrphanedAttemptEnded(where, task, 1),
     events.AttemptRecovered: lambda task, where: events.AttemptRecovered(task, 1, where),
     events.NodeChanged: lambda _, where: events.NodeChanged(node(where)),
     events.NodeRemoved: lambda _, where: events.NodeRemoved(where),
@@ -89,7 +89,7 @@ def _lose_it(state: State) -> None:
     """Its node is lost while it runs, and comes back with it before it has started elsewhere."""
     for event in (events.TaskPlaced, events.AttemptStarted, events.NodeLost):
         apply_recorded(state, MAKE[event](TASK, NODE), 50.0)
-    apply_recorded(state, events.AttemptEnded(TASK, 1, Outcome.LOST, remains=(NODE,)), 60.0)
+    apply_recorded(state, events.AttemptEnded(TASK, 1, Outcome.LOST, orphaned_on=(NODE,)), 60.0)
     apply_recorded(state, MAKE[events.TaskRequeued](TASK, NODE), 60.0)
     apply_recorded(state, events.NodeReturned(NODE, (AttemptRef(TASK, 1),)), 70.0)
 
@@ -124,7 +124,7 @@ def test_every_row_of_the_table_is_what_the_fold_does(
 def test_every_event_about_an_attempt_moves_its_task_but_those_of_one_member_and_of_what_a_node_has_left() -> None:
     about_attempts = {event for event in events.EVENTS if "attempt" in event.__struct_fields__}
     assert about_attempts - set(MOVES) == {
-        events.MemberReady, events.MemberEnded, events.RemainsFound, events.RemainsEnded,
+        events.MemberReady, events.MemberEnded, events.OrphanedAttemptFound, events.OrphanedAttemptEnded,
     }  # fmt: skip
 
 
@@ -138,14 +138,14 @@ def test_an_event_that_does_not_fit_the_phase_is_refused_and_changes_nothing(
     state = _state_in(phase)
     task = state.tasks.get(TASK)
     before = (task.phase, task.group, state.index.hosts[NODE].device_groups[0].free) if task else None
-    with pytest.raises(UnknownEvent, match=rf"{event.__name__} .*task 1\b"):
+    with pytest.raises(UnknownEvent, match=rf"{events.name_of(event)} .*task 1\b"):
         apply_event(state, MAKE[event](TASK, NODE))
     assert before == ((task.phase, task.group, state.index.hosts[NODE].device_groups[0].free) if task else None)
 
 
 @pytest.mark.parametrize("event", list(MAKE), ids=lambda event: event.__name__)
 def test_an_event_about_something_unknown_is_refused_by_name(event: type[events.Event]) -> None:
-    with pytest.raises(UnknownEvent, match=event.__name__):
+    with pytest.raises(UnknownEvent, match=events.name_of(event)):
         apply_event(_state_in(Waiting), MAKE[event](TaskId(99), NodeId("nowhere")))
 
 
@@ -158,7 +158,7 @@ def test_a_placement_on_an_unknown_node_and_an_unknown_gpu_are_refused() -> None
 
 def test_all_other_events_can_be_applied_to_an_empty_cluster() -> None:
     free = {
-        events.YardFounded: events.YardFounded("lab"),
+        events.ClusterCreated: events.ClusterCreated("lab"),
         events.EpochBegan: events.EpochBegan(1, "0.1.0"),
         events.EpochEnded: events.EpochEnded(1, 60.0),
         events.TaskNumbersSkipped: events.TaskNumbersSkipped(TaskId(7)),

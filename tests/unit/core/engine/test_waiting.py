@@ -3,7 +3,7 @@
 import pytest
 
 from gpuyard.core.domain import commands as command
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import AttemptResuming, AttemptStopping, ReservationMade, TaskPlaced
 from gpuyard.core.domain.refusals import (
     ClassQuotaFull,
@@ -76,7 +76,7 @@ def test_a_task_without_room_waits_for_room(cluster: ClusterStory) -> None:
     assert waits_for(cluster, "waits")[1] == [RoomOn]
     cluster.finishes("right")
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["right"])
+    assert cause_of(cluster, "waits") == Cause(CauseKind.GPUS_FREED, task=cluster.numbers["right"])
 
 
 def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: ClusterStory) -> None:
@@ -87,7 +87,7 @@ def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: Cl
     assert waits_for(cluster, "waits")[1] == [ClassQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["busy"])
+    assert cause_of(cluster, "waits") == Cause(CauseKind.GPUS_FREED, task=cluster.numbers["busy"])
 
 
 def test_a_task_above_the_share_of_its_class_waits_for_that_share_to_change(cluster: ClusterStory) -> None:
@@ -97,7 +97,7 @@ def test_a_task_above_the_share_of_its_class_waits_for_that_share_to_change(clus
     assert waits_for(cluster, "waits")[1] == [ClassLimit]
     cluster.is_split(online=0.5)
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.LIMITS_CHANGED)
+    assert cause_of(cluster, "waits") == Cause(CauseKind.LIMITS_CHANGED)
 
 
 def test_a_task_whose_tenant_is_at_its_limit_waits_for_the_quota_of_the_tenant(cluster: ClusterStory) -> None:
@@ -108,7 +108,7 @@ def test_a_task_whose_tenant_is_at_its_limit_waits_for_the_quota_of_the_tenant(c
     assert waits_for(cluster, "waits")[1] == [TenantQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.GPUS_FREED, task=cluster.numbers["busy"])
+    assert cause_of(cluster, "waits") == Cause(CauseKind.GPUS_FREED, task=cluster.numbers["busy"])
 
 
 def test_a_task_behind_another_at_the_same_quota_names_it(cluster: ClusterStory) -> None:
@@ -156,7 +156,7 @@ def test_a_reservation_is_caused_by_what_made_its_task_the_next_one(cluster: Clu
     cluster.tells(command.CancelTask(cluster.numbers["first"]))
     made = [event for _, event in cluster.events if isinstance(event, ReservationMade)]
     assert [event.task for event in made] == [cluster.numbers["first"], cluster.numbers["second"]]
-    assert made[1].because == Cause(Why.RESERVATION_ENDED, task=cluster.numbers["first"])
+    assert made[1].because == Cause(CauseKind.RESERVATION_ENDED, task=cluster.numbers["first"])
 
 
 def test_where_usage_sets_the_order_it_is_the_cause_of_a_placement() -> None:
@@ -167,7 +167,7 @@ def test_where_usage_sets_the_order_it_is_the_cause_of_a_placement() -> None:
     cluster.finishes("a")
     causes = [event.because for _, event in cluster.events if isinstance(event, TaskPlaced)]
     assert all(cause is not None and "None" not in cause.sentence() for cause in causes)
-    assert causes[-1] in (Cause(Why.USAGE_CHANGED), Cause(Why.GPUS_FREED, task=cluster.numbers["a"]))
+    assert causes[-1] in (Cause(CauseKind.USAGE_CHANGED), Cause(CauseKind.GPUS_FREED, task=cluster.numbers["a"]))
 
 
 def test_a_task_whose_tenant_has_spent_its_budget_waits_for_the_next_period(cluster: ClusterStory) -> None:
@@ -182,7 +182,7 @@ def test_a_task_whose_tenant_has_spent_its_budget_waits_for_the_next_period(clus
     assert waits_for(cluster, "waits")[1] == [TenantQuota, At]
     cluster.passes(5400)
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.TIME_CAME)
+    assert cause_of(cluster, "waits") == Cause(CauseKind.TIME_CAME)
 
 
 def test_a_task_that_would_delay_a_reservation_names_its_task_and_waits_for_its_end(cluster: ClusterStory) -> None:
@@ -193,7 +193,7 @@ def test_a_task_that_would_delay_a_reservation_names_its_task_and_waits_for_its_
     assert waits_for(cluster, "waits")[1] == [RoomOn, ReservationEnded]
     cluster.cancels("large")
     assert cluster.is_running("waits")
-    assert cause_of(cluster, "waits") == Cause(Why.RESERVATION_ENDED, task=cluster.numbers["large"])
+    assert cause_of(cluster, "waits") == Cause(CauseKind.RESERVATION_ENDED, task=cluster.numbers["large"])
 
 
 def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: ClusterStory) -> None:
@@ -208,7 +208,7 @@ def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: C
     cluster.passes(40)
     assert cluster.reserved_for("large") == (("node-2", "node-1"), 160.0)
     assert cluster.is_running("short")
-    assert cause_of(cluster, "short") == Cause(Why.RESERVATION_MOVED, task=cluster.numbers["large"])
+    assert cause_of(cluster, "short") == Cause(CauseKind.RESERVATION_MOVED, task=cluster.numbers["large"])
 
 
 def test_a_gang_says_how_many_of_its_nodes_are_free(cluster: ClusterStory) -> None:
@@ -229,7 +229,7 @@ def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> 
     cluster.submits(task("first"), task("waits", after=("first",)))
     assert told(cluster, "waits") == "The task waits for task 1 to end."
     cluster.finishes("first")
-    assert cause_of(cluster, "waits") == Cause(Why.QUEUED, task=cluster.numbers["waits"])
+    assert cause_of(cluster, "waits") == Cause(CauseKind.QUEUED, task=cluster.numbers["waits"])
 
 
 def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
@@ -273,12 +273,12 @@ def test_a_task_placed_by_preemption_says_that_its_victims_have_ended() -> None:
     cluster.has_nodes(1, gpus_each=4)
     cluster.submits(task("weak", gpus=4, priority=10, preemption=Preemption.REQUEUE))
     cluster.submits(task("urgent", gpus=4, priority=90))
-    assert cause_of(cluster, "urgent") == Cause(Why.VICTIMS_GONE)
+    assert cause_of(cluster, "urgent") == Cause(CauseKind.VICTIMS_GONE)
 
 
 def test_a_task_placed_at_once_was_placed_because_it_was_submitted(cluster: ClusterStory) -> None:
     cluster.submits(task("a"))
-    assert cause_of(cluster, "a") == Cause(Why.QUEUED, task=cluster.numbers["a"])
+    assert cause_of(cluster, "a") == Cause(CauseKind.QUEUED, task=cluster.numbers["a"])
 
 
 def test_a_task_that_is_not_tried_yet_shows_the_reason_it_would_get(cluster: ClusterStory) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.errors import JournalError
-from gpuyard.core.domain.events import Event, NodeLost, TaskHeld, TaskReleased, YardFounded
+from gpuyard.core.domain.events import ClusterCreated, Event, NodeLost, TaskHeld, TaskReleased
 from gpuyard.core.domain.values import NodeId, TaskId
 from gpuyard.core.journal.records import JournalEntry, Record, Snapshot
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def events() -> list[JournalEntry]:
     each: list[Event] = [
-        YardFounded("y"),
+        ClusterCreated("y"),
         TaskHeld(TaskId(1)),
         TaskReleased(TaskId(1)),
         NodeLost(NodeId("n")),
@@ -124,7 +124,7 @@ def test_a_changed_byte_anywhere_is_detected_or_harmless(folder: Path, name: str
 @pytest.mark.slow
 def test_damage_deep_in_a_larger_tree_is_detected(folder: Path) -> None:
     """Pages within pages and events longer than a page; every thirteenth byte, which hits every kind of place."""
-    batch = [JournalEntry(float(at), YardFounded("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
+    batch = [JournalEntry(float(at), ClusterCreated("y" * (1500 if at % 9 == 4 else 30))) for at in range(24)]
     journal = SqliteJournal.open(folder, page_bytes=512)
     journal.append(batch[:18])
     journal.close()
@@ -205,7 +205,7 @@ def test_files_swapped_with_those_of_another_journal_are_detected(folder: Path) 
     files, _ = written_journal(folder)
     shutil.rmtree(folder)
     other = SqliteJournal.open(folder, page_bytes=512)
-    other.append([JournalEntry(0.0, YardFounded("another")), *events()[1:]])
+    other.append([JournalEntry(0.0, ClusterCreated("another")), *events()[1:]])
     strange = contents(folder)
     other.close()
 

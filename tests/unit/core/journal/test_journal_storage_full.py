@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.errors import StorageFull
-from gpuyard.core.domain.events import TaskHeld, YardFounded
+from gpuyard.core.domain.events import ClusterCreated, TaskHeld
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.journal.records import GENESIS, JournalEntry, Snapshot
 from gpuyard.core.journal.stores import segment
@@ -34,7 +34,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def big_batch(kilobytes: int) -> list[JournalEntry]:
-    return [JournalEntry(1.0, YardFounded("x" * 1024))] * kilobytes
+    return [JournalEntry(1.0, ClusterCreated("x" * 1024))] * kilobytes
 
 
 def fill(disk: Path) -> Path:

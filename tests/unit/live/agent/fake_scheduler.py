@@ -123,7 +123,7 @@ async def node(
 ) -> AsyncIterator[tuple[PlayedScheduler, AgentLink]]:
     """A node with four virtual GPUs, and its fake scheduler."""
     launch_builder = LaunchBuilder(
-        "node-1", Virtual("4", "node-1").cards(), Identities({}, True), folder / "output",
+        "node-1", Virtual("4", "node-1").devices(), Identities({}, True), folder / "output",
         output_limit_bytes=1 << 20, grace_seconds=1.0,
     )  # fmt: skip
     async with fake_scheduler() as (scheduler, address), SupervisorClient(folder / "supervisor") as processes:

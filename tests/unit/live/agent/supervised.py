@@ -13,8 +13,8 @@ from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
 from gpuyard.live.agent.supervisor.cgroup import base_of
 from gpuyard.live.agent.supervisor.messages import (
     AttemptKey,
+    AttemptList,
     HeldAttempt,
-    Holding,
     Launch,
     Launched,
     ProcessEnded,
@@ -47,7 +47,7 @@ class Supervised:
 
     # --- the connection
 
-    def begin(self) -> Holding:
+    def begin(self) -> AttemptList:
         """Start a supervisor where there is none, and subscribe."""
         supervisor_client.start(self.folder)
         self.hang_up()
@@ -56,7 +56,7 @@ class Supervised:
         with paths.socket_address(self.folder) as address:
             self._line.connect(address)
         self.send(messages.Subscribe())
-        holding = self.hears(Holding)
+        holding = self.hears(AttemptList)
         self.pid = holding.pid
         return holding
 
@@ -89,7 +89,7 @@ class Supervised:
 
     def holds(self) -> dict[AttemptKey, HeldAttempt]:
         self.send(messages.ListAttempts())
-        return {held.key: held for held in self.hears(Holding).attempts}
+        return {held.key: held for held in self.hears(AttemptList).attempts}
 
     # --- helpers
 

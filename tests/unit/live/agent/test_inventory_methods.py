@@ -15,7 +15,7 @@ from tests.unit.live.agent.fake_smi import GPU_HEADER, TWO_GPUS, USE_HEADER, fak
 
 def test_the_output_of_nvidia_smi_is_parsed(tmp_path: Path) -> None:
     smi = NvidiaSmi(fake_smi(tmp_path, TWO_GPUS))
-    first, second = smi.cards()
+    first, second = smi.devices()
     assert (first.uuid, first.model, first.memory_mib) == ("GPU-aaaa", "NVIDIA GeForce RTX 4090", 24564)
     assert (second.pci, second.driver, second.nvlink) == ("0000:c1:00.0", "550.54.14", None)
     busy, idle = smi.use()
@@ -68,7 +68,7 @@ def test_gpus_linked_by_nvlink_are_one_group(tmp_path: Path) -> None:
         "GPU2\tSYS\tSYS\t X \tPIX\t32-63\t1\nGPU3\tSYS\tSYS\tPIX\t X \t32-63\t1\n"
     )
     smi = NvidiaSmi(fake_smi(tmp_path, {"gpu=index,uuid": f"{GPU_HEADER}\n{rows}", "topo": drawing}))
-    assert [card.nvlink for card in smi.cards()] == [0, 0, None, None]
+    assert [card.nvlink for card in smi.devices()] == [0, 0, None, None]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_an_invalid_spec_is_quoted_with_an_example(spec: str) -> None:
 
 
 def test_virtual_gpus_have_the_same_uuids_at_every_start_and_others_on_other_nodes() -> None:
-    assert Virtual("2", "a").cards() == Virtual("2", "a").cards()
-    assert not {card.uuid for card in Virtual("2", "a").cards()} & {card.uuid for card in Virtual("2", "b").cards()}
+    assert Virtual("2", "a").devices() == Virtual("2", "a").devices()
+    assert not {card.uuid for card in Virtual("2", "a").devices()} & {card.uuid for card in Virtual("2", "b").devices()}
 
 
 def test_virtual_gpus_are_busy_while_something_runs_on_them() -> None:
@@ -140,7 +140,7 @@ def test_virtual_gpus_are_busy_while_something_runs_on_them() -> None:
 
 
 def test_requested_virtual_gpus_are_used() -> None:
-    assert [card.virtual for card in detect("auto", node="a", virtual="2").cards()] == [True, True]
+    assert [card.virtual for card in detect("auto", node="a", virtual="2").devices()] == [True, True]
 
 
 def test_a_node_may_have_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_node_may_have_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     try:
         detect("nvml", node="a")
     except NoSuchInventory:
-        assert detect("auto", node="a").cards() == ()
+        assert detect("auto", node="a").devices() == ()
     else:
         pytest.skip("this one has")
 

@@ -306,7 +306,7 @@ def test_an_agent_whose_supervisor_does_not_restart_says_why_in_one_sentence(wor
 def test_an_agent_does_not_work_in_a_folder_others_can_write_to(work_dir: Path) -> None:
     (work_dir / "planted").touch()
     work_dir.chmod(0o777)  # with a link there, the outputs of tasks would be written anywhere
-    with pytest.raises(main.CanNotRun, match="Other users can write to the work folder"):
+    with pytest.raises(main.AgentStartError, match="Other users can write to the work folder"):
         asyncio.run(
             asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
         )
@@ -315,7 +315,7 @@ def test_an_agent_does_not_work_in_a_folder_others_can_write_to(work_dir: Path) 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_an_agent_does_not_work_in_the_folder_of_another_user(work_dir: Path) -> None:
     os.chown(work_dir, 65534, -1)
-    with pytest.raises(main.CanNotRun, match="belongs to another user"):
+    with pytest.raises(main.AgentStartError, match="belongs to another user"):
         asyncio.run(
             asyncio.wait_for(main.run(settings_of(work_dir, "127.0.0.1:1", GPU__VIRTUAL="4")), PATIENCE_SECONDS)
         )

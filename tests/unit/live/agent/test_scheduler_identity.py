@@ -43,7 +43,7 @@ async def _is_refused_by(scheduler: PlayedScheduler, agent: link.AgentLink, addr
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await agent._connect(address)
-    except link.NotWelcome as refusal:
+    except link.RegistrationRefused as refusal:
         return str(refusal)
     raise AssertionError(f"{scheduler} was obeyed")
 
@@ -236,7 +236,7 @@ def test_a_cluster_accepted_by_mistake_does_not_erase_the_right_one(work_dir: Pa
             agent._options = replace(agent._options, accept_cluster="rebuilt")
             connecting = asyncio.create_task(agent._connect(address))
             await other.heartbeats.get()
-            assert (agent._state_file.memory.yard, other.registrations[0].epoch) == ("rebuilt", 0)
+            assert (agent._state_file.memory.cluster_id, other.registrations[0].epoch) == ("rebuilt", 0)
             connecting.cancel()
 
     asyncio.run(story())

@@ -63,7 +63,7 @@ def test_the_account_of_the_scheduler_found_by_the_kernel_is_not_given_to_tasks(
     """There is no file of the scheduler to look at: only what the kernel said when the node joined."""
     state_file = AgentStateFile(tmp_path, SYSTEM_CLOCK.machine_start())
     state_file.memory.scheduler_uid = pwd.getpwnam("daemon").pw_uid
-    state_file.memory.yard = "y"
+    state_file.memory.cluster_id = "y"
     state_file.save()
     text = "agent: {join_token: t}\ngpu: {virtual: '1'}\nexecutor: {users: {a: daemon, b: nobody}}"
     node = AgentNode(settings(tmp_path, text), tmp_path)

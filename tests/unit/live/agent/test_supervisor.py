@@ -455,7 +455,7 @@ def test_garbage_on_the_socket_costs_only_that_message(supervised: Supervised) -
     assert other._line is not None
     other._line.sendall(b"\0\0\0\5hello")
     with pytest.raises(AssertionError, match="hung up"):
-        other.hears(messages.Holding)
+        other.hears(messages.AttemptList)
     other.hang_up()
     assert supervised.holds()[key].phase == ProcessPhase.RUNNING
 

@@ -13,7 +13,7 @@ from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.messages import (
     AttemptEnding,
     AttemptKey,
-    Holding,
+    AttemptList,
     Launch,
     ProcessEnded,
     SupervisorCommand,
@@ -55,8 +55,8 @@ def test_a_supervisor_is_started_if_there_is_none_and_receives_commands(folder: 
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            first = await listener.hears(Holding)
-            assert isinstance(first, Holding)
+            first = await listener.hears(AttemptList)
+            assert isinstance(first, AttemptList)
             assert first.attempts == ()
             processes.send(
                 Launch(AttemptKey(1, 1), argv=("true",), env=ENV), Launch(AttemptKey(2, 1), shell="exit 3", env=ENV)
@@ -72,20 +72,20 @@ def test_an_agent_that_reconnects_gets_all_ends(folder: Path) -> None:
     async def first_life() -> int:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            holding = await listener.hears(Holding)
+            holding = await listener.hears(AttemptList)
             processes.send(
                 *(Launch(AttemptKey(task, 1), shell=f"sleep 0.2; exit {task}", env=ENV) for task in range(1, 6))
             )
             await listener.hears(messages.Launched, AttemptKey(5, 1))
             await listener.close()
-            assert isinstance(holding, Holding)
+            assert isinstance(holding, AttemptList)
             return holding.pid
 
     async def second_life() -> tuple[int, dict[AttemptKey, int | None]]:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            holding = await listener.hears(Holding)
-            assert isinstance(holding, Holding)
+            holding = await listener.hears(AttemptList)
+            assert isinstance(holding, AttemptList)
             codes = {}
             for held in holding.attempts:
                 end = held.end or await listener.hears(ProcessEnded, held.key)
@@ -102,13 +102,13 @@ def test_a_killed_supervisor_is_restarted_and_reports_what_it_found(folder: Path
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            before = await listener.hears(Holding)
-            assert isinstance(before, Holding)
+            before = await listener.hears(AttemptList)
+            assert isinstance(before, AttemptList)
             processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV))
             await listener.hears(messages.Launched, AttemptKey(1, 1))
             os.kill(before.pid, signal.SIGKILL)
-            after = await listener.hears(Holding)
-            assert isinstance(after, Holding)
+            after = await listener.hears(AttemptList)
+            assert isinstance(after, AttemptList)
             assert after.pid != before.pid
             assert [held.key for held in after.attempts] == [AttemptKey(1, 1)]
             processes.send(messages.StopAttempt(AttemptKey(1, 1)))
@@ -132,7 +132,7 @@ def test_a_supervisor_killed_while_it_starts_is_restarted(
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            await listener.hears(Holding)
+            await listener.hears(AttemptList)
             await listener.close()
 
     asyncio.run(story())
@@ -143,8 +143,8 @@ def test_unanswered_commands_are_sent_again(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            before = await listener.hears(Holding)
-            assert isinstance(before, Holding)
+            before = await listener.hears(AttemptList)
+            assert isinstance(before, AttemptList)
             os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
             processes.send(*(Launch(AttemptKey(task, 1), argv=("true",), env=ENV) for task in range(1, 51)))
             await asyncio.sleep(0)
@@ -162,8 +162,8 @@ def test_an_unacknowledged_timeout_is_sent_again(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            before = await listener.hears(Holding)
-            assert isinstance(before, Holding)
+            before = await listener.hears(AttemptList)
+            assert isinstance(before, AttemptList)
             processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV, timeout_seconds=600.0))
             await listener.hears(messages.Launched, AttemptKey(1, 1))
             os.kill(before.pid, signal.SIGSTOP)  # so that it hears nothing of what comes now
@@ -205,7 +205,7 @@ def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> Non
         """A supervisor that says what it holds, answers nothing, and dies of `Replace`."""
         life: list[SupervisorCommand] = []
         lives.append(life)
-        writer.write(messages.frame([Holding((over,) if len(lives) == 2 else (), 1, "")]))
+        writer.write(messages.frame([AttemptList((over,) if len(lives) == 2 else (), 1, "")]))
         frames = messages.Frames()
         while messages.Replace() not in life and (data := await reader.read(1 << 16)):
             life += [command for body in frames.feed(data) for command in messages.decode_commands(body)]
@@ -219,9 +219,9 @@ def test_a_launch_whose_end_was_forgotten_is_not_sent_again(folder: Path) -> Non
             async with SupervisorClient(folder) as processes:
                 listener = Listener(processes)
                 for commands in ([Launch(key, argv=("true",), env=ENV)], [messages.ForgetAttempts((key,))], []):
-                    await listener.hears(Holding)
+                    await listener.hears(AttemptList)
                     processes.send(*commands, messages.Replace())
-                await listener.hears(Holding)
+                await listener.hears(AttemptList)
                 await listener.close()
             for _ in lives:
                 await over_and_gone.acquire()
@@ -234,11 +234,11 @@ def test_a_replaced_supervisor_is_found_again(folder: Path) -> None:
     async def story() -> None:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            before = await listener.hears(Holding)
-            assert isinstance(before, Holding)
+            before = await listener.hears(AttemptList)
+            assert isinstance(before, AttemptList)
             processes.send(Launch(AttemptKey(1, 1), shell="sleep 0.5; exit 4", env=ENV), messages.Replace())
-            after = await listener.hears(Holding)
-            assert isinstance(after, Holding)
+            after = await listener.hears(AttemptList)
+            assert isinstance(after, AttemptList)
             assert after.pid == before.pid
             (held,) = after.attempts
             end = held.end or await listener.hears(ProcessEnded, AttemptKey(1, 1))
@@ -253,10 +253,10 @@ def test_the_supervisor_continues_when_the_agent_disconnects(folder: Path) -> No
     async def story() -> int:
         async with SupervisorClient(folder) as processes:
             listener = Listener(processes)
-            holding = await listener.hears(Holding)
+            holding = await listener.hears(AttemptList)
             processes.send(Launch(AttemptKey(1, 1), shell="exec sleep 600", env=ENV))
             await listener.close()
-            assert isinstance(holding, Holding)
+            assert isinstance(holding, AttemptList)
             return holding.pid
 
     assert is_alive(asyncio.run(story()))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuyard.live.agent.supervisor import messages, paths, proc, process_tag
-from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, AttemptList, Launch, ProcessEnded
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.unit.live.agent.supervised import ENV, is_alive
 from tests.unit.live.agent.test_supervisor_client import folder as folder  # noqa: PLC0414 - a fixture is used by its name
@@ -54,8 +54,8 @@ async def live(folder: Path, seed: int) -> dict[AttemptKey, ProcessEnded]:
         async for events in processes.events():
             told: set[AttemptKey] = set()
             for event in events:
-                found = [held.end for held in event.attempts] if isinstance(event, Holding) else [event]
-                if isinstance(event, Holding):
+                found = [held.end for held in event.attempts] if isinstance(event, AttemptList) else [event]
+                if isinstance(event, AttemptList):
                     supervisor = event.pid
                 for end in found:
                     if isinstance(end, ProcessEnded):

@@ -17,7 +17,7 @@ from gpuyard.cli.up.remaining_tasks import end_all
 from gpuyard.live.agent import supervisor_client
 from gpuyard.live.agent.supervisor import attempt_store, messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Launch, ProcessPhase
 from tests.unit.live.agent.supervised import ENV, Supervised, is_alive, until
@@ -266,7 +266,7 @@ HANDS_OVER_RUBBISH = """
 import sys
 from gpuyard.live.agent.supervisor import __main__, attempts
 
-attempts.AttemptHolder.handover = lambda self: ([{"key": "no attempt"}], [], [], [])
+attempts.AttemptManager.handover = lambda self: ([{"key": "no attempt"}], [], [], [])
 raise SystemExit(__main__.main(["--folder", sys.argv[1]]))
 """
 
@@ -301,7 +301,7 @@ import os, sys
 from pathlib import Path
 from gpuyard.live.agent.supervisor import __main__, paths, proc
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.server import SupervisorServer
 
@@ -313,7 +313,7 @@ if pid == 0:
     os.close(go)
     os.read(ready, 1)
     os._exit(7)
-holder = AttemptHolder(folder)
+holder = AttemptManager(folder)
 holder.continue_from([Attempt(AttemptKey(1, 1), 1.0, pid=pid, born=(before, proc.tick()))], [], 0)
 os.close(go)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -343,7 +343,7 @@ def test_an_end_while_the_new_code_initializes_is_not_missed(tmp_path: Path) -> 
 
 
 def _ends_in(events: list[messages.SupervisorEvent]) -> list[messages.ProcessEnded | messages.NotLaunched | None]:
-    return [held.end for event in events if isinstance(event, messages.Holding) for held in event.attempts]
+    return [held.end for event in events if isinstance(event, messages.AttemptList) for held in event.attempts]
 
 
 # --- fenced
@@ -455,7 +455,7 @@ def test_a_watcher_that_was_killed_is_replaced(supervised: Supervised) -> None:
 
 
 def test_a_part_of_a_gang_does_not_start_after_its_lease(tmp_path: Path) -> None:
-    holder = AttemptHolder(tmp_path)
+    holder = AttemptManager(tmp_path)
     holder.begin()
     key = AttemptKey(1, 1)
     holder.handle([messages.Renew(0.05), Launch(key, shell="true", env=ENV, fence=True, wait=True)])

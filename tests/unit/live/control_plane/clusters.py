@@ -16,7 +16,7 @@ from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.tenant import QuotaMode, Split
 from gpuyard.core.domain.values import TaskId, TaskStatus, TenantId
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
-from gpuyard.live.control_plane.access.principal import Principal, Role, Via
+from gpuyard.live.control_plane.access.principal import AuthMethod, Principal, Role
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.scheduler import Scheduler, Stores
 from gpuyard.live.control_plane.stores.archive import Archive
@@ -25,7 +25,7 @@ from gpuyard.live.control_plane.stores.secrets import SecretStore
 from gpuyard.live.control_plane.submissions import Submission
 from gpuyard.live.wire.rpc import agents_handler
 
-ADMIN = Principal("root", None, Role.ADMIN, Via.LOCAL, "127.0.0.1")
+ADMIN = Principal("root", None, Role.ADMIN, AuthMethod.LOCAL, "127.0.0.1")
 TOKEN = "let-me-in"
 OPTIONS = {field.name for field in fields(SchedulerOptions)}
 
@@ -83,7 +83,7 @@ async def silent_for(scheduler: Scheduler, seconds: float) -> None:
     for instants in (liveness.last_heard, liveness.away_until):
         for node in instants:
             instants[node] -= seconds
-    liveness.patient_until -= seconds
+    liveness.scheduler_back_by -= seconds
     await _looked(scheduler)
     await _looked(scheduler)  # by now the loop has been told what was found the first time
     await settled(scheduler)

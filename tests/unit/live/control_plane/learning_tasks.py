@@ -5,7 +5,7 @@ from pathlib import Path
 from random import Random
 
 from gpuyard.core.domain.actual import Actual
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.core.domain.values import NodeId, TaskId, TaskStatus
@@ -28,7 +28,7 @@ def over(number: int, asked: TaskSpec, seconds: float, at: float, peak_mib: int 
         asked,
         at - seconds,
         status=TaskStatus.SUCCESS,
-        cause=Cause(Why.SUCCEEDED),
+        cause=Cause(CauseKind.SUCCEEDED),
         finished_at=at,
         run_seconds=seconds,
         ran_on=GPU,

@@ -10,7 +10,7 @@ from argon2 import PasswordHasher
 
 from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane.access.authenticator import Authenticator
-from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
+from gpuyard.live.control_plane.access.principal import AuthMethod, Denied, Principal, Role
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken
 from gpuyard.live.control_plane.server import admitted_without_login
 from gpuyard.live.control_plane.settings import AuthSection, ServerSettings
@@ -60,7 +60,13 @@ def test_the_owner_of_the_server_is_admin_on_loopback_without_a_token(
 ) -> None:
     who = Authenticator(store).authenticate([(b"accept", b"*/*")], local)
     assert isinstance(who, Principal)
-    assert (who.role, who.via, who.tenant, who.address, who.token) == (Role.ADMIN, Via.LOCAL, None, "127.0.0.1", None)
+    assert (who.role, who.via, who.tenant, who.address, who.token) == (
+        Role.ADMIN,
+        AuthMethod.LOCAL,
+        None,
+        "127.0.0.1",
+        None,
+    )
     assert who.username
 
 
@@ -80,7 +86,9 @@ def test_a_token_is_accepted_everywhere_and_before_the_local_rule(
     made = made_token(store)
     for connection in (local, REMOTE):
         who = Authenticator(store).authenticate(bearer(made.secret), connection)
-        assert who == Principal("ann", TenantId("lab"), Role.MEMBER, Via.TOKEN, connection.peer[0], made.token.id)
+        assert who == Principal(
+            "ann", TenantId("lab"), Role.MEMBER, AuthMethod.TOKEN, connection.peer[0], made.token.id
+        )
 
 
 def test_a_wrong_token_never_becomes_the_implicit_admin(store: AccessStore, local: LoopbackConnection) -> None:

@@ -6,9 +6,9 @@ from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane.access.principal import (
     ROLE_SCOPES,
     Action,
+    AuthMethod,
     Principal,
     Role,
-    Via,
     forbidden,
     may,
     visible_tenant,
@@ -18,7 +18,7 @@ LAB, OTHERS = TenantId("lab"), TenantId("others")
 
 
 def somebody(role: Role) -> Principal:
-    return Principal("ann", LAB, role, Via.TOKEN, "10.0.0.1", "t1")
+    return Principal("ann", LAB, role, AuthMethod.TOKEN, "10.0.0.1", "t1")
 
 
 def allowed(role: Role, tenant: TenantId | None) -> set[str]:
@@ -58,7 +58,7 @@ def test_admins_and_operators_see_all_tenants_and_others_their_own(role: Role, s
 
 
 def test_a_user_without_a_tenant_does_not_own_tasks_without_one() -> None:
-    assert not may(Principal("ann", None, Role.MEMBER, Via.TOKEN, "10.0.0.1"), Action.SEE, None)
+    assert not may(Principal("ann", None, Role.MEMBER, AuthMethod.TOKEN, "10.0.0.1"), Action.SEE, None)
 
 
 def test_a_denied_user_is_told_which_role_could() -> None:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from gpuyard.core.domain.values import TenantId
 from gpuyard.live.control_plane import server
 from gpuyard.live.control_plane.access import refusals as no
-from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
+from gpuyard.live.control_plane.access.principal import AuthMethod, Denied, Principal, Role
 from gpuyard.live.control_plane.access.store import AccessStore, NewToken, User
 from gpuyard.live.control_plane.access.throttle import FREE_FAILURES, LONGEST_WAIT_SECONDS
 from gpuyard.live.control_plane.stores.database import StoreDamaged, StoreFromFuture, StoreLocked
@@ -250,7 +250,7 @@ def test_a_login_expires_and_is_forgotten_at_the_next_one(store_file: StoreFile)
     assert isinstance(first, NewToken)
     who = store_file.store.find(first.secret, HERE)
     assert isinstance(who, Principal)
-    assert who.via is Via.LOGIN
+    assert who.via is AuthMethod.LOGIN
 
     store_file.clock.now += 3600.0
     assert code_of(store_file.store.find(first.secret, HERE)) == "TokenExpired"
@@ -271,7 +271,7 @@ def test_a_token_identifies_its_user(store_file: StoreFile) -> None:
     assert len(made.secret) == 3 + 43
     for _ in range(2):
         assert store_file.store.find(made.secret, "10.0.0.7") == Principal(
-            "ann", LAB, Role.MEMBER, Via.TOKEN, "10.0.0.7", made.token.id
+            "ann", LAB, Role.MEMBER, AuthMethod.TOKEN, "10.0.0.7", made.token.id
         )
         store_file.restart()
 

@@ -5,7 +5,7 @@ from gpuyard.core.domain.task import Estimate
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec
 from gpuyard.live.control_plane.prediction.accuracy import LAST, AccuracyScore, AccuracyTracker
 from gpuyard.live.control_plane.rest.predictions import metrics_of
-from gpuyard.live.wire.answers import ModelStanding, PredictionsAnswer, PredictionScore
+from gpuyard.live.wire.answers import ModelStatusAnswer, PredictionsAnswer, PredictionScore
 
 WORK = WorkloadSpec(model="resnet50", steps=1000)
 ON_H200 = Forecast(
@@ -63,7 +63,7 @@ def test_prometheus_gets_one_line_per_figure() -> None:
             PredictionScore("history", "run times", 3, 0.75, 0.5, 0.9),
             PredictionScore("memory", "", 0, None, None, None),
         ],
-        ModelStanding(None, None, "", 2, None, {}),
+        ModelStatusAnswer(None, None, "", 2, None, {}),
     )
     lines = metrics_of(told).decode().splitlines()
     assert 'gpuyard_prediction_tasks{predictor="memory"} 0.0' in lines

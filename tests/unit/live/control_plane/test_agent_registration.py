@@ -15,7 +15,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from gpuyard.core.domain.commands import CancelTask
-from gpuyard.core.domain.events import NodeLost, RemainsEnded, RemainsFound, TaskRequeued
+from gpuyard.core.domain.events import NodeLost, OrphanedAttemptEnded, OrphanedAttemptFound, TaskRequeued
 from gpuyard.core.domain.refusals import UnknownAttemptRuns
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import NOT_THERE, AttemptRef, NodeId, OnLost, TaskId, TaskStatus
@@ -23,7 +23,7 @@ from gpuyard.core.engine.explain import why_waits
 from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane.access.principal import issuer_of
-from gpuyard.live.control_plane.nodes.registration import Deposed
+from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded
 from gpuyard.live.control_plane.nodes.reports import TRIES
 from gpuyard.live.control_plane.scheduler import UNKNOWN_TASKS, Scheduler
 from gpuyard.live.wire import agents_pb2 as pb
@@ -347,7 +347,7 @@ def test_after_a_restored_backup_no_task_gets_the_process_of_another(tmp_path: P
             assert (launch.task, launch.attempt, launch.origin) == (new, 1, 22)
             assert view.exit_code is None
             events = [type(it.event) for it in scheduler.stores.journal.read()]
-            assert (events.count(RemainsFound), events.count(RemainsEnded)) == (1, 1)
+            assert (events.count(OrphanedAttemptFound), events.count(OrphanedAttemptEnded)) == (1, 1)
             assert await submit(scheduler, spec()) == [TaskId(new + 1)]
             await hand.leaves()
 
@@ -403,7 +403,7 @@ def test_a_scheduler_on_an_old_copy_reports_that_it_is_deposed_and_stops_until_a
             }
             seen |= {"yard": welcome.yard}
             await hand.leaves()
-        with pytest.raises(Deposed, match="--take-over"):  # noqa: PT012 - it fails when it is left
+        with pytest.raises(SchedulerSuperseded, match="--take-over"):  # noqa: PT012 - it fails when it is left
             async with open_scheduler(tmp_path / "copy", origin=9, yard_key=KEY) as (scheduler, address):
                 invented = {**seen, "epoch_proof": b"x" * 32}
                 assert "no proof" in await refused(address, "FAILED_PRECONDITION", **invented)
@@ -424,7 +424,7 @@ def test_two_schedulers_of_one_epoch_do_not_both_continue(tmp_path: Path) -> Non
         async with open_scheduler(tmp_path / "cluster", origin=1, yard_key=KEY):
             pass
         shutil.copytree(tmp_path / "cluster", tmp_path / "twin")
-        with pytest.raises(Deposed):  # noqa: PT012 - it fails when it is left
+        with pytest.raises(SchedulerSuperseded):  # noqa: PT012 - it fails when it is left
             async with (
                 open_scheduler(tmp_path / "cluster", origin=2, yard_key=KEY) as (one, address),
                 open_scheduler(tmp_path / "twin", origin=3, yard_key=KEY) as (other, elsewhere),

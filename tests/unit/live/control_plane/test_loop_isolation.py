@@ -12,7 +12,7 @@ from gpuyard.core.domain.events import TaskSubmitted
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
-from gpuyard.live.control_plane.loop import Broken
+from gpuyard.live.control_plane.loop import EngineCrashed
 from tests.unit.live.control_plane.clusters import ADMIN, open_scheduler, run, settled, spec, submit
 
 
@@ -25,7 +25,7 @@ def test_a_failing_query_is_answered_and_the_engine_is_kept(tmp_path: Path) -> N
         async with open_scheduler(tmp_path) as (scheduler, _):
             await submit(scheduler, spec())
             engine = scheduler.loop.engine
-            with pytest.raises(Broken):
+            with pytest.raises(EngineCrashed):
                 await scheduler.loop.look(_fails)
             assert scheduler.loop.engine is engine, "nothing was thrown away"
             assert await submit(scheduler, spec()) == [TaskId(2)]
@@ -68,7 +68,7 @@ def test_a_request_after_which_no_decision_can_be_made_is_refused_and_the_others
             monkeypatch.setattr(Engine, "decide", breaks)
             asked = [asyncio.create_task(submit(scheduler, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
-            assert isinstance(answers[1], Broken)
+            assert isinstance(answers[1], EngineCrashed)
             assert sorted(view.spec.name for view in scheduler.views.tasks.values()) == ["a", "b"]
             assert await submit(scheduler, spec(name="c"))
             names = [
@@ -92,7 +92,7 @@ def test_an_event_that_can_not_be_written_is_refused_to_the_one_who_asked_for_it
             scheduler.stores.journal.encode = breaks  # type: ignore[method-assign]
             asked = [asyncio.create_task(submit(scheduler, spec(name=name))) for name in ("a", "poison", "b")]
             answers = await asyncio.gather(*asked, return_exceptions=True)
-            assert [isinstance(answer, Broken) for answer in answers] == [False, True, False]
+            assert [isinstance(answer, EngineCrashed) for answer in answers] == [False, True, False]
             told = await scheduler.loop.tell(CancelTask(TaskId(1)))
             assert told, "it goes on"
 

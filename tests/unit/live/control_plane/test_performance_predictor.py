@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.refusals import WorkDoesNotFit
@@ -120,7 +120,7 @@ def test_forecasts_are_corrected_by_the_actual_times_of_similar_tasks_on_their_g
     assert first is not None
     on_t4 = told.forecasts[1]
     for number in range(1, 7):
-        view = TaskView(TaskId(number), told, 0.0, status=TaskStatus.SUCCESS, cause=Cause(Why.SUCCEEDED))
+        view = TaskView(TaskId(number), told, 0.0, status=TaskStatus.SUCCESS, cause=Cause(CauseKind.SUCCEEDED))
         view.run_seconds, view.ran_on = 2.0 * on_t4.seconds, "T4"
         runtime_estimator.ended(view, 1.0)
     later = runtime_estimator.estimated(told, 2.0).estimate

@@ -29,7 +29,7 @@ def pooled(scheduler: Scheduler, provider: MemoryProvider, **settings: float) ->
 
 
 def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
-    return {hired.node: hired.state for hired in provider.nodes()}
+    return {provisioned.node: provisioned.state for provisioned in provider.nodes()}
 
 
 def test_a_node_is_booted_used_cordoned_released_removed_and_forgotten(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def gang_on_two_nodes() -> Engine:
     engine = Engine(State())
     spec = TaskSpec(TenantId("lab"), Resources(gpus=1, nodes=2), command="train")
     for asked in (
-        command.FoundYard("yard"),
+        command.CreateCluster("yard"),
         command.SetSplit(Split(0.5, 0.5, QuotaMode.BORROW)),
         *(command.JoinNode(NodeSpec(node, (Gpu("RTX4090", 24_576),), 8, 65_536)) for node in (ONE, TWO)),
         command.SubmitTasks((NewTask(TASK, spec),)),

@@ -29,7 +29,7 @@ def _journal_with_two_snapshots(folder: Path, *, segment_events: int = 65_536) -
 def test_after_an_intact_snapshot_that_does_not_load_the_older_one_is_tried(tmp_path: Path) -> None:
     journal = _journal_with_two_snapshots(tmp_path)
     engine, views = recover(journal)
-    assert engine.state.yard
+    assert engine.state.cluster_id
     assert engine.state.split == Split(0.4, 0.6)
     assert views.last_seq == journal.head.seq
     journal.close()

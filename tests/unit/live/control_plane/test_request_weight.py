@@ -83,7 +83,7 @@ def lines_of(do: Callable[[], object]) -> int:
 
 def engine() -> Engine:
     made = Engine()
-    made.handle(command.FoundYard("yard"), 1.0)
+    made.handle(command.CreateCluster("yard"), 1.0)
     made.handle(submit([spec()] * BASE, 0), 2.0)
     made.handle(command.CancelTask(TaskId(1)), 3.0)
     return made

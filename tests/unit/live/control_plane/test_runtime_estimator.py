@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.remaining_time import LAST_LEVEL
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.values import Preemption, TaskId, TaskStatus
@@ -24,8 +24,8 @@ from tests.unit.live.control_plane.clusters import TOKEN, ended, open_scheduler,
 SAID = Estimate(60.0, 60.0, 60.0)
 
 
-def over(spec: TaskSpec, seconds: float, why: Why = Why.SUCCEEDED) -> TaskView:
-    status = TaskStatus.SUCCESS if why is Why.SUCCEEDED else TaskStatus.CANCELLED
+def over(spec: TaskSpec, seconds: float, why: CauseKind = CauseKind.SUCCEEDED) -> TaskView:
+    status = TaskStatus.SUCCESS if why is CauseKind.SUCCEEDED else TaskStatus.CANCELLED
     return TaskView(TaskId(1), spec, 0.0, status=status, cause=Cause(why), finished_at=1.0, run_seconds=seconds)
 
 
@@ -42,7 +42,7 @@ def test_a_task_that_ran_three_times_is_predicted_and_otherwise_unchanged() -> N
     assert estimated.estimate is not None
     assert estimated.estimate.seconds == pytest.approx(100.0)
     assert estimated.estimate.runs == 3
-    assert replace(estimated, estimate=None, outlook=()) == train
+    assert replace(estimated, estimate=None, remaining_time_levels=()) == train
 
 
 def test_a_task_gets_the_remaining_time_of_similar_ones_and_a_lease_none() -> None:
@@ -50,13 +50,13 @@ def test_a_task_gets_the_remaining_time_of_similar_ones_and_a_lease_none() -> No
     for _ in range(50):
         runtime_estimator.ended(over(spec(user="ann", command="slow"), 500_000.0), 1.0)
         runtime_estimator.ended(over(spec(user="ann", command="slow too"), 500_000.0), 1.0)
-        runtime_estimator.ended(over(spec(user="ann", command=None), 5.0, Why.CANCELLED), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command=None), 5.0, CauseKind.CANCELLED), 1.0)
     assert (
-        runtime_estimator.estimated(spec(user="bob"), 2.0).outlook
-        != runtime_estimator.estimated(spec(user="ann"), 2.0).outlook
+        runtime_estimator.estimated(spec(user="bob"), 2.0).remaining_time_levels
+        != runtime_estimator.estimated(spec(user="ann"), 2.0).remaining_time_levels
     )
-    assert runtime_estimator.estimated(spec(user="ann", command="slow"), 2.0).outlook[0] == LAST_LEVEL
-    assert runtime_estimator.estimated(spec(user="ann", command=None), 2.0).outlook == ()
+    assert runtime_estimator.estimated(spec(user="ann", command="slow"), 2.0).remaining_time_levels[0] == LAST_LEVEL
+    assert runtime_estimator.estimated(spec(user="ann", command=None), 2.0).remaining_time_levels == ()
 
 
 def test_commands_distinguish_tasks_without_a_name() -> None:
@@ -75,7 +75,7 @@ def test_commands_distinguish_tasks_without_a_name() -> None:
 def test_leases_do_not_count_as_history() -> None:
     runtime_estimator = RuntimeEstimator()
     for _ in range(10):
-        runtime_estimator.ended(over(spec(user="ann", command=None), 36_000.0, Why.CANCELLED), 1.0)
+        runtime_estimator.ended(over(spec(user="ann", command=None), 36_000.0, CauseKind.CANCELLED), 1.0)
         runtime_estimator.ended(over(spec(user="ann", command="quick"), 10.0), 1.0)
     lease, other = (estimate(runtime_estimator, spec(user="ann", command=words)) for words in (None, "other"))
     assert lease is not None
@@ -84,12 +84,12 @@ def test_leases_do_not_count_as_history() -> None:
     assert other.seconds < 100.0
 
 
-@pytest.mark.parametrize("why", [Why.TIMEOUT, Why.DEADLINE, Why.NOT_LAUNCHED, Why.DEPENDENCY])
-def test_tasks_ended_by_the_scheduler_do_not_count_as_history(why: Why) -> None:
+@pytest.mark.parametrize("why", [CauseKind.TIMEOUT, CauseKind.DEADLINE, CauseKind.NOT_LAUNCHED, CauseKind.DEPENDENCY])
+def test_tasks_ended_by_the_scheduler_do_not_count_as_history(why: CauseKind) -> None:
     runtime_estimator, train = RuntimeEstimator(), spec()
     for _ in range(9):
         runtime_estimator.ended(over(train, 100.0, why), 1.0)
-        runtime_estimator.ended(over(train, 0.0, Why.CANCELLED), 1.0)
+        runtime_estimator.ended(over(train, 0.0, CauseKind.CANCELLED), 1.0)
     assert estimate(runtime_estimator, train) is None
 
 

@@ -17,7 +17,7 @@ from gpuyard.core.journal.records import Position
 from gpuyard.core.journal.stores.sqlite import SqliteJournal
 from gpuyard.live.control_plane import server
 from gpuyard.live.control_plane.access.store import AccessStore, User
-from gpuyard.live.control_plane.server import JOIN_TOKEN_FILE, CanNotServe, join_token, serve
+from gpuyard.live.control_plane.server import JOIN_TOKEN_FILE, SchedulerStartError, join_token, serve
 from gpuyard.live.control_plane.settings import (
     AuthSection,
     PredictionSection,
@@ -126,7 +126,7 @@ def test_a_scheduler_with_login_and_without_an_admin_does_not_start(tmp_path: Pa
         storage=StorageSection(data_dir=str(tmp_path)),
         auth=AuthSection(enabled=True),
     )
-    with pytest.raises(CanNotServe, match=r"no user is an admin.*auth.local_admin: true"):
+    with pytest.raises(SchedulerStartError, match=r"no user is an admin.*auth.local_admin: true"):
         run(lambda: serve(settings))
 
 
@@ -156,7 +156,7 @@ def test_an_admin_who_is_only_in_the_store_counts_if_the_file_names_members(tmp_
             pass
 
     run(lambda: keeps_ada_as("member"))
-    with pytest.raises(CanNotServe, match="no user is an admin"):
+    with pytest.raises(SchedulerStartError, match="no user is an admin"):
         run(lambda: serve(load_server_settings(file, {})))
     run(lambda: keeps_ada_as("admin"))
     run(started)
@@ -196,7 +196,7 @@ def test_a_scheduler_that_refuses_one_folder_has_created_none(tmp_path: Path) ->
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=StorageSection(data_dir=str(tmp_path / "data"), snapshot_dir=str(tmp_path / "open" / "shown")),
     )
-    with pytest.raises(CanNotServe, match="is writable by other users"):
+    with pytest.raises(SchedulerStartError, match="is writable by other users"):
         run(lambda: serve(settings))
     assert not (tmp_path / "data").exists()
     assert list((tmp_path / "open").iterdir()) == []
@@ -227,7 +227,7 @@ def test_a_node_whose_tasks_would_be_admins_is_refused_and_prevents_such_a_start
     assert "Remove auth.local_admin" in str(refused.value.details())
     run(lambda: joins(told(local_admin=True, folder="a"), elsewhere))
     run(lambda: joins(told(local_admin=False, folder="b"), shared))
-    with pytest.raises(CanNotServe, match=r"Node n1 .*auth\.local_admin"):
+    with pytest.raises(SchedulerStartError, match=r"Node n1 .*auth\.local_admin"):
         run(lambda: serve(told(local_admin=True, folder="b")))
 
 
@@ -260,7 +260,7 @@ def test_a_scheduler_does_not_start_on_a_folder_of_another_user(tmp_path: Path, 
         server=ServerSection(http_address=Address("127.0.0.1:0"), grpc_address=Address("127.0.0.1:0")),
         storage=StorageSection(data_dir=folders["data_dir"], snapshot_dir=folders.get("snapshot_dir", "")),
     )
-    with pytest.raises(CanNotServe, match=f"belongs to another user .* Set storage.{which} to"):
+    with pytest.raises(SchedulerStartError, match=f"belongs to another user .* Set storage.{which} to"):
         run(lambda: serve(settings))
 
 

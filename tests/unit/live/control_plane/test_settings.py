@@ -14,7 +14,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.values import TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
-from gpuyard.live.control_plane.server import CanNotServe, serve
+from gpuyard.live.control_plane.server import SchedulerStartError, serve
 from gpuyard.live.control_plane.settings import (
     ALGORITHMS,
     LEAST_SECONDS,
@@ -236,7 +236,7 @@ def test_tasks_are_not_mapped_to_the_user_who_runs_the_scheduler(
         load(tmp_path, without_login)
 
     not_yet = load(tmp_path, text.replace(str(tmp_path), str(tmp_path / "none")))
-    with pytest.raises(CanNotServe, match="who runs the scheduler"):
+    with pytest.raises(SchedulerStartError, match="who runs the scheduler"):
         asyncio.run(serve(not_yet))
 
 

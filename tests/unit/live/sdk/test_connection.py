@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, NotNow, Refused, Unreachable, connect
+from gpuyard.live.sdk import ClusterError, NotAllowed, NotFound, Refused, TemporarilyRefused, Unreachable, connect
 from gpuyard.live.sdk.connection import NOTICE_SECONDS
 from gpuyard.live.sdk.errors import NotGpuyard, WrongAddress
 from tests.unit.certificates import dated_certificate, needs_openssl
@@ -318,7 +318,7 @@ def test_a_starting_scheduler_is_waited_for() -> None:
 def test_a_full_disk_is_reported_at_once() -> None:
     full = refusal("StorageFull", "No space is left.")
     with fake_server(lambda line: line.say(full, 503)) as server:
-        with pytest.raises(NotNow, match="No space is left"):
+        with pytest.raises(TemporarilyRefused, match="No space is left"):
             connect(server.url).submit("true")
 
         assert len(server.asked) == 1

@@ -2,7 +2,7 @@
 
 from typing import get_type_hints
 
-from gpuyard.live.wire.config import Seconds, SecondsOrNone, keys_of
+from gpuyard.live.wire.config import Duration, DurationOrNone, keys_of
 
 
 def durations_of(settings: type) -> set[str]:
@@ -14,6 +14,6 @@ def durations_of(settings: type) -> set[str]:
             hints = get_type_hints(type_) if isinstance(type_, type) else {}
             type_ = hints.get(key)
         members = getattr(type_, "__args__", (type_,))
-        if any(isinstance(it, type) and issubclass(it, Seconds | SecondsOrNone) for it in members):
+        if any(isinstance(it, type) and issubclass(it, Duration | DurationOrNone) for it in members):
             found.add(".".join(keys))
     return found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuyard.live.control_plane.server import CanNotServe, serve
+from gpuyard.live.control_plane.server import SchedulerStartError, serve
 from gpuyard.live.control_plane.settings import (
     ServerSection,
     ServerSettings,
@@ -73,6 +73,6 @@ def test_a_scheduler_with_invalid_files_opens_no_port(tmp_path: Path) -> None:
     one, other = certificate(tmp_path, "one"), certificate(tmp_path, "other")
     tls = ServerTlsSection(cert=str(one.cert), key=str(other.key))
     settings = ServerSettings(server=ServerSection(tls=tls), storage=StorageSection(data_dir=str(tmp_path / "data")))
-    with pytest.raises(CanNotServe, match=r"server\.tls\.key .* is not the key of the certificate"):
+    with pytest.raises(SchedulerStartError, match=r"server\.tls\.key .* is not the key of the certificate"):
         asyncio.run(serve(settings))
     assert not (tmp_path / "data").exists()

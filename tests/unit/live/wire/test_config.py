@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from gpuyard.live.wire.config import (
     Address,
+    Duration,
+    DurationGivenInHours,
+    DurationGivenInMilliseconds,
+    DurationOrNone,
     PeerAddress,
-    Seconds,
-    SecondsGivenInHours,
-    SecondsGivenInMilliseconds,
-    SecondsOrNone,
     WrongSettings,
     keys_of,
     load,
@@ -23,7 +23,7 @@ from gpuyard.live.wire.config import (
 class Server(Struct, frozen=True, forbid_unknown_fields=True):
     http_address: Address = Address("127.0.0.1:8080")
     token: str = ""
-    timeout: Seconds = Seconds(5)
+    timeout: Duration = Duration(5)
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ def complaint(tmp_path: Path, text: str | bytes, env: dict[str, str] | None = No
     return str(wrong.value).replace(f"{tmp_path}/", "")
 
 
-def reads(type_: type[Seconds | Address], raw: object) -> bool:
+def reads(type_: type[Duration | Address], raw: object) -> bool:
     try:
         type_.read(raw)
     except ValueError:
@@ -66,7 +66,7 @@ def test_a_file_and_the_environment_together_make_the_settings(tmp_path: Path) -
         "PATH": "/bin",
     }
     assert read(tmp_path, text, env) == Settings(
-        Server(Address(":80"), "123", Seconds(0.5)), ["a", "b"], {"a": 1, "b": 2}
+        Server(Address(":80"), "123", Duration(0.5)), ["a", "b"], {"a": 1, "b": 2}
     )
 
 
@@ -235,18 +235,18 @@ def test_errors_between_several_settings_have_a_place_too(tmp_path: Path) -> Non
     ("raw", "seconds"), [(5, 5), (0.5, 0.5), ("5s", 5), ("500ms", 0.5), ("2m", 120), ("1h30m", 5400), ("7d", 604800)]
 )
 def test_durations_are_parsed(raw: object, seconds: float) -> None:
-    assert Seconds.read(raw) == seconds
+    assert Duration.read(raw) == seconds
 
 
 def test_some_durations_without_a_unit_are_in_other_units() -> None:
-    assert SecondsGivenInMilliseconds.read(500) == SecondsGivenInMilliseconds.read("500ms") == 0.5
-    assert float(SecondsGivenInHours.read(24)) == float(SecondsGivenInHours.read("1d")) == 86400.0
-    assert float(SecondsOrNone.read(0)) == 0.0
+    assert DurationGivenInMilliseconds.read(500) == DurationGivenInMilliseconds.read("500ms") == 0.5
+    assert float(DurationGivenInHours.read(24)) == float(DurationGivenInHours.read("1d")) == 86400.0
+    assert float(DurationOrNone.read(0)) == 0.0
 
 
 @pytest.mark.parametrize("raw", [0, -1, "", "5 apples", "s", "5ss", True, None, float("nan"), float("inf"), 1e300, [5]])
 def test_invalid_durations_are_refused(raw: object) -> None:
-    assert not reads(Seconds, raw)
+    assert not reads(Duration, raw)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.task import Resources, TaskSpec
 from gpuyard.core.domain.values import GpuHealth, NodeId, TaskId, TaskStatus, TenantId
@@ -28,11 +28,11 @@ def test_placements_causes_and_instants_have_their_public_names() -> None:
         "type": "TaskPlaced", "task_id": "task-7", "attempt": 1, "node_ids": ["box"],
         "allocated_gpus": ["box/0", "box/1"],
     }  # fmt: skip
-    because = events.TaskPlaced(TaskId(7), 1, placed.placement, Cause(Why.QUEUED, task=TaskId(7)))
+    because = events.TaskPlaced(TaskId(7), 1, placed.placement, Cause(CauseKind.QUEUED, task=TaskId(7)))
     assert event_answer(because, 0.0, "")["reason_code"] == "queued"
-    ended = event_answer(events.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(Why.EXIT_CODE)), 0.0, "")
+    ended = event_answer(events.TaskEnded(TaskId(7), TaskStatus.FAILED, Cause(CauseKind.EXIT_CODE)), 0.0, "")
     assert (ended["status"], ended["reason_code"]) == ("failed", "exit_code")
-    requeued = event_answer(events.TaskRequeued(TaskId(7), Cause(Why.EXIT_CODE), 5.0), 0.0, "")
+    requeued = event_answer(events.TaskRequeued(TaskId(7), Cause(CauseKind.EXIT_CODE), 5.0), 0.0, "")
     assert (requeued["status"], requeued["not_before"]) == ("pending", "1970-01-01T00:00:05.000000Z")
     health = event_answer(events.GpuHealthChanged(NodeId("box"), 3, GpuHealth.OFFLINE), 0.0, "")
     assert (health["gpu_id"], health["node_id"]) == ("box/3", "box")
@@ -63,4 +63,4 @@ def test_no_field_of_a_task_is_missing(kind: type[events.Event]) -> None:
     }  # fmt: skip
     from gpuyard.live.wire.event_answers import FIELDS
 
-    assert set(kind.__struct_fields__) <= public | FIELDS.keys()
+    assert set(kind.__struct_encode_fields__) <= public | FIELDS.keys()

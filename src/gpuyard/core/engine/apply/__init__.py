@@ -25,11 +25,11 @@ def apply_event(state: State, event: events.Event) -> None:
     try:
         APPLY_BY_TYPE[type(event)](state, event)
     except KeyError as error:
-        raise UnknownEvent(f"{type(event).__name__} refers to {error}, which is unknown.") from error
+        raise UnknownEvent(f"{events.name_of(event)} refers to {error}, which is unknown.") from error
 
 
 APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
-    events.YardFounded: cluster.apply_yard_founded,
+    events.ClusterCreated: cluster.apply_cluster_created,
     events.TaskSubmitted: tasks.apply_task_submitted,
     events.TaskHeld: tasks.apply_task_held,
     events.TaskReleased: tasks.apply_task_released,
@@ -54,9 +54,9 @@ APPLY_BY_TYPE: dict[type[events.Event], Callable[[State, Any], None]] = {
     events.NodeJoined: nodes.apply_node_joined,
     events.NodeLost: nodes.apply_node_lost,
     events.NodeReturned: nodes.apply_node_returned,
-    events.RemainsEnded: nodes.apply_remains_ended,
+    events.OrphanedAttemptEnded: nodes.apply_orphaned_attempt_ended,
     events.NodeStopped: nodes.apply_node_stopped,
-    events.RemainsFound: nodes.apply_remains_found,
+    events.OrphanedAttemptFound: nodes.apply_orphaned_attempt_found,
     events.AttemptRecovered: attempts.apply_attempt_recovered,
     events.TaskNumbersSkipped: cluster.apply_task_numbers_skipped,
     events.NodeChanged: nodes.apply_node_changed,

@@ -7,11 +7,11 @@ host memory. Resources of an ended attempt that may still run on a lost node sta
 from typing import cast
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.values import MILLI, AttemptRef, NodeId, Outcome, Preemption
-from gpuyard.core.engine.apply.checks import active, moved
+from gpuyard.core.engine.apply.checks import checked_transition, task_with_attempt
 from gpuyard.core.engine.phases import (
     ACTIVE,
     Placed,
@@ -24,7 +24,7 @@ from gpuyard.core.engine.phases import (
     Waiting,
     WithPlacement,
 )
-from gpuyard.core.engine.state import MOVING, PREEMPTING, Left, State, holds_gpus
+from gpuyard.core.engine.state import MOVING, PREEMPTING, OrphanedAttempt, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.speeds import speed_of
 
@@ -32,7 +32,7 @@ from gpuyard.core.placement.speeds import speed_of
 def apply_task_placed(state: State, event: events.TaskPlaced) -> None:
     """Take and charge the GPUs of a new attempt; its nodes have not reported its start yet."""
     at = state.now
-    task, _ = moved(state, event.task, event)
+    task, _ = checked_transition(state, event.task, event)
     placement = event.placement
     if task.group is not None:
         state.leave_queue(task)
@@ -67,7 +67,7 @@ def _note_model(state: State, task: Task, placement: Placement) -> None:
 def apply_attempt_started(state: State, event: events.AttemptStarted) -> None:
     """The attempt runs on all its nodes."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     phase = cast("Placed", phase)
     task.ready = task.avoid = None
     task.phase = Running(event.attempt, phase.placement, at)
@@ -78,14 +78,14 @@ def apply_attempt_started(state: State, event: events.AttemptStarted) -> None:
 def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> None:
     """Continue an attempt that never stopped: charge its node again, and count the time it was missing as run time."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Waiting)
-    here = state.remains.get(event.node, {})
+    here = state.orphaned_attempts.get(event.node, {})
     left = here.pop(AttemptRef(task.id, event.attempt, task.origin), None)
     if left is None:
         raise UnknownEvent(f"AttemptRecovered refers to task {task.id}, which has no attempt on node {event.node}.")
     if not here:
-        del state.remains[event.node]
+        del state.orphaned_attempts[event.node]
     placement = Placement((left.part,))
     state.leave_queue(task)
     state.end_reservation(task.id)
@@ -106,18 +106,18 @@ def apply_attempt_recovered(state: State, event: events.AttemptRecovered) -> Non
 def apply_attempt_suspending(state: State, event: events.AttemptSuspending) -> None:
     """The attempt is being moved out of GPU memory; it holds its GPUs until that is done."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Running)
     _count_service(task, phase, at)
     task.round = event.round
     task.phase = Suspending(event.attempt, phase.placement, at, event.cause)
     state.note_victim(task, event.cause)
-    state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
+    state.stops_soon(phase.placement, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
 
 def apply_suspension_failed(state: State, event: events.SuspensionFailed) -> None:
     """The attempt cannot be suspended and keeps running; it is not preempted again."""
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Suspending)
     state.unnote_victim(task)
     task.ready = None
@@ -132,11 +132,11 @@ def apply_suspension_failed(state: State, event: events.SuspensionFailed) -> Non
 def apply_attempt_suspended(state: State, event: events.AttemptSuspended) -> None:
     """Free the GPUs of the attempt; its nodes keep its GPU contents in host memory."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Suspending)
     task.ready = None
     state.unnote_victim(task)
-    by_user = phase.cause.why is Why.SUSPENDED_BY_USER
+    by_user = phase.cause.why is CauseKind.SUSPENDED_BY_USER
     if phase.cause.why in PREEMPTING:
         task.preemptions += 1
     task.phase = Suspended(event.attempt, phase.placement, at, by_user)
@@ -148,7 +148,7 @@ def apply_attempt_suspended(state: State, event: events.AttemptSuspended) -> Non
 def apply_attempt_resuming(state: State, event: events.AttemptResuming) -> None:
     """Take and charge GPUs for a suspended attempt; its nodes have not reported that it runs."""
     at = state.now
-    task, _ = moved(state, event.task, event)
+    task, _ = checked_transition(state, event.task, event)
     state.leave_queue(task)
     state.end_reservation(task.id)
     task.phase = Resuming(event.attempt, event.placement, at)
@@ -167,7 +167,7 @@ def _take_again(state: State, task: Task, placement: Placement, at: float) -> No
 def apply_attempt_resumed(state: State, event: events.AttemptResumed) -> None:
     """The attempt runs again on all its nodes."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Resuming)
     task.ready = None
     task.phase = Running(event.attempt, phase.placement, at)
@@ -179,7 +179,7 @@ def _begins(state: State, task: Task, placement: Placement) -> None:
     """Wake waiting tasks that may preempt this one now; while it was being started, none could."""
     queue = state.queue
     if queue.lines and state.is_preemptible(task) and state.may_preempt():
-        cause = Cause(Why.PREEMPTIBLE_STARTED, task=task.id)
+        cause = Cause(CauseKind.PREEMPTIBLE_STARTED, task=task.id)
         for part in placement.slices:
             for device_group in state.index.hosts[part.node].device_groups:
                 queue.preemptible_started(device_group.number, cause)
@@ -189,7 +189,7 @@ def _begins(state: State, task: Task, placement: Placement) -> None:
 def apply_attempt_stopping(state: State, event: events.AttemptStopping) -> None:
     """The attempt is being stopped; it holds its resources until its nodes report that it has ended."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     if isinstance(phase, Running):
         _count_service(task, phase, at)
         state.movable.pop(task.id, None)
@@ -199,18 +199,18 @@ def apply_attempt_stopping(state: State, event: events.AttemptStopping) -> None:
     task.ready = None
     task.phase = Stopping(event.attempt, phase.placement, at, event.cause, holds_gpus(phase))
     state.note_victim(task, event.cause)
-    state.stops_soon(phase.placement, Cause(Why.QUEUE_CHANGED, task=task.id))
+    state.stops_soon(phase.placement, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
 
 
 def apply_member_ready(state: State, event: events.MemberReady) -> None:
     """The part of a gang on one node has completed the step that the whole attempt is in."""
-    task = active(state, event.task, event)
+    task = task_with_attempt(state, event.task, event)
     task.ready = {*(task.ready or ()), event.node}
 
 
 def apply_member_ended(state: State, event: events.MemberEnded) -> None:
     """The part of a gang on one node has ended."""
-    task = active(state, event.task, event)
+    task = task_with_attempt(state, event.task, event)
     task.members = {**(task.members or {}), event.node: event}
     if event.outcome is Outcome.LOST and state.index.hosts[event.node].lost:
         task.presumed = {*(task.presumed or ()), event.node}
@@ -219,7 +219,7 @@ def apply_member_ended(state: State, event: events.MemberEnded) -> None:
 def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
     """Free the resources of an attempt that has ended; an event of the same step says whether its task is retried."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, ACTIVE)
     cause = None
     if isinstance(phase, Running):
@@ -231,11 +231,11 @@ def apply_attempt_ended(state: State, event: events.AttemptEnded) -> None:
     state.leave_queue(task)
     if cause is None or cause.why not in MOVING or event.outcome is not Outcome.STOPPED:
         state.end_reservation(task.id)  # a task that is being moved keeps the reservation of its new place
-    if event.remains:
+    if event.orphaned_on:
         _leave_behind(state, task, phase, event, at)
     elif isinstance(phase, Suspended) or (isinstance(phase, Stopping) and not phase.holds_gpus):
         state.index.give_memory(phase.placement)
-        state.free(phase.placement, Cause(Why.GPUS_FREED, task=task.id))
+        state.free(phase.placement, Cause(CauseKind.GPUS_FREED, task=task.id))
     else:
         state.release(task, phase.placement, at)
     for part in phase.placement.slices:
@@ -263,15 +263,18 @@ def _not_launched_on(task: Task, placement: Placement) -> NodeId:
 def _leave_behind(state: State, task: Task, phase: WithPlacement, event: events.AttemptEnded, at: float) -> None:
     """Keep the resources of an ended attempt taken, uncharged, on the nodes that may still run it."""
     placement = phase.placement
-    frees_gpus, cause = holds_gpus(phase), Cause(Why.GPUS_FREED, task=task.id)
+    frees_gpus, cause = holds_gpus(phase), Cause(CauseKind.GPUS_FREED, task=task.id)
     for part in placement.slices:
         left = part if frees_gpus else Slice(part.node, memory_mib=part.memory_mib)
-        if part.node in event.remains:
+        if part.node in event.orphaned_on:
             ran = isinstance(phase, Running | Placed) and len(placement.slices) == 1
-            ref, there = AttemptRef(task.id, event.attempt, task.origin), state.remains.setdefault(part.node, {})
+            ref, there = (
+                AttemptRef(task.id, event.attempt, task.origin),
+                state.orphaned_attempts.setdefault(part.node, {}),
+            )
             if (before := there.get(ref)) is not None:  # only possible in older journals
                 state.index.give(Placement((before.part,)))
-            there[ref] = Left(left, ran)
+            there[ref] = OrphanedAttempt(left, ran)
         else:
             state.index.give(Placement((left,)))
             state.free(Placement((part,)), cause)

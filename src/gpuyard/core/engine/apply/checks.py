@@ -8,27 +8,28 @@ from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 
 
-def known(state: State, task_id: TaskId, event: events.Event) -> Task:
+def open_task(state: State, task_id: TaskId, event: events.Event) -> Task:
     """Return the open task of an event."""
     task = state.tasks.get(task_id)
     if task is None:
-        raise UnknownEvent(f"{type(event).__name__} refers to task {task_id}, which is not open.")
+        raise UnknownEvent(f"{events.name_of(event)} refers to task {task_id}, which is not open.")
     return task
 
 
-def moved(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
+def checked_transition(state: State, task_id: TaskId, event: events.Event) -> tuple[Task, Phase]:
     """Return the task of an event and its phase, after checking in the transition table that the event fits the phase."""
-    task = known(state, task_id, event)
+    task = open_task(state, task_id, event)
     phase = task.phase
     if (type(phase), type(event)) not in TRANSITIONS:
-        raise UnknownEvent(f"{type(event).__name__} does not fit task {task_id}, which is {type(phase).__name__}.")
+        raise UnknownEvent(f"{events.name_of(event)} does not fit task {task_id}, which is {type(phase).__name__}.")
     return task, phase
 
 
-def active(state: State, task_id: TaskId, event: events.Event) -> Task:
+def task_with_attempt(state: State, task_id: TaskId, event: events.Event) -> Task:
     """Return the task of an event, which must have an attempt."""
-    task = known(state, task_id, event)
+    task = open_task(state, task_id, event)
     if not isinstance(task.phase, ACTIVE):
-        name = type(event).__name__
-        raise UnknownEvent(f"{name} does not fit task {task.id}, which is {type(task.phase).__name__}.")
+        raise UnknownEvent(
+            f"{events.name_of(event)} does not fit task {task.id}, which is {type(task.phase).__name__}."
+        )
     return task

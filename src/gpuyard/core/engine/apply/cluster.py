@@ -5,7 +5,7 @@ from collections.abc import Container
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.tenant import QuotaMode, Tenant
 from gpuyard.core.domain.values import TaskId, TenantId
@@ -20,11 +20,11 @@ MOST_ORIGINS = 10_000
 """Maximum number of schedulers whose attempts are recognized as this cluster's own."""
 
 
-def apply_yard_founded(state: State, event: events.YardFounded) -> None:
+def apply_cluster_created(state: State, event: events.ClusterCreated) -> None:
     """Set the name of the cluster; the first event of a journal."""
-    if state.yard:
-        raise UnknownEvent(f"YardFounded refers to a cluster that already has the ID {state.yard}.")
-    state.yard = event.yard
+    if state.cluster_id:
+        raise UnknownEvent(f"YardFounded refers to a cluster that already has the ID {state.cluster_id}.")
+    state.cluster_id = event.cluster_id
 
 
 def apply_epoch_began(state: State, event: events.EpochBegan) -> None:
@@ -37,7 +37,7 @@ def apply_epoch_began(state: State, event: events.EpochBegan) -> None:
     _skip(state, event.last_task)
     for node in state.index.hosts:
         state.index.set_state(node, away=True)  # until it registers with this scheduler
-    state.queue.quotas_changed(Cause(Why.NODES_CHANGED))
+    state.queue.quotas_changed(Cause(CauseKind.NODES_CHANGED))
 
 
 def apply_task_numbers_skipped(state: State, event: events.TaskNumbersSkipped) -> None:
@@ -58,7 +58,7 @@ def _skip(state: State, last: TaskId) -> None:
 
 def apply_epoch_ended(state: State, event: events.EpochEnded) -> None:
     """Note until when nodes do not count as lost because the scheduler has stopped."""
-    state.patient_until = event.patient_until
+    state.scheduler_back_by = event.scheduler_back_by
 
 
 def apply_access_changed(state: State, event: events.AccessChanged) -> None:
@@ -144,4 +144,4 @@ def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:
     for task in state.tasks.values():
         if isinstance(task.phase, Running):
             state.watch(task, at)
-    state.queue.everything_changed(Cause(Why.SETTINGS_CHANGED))
+    state.queue.everything_changed(Cause(CauseKind.SETTINGS_CHANGED))

@@ -5,11 +5,11 @@ are up now are divided between the classes.
 """
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import AttemptRef, NodeId, TaskId
-from gpuyard.core.engine.state import Left, State
+from gpuyard.core.engine.state import OrphanedAttempt, State
 
 
 def apply_node_joined(state: State, event: events.NodeJoined) -> None:
@@ -25,8 +25,8 @@ def apply_node_joined(state: State, event: events.NodeJoined) -> None:
 
 def apply_node_lost(state: State, event: events.NodeLost) -> None:
     """Mark a node as lost; its resources stay taken until their attempts are known to have ended."""
-    for number in _strays_on(state, event.node):
-        state.stray_ended(number)
+    for number in _tasks_of_found_orphans(state, event.node):
+        state.remove_found_orphan(number)
     state.index.set_state(event.node, lost=True)
     state.back_by.pop(event.node, None)
     state.divide()
@@ -43,55 +43,57 @@ def apply_node_returned(state: State, event: events.NodeReturned) -> None:
     """Open a node that has registered again; given-up attempts that it does not report have ended."""
     was_lost = state.index.hosts[event.node].lost
     state.index.set_state(event.node, lost=False, away=False)
-    for number in _strays_on(state, event.node) if was_lost else ():
-        state.stray_began(number)
+    for number in _tasks_of_found_orphans(state, event.node) if was_lost else ():
+        state.add_found_orphan(number)
     if event.instance:
         state.agents[event.node] = (event.instance, event.boot)
     state.back_by.pop(event.node, None)
     for what in state.presumed_on(event.node):
-        if what not in event.remains:
-            _remains_gone(state, event.node, what)
+        if what not in event.orphaned_attempts:
+            _remove_orphan(state, event.node, what)
     _node_changed(state, event.node)
 
 
-def apply_remains_found(state: State, event: events.RemainsFound) -> None:
+def apply_orphaned_attempt_found(state: State, event: events.OrphanedAttemptFound) -> None:
     """Take the resources of an attempt that is unknown or known as ended, without charging them."""
     what = AttemptRef(event.task, event.attempt, event.origin)
-    if what in state.remains.get(event.node, {}):
+    if what in state.orphaned_attempts.get(event.node, {}):
         raise UnknownEvent(f"RemainsFound refers to task {event.task}, which is already known on node {event.node}.")
-    state.remains.setdefault(event.node, {})[what] = Left(event.part, wanted=event.wanted, found=True)
+    state.orphaned_attempts.setdefault(event.node, {})[what] = OrphanedAttempt(
+        event.part, wanted=event.wanted, found=True
+    )
     state.index.take(Placement((event.part,)))
     if not state.index.hosts[event.node].lost:
-        state.stray_began(event.task)
+        state.add_found_orphan(event.task)
 
 
-def apply_remains_ended(state: State, event: events.RemainsEnded) -> None:
+def apply_orphaned_attempt_ended(state: State, event: events.OrphanedAttemptEnded) -> None:
     """Free the resources of a given-up attempt that has ended."""
     what = AttemptRef(event.task, event.attempt, event.origin)
     if event.node not in state.index.hosts or what not in state.presumed_on(event.node):
         raise UnknownEvent(f"RemainsEnded refers to task {event.task}, which has no attempt on node {event.node}.")
-    _remains_gone(state, event.node, what)
+    _remove_orphan(state, event.node, what)
 
 
-def _remains_gone(state: State, node: NodeId, what: AttemptRef) -> None:
+def _remove_orphan(state: State, node: NodeId, what: AttemptRef) -> None:
     """Free the resources that an attempt, now known to have ended, may have used on a node."""
     task = state.tasks.get(what.task)
     if task is not None and (task.attempts, task.origin) == what[1:] and task.presumed:
         task.presumed.discard(node)
-    if (left := state.remains.get(node, {}).pop(what, None)) is not None:
+    if (left := state.orphaned_attempts.get(node, {}).pop(what, None)) is not None:
         state.index.give(Placement((left.part,)))
-        state.free(Placement((left.part,)), Cause(Why.GPUS_FREED, task=what.task))
-        if not state.remains[node]:
-            del state.remains[node]
+        state.free(Placement((left.part,)), Cause(CauseKind.GPUS_FREED, task=what.task))
+        if not state.orphaned_attempts[node]:
+            del state.orphaned_attempts[node]
         if left.found and not state.index.hosts[node].lost:
-            state.stray_ended(what.task)
+            state.remove_found_orphan(what.task)
 
 
-def _strays_on(state: State, node: NodeId) -> list[TaskId]:
+def _tasks_of_found_orphans(state: State, node: NodeId) -> list[TaskId]:
     """Return the tasks whose unknown attempts a node runs; empty for a lost node, where this is not known."""
     if state.index.hosts[node].lost:
         return []
-    return [what.task for what, left in state.remains.get(node, {}).items() if left.found]
+    return [what.task for what, left in state.orphaned_attempts.get(node, {}).items() if left.found]
 
 
 def apply_node_changed(state: State, event: events.NodeChanged) -> None:
@@ -102,12 +104,12 @@ def apply_node_changed(state: State, event: events.NodeChanged) -> None:
 
 def apply_node_removed(state: State, event: events.NodeRemoved) -> None:
     """Remove a node for good."""
-    strays = _strays_on(state, event.node)
+    tasks = _tasks_of_found_orphans(state, event.node)
     state.index.remove(event.node)
     del state.on_node[event.node]
-    state.remains.pop(event.node, None)
-    for number in strays:
-        state.stray_ended(number)
+    state.orphaned_attempts.pop(event.node, None)
+    for number in tasks:
+        state.remove_found_orphan(number)
     state.agents.pop(event.node, None)
     state.back_by.pop(event.node, None)
     state.place_reservations()
@@ -153,4 +155,4 @@ def _retry_on(state: State, node: NodeId) -> None:
 
 
 def _changed(node: NodeId) -> Cause:
-    return Cause(Why.NODES_CHANGED, node=node)
+    return Cause(CauseKind.NODES_CHANGED, node=node)

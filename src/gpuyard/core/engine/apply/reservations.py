@@ -2,13 +2,13 @@
 
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply.checks import known
+from gpuyard.core.engine.apply.checks import open_task
 from gpuyard.core.engine.state import State
 
 
 def apply_reservation_made(state: State, event: events.ReservationMade) -> None:
     """Record a reservation; a claim takes its task out of the queue, since others are being stopped for it."""
-    state.reserve(known(state, event.task, event), event, state.now)
+    state.reserve(open_task(state, event.task, event), event, state.now)
 
 
 def apply_reservation_dropped(state: State, event: events.ReservationDropped) -> None:

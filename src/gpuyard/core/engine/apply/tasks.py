@@ -3,15 +3,15 @@
 from msgspec.structs import replace
 
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.errors import UnknownEvent
-from gpuyard.core.engine.apply.checks import known, moved
+from gpuyard.core.engine.apply.checks import checked_transition, open_task
 from gpuyard.core.engine.lifecycle.barriers import leave_barriers, pass_barriers, wait_for_prerequisites
 from gpuyard.core.engine.phases import Ended, Running, Settling, Suspended, Waiting
 from gpuyard.core.engine.state import PREEMPTING, State
 from gpuyard.core.engine.task import Task
 
-OWN_FAILURES = (Why.EXIT_CODE, Why.OUT_OF_MEMORY, Why.NOT_LAUNCHED, Why.MEMBER_FAILED)
+OWN_FAILURES = (CauseKind.EXIT_CODE, CauseKind.OUT_OF_MEMORY, CauseKind.NOT_LAUNCHED, CauseKind.MEMBER_FAILED)
 """Causes that count against a task's retries."""
 
 
@@ -36,7 +36,7 @@ def apply_task_submitted(state: State, event: events.TaskSubmitted) -> None:
 
 def apply_task_held(state: State, event: events.TaskHeld) -> None:
     """Take a task out of the queue until it is released, and drop its reservation."""
-    task = known(state, event.task, event)
+    task = open_task(state, event.task, event)
     task.held = True
     state.leave_queue(task)
     state.end_reservation(task.id)
@@ -44,7 +44,7 @@ def apply_task_held(state: State, event: events.TaskHeld) -> None:
 
 def apply_task_released(state: State, event: events.TaskReleased) -> None:
     """Let a task on hold, or one that a user had suspended, wait for GPUs again."""
-    task = known(state, event.task, event)
+    task = open_task(state, event.task, event)
     task.held = False
     if isinstance(task.phase, Suspended):
         task.phase = Suspended(task.phase.attempt, task.phase.placement, task.phase.since, by_user=False)
@@ -53,21 +53,21 @@ def apply_task_released(state: State, event: events.TaskReleased) -> None:
 
 def apply_priority_changed(state: State, event: events.PriorityChanged) -> None:
     """Set the priority of a task and update its place in the queue."""
-    task = known(state, event.task, event)
+    task = open_task(state, event.task, event)
     task.priority = event.priority
     state.requeue(task, state.now)
 
 
 def apply_estimate_revised(state: State, event: events.EstimateRevised) -> None:
     """Set the estimate of a task and update its place in the queue, where run times matter."""
-    task = known(state, event.task, event)
+    task = open_task(state, event.task, event)
     task.estimate = event.estimate
     state.requeue(task, state.now)
 
 
 def apply_task_extended(state: State, event: events.TaskExtended) -> None:
     """Set a later timeout or deadline."""
-    task = known(state, event.task, event)
+    task = open_task(state, event.task, event)
     task.spec = replace(task.spec, timeout_seconds=event.timeout_seconds, deadline=event.deadline)
     if event.deadline is not None:
         state.timers.add_task(event.deadline, task.id)
@@ -79,7 +79,7 @@ def apply_task_extended(state: State, event: events.TaskExtended) -> None:
 def apply_task_requeued(state: State, event: events.TaskRequeued) -> None:
     """Let a task wait for another attempt, if given not before an instant or with more GPU memory."""
     at = state.now
-    task, phase = moved(state, event.task, event)
+    task, phase = checked_transition(state, event.task, event)
     assert isinstance(phase, Settling)
     if event.cause.why in PREEMPTING:
         task.preemptions += 1
@@ -98,7 +98,7 @@ def apply_task_requeued(state: State, event: events.TaskRequeued) -> None:
 
 def apply_task_ended(state: State, event: events.TaskEnded) -> None:
     """Remove a task that has ended, with its reservation, and open or break the barriers where others wait for it."""
-    task, _ = moved(state, event.task, event)
+    task, _ = checked_transition(state, event.task, event)
     state.leave_queue(task)
     state.end_reservation(task.id)
     task.phase = Ended(event.status)

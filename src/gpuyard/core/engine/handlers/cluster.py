@@ -5,7 +5,7 @@ from math import isfinite
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.validation import check_settings, check_split, check_tenant
 from gpuyard.core.engine.ledger import Ledger
@@ -16,13 +16,13 @@ MOST_SKIPPED = 1_000_000
 """Maximum of task numbers or epochs that nodes know and the journal has lost; a larger gap is an error."""
 
 
-def found(ledger: Ledger, asked: command.FoundYard) -> Refusal | None:
+def create_cluster(ledger: Ledger, asked: command.CreateCluster) -> Refusal | None:
     """Give the cluster its name; possible only once."""
-    if ledger.state.yard:
-        return no.ClusterAlreadyFounded(ledger.state.yard)
-    if not asked.yard:
-        return no.EmptyName("yard")
-    ledger.emit(events.YardFounded(asked.yard))
+    if ledger.state.cluster_id:
+        return no.ClusterAlreadyFounded(ledger.state.cluster_id)
+    if not asked.cluster_id:
+        return no.EmptyName("cluster_id")
+    ledger.emit(events.ClusterCreated(asked.cluster_id))
     return None
 
 
@@ -55,16 +55,16 @@ def skip_numbers(ledger: Ledger, asked: command.SkipTaskNumbers) -> Refusal | No
 
 
 def end_epoch(ledger: Ledger, asked: command.EndEpoch) -> Refusal | None:
-    """End the epoch of a scheduler that stops; nodes do not count as lost within `patience_seconds`."""
-    if not isfinite(asked.patience_seconds):
-        return no.NotFinite("patience_seconds")
-    if asked.patience_seconds < 0:
-        return no.NegativeCount("patience_seconds", asked.patience_seconds)
-    ledger.emit(events.EpochEnded(ledger.state.epoch, ledger.state.now + asked.patience_seconds))
+    """End the epoch of a scheduler that stops; nodes do not count as lost within `absence_seconds`."""
+    if not isfinite(asked.absence_seconds):
+        return no.NotFinite("absence_seconds")
+    if asked.absence_seconds < 0:
+        return no.NegativeCount("absence_seconds", asked.absence_seconds)
+    ledger.emit(events.EpochEnded(ledger.state.epoch, ledger.state.now + asked.absence_seconds))
     return None
 
 
-def note_access(ledger: Ledger, asked: command.NoteAccess) -> Refusal | None:
+def record_access_change(ledger: Ledger, asked: command.RecordAccessChange) -> Refusal | None:
     """Record that access was granted or revoked, for later audits."""
     ledger.emit(events.AccessChanged(asked.what, asked.subject))
     return None
@@ -96,6 +96,6 @@ def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | 
     if refusal := check_settings(settings):
         return refusal
     for reservation in list(ledger.state.reservations.values()):
-        ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.SETTINGS_CHANGED)))
+        ledger.emit(events.ReservationDropped(reservation.task.id, Cause(CauseKind.SETTINGS_CHANGED)))
     ledger.emit(events.SettingsChanged(settings))
     return None

@@ -8,7 +8,7 @@ from math import isfinite
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.node import has_same_gpus, is_same_gpu
 from gpuyard.core.domain.placement import Slice
 from gpuyard.core.domain.refusals import Refusal
@@ -52,7 +52,7 @@ def join(ledger: Ledger, asked: command.JoinNode) -> Refusal | None:
 def _contradiction(state: State, asked: command.JoinNode) -> Refusal | None:
     """Refuse attempts that cannot be on the node: active on other nodes, or with our own origin and never placed.
 
-    If they were recorded as remains, the same attempt would have two entries once it is placed or lost there.
+    If they were recorded as orphaned, the same attempt would have two entries once it is placed or lost there.
     """
     node = asked.node.id
     for ref in dict.fromkeys((*asked.attempts, *(ref for ref, _ in asked.parts))):
@@ -79,22 +79,22 @@ def _hear_of(
     presumed, host = state.presumed_on(node), state.index.hosts[node]
     other = (instance, boot) != state.agents.get(node, ("", "")) and bool(instance)
     if host.lost or host.away or other:
-        remains = tuple(what for what in presumed if what in attempts)
-        ledger.emit(events.NodeReturned(node, remains, instance if other else "", boot if other else ""))
+        orphaned = tuple(what for what in presumed if what in attempts)
+        ledger.emit(events.NodeReturned(node, orphaned, instance if other else "", boot if other else ""))
         return
     for what in presumed:
         if what not in attempts:
-            ledger.emit(events.RemainsEnded(node, *what))
+            ledger.emit(events.OrphanedAttemptEnded(node, *what))
 
 
 def _take_back(ledger: Ledger, node: NodeId, running: tuple[AttemptRef, ...]) -> None:
     """Recover attempts that a lost node still runs and whose tasks wait: they continue instead of starting over."""
     state = ledger.state
     for ref in running:
-        left, task = state.remains.get(node, {}).get(ref), state.tasks.get(ref.task)
+        left, task = state.orphaned_attempts.get(node, {}).get(ref), state.tasks.get(ref.task)
         if left is None or not left.ran or task is None or task.held or not isinstance(task.phase, Waiting):
             continue
-        if any(ref in others for name, others in state.remains.items() if name != node):
+        if any(ref in others for name, others in state.orphaned_attempts.items() if name != node):
             continue  # another node reports the same attempt, so it is unknown which of the two runs it
         if (task.attempts, task.origin) == ref[1:]:
             ledger.emit(events.AttemptRecovered(task.id, ref.attempt, node))
@@ -140,10 +140,10 @@ def _take_unknown(ledger: Ledger, node: NodeId, asked: command.JoinNode) -> None
         if part.node != node or _is_ours(state, node, ref):
             continue
         free = state.index.free_of(part)
-        if ref not in state.remains.get(node, {}) and (free or part.gpus):
+        if ref not in state.orphaned_attempts.get(node, {}) and (free or part.gpus):
             _drop_reservations_on(ledger, node)
             wanted = None if free == part else part
-            ledger.emit(events.RemainsFound(node, *ref, free or Slice(node), wanted))
+            ledger.emit(events.OrphanedAttemptFound(node, *ref, free or Slice(node), wanted))
 
 
 def stop(ledger: Ledger, asked: command.StopNode) -> Refusal | None:
@@ -188,7 +188,7 @@ def lose(ledger: Ledger, asked: command.LoseNode) -> Refusal | None:
     return None
 
 
-def come_back(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
+def return_node(ledger: Ledger, asked: command.ReturnNode) -> Refusal | None:
     """Handle the return of a node that was lost."""
     if refusal := _known_node(ledger, asked.node):
         return refusal
@@ -234,7 +234,7 @@ def cordon(ledger: Ledger, asked: command.CordonNode) -> Refusal | None:
             movable = task.preemption in {Preemption.CHECKPOINT, Preemption.REQUEUE}
             moves = movable and isinstance(task.phase, Running | Placed)
             if moves or (asked.force and isinstance(task.phase, Suspended)):
-                ledger.emit(events.AttemptStopping(task.id, task.attempts, Cause(Why.DRAINED, node=asked.node)))
+                ledger.emit(events.AttemptStopping(task.id, task.attempts, Cause(CauseKind.DRAINED, node=asked.node)))
     return None
 
 
@@ -273,4 +273,4 @@ def _drop_reservations_on(ledger: Ledger, node: NodeId, *, unless_cleared: bool 
         if node in reservation.nodes and not (
             unless_cleared and reservation.claim and will_be_cleared(ledger.state, reservation, node)
         ):
-            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.NODES_CHANGED, node=node)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(CauseKind.NODES_CHANGED, node=node)))

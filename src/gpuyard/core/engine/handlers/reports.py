@@ -10,11 +10,11 @@ from typing import Any
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import AttemptRef, NodeId, Outcome, TaskId
 from gpuyard.core.engine.ledger import Ledger
-from gpuyard.core.engine.lifecycle.attempts import moves_on, part_ended
+from gpuyard.core.engine.lifecycle.attempts import advance_attempt, part_ended
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Running, Suspending
 from gpuyard.core.engine.task import Task
 
@@ -27,7 +27,7 @@ def started(ledger: Ledger, asked: command.ReportStarted) -> Refusal | None:
     if asked.started_at is not None and not isfinite(asked.started_at):
         return no.NotFinite("started_at")
     if isinstance(task.phase, Placed):
-        moves_on(ledger, task, asked.node, asked.started_at)
+        advance_attempt(ledger, task, asked.node, asked.started_at)
     return None  # a repeated report, or the attempt is already being stopped
 
 
@@ -37,7 +37,7 @@ def suspended(ledger: Ledger, asked: command.ReportSuspended) -> Refusal | None:
     if isinstance(task, Refusal):
         return task
     if isinstance(task.phase, Suspending):
-        moves_on(ledger, task, asked.node)
+        advance_attempt(ledger, task, asked.node)
     return None
 
 
@@ -47,7 +47,7 @@ def resumed(ledger: Ledger, asked: command.ReportResumed) -> Refusal | None:
     if isinstance(task, Refusal):
         return task
     if isinstance(task.phase, Resuming):
-        moves_on(ledger, task, asked.node)
+        advance_attempt(ledger, task, asked.node)
     return None
 
 
@@ -63,7 +63,7 @@ def not_suspended(ledger: Ledger, asked: command.ReportNotSuspended) -> Refusal 
         claims = [reservation for reservation in ledger.state.reservations.values() if task.id in reservation.victims]
         ledger.emit(events.SuspensionFailed(task.id, asked.attempt, asked.round, asked.message))
         for reservation in claims:
-            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.NOT_SUSPENDED, task=task.id)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(CauseKind.NOT_SUSPENDED, task=task.id)))
     return None
 
 
@@ -83,7 +83,7 @@ def ended(ledger: Ledger, asked: command.ReportEnded) -> Refusal | None:
     if asked.node in ledger.state.index.hosts:
         what = AttemptRef(asked.task, asked.attempt, asked.origin)
         if what in ledger.state.presumed_on(asked.node):
-            ledger.emit(events.RemainsEnded(asked.node, *what))
+            ledger.emit(events.OrphanedAttemptEnded(asked.node, *what))
             return None
     task = _attempt(ledger, asked.task, asked.attempt, asked.node, asked.origin)
     if isinstance(task, Refusal):

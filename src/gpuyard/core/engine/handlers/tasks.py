@@ -6,7 +6,7 @@ from math import isfinite
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain import refusals as no
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import NewTask, TaskRange
 from gpuyard.core.domain.validation import check_dependencies, check_estimate, check_spec
@@ -91,7 +91,12 @@ def _end_hopeless(ledger: Ledger, tasks: tuple[NewTask, ...]) -> None:
                 failed[first, last] = _first_failed(ledger.state, first, last)
             dependency = failed[first, last]
             if dependency is not None and new.id in ledger.state.tasks:
-                end(ledger, ledger.state.tasks[new.id], TaskStatus.CANCELLED, Cause(Why.DEPENDENCY, task=dependency))
+                end(
+                    ledger,
+                    ledger.state.tasks[new.id],
+                    TaskStatus.CANCELLED,
+                    Cause(CauseKind.DEPENDENCY, task=dependency),
+                )
 
 
 def _first_failed(state: State, first: TaskId, last: TaskId) -> TaskId | None:
@@ -108,9 +113,9 @@ def cancel(ledger: Ledger, asked: command.CancelTask) -> Refusal | None:
     task = _open_task(ledger, asked.task)
     if isinstance(task, Refusal):
         return task
-    if isinstance(task.phase, Stopping) and task.phase.cause.why is Why.CANCELLED:
+    if isinstance(task.phase, Stopping) and task.phase.cause.why is CauseKind.CANCELLED:
         return None
-    end_or_stop(ledger, task, Cause(Why.CANCELLED), TaskStatus.CANCELLED)
+    end_or_stop(ledger, task, Cause(CauseKind.CANCELLED), TaskStatus.CANCELLED)
     return None
 
 
@@ -148,7 +153,7 @@ def suspend(ledger: Ledger, asked: command.SuspendTask) -> Refusal | None:
         return no.SuspensionFailedBefore(task.id, task.stuck)
     if not isinstance(task.phase, Running):
         return _wrong_phase(task, "suspend", "running")
-    cause = Cause(Why.SUSPENDED_BY_USER)
+    cause = Cause(CauseKind.SUSPENDED_BY_USER)
     ledger.emit(events.AttemptSuspending(task.id, task.phase.attempt, cause, task.round + 1))
     return None
 

@@ -7,16 +7,16 @@ part that fails stops the others. Parts that lost nodes may still run count as e
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.actual import combined_actual
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
 from gpuyard.core.engine.ledger import Ledger
 from gpuyard.core.engine.lifecycle.endings import end, finish
 from gpuyard.core.engine.phases import ACTIVE, Placed, Resuming, Stopping, Suspending, Waiting
-from gpuyard.core.engine.scheduling.backfill import is_hopeless
+from gpuyard.core.engine.scheduling.backfill import is_unreachable
 from gpuyard.core.engine.task import Task
 
 
-def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
+def advance_attempt(ledger: Ledger, task: Task, node: NodeId | None, started_at: float | None = None) -> None:
     """Handle the completed start, suspension or resumption of an attempt or, with `node`, of its part on that node.
 
     A gang completes the step when its last part does.
@@ -34,9 +34,11 @@ def moves_on(ledger: Ledger, task: Task, node: NodeId | None, started_at: float 
     elif isinstance(phase, Suspending):
         ledger.emit(events.AttemptSuspended(task.id, task.attempts))
         for reservation in [
-            reservation for reservation in ledger.state.reservations.values() if is_hopeless(ledger.state, reservation)
+            reservation
+            for reservation in ledger.state.reservations.values()
+            if is_unreachable(ledger.state, reservation)
         ]:
-            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
+            ledger.emit(events.ReservationDropped(reservation.task.id, Cause(CauseKind.ROOM_LOST)))
     elif isinstance(phase, Resuming):
         ledger.emit(events.AttemptResumed(task.id, task.attempts))
 
@@ -96,9 +98,9 @@ def _member_ended(ledger: Ledger, task: Task, nodes: tuple[NodeId, ...], asked: 
         )  # fmt: skip
         finish(ledger, task, report, tuple(node for node in nodes if node in (task.presumed or ())))
     elif asked.outcome is not Outcome.SUCCEEDED and not isinstance(task.phase, Stopping):
-        ledger.emit(events.AttemptStopping(task.id, asked.attempt, Cause(Why.MEMBER_FAILED, node=asked.node)))
+        ledger.emit(events.AttemptStopping(task.id, asked.attempt, Cause(CauseKind.MEMBER_FAILED, node=asked.node)))
     else:
-        moves_on(ledger, task, asked.node)
+        advance_attempt(ledger, task, asked.node)
 
 
 def finish_lost(ledger: Ledger, task: Task, gone: NodeId | None = None) -> None:
@@ -112,5 +114,5 @@ def finish_lost(ledger: Ledger, task: Task, gone: NodeId | None = None) -> None:
         for node in missing:
             _member_ended(ledger, task, nodes, command.ReportEnded(task.id, task.attempts, Outcome.LOST, node=node))
         return
-    remains = (node for node in nodes if (node in missing or node in (task.presumed or ())) and node != gone)
-    finish(ledger, task, command.ReportEnded(task.id, task.attempts, Outcome.LOST), tuple(remains))
+    orphaned_on = (node for node in nodes if (node in missing or node in (task.presumed or ())) and node != gone)
+    finish(ledger, task, command.ReportEnded(task.id, task.attempts, Outcome.LOST), tuple(orphaned_on))

@@ -2,7 +2,7 @@
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import NodeId, Outcome, TaskStatus
@@ -12,12 +12,12 @@ from gpuyard.core.engine.lifecycle.out_of_memory import more_memory
 from gpuyard.core.engine.phases import Settling, Stopping
 from gpuyard.core.engine.task import Task
 
-ENDING = (Why.CANCELLED, Why.TIMEOUT, Why.DEADLINE)
+ENDING = (CauseKind.CANCELLED, CauseKind.TIMEOUT, CauseKind.DEADLINE)
 """Causes that stop a task for good."""
 
 
-def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tuple[NodeId, ...]) -> None:
-    """End an attempt and decide in the same step whether its task ends. `remains`: lost nodes that may still run it."""
+def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, orphaned_on: tuple[NodeId, ...]) -> None:
+    """End an attempt and decide in the same step whether its task ends. `orphaned_on`: lost nodes that may still run it."""
     placement, outcome = task.active.placement, ended.outcome
     ended_at = ended.ended_at
     if ended_at is not None:
@@ -30,7 +30,7 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
             ended.exit_code,
             ended.signal,
             ended.message,
-            remains,
+            orphaned_on,
             ended.actual,
             ended_at,
         )
@@ -40,20 +40,20 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
     cause, why = settling.cause, settling.cause.why if settling.cause else None
     if why in ENDING:
         assert cause is not None
-        status = TaskStatus.CANCELLED if why is Why.CANCELLED else TaskStatus.TIMEOUT
+        status = TaskStatus.CANCELLED if why is CauseKind.CANCELLED else TaskStatus.TIMEOUT
         end(ledger, task, status, cause)
     elif outcome is Outcome.SUCCEEDED:
-        end(ledger, task, TaskStatus.SUCCESS, Cause(Why.SUCCEEDED))
+        end(ledger, task, TaskStatus.SUCCESS, Cause(CauseKind.SUCCEEDED))
     elif outcome is Outcome.TIMED_OUT:
-        end(ledger, task, TaskStatus.TIMEOUT, Cause(Why.TIMEOUT))
+        end(ledger, task, TaskStatus.TIMEOUT, Cause(CauseKind.TIMEOUT))
     elif outcome is Outcome.LOST:
         nodes = placement.nodes
         hosts = ledger.state.index.hosts
-        missing = (node for node in nodes if hosts[node].lost or node in remains)
+        missing = (node for node in nodes if hosts[node].lost or node in orphaned_on)
         node = ended.node or next(missing, nodes[0])
-        why = Why.NODE_LOST if hosts[node].lost or node in remains else Why.ATTEMPT_LOST
+        why = CauseKind.NODE_LOST if hosts[node].lost or node in orphaned_on else CauseKind.ATTEMPT_LOST
         _requeue(ledger, task, Cause(why, node=node), _back_off(ledger.state.settings, task.losses - 1))
-    elif cause is not None and why is not Why.MEMBER_FAILED:
+    elif cause is not None and why is not CauseKind.MEMBER_FAILED:
         _requeue(ledger, task, cause, delay=0.0)
     elif outcome is Outcome.OUT_OF_MEMORY and placement.charge_milli:
         _retry_with_more_memory(ledger, task, placement)
@@ -62,7 +62,11 @@ def finish(ledger: Ledger, task: Task, ended: command.ReportEnded, remains: tupl
 
 
 def _failure(task: Task, outcome: Outcome) -> Cause:
-    return Cause(Why.NOT_LAUNCHED, node=task.avoid) if outcome is Outcome.NOT_LAUNCHED else Cause(Why.EXIT_CODE)
+    return (
+        Cause(CauseKind.NOT_LAUNCHED, node=task.avoid)
+        if outcome is Outcome.NOT_LAUNCHED
+        else Cause(CauseKind.EXIT_CODE)
+    )
 
 
 def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
@@ -76,13 +80,13 @@ def _retry(ledger: Ledger, task: Task, cause: Cause) -> None:
 def _retry_with_more_memory(ledger: Ledger, task: Task, had: Placement) -> None:
     """Retry a task that ran out of GPU memory with a larger request, if it has retries and a GPU is larger."""
     if task.failures >= task.spec.retries:
-        end(ledger, task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY))
+        end(ledger, task, TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY))
         return
     enough = more_memory(ledger.state, task.spec.resources, had)
     if enough is None:
-        end(ledger, task, TaskStatus.FAILED, Cause(Why.OUT_OF_MEMORY_ON_LARGEST))
+        end(ledger, task, TaskStatus.FAILED, Cause(CauseKind.OUT_OF_MEMORY_ON_LARGEST))
         return
-    _requeue(ledger, task, Cause(Why.OUT_OF_MEMORY), _back_off(ledger.state.settings, task.failures + 1), enough)
+    _requeue(ledger, task, Cause(CauseKind.OUT_OF_MEMORY), _back_off(ledger.state.settings, task.failures + 1), enough)
 
 
 def _back_off(settings: Settings, times: int) -> float:
@@ -105,7 +109,7 @@ def end(ledger: Ledger, task: Task, status: TaskStatus, cause: Cause) -> None:
         breaks = [] if how is TaskStatus.SUCCESS or not ending.barriers else _broken_by_failure(ending.barriers)
         ledger.emit(events.TaskEnded(ending.id, how, why))
         if breaks:
-            cause = Cause(Why.DEPENDENCY, task=ending.id)
+            cause = Cause(CauseKind.DEPENDENCY, task=ending.id)
             tasks = ledger.state.tasks
             over += [(tasks[other], TaskStatus.CANCELLED, cause) for barrier in breaks for other in barrier.dependents]
 

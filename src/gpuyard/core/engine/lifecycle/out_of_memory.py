@@ -38,9 +38,9 @@ def _largest_mib(state: State, ask: Resources) -> int:
 def _had_mib(state: State, had: Placement) -> int:
     """Return the memory an attempt had on the smallest of its GPUs."""
     index = state.index
-    cards = [
+    sizes = [
         part.gpu_memory_mib or index.hosts[part.node].device_group_of[gpu].gpu_memory_mib
         for part in had.slices
         for gpu in part.gpus
     ]
-    return min(cards, default=0)
+    return min(sizes, default=0)

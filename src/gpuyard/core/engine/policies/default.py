@@ -27,8 +27,12 @@ ROUNDING = 1e-3
 
 
 def _level(task: Task, ran_seconds: float) -> int:
-    outlook = task.spec.outlook
-    return outlook[min(age_of(ran_seconds), len(outlook) - 1)] if outlook else level_of(ran_seconds)
+    remaining_time_levels = task.spec.remaining_time_levels
+    return (
+        remaining_time_levels[min(age_of(ran_seconds), len(remaining_time_levels) - 1)]
+        if remaining_time_levels
+        else level_of(ran_seconds)
+    )
 
 
 def _sort_key(task: Task, level: int, settings: Settings) -> float:
@@ -49,12 +53,19 @@ def _rank(task: Task, now: float, settings: Settings) -> float:
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:  # noqa: ARG001
     if not isinstance(running.phase, Running):
         return None
-    outlook, ran = running.spec.outlook, running.served_at(now)
-    if not outlook:
+    remaining_time_levels, ran = running.spec.remaining_time_levels, running.served_at(now)
+    if not remaining_time_levels:
         next_level = level_of(ran + ROUNDING)
         return now + (LEVEL_SECONDS[next_level] - ran) / running.speed if next_level < len(LEVEL_SECONDS) else None
     age = age_of(ran + ROUNDING)
-    later = next((later for later in range(age + 1, len(outlook)) if outlook[later] != outlook[age]), None)
+    later = next(
+        (
+            later
+            for later in range(age + 1, len(remaining_time_levels))
+            if remaining_time_levels[later] != remaining_time_levels[age]
+        ),
+        None,
+    )
     return None if later is None else now + (age_begins_at(later) - ran) / running.speed
 
 

@@ -6,7 +6,7 @@ dropped when a quota stops its task, and made again when a task that goes before
 
 from collections.abc import Callable
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import (
     AttemptResuming,
     AttemptStopping,
@@ -43,7 +43,7 @@ from gpuyard.core.placement.shape import Shape
 Emit = Callable[[Event], None]
 
 CLASS_INDEXES = (ONLINE, BATCH)
-USAGE_CHANGED = Cause(Why.USAGE_CHANGED)
+USAGE_CHANGED = Cause(CauseKind.USAGE_CHANGED)
 LAST: SortKey = (2, float("inf"), float("inf"), TaskId(1 << 62))
 """A sort key behind that of every task."""
 
@@ -114,7 +114,7 @@ def _drop_overtaken(context: Context, task: Task, placement: Placement) -> None:
         if reservation.device_groups & taken and not reservation.claim:
             mine = sort_key(state, task, context.at)
             if mine < reservation.sort_key:
-                context.emit(ReservationDropped(reservation.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+                context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.OVERTAKEN, task=task.id)))
 
 
 def place_where_cleared(context: Context) -> None:
@@ -126,9 +126,9 @@ def place_where_cleared(context: Context) -> None:
     for reservation in sorted(cleared, key=lambda reservation: reservation.sort_key):
         placement = _cleared_placement(context, reservation)
         if placement is not None:
-            place(context, reservation.task, placement, Cause(Why.VICTIMS_GONE))
+            place(context, reservation.task, placement, Cause(CauseKind.VICTIMS_GONE))
         else:
-            context.emit(ReservationDropped(reservation.task.id, Cause(Why.ROOM_LOST)))
+            context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.ROOM_LOST)))
 
 
 def _cleared_placement(context: Context, reservation: Reservation) -> Placement | None:
@@ -177,7 +177,7 @@ def reserve(context: Context, task: Task, shape: Shape, cause: Cause | None) -> 
         )
     )
     for reservation in _behind(state, mine, shape)[max(0, depth - len(before) - 1) :]:
-        context.emit(ReservationDropped(reservation.task.id, Cause(Why.OVERTAKEN, task=task.id)))
+        context.emit(ReservationDropped(reservation.task.id, Cause(CauseKind.OVERTAKEN, task=task.id)))
 
 
 def _behind(state: State, mine: SortKey, shape: Shape) -> list[Reservation]:
@@ -244,14 +244,14 @@ def drop_stopped_by_quota(context: Context) -> bool:
     for reservation in stopped:
         drop_reservation(context, reservation.task)
         if reservation.task.group is not None:
-            state.queue.wake(reservation.task.group.line, Cause(Why.RESERVATION_ENDED, task=reservation.task.id))
+            state.queue.wake(reservation.task.group.line, Cause(CauseKind.RESERVATION_ENDED, task=reservation.task.id))
     return bool(stopped)
 
 
 def drop_reservation(context: Context, task: Task) -> None:
     """Drop the reservation of a task that a quota or closed nodes stop, if it has one."""
     if task.id in context.state.reservations:
-        context.emit(ReservationDropped(task.id, Cause(Why.AT_LIMIT)))
+        context.emit(ReservationDropped(task.id, Cause(CauseKind.AT_LIMIT)))
 
 
 def renew_reservations(context: Context) -> None:

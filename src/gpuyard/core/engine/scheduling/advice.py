@@ -13,7 +13,7 @@ whether to start on the slow GPUs that are free or to wait for fast ones that so
 The figures are functions of state and instant and name neither tasks nor GPUs, so one advisor serves clusters of any
 size. The search is bounded: `TASKS` tasks, `SPEEDS` speeds, `LOOK` lines and device groups. The advisor is asked only
 if some candidate could be faster elsewhere: where all GPUs are equal, the order of the queue suffices. Waiting is
-offered only while a running task will free GPUs for the task, so that a cluster never stalls; after `PATIENCE` the
+offered only while a running task will free GPUs for the task, so that a cluster never stalls; after `HOLD_BACK_SECONDS` the
 advisor is asked again. An advisor returns the number of a candidate and has no other influence: quotas, reservations
 and rules are checked before it is asked.
 """
@@ -34,7 +34,7 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, w
 from gpuyard.core.placement.shape import Shape
 
 TASKS, SPEEDS, LOOK = 4, 3, 32
-PATIENCE = 3_600.0
+HOLD_BACK_SECONDS = 3_600.0
 """Seconds after which the advisor is asked again about a task that waits on advice, even if no GPU was freed."""
 
 

@@ -2,7 +2,7 @@
 
 `_row` computes the figures of a `CandidateFeatures`, `_of_all` those that all candidates have in common. Most of the work is the same for
 all candidates and for all questions of an instant: the waiting tasks and their work, and the GPUs that will soon be
-free in each device group. Therefore a pass examines the cluster once, and once more after each placement (`Moment`);
+free in each device group. Therefore a pass examines the cluster once, and once more after each placement (`FeatureCache`);
 each task once, however many candidates it has (`_View`); and the running tasks of a device group only if no other has
 room at once. The search is bounded at any size of cluster: `LOOK` lines, nodes, and device groups of a speed.
 """
@@ -15,7 +15,7 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.scheduling.advice import LOOK, SPEEDS, Candidate, CandidateFeatures
-from gpuyard.core.engine.scheduling.backfill import Amount, ends_on, need_of
+from gpuyard.core.engine.scheduling.backfill import ResourceAmount, ends_on, need_of
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
@@ -30,30 +30,29 @@ UNKNOWN_SECONDS = 3_600.0
 """Run time in seconds that is assumed for a task without an estimate."""
 
 
-def rows_of(moment: "Moment", found: Sequence[Candidate]) -> list[CandidateFeatures]:
+def rows_of(cache: "FeatureCache", found: Sequence[Candidate]) -> list[CandidateFeatures]:
     """Return the figures of each candidate."""
-    views = [moment.view(each) for each in found]
-    of_all = _of_all(moment, found[0], views[0].saved(found[0].speed))
+    views = [cache.view(each) for each in found]
+    of_all = _of_all(cache, found[0], views[0].saved(found[0].speed))
     return [
-        _row(moment, each, view, place == 0, of_all)
-        for place, (each, view) in enumerate(zip(found, views, strict=True))
+        _row(cache, each, view, place == 0, of_all) for place, (each, view) in enumerate(zip(found, views, strict=True))
     ]
 
 
-class Moment:
+class FeatureCache:
     """Data shared by all questions of a pass, valid until an event other than a placement occurs."""
 
     def __init__(self, state: State, at: float) -> None:
         self.state, self.at = state, at
         self._waiting: list[tuple[DeviceGroupMask, float, TaskId, Task, float]] | None = None
-        self._ends: dict[int, list[tuple[float, Amount, Task | None]]] = {}
+        self._ends: dict[int, list[tuple[float, ResourceAmount, Task | None]]] = {}
         self._ends_in_an_hour: float | None = None
         self._until: dict[tuple[object, ...], float] = {}
         self._views: dict[TaskId, _View] = {}
         self._free: dict[DeviceGroupMask, int] = {}
         self._usable: dict[DeviceGroupMask, int] = {}
 
-    def hear_of(self, placement: Placement) -> None:
+    def invalidate(self, placement: Placement) -> None:
         """Discard the data that a placement has made invalid."""
         self._waiting = None
         for node in placement.nodes:
@@ -159,18 +158,18 @@ class Moment:
 class _View:
     """The prospects of a task: when faster GPUs become free, and which other work waits for them."""
 
-    def __init__(self, moment: Moment, task: Task, shape: Shape) -> None:
-        self._task, self._at = task, moment.at
+    def __init__(self, cache: FeatureCache, task: Task, shape: Shape) -> None:
+        self._task, self._at = task, cache.at
         self._seconds: dict[float, float] = {}
         self.tiers = shape.tiers or ((1.0, shape.eligible),)
         self._ways: list[tuple[float, float, float]] = []
         """For each speed: the speed, seconds until the task could end on such GPUs, seconds until it could start."""
         for speed, device_groups in self.tiers[: SPEEDS + 1]:
             seconds = self.seconds(speed)
-            until = moment.seconds_until(shape, device_groups)
+            until = cache.seconds_until(shape, device_groups)
             self._ways.append((speed, until + seconds, until))
-        self.before, self.behind = self._queue_around(moment)
-        self.free_faster = moment.free(self.tiers[0][1])
+        self.before, self.behind = self._queue_around(cache)
+        self.free_faster = cache.free(self.tiers[0][1])
 
     def seconds(self, speed: float) -> float:
         """Return how long the task is expected to run at this speed."""
@@ -179,18 +178,18 @@ class _View:
             found = self._seconds[speed] = seconds_on(self._task, speed, self._at)
         return found
 
-    def _queue_around(self, moment: Moment) -> tuple[float, float]:
+    def _queue_around(self, cache: FeatureCache) -> tuple[float, float]:
         """Return the hours of work per GPU of the fastest device groups that wait before and behind the task."""
         task, device_groups = self._task, self.tiers[0][1]
         mine = (task.key, task.id)
         before = behind = 0.0
-        for eligible, key, number, other, work in moment.waiting:
+        for eligible, key, number, other, work in cache.waiting:
             if eligible & device_groups and other is not task:
                 if (key, number) < mine:
                     before += work
                 else:
                     behind += work
-        gpus = max(1, moment.usable(device_groups))
+        gpus = max(1, cache.usable(device_groups))
         return before / gpus / HOUR, behind / gpus / HOUR
 
     def best(self, below: float) -> tuple[float, float]:
@@ -208,30 +207,30 @@ class _View:
         return next((device_groups for each, device_groups in self.tiers if each == speed), self.tiers[0][1])
 
 
-def _of_all(moment: Moment, first: Candidate, gain: float) -> dict[str, float]:
+def _of_all(cache: FeatureCache, first: Candidate, gain: float) -> dict[str, float]:
     """Return the figures that all candidates have in common."""
     assert first.placement is not None
-    state = moment.state
-    yard = max(1, state.index.gpus_up)
+    state = cache.state
+    gpus_up = max(1, state.index.gpus_up)
     wide = _wider(state, first, state.index.device_groups_of(first.placement.nodes))
     work = 0.0
-    for _, _, _, _, more in moment.waiting:
+    for _, _, _, _, more in cache.waiting:
         work += more
     return {
         "wide_waits": float(wide is not None),
         "log2_wide_gpus": log2(1 + wide.spec.resources.all_gpus) if wide is not None else 0.0,
-        "log_wide_seconds": log1p(seconds_on(wide, 1.0, moment.at)) if wide is not None else 0.0,
-        "log_tasks_waiting": log1p(state.queue.waiting / yard),
-        "log_work_waiting": log1p(work / HOUR / yard),
+        "log_wide_seconds": log1p(seconds_on(wide, 1.0, cache.at)) if wide is not None else 0.0,
+        "log_tasks_waiting": log1p(state.queue.waiting / gpus_up),
+        "log_work_waiting": log1p(work / HOUR / gpus_up),
         "gain_of_first": gain,
-        "ends_an_hour": moment.ends_in_an_hour / yard,
+        "ends_an_hour": cache.ends_in_an_hour / gpus_up,
     }
 
 
-def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: dict[str, float]) -> CandidateFeatures:
+def _row(cache: FeatureCache, it: Candidate, view: _View, first: bool, of_all: dict[str, float]) -> CandidateFeatures:
     task, shape, saved = it.task, it.line.shape, view.saved(it.speed)
     waits, estimate = it.placement is None, task.estimate
-    free_here = moment.free(view.device_groups_at(it.speed)) - (0 if waits else shape.gpus)
+    free_here = cache.free(view.device_groups_at(it.speed)) - (0 if waits else shape.gpus)
     return CandidateFeatures(
         waits=float(waits),
         first=float(first),
@@ -244,7 +243,7 @@ def _row(moment: Moment, it: Candidate, view: _View, first: bool, of_all: dict[s
         saved=saved,
         log_queue_before=log1p(view.before),
         log_queue_behind=log1p(view.behind),
-        log_waited=log1p(max(0.0, moment.at - task.submitted_at)),
+        log_waited=log1p(max(0.0, cache.at - task.submitted_at)),
         free_after=free_here / max(1, shape.gpus),
         free_faster=view.free_faster / max(1, shape.gpus),
         rule=min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,

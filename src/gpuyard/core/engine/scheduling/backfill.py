@@ -40,25 +40,25 @@ STOP_TAKES_SECONDS = 30.0
 """Seconds for which a task that is being stopped is expected to keep its GPUs."""
 
 
-class Amount(NamedTuple):
+class ResourceAmount(NamedTuple):
     """GPUs, CPUs and host memory that a task needs in a device group, or that a device group has."""
 
     gpus: int
     cpus: int
     memory_mib: int
 
-    def covers(self, other: "Amount") -> bool:
+    def covers(self, other: "ResourceAmount") -> bool:
         """Whether every quantity is at least that of `other`."""
         return self.gpus >= other.gpus and self.cpus >= other.cpus and self.memory_mib >= other.memory_mib
 
-    def plus(self, other: "Amount", sign: int = 1) -> "Amount":
+    def plus(self, other: "ResourceAmount", sign: int = 1) -> "ResourceAmount":
         """Add `other`, or with `sign` -1 subtract it."""
-        return Amount(
+        return ResourceAmount(
             self.gpus + sign * other.gpus, self.cpus + sign * other.cpus, self.memory_mib + sign * other.memory_mib
         )
 
 
-NOTHING = Amount(0, 0, 0)
+NOTHING = ResourceAmount(0, 0, 0)
 _when = itemgetter(0)
 
 
@@ -69,10 +69,10 @@ class Promise(NamedTuple):
     starts_at: float | None
 
 
-def need_of(shape: Shape, device_group: DeviceGroup) -> Amount:
+def need_of(shape: Shape, device_group: DeviceGroup) -> ResourceAmount:
     """Return what one part of a shape needs in a device group; a share counts as a GPU, since it may need a new one."""
     gpus = device_group.usable.bit_count() if shape.whole_nodes else 1 if shape.share else shape.gpus
-    return Amount(gpus, shape.cpus, shape.memory_mib)
+    return ResourceAmount(gpus, shape.cpus, shape.memory_mib)
 
 
 def expected_end(task: Task, at: float, side: Side = "high") -> float:
@@ -88,7 +88,7 @@ def expected_end(task: Task, at: float, side: Side = "high") -> float:
     return at + task.seconds_at(task.speed, at, side)
 
 
-def held_on(device_group: DeviceGroup, task: Task) -> Amount:
+def held_on(device_group: DeviceGroup, task: Task) -> ResourceAmount:
     """Return what a task holds of a device group and its node; shared GPUs are not counted here but in `ends_on`."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
@@ -100,21 +100,21 @@ def _part_on(placement: Placement, node: NodeId) -> Slice:
     return first if first.node == node else next(part for part in placement.slices if part.node == node)
 
 
-def _held(device_group: DeviceGroup, phase: Phase, part: Slice) -> Amount:
+def _held(device_group: DeviceGroup, phase: Phase, part: Slice) -> ResourceAmount:
     if not holds_gpus(phase):
-        return Amount(0, 0, part.memory_mib)
+        return ResourceAmount(0, 0, part.memory_mib)
     amount = _amount(device_group, part)
     return amount._replace(memory_mib=0) if type(phase) is Suspending else amount
 
 
-def _amount(device_group: DeviceGroup, part: Slice) -> Amount:
+def _amount(device_group: DeviceGroup, part: Slice) -> ResourceAmount:
     gpus = (device_group.usable & mask_of(part.gpus)).bit_count() if part.milli == MILLI else 0
-    return Amount(gpus, part.cpus, part.memory_mib)
+    return ResourceAmount(gpus, part.cpus, part.memory_mib)
 
 
 def _holders(
     state: State, device_group: DeviceGroup, at: float, side: Side
-) -> Iterator[tuple[float, Amount, Slice, Task | None]]:
+) -> Iterator[tuple[float, ResourceAmount, Slice, Task | None]]:
     """Yield what will be released in a device group: by tasks, and by ended attempts that may still run there."""
     node = device_group.host.spec.id
     for task in state.on_node[node].values():
@@ -122,13 +122,13 @@ def _holders(
         if isinstance(phase, HOLDING):
             part = _part_on(phase.placement, node)
             yield expected_end(task, at, side), _held(device_group, phase, part), part, task
-    for left in state.remains.get(node, {}).values():
+    for left in state.orphaned_attempts.get(node, {}).values():
         yield at + STOP_TAKES_SECONDS, _amount(device_group, left.part), left.part, None
 
 
 def ends_on(
     state: State, device_group: DeviceGroup, at: float, side: Side = "high"
-) -> list[tuple[float, Amount, Task | None]]:
+) -> list[tuple[float, ResourceAmount, Task | None]]:
     """Return when the resources taken in a device group are expected to be free, soonest first.
 
     A shared GPU becomes free when the last task on it ends.
@@ -136,19 +136,22 @@ def ends_on(
     holders = list(_holders(state, device_group, at, side))
     ends = [(when, amount, task) for when, amount, _, task in holders]
     if device_group.shared:
-        cards: dict[int, tuple[float, Task | None]] = {}
+        last_by_gpu: dict[int, tuple[float, Task | None]] = {}
         for when, _, part, task in holders:
             if part.milli < MILLI and part.gpus[0] in device_group.shared and (task is None or holds_gpus(task.phase)):
-                card = part.gpus[0]
-                cards[card] = max(cards.get(card, (when, task)), (when, task), key=_when)
-        ends.extend((when, Amount(device_group.usable >> card & 1, 0, 0), last) for card, (when, last) in cards.items())
+                gpu = part.gpus[0]
+                last_by_gpu[gpu] = max(last_by_gpu.get(gpu, (when, task)), (when, task), key=_when)
+        ends.extend(
+            (when, ResourceAmount(device_group.usable >> gpu & 1, 0, 0), last)
+            for gpu, (when, last) in last_by_gpu.items()
+        )
     ends.sort(key=_when)
     return ends
 
 
 def _has_an_end(state: State, node: NodeId) -> bool:
     """Whether the end of anything on a node is known."""
-    return node in state.remains or any(
+    return node in state.orphaned_attempts or any(
         task.estimate is not None
         or task.spec.timeout_seconds is not None
         or isinstance(task.phase, Stopping | Suspending)
@@ -156,7 +159,7 @@ def _has_an_end(state: State, node: NodeId) -> bool:
     )
 
 
-def capacity(state: State, device_group: DeviceGroup) -> Amount:
+def capacity(state: State, device_group: DeviceGroup) -> ResourceAmount:
     """Return what a device group has once all running tasks end; suspended tasks keep their host memory."""
     spec = device_group.host.spec
     kept = 0
@@ -164,10 +167,10 @@ def capacity(state: State, device_group: DeviceGroup) -> Amount:
         phase = task.phase
         if isinstance(phase, Suspended | Suspending):
             kept += sum(part.memory_mib for part in phase.placement.slices if part.node == spec.id)
-    return Amount(device_group.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
+    return ResourceAmount(device_group.usable.bit_count(), spec.cpus, spec.memory_mib - kept)
 
 
-def is_hopeless(state: State, reservation: Reservation) -> bool:
+def is_unreachable(state: State, reservation: Reservation) -> bool:
     """Whether a reservation waits for host memory of suspended tasks that cannot resume before it is used."""
     if reservation.claim or not reservation.shape.memory_mib:
         return False
@@ -201,7 +204,7 @@ def earliest(
     The room lasts for `seconds` and leaves enough for the given reservations; UNKNOWN: no such instant is known.
     """
     need = need_of(shape, device_group)
-    free = Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
+    free = ResourceAmount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free)
     steps = [
         (when, freed)
         for when, freed, _ in (
@@ -335,14 +338,14 @@ def reservations_before(state: State, task: Task, at: float) -> list[Reservation
     return [reservation for reservation in reservations if reservation.claim or reservation.sort_key < mine]
 
 
-def in_the_way(
+def blocking_reservations(
     state: State, task: Task, shape: Shape, at: float, reservations: Sequence[Reservation]
 ) -> DeviceGroupMask:
     """Return the device groups a task must not use, because it would delay one of the reservations there."""
     away = 0
     ends = at + task.left_seconds(at)
     for reservation in reservations:
-        if gives_way(state, task, reservation, at):
+        if may_use_reserved(state, task, reservation, at):
             continue
         until = -inf if reservation.claim or reservation.starts_at is None else reservation.starts_at
         if ends <= until and shape.speeds is None:
@@ -358,7 +361,7 @@ def in_the_way(
     return away
 
 
-def gives_way(state: State, task: Task, reservation: Reservation, at: float) -> bool:
+def may_use_reserved(state: State, task: Task, reservation: Reservation, at: float) -> bool:
     """Whether a task may use reserved nodes because the task with the reservation can preempt it when it needs them.
 
     A task that would have to start over does not qualify, because its work would be wasted, nor does one that would

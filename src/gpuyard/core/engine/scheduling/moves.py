@@ -23,14 +23,14 @@ from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import AttemptStopping, Event, ReservationMade
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.values import NodeId, Preemption
 from gpuyard.core.engine.phases import Running
 from gpuyard.core.engine.quota import closed_by_model
-from gpuyard.core.engine.scheduling.backfill import Amount, held_on, in_the_way, need_of
+from gpuyard.core.engine.scheduling.backfill import ResourceAmount, blocking_reservations, held_on, need_of
 from gpuyard.core.engine.scheduling.preemption import STOP_COSTS_SECONDS
 from gpuyard.core.engine.state import State
 from gpuyard.core.engine.task import Task
@@ -63,9 +63,9 @@ class Mover:
 
     def _begin(self, move: "Move", at: float) -> None:
         task, home = move.task, _phase(move.task).placement.nodes
-        self._stop(task, Cause(Why.MOVED, node=move.nodes[0]), move.nodes, at)
+        self._stop(task, Cause(CauseKind.MOVED, node=move.nodes[0]), move.nodes, at)
         for other in move.others:
-            self._stop(other, Cause(Why.EXCHANGED, task=task.id), home, at)
+            self._stop(other, Cause(CauseKind.EXCHANGED, task=task.id), home, at)
 
     def _stop(self, task: Task, cause: Cause, to: tuple[NodeId, ...], at: float) -> None:
         self.emit(AttemptStopping(task.id, _phase(task).attempt, cause))
@@ -129,7 +129,7 @@ class _Slow:
         placement = choose(shape, state.index, order, closed, wherever=True)
         if placement is None or not state.reserved_bays & state.index.device_groups_of(placement.nodes):
             return placement
-        away = in_the_way(state, self._task, shape, self._at, list(state.reservations.values()))
+        away = blocking_reservations(state, self._task, shape, self._at, list(state.reservations.values()))
         return choose(shape, state.index, order, closed | away, wherever=True)
 
     def in_exchange(self) -> Move | None:
@@ -184,9 +184,9 @@ class _Slow:
         task = self._task
         need, free = (
             need_of(self._shape, device_group),
-            Amount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
+            ResourceAmount(device_group.free, device_group.host.cpus_free, device_group.host.memory_free),
         )
-        there = Amount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
+        there = ResourceAmount(home.free, home.host.cpus_free, home.host.memory_free).plus(held_on(home, task))
         if device_group.host is home.host:  # same node: the tasks keep their CPUs and memory
             need, there = need._replace(cpus=0, memory_mib=0), there._replace(cpus=MUCH, memory_mib=MUCH)
         chosen: list[Task] = []

@@ -29,11 +29,11 @@ from itertools import islice
 from math import inf
 from typing import NamedTuple
 
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.values import MILLI, NodeId, Preemption, TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running, Stopping
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage, closed_by_model, left_for
-from gpuyard.core.engine.scheduling.backfill import Amount, need_of
+from gpuyard.core.engine.scheduling.backfill import ResourceAmount, need_of
 from gpuyard.core.engine.state import Reservation, State, holds_gpus
 from gpuyard.core.engine.task import Task
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members, without
@@ -49,7 +49,7 @@ class PreemptionPlan(NamedTuple):
 
     nodes: tuple[NodeId, ...]
     victims: tuple[Task, ...]
-    why: Why
+    why: CauseKind
 
 
 def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[PreemptionPlan | None, float | None]:
@@ -75,7 +75,7 @@ def find_preemption(state: State, task: Task, shape: Shape, at: float) -> tuple[
     victims = tuple({victim.id: victim for way in chosen for victim in way[4]}.values())
     if not victims or not rights.still_hold(victims):
         return None, rights.retry_at
-    why = Why.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else Why.RECLAIMED
+    why = CauseKind.PREEMPTED if all(rights.by_policy(victim) for victim in victims) else CauseKind.RECLAIMED
     return PreemptionPlan(tuple(way[3].host.spec.id for way in chosen), victims, why), None
 
 
@@ -327,7 +327,7 @@ def will_be_cleared(state: State, reservation: Reservation, node: NodeId) -> boo
 def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rights, at: float) -> list[Task] | None:
     """Return the weakest victims that make room in a device group; empty: none is needed; None: it is impossible."""
     need, host = need_of(shape, device_group), device_group.host
-    free = Amount(device_group.free, host.cpus_free, host.memory_free)
+    free = ResourceAmount(device_group.free, host.cpus_free, host.memory_free)
     if free.covers(need) and rights.are_enough(()):
         return []
     running = [victim for victim in state.on_node[host.spec.id].values() if rights.may_stop(victim)]
@@ -347,10 +347,10 @@ def _weakest(state: State, device_group: DeviceGroup, shape: Shape, rights: _Rig
     return chosen
 
 
-def _free_without(device_group: DeviceGroup, victims: list[Task]) -> Amount:
+def _free_without(device_group: DeviceGroup, victims: list[Task]) -> ResourceAmount:
     """Return what a device group has free once these victims end; a shared GPU only if all its tasks are victims."""
     host = device_group.host
-    free = Amount(device_group.free, host.cpus_free, host.memory_free)
+    free = ResourceAmount(device_group.free, host.cpus_free, host.memory_free)
     sharing: dict[int, int] = {}
     for victim in victims:
         phase = victim.phase
@@ -363,6 +363,6 @@ def _free_without(device_group: DeviceGroup, victims: list[Task]) -> Amount:
             if part.milli < MILLI and here:
                 sharing[here[0]] = sharing.get(here[0], 0) + 1
                 here = []
-            free = free.plus(Amount(len(here), part.cpus, 0 if keeps_memory else part.memory_mib))
+            free = free.plus(ResourceAmount(len(here), part.cpus, 0 if keeps_memory else part.memory_mib))
     whole_again = sum(1 for gpu, count in sharing.items() if device_group.shared[gpu].tasks == count)
-    return free.plus(Amount(whole_again, 0, 0))
+    return free.plus(ResourceAmount(whole_again, 0, 0))

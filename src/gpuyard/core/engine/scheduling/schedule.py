@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import Event, TaskPlaced
 from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.refusals import ClassQuotaFull, HeldBack
@@ -23,7 +23,7 @@ from gpuyard.core.engine.quota import BATCH, ONLINE, check_quota
 from gpuyard.core.engine.scheduling import actions
 from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, USAGE_CHANGED, Context, Emit
 from gpuyard.core.engine.scheduling.advice import (
-    PATIENCE,
+    HOLD_BACK_SECONDS,
     Advisor,
     Candidate,
     better_than,
@@ -31,7 +31,7 @@ from gpuyard.core.engine.scheduling.advice import (
     is_advised,
     speed_at,
 )
-from gpuyard.core.engine.scheduling.advisor_features import Moment, rows_of
+from gpuyard.core.engine.scheduling.advisor_features import FeatureCache, rows_of
 from gpuyard.core.engine.scheduling.backfill import reservations_before
 from gpuyard.core.engine.scheduling.preemption import preemptible_gpus
 from gpuyard.core.engine.scheduling.try_place import (
@@ -52,7 +52,7 @@ from gpuyard.core.engine.waiting.wakeups import TOTAL, At, Blocked, ClassQuota, 
 from gpuyard.core.placement.index import DeviceGroup
 
 
-class Pass:
+class SchedulingPass:
     """A scheduling pass over everything that may have changed since the last one."""
 
     def __init__(self, state: State, emit: Emit, advisor: Advisor | None = None) -> None:
@@ -61,7 +61,7 @@ class Pass:
         self.ready: list[Ready] = []
         self.advisor = advisor
         self._emit = emit
-        self._moment: Moment | None = None
+        self._feature_cache: FeatureCache | None = None
         """Cached features for the advisor's questions in this pass; None: nothing cached, or no longer valid."""
 
     def decide(self, at: float) -> None:
@@ -72,7 +72,7 @@ class Pass:
     def run(self, at: float) -> None:
         """Place everything that can be placed."""
         state, context, published = self.state, self.context, self.state.queue.published
-        self._moment = None
+        self._feature_cache = None
         context.begin(at)
         if published.room:
             self._wake_for_room()
@@ -448,7 +448,7 @@ class Pass:
         elif self.state.reservations:
             actions.drop_reservation(context, task)
         if not context.backfills and not isinstance(where, RoomOn):
-            queue.wake_behind(task.id, Cause(Why.QUEUE_CHANGED, task=task.id))
+            queue.wake_behind(task.id, Cause(CauseKind.QUEUE_CHANGED, task=task.id))
         if isinstance(where, TenantQuota):
             for wakeup in blocked.wakeups:
                 if isinstance(wakeup, At):
@@ -465,8 +465,8 @@ class Pass:
         by_model, above_quota = closed_to(context, first.task, first.group, first.line.shape, before)
         found = candidates(state, first, self.ready, by_model | above_quota)
         if len(found) > 1:
-            self._moment = self._moment or Moment(state, context.at)
-            choice = found[self.advisor.pick(rows_of(self._moment, found))]
+            self._feature_cache = self._feature_cache or FeatureCache(state, context.at)
+            choice = found[self.advisor.pick(rows_of(self._feature_cache, found))]
         if choice.placement is None:
             self._hold_back(first)
             return
@@ -481,17 +481,17 @@ class Pass:
         """Let a line wait for better device groups, and set a timer to try it again."""
         line, at = first.line, self.context.at
         if line.again_at <= at:
-            line.again_at = at + PATIENCE
+            line.again_at = at + HOLD_BACK_SECONDS
             self.state.timers.add_line(line.again_at, line.number)
         self.state.queue.block_line(line, held_back(better_than(first), line.again_at))
 
     def _tell(self, event: Event) -> None:
         """With an advisor: emit an event and update or discard the cached features."""
         self._emit(event)
-        if type(event) is TaskPlaced and self._moment is not None:
-            self._moment.hear_of(event.placement)
+        if type(event) is TaskPlaced and self._feature_cache is not None:
+            self._feature_cache.invalidate(event.placement)
         else:
-            self._moment = None
+            self._feature_cache = None
 
 
 def has_claim(state: State, line: Line) -> bool:

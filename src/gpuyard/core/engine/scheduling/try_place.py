@@ -14,7 +14,7 @@ from gpuyard.core.domain.placement import Placement
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.quota import check_quota, closed_by_model, left_for
 from gpuyard.core.engine.scheduling.actions import CLASS_INDEXES, Context, first_in
-from gpuyard.core.engine.scheduling.backfill import in_the_way, reservations_before
+from gpuyard.core.engine.scheduling.backfill import blocking_reservations, reservations_before
 from gpuyard.core.engine.state import Reservation
 from gpuyard.core.engine.task import Task
 from gpuyard.core.engine.waiting.queue import ClassEntry, Group, Line
@@ -267,7 +267,7 @@ def _find(
         reserved |= reservation.device_groups
     placement = choose(shape, state.index, order, closed | reserved, model=task.model)
     if placement is None and reserved & shape.eligible and choose(shape, state.index, order, closed) is not None:
-        away = in_the_way(state, task, shape, context.at, before)
+        away = blocking_reservations(state, task, shape, context.at, before)
         placement = choose(shape, state.index, order, closed | away, model=task.model)
         if placement is None:
             ahead = min(

@@ -24,7 +24,7 @@ group under that key.
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from gpuyard.core.domain.causes import Cause, Why
+from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import Preemption, TaskId, TenantId
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
@@ -51,7 +51,7 @@ Head = tuple[float, TaskId, "Group"]
 ClassEntry = tuple[float, TaskId, "Line"]
 """The best task of a class in a line that waits for the quota of the class: key, task number, line."""
 
-LIMITS_CHANGED = Cause(Why.LIMITS_CHANGED)
+LIMITS_CHANGED = Cause(CauseKind.LIMITS_CHANGED)
 NOTHING = [None, None]
 """Value of `Published.class_quota` when nothing was published."""
 
@@ -236,7 +236,7 @@ class Queue:
             if len(waiting) > SLACK + 4 * len(self.lines):
                 self._tidy_for_tenant(waiting, group.limit)
             if waiting[0][1] == top[1]:
-                self.published.tenant_quota[group.tenant.id] = Cause(Why.QUEUED, task=top[1])
+                self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUED, task=top[1])
             return
         line.list(group, top)
         if line.class_blocked[class_index] is not None and line.number not in self.for_class_limit[class_index]:
@@ -245,7 +245,7 @@ class Queue:
             if len(lines) > SLACK + 2 * len(self.lines):
                 self._tidy_for_class(class_index)
             if lines[0][1] == top[1]:
-                self.published.class_quota[class_index] = Cause(Why.QUEUED, task=top[1])
+                self.published.class_quota[class_index] = Cause(CauseKind.QUEUED, task=top[1])
 
     def _tidy_for_tenant(self, waiting: list[Head], limit: str) -> None:
         """Remove the stale entries of a heap of groups; groups without tasks wait for nothing."""
@@ -280,9 +280,9 @@ class Queue:
             self.waiting -= 1
             group.size -= 1
             if group.blocked is not None:
-                self.published.tenant_quota[group.tenant.id] = Cause(Why.QUEUE_CHANGED, task=task.id)
+                self.published.tenant_quota[group.tenant.id] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
             elif group.line.class_blocked[group.class_index] is not None:
-                self.published.class_quota[group.class_index] = Cause(Why.QUEUE_CHANGED, task=task.id)
+                self.published.class_quota[group.class_index] = Cause(CauseKind.QUEUE_CHANGED, task=task.id)
 
     # --- publishing ------------------------------------------------------------------------------------------------
 

@@ -43,12 +43,12 @@ class FragmentationCosts:
     def __init__(self, index: Index, demand: Demand) -> None:
         most = max(len(index.by_free) - 1, 1)
         wholes, shares = [0] * (most + 2), [0] * (MILLI + 1)
-        card_mib = index.by_gpu_memory.largest(index.everywhere)
+        gpu_mib = index.by_gpu_memory.largest(index.everywhere)
         by_cpus: dict[int, int] = {}
         cpus = memory_mib = milli = 0
         for ask, count in demand.asks():
             if ask.share is not None:
-                shares[milli_of(ask, card_mib)] += count
+                shares[milli_of(ask, gpu_mib)] += count
             elif ask.gpus:
                 wholes[min(ask.gpus, most + 1)] += count
             else:
@@ -56,11 +56,11 @@ class FragmentationCosts:
             by_cpus[ask.cpus] = by_cpus.get(ask.cpus, 0) + count
             cpus += ask.cpus * count
             memory_mib += ask.memory_mib * count
-            milli += milli_of(ask, card_mib) * count
+            milli += milli_of(ask, gpu_mib) * count
         tasks = max(sum(wholes) + sum(shares), 1)
         self._of_free = [free * MILLI * (sum(wholes[free + 1 :]) / tasks - WORTH) for free in range(most + 1)]
         self._of_rest = [0.0] * MILLI
-        larger, worth = sum(wholes), demand.worth(card_mib)  # `larger`: tasks that request more than `left`
+        larger, worth = sum(wholes), demand.worth(gpu_mib)  # `larger`: tasks that request more than `left`
         for left in range(MILLI - 1, 0, -1):
             larger += shares[left + 1]
             self._of_rest[left] = left * larger / tasks - WORTH * MILLI * worth[left // STEP_MILLI]
@@ -70,7 +70,7 @@ class FragmentationCosts:
         ]
         self._milli_a_cpu = milli / (cpus * SLACK) if cpus else 0.0
         self._milli_a_mib = milli / (memory_mib * SLACK) if memory_mib else 0.0
-        self.tiers = _tiers(index, demand, card_mib)
+        self.tiers = _tiers(index, demand, gpu_mib)
         """Device groups by the pressure on their model, lowest first."""
 
     def whole(self, free: int, wanted: int) -> float:
@@ -110,7 +110,7 @@ class FragmentationCosts:
         return min(by_cpus, by_memory)
 
 
-def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, DeviceGroupMask]]:
+def _tiers(index: Index, demand: Demand, gpu_mib: int) -> list[tuple[float, DeviceGroupMask]]:
     """Return the device groups by the pressure on their GPU model, lowest first.
 
     The pressure is the model's part of the demand, counting tasks that name models, divided by its part of the GPUs.
@@ -119,7 +119,7 @@ def _tiers(index: Index, demand: Demand, card_mib: int) -> list[tuple[float, Dev
     pressure = dict.fromkeys(gpus, 0.0)
     asked = 0
     for ask, count in demand.asks():
-        milli = count * milli_of(ask, card_mib)
+        milli = count * milli_of(ask, gpu_mib)
         asked += milli
         accepted = [model for model in ask.models if model in gpus]
         for model in accepted:

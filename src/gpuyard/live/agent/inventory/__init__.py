@@ -32,7 +32,7 @@ def detect(method: str, *, node: str, virtual: str = "", busy: Callable[[], Coll
                     found = find()
                 except NoSuchInventory:
                     continue
-                if found.cards():
+                if found.devices():
                     return found
             return Virtual("0", node)
     raise NoSuchInventory(f"Unknown GPU detection method {method!r}. Choose one of {', '.join(METHODS)}.")

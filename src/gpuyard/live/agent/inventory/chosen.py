@@ -16,24 +16,24 @@ class SelectedGpus:
 
     def __init__(self, every: Inventory, devices: Sequence[int | str] = (), memory_percent: float = 100.0) -> None:
         """`devices` are numbers or UUIDs; empty: all GPUs. Raise `NoSuchInventory` if none of those named exists."""
-        cards = every.cards()
+        found = every.devices()
         self._every = every
-        self.missing = [device for device in devices if not any(_is(card, device) for card in cards)]
+        self.missing = [device for device in devices if not any(_is(gpu, device) for gpu in found)]
         """Devices that are named and do not exist."""
-        self.numbers = [card.index for card in cards if not devices or any(_is(card, device) for device in devices)]
+        self.numbers = [gpu.index for gpu in found if not devices or any(_is(gpu, device) for device in devices)]
         """The number of each GPU among all that were found."""
         if devices and not self.numbers:
             named = ", ".join(map(str, devices))
-            found = ", ".join(f"{card.index} ({card.uuid})" for card in cards) or "none"
-            raise NoSuchInventory(f"gpu.devices lists {named}, and this node has none of them. It has {found}.")
-        self._cards = tuple(
-            replace(cards[number], index=place, memory_mib=int(cards[number].memory_mib * memory_percent / 100))
+            present = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in found) or "none"
+            raise NoSuchInventory(f"gpu.devices lists {named}, and this node has none of them. It has {present}.")
+        self._devices = tuple(
+            replace(found[number], index=place, memory_mib=int(found[number].memory_mib * memory_percent / 100))
             for place, number in enumerate(self.numbers)
         )
 
-    def cards(self) -> tuple[GpuDevice, ...]:
+    def devices(self) -> tuple[GpuDevice, ...]:
         """Return the GPUs that may be used, by index from 0."""
-        return self._cards
+        return self._devices
 
     def use(self) -> list[GpuUsage]:
         """Return their current use."""
@@ -41,5 +41,5 @@ class SelectedGpus:
         return [replace(uses[number], index=place) for place, number in enumerate(self.numbers)]
 
 
-def _is(card: GpuDevice, device: int | str) -> bool:
-    return str(device).lower() in {str(card.index), card.uuid.lower()}
+def _is(gpu: GpuDevice, device: int | str) -> bool:
+    return str(device).lower() in {str(gpu.index), gpu.uuid.lower()}

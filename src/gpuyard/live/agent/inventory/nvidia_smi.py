@@ -26,11 +26,11 @@ class NvidiaSmi:
         if found is None:
             raise NoSuchInventory(f"The command {command} was not found on this node. Install the NVIDIA driver.")
         self._command = found
-        self._cards = self._find()
+        self._devices = self._find()
 
-    def cards(self) -> tuple[GpuDevice, ...]:
+    def devices(self) -> tuple[GpuDevice, ...]:
         """Return the GPUs found at the start."""
-        return self._cards
+        return self._devices
 
     def use(self) -> list[GpuUsage]:
         """Query all GPUs with two commands. A GPU missing in the answer is broken; if a command fails, all are."""
@@ -38,25 +38,25 @@ class NvidiaSmi:
             rows = {int(row[0]): row for row in self._ask("gpu", _USE_FIELDS)}
             processes = self._processes()
         except NoSuchInventory as error:
-            return [GpuUsage(card.index, broken=str(error)) for card in self._cards]
+            return [GpuUsage(device.index, broken=str(error)) for device in self._devices]
         return [
-            _use(card.index, rows[card.index], processes.get(card.uuid, ()))
-            if card.index in rows
-            else GpuUsage(card.index, broken=f"nvidia-smi no longer lists GPU {card.index}.")
-            for card in self._cards
+            _use(device.index, rows[device.index], processes.get(device.uuid, ()))
+            if device.index in rows
+            else GpuUsage(device.index, broken=f"nvidia-smi no longer lists GPU {device.index}.")
+            for device in self._devices
         ]
 
     def _find(self) -> tuple[GpuDevice, ...]:
         rows = self._ask("gpu", _CARD_FIELDS)
         nvlink = groups(len(rows), self._links(len(rows)))
-        cards = []
+        devices = []
         for place, row in enumerate(rows):
             index, memory = _number(row[0]), _number(row[3])
             if index != place or memory is None or not row[1].startswith("GPU-"):
                 raise NoSuchInventory(f"nvidia-smi printed an unexpected GPU: {', '.join(row)}.")
             pci = address(row[4])
-            cards.append(GpuDevice(place, row[1], row[2], int(memory), pci, numa_of(pci), nvlink[place], row[5]))
-        return tuple(cards)
+            devices.append(GpuDevice(place, row[1], row[2], int(memory), pci, numa_of(pci), nvlink[place], row[5]))
+        return tuple(devices)
 
     def _processes(self) -> dict[str, tuple[GpuProcess, ...]]:
         """Return the compute processes by GPU. nvidia-smi does not list graphics processes in this form."""

@@ -21,15 +21,15 @@ class Nvml:
             self._nvml.nvmlInit()
         except Exception as error:  # the module raises errors of several kinds if something is missing
             raise NoSuchInventory(f"NVML cannot be used on this node: {error}. Check the NVIDIA driver.") from error
-        self._cards = self._find()
+        self._devices = self._find()
 
-    def cards(self) -> tuple[GpuDevice, ...]:
+    def devices(self) -> tuple[GpuDevice, ...]:
         """Return the GPUs found when the library was opened. NVML itself does not see GPUs added later."""
-        return self._cards
+        return self._devices
 
     def use(self) -> list[GpuUsage]:
         """Query each GPU. One that fell off the bus is reported as broken, and the others still answer."""
-        return [self._use_of(card.index) for card in self._cards]
+        return [self._use_of(device.index) for device in self._devices]
 
     def _find(self) -> tuple[GpuDevice, ...]:
         nvml = self._nvml
@@ -43,13 +43,13 @@ class Nvml:
         }
         driver = _text(nvml.nvmlSystemGetDriverVersion())
         nvlink = groups(len(handles), linked)
-        cards = []
+        devices = []
         for index, handle in enumerate(handles):
             pci = address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
             memory = nvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
             model, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
-            cards.append(GpuDevice(index, uuid, model, memory, pci, numa_of(pci), nvlink[index], driver))
-        return tuple(cards)
+            devices.append(GpuDevice(index, uuid, model, memory, pci, numa_of(pci), nvlink[index], driver))
+        return tuple(devices)
 
     def _use_of(self, index: int) -> GpuUsage:
         nvml = self._nvml

@@ -54,7 +54,7 @@ class GpuUsage(Value, frozen=True):
 class Inventory(Protocol):
     """A way of finding GPUs."""
 
-    def cards(self) -> tuple[GpuDevice, ...]:
+    def devices(self) -> tuple[GpuDevice, ...]:
         """Return all GPUs, by index from 0."""
         ...
 

@@ -11,7 +11,7 @@ from gpuyard.live.agent.inventory.port import GpuDevice, GpuUsage, NoSuchInvento
 
 DEFAULT_MODEL = "virtual"
 DEFAULT_MEMORY_GB = 24
-MOST_CARDS = 9999
+MOST_GPUS = 9999
 _NAMESPACE = uuid.UUID("6f5d6f0e-52d4-4c0f-9d0b-1f9a4a7f3c11")
 _POWER_LIMIT_WATTS = 300.0
 
@@ -23,7 +23,7 @@ class Virtual:
         """The spec is `N`, `N:MODEL` or `N:MODEL:MEMORY_GB`; `busy` returns the GPUs on which a task runs."""
         count, model, memory_gb = read_spec(spec)
         self._busy = busy
-        self._cards = tuple(
+        self._devices = tuple(
             GpuDevice(
                 index,
                 f"VIRTUAL-{uuid.uuid5(_NAMESPACE, f'{node}/{index}')}",
@@ -34,18 +34,18 @@ class Virtual:
             for index in range(count)
         )
 
-    def cards(self) -> tuple[GpuDevice, ...]:
+    def devices(self) -> tuple[GpuDevice, ...]:
         """Return the GPUs. They have the same UUIDs at every start of this node."""
-        return self._cards
+        return self._devices
 
     def use(self) -> list[GpuUsage]:
         """Return full use for a busy GPU, and idle values for the others."""
         busy = self._busy()
         return [
-            GpuUsage(card.index, 100.0, card.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
-            if card.index in busy
-            else GpuUsage(card.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
-            for card in self._cards
+            GpuUsage(device.index, 100.0, device.memory_mib, 65.0, 0.9 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 60.0)
+            if device.index in busy
+            else GpuUsage(device.index, 0.0, 0, 30.0, 0.1 * _POWER_LIMIT_WATTS, _POWER_LIMIT_WATTS, 0.0)
+            for device in self._devices
         ]
 
 
@@ -58,7 +58,7 @@ def read_spec(spec: str) -> tuple[int, str, int]:
         )
     if not re.fullmatch(r"[0-9]{1,4}", count):
         raise NoSuchInventory(
-            f"{spec!r} does not begin with a number of GPUs up to {MOST_CARDS}. Use for example 4 or 4:RTX4090:24."
+            f"{spec!r} does not begin with a number of GPUs up to {MOST_GPUS}. Use for example 4 or 4:RTX4090:24."
         )
     model = rest[0] if rest else DEFAULT_MODEL
     if not model.strip():

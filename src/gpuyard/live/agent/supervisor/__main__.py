@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from gpuyard.live.agent.supervisor import exit_keeper as keeper_process
+from gpuyard.live.agent.supervisor import exit_recorder as keeper_process
 from gpuyard.live.agent.supervisor import messages, paths, proc
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.exit_records import start_keeper
 from gpuyard.live.agent.supervisor.server import Handover, SupervisorServer, say_what_broke
 from gpuyard.system.locks import take_lock
@@ -66,9 +66,9 @@ def begin(folder: Path) -> int:
             start_keeper(folder, supervisor)
         os.setsid()
         _prepare()
-        holder = AttemptHolder(folder)
-        holder.begin()
-        server = SupervisorServer(folder, lock, _listen(folder), holder, keeper)
+        manager = AttemptManager(folder)
+        manager.begin()
+        server = SupervisorServer(folder, lock, _listen(folder), manager, keeper)
         os.write(tell, b"1")
         os.close(tell)
         _serve(server)
@@ -83,15 +83,15 @@ def resume(folder: Path, descriptor: int) -> int:
     try:
         with os.fdopen(descriptor, "rb") as memory:
             state = msgspec.msgpack.decode(memory.read(), type=Handover)
-        for inherited in (state.lock, state.listener, *(line for _, line in state.starting)):
+        for inherited in (state.lock, state.listener, *(channel for _, channel in state.starting)):
             os.set_inheritable(inherited, False)
         _prepare()
-        holder = AttemptHolder(folder)
-        holder.continue_from(
+        manager = AttemptManager(folder)
+        manager.continue_from(
             state.attempts, state.waiting, state.watcher_pid, state.queued, state.starting, state.helpers
         )
         _serve(
-            SupervisorServer(folder, state.lock, socket.socket(fileno=state.listener), holder, _keeper(state.keeper))
+            SupervisorServer(folder, state.lock, socket.socket(fileno=state.listener), manager, _keeper(state.keeper))
         )
     except BaseException:
         say_what_broke()
@@ -104,11 +104,11 @@ def check(descriptor: int) -> int:
     with os.fdopen(descriptor, "rb") as memory:
         state = msgspec.msgpack.decode(memory.read(), type=Handover)
     with tempfile.TemporaryDirectory(prefix="gpuyard-check-") as folder:
-        holder = AttemptHolder(Path(folder))
-        holder.take_up(state.attempts, state.waiting, state.queued)
-        messages.frame([holder.holding()])
-        holder.end_turn()
-        holder.close()
+        manager = AttemptManager(Path(folder))
+        manager.take_up(state.attempts, state.waiting, state.queued)
+        messages.frame([manager.attempt_list()])
+        manager.end_turn()
+        manager.close()
     return 0
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from gpuyard.live.agent.supervisor import proc
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
 from gpuyard.live.agent.supervisor.clock import now
-from gpuyard.live.agent.supervisor.exit_records import PATIENCE_SECONDS, ExitRecords, is_kept
+from gpuyard.live.agent.supervisor.exit_records import RECORD_WAIT_SECONDS, ExitRecords, is_kept
 from gpuyard.live.agent.supervisor.messages import AttemptKey
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
 
@@ -60,8 +60,8 @@ class AdoptedCommands:
         found = self._exits.find(attempt.pid, attempt.born)
         if found is None and is_kept(attempt.pid, attempt.born, self._folder):
             # If the supervisor itself ends the command, the reason is known, so a short wait is enough.
-            patience_seconds = PATIENCE_SECONDS if attempt.stopping is None else 1.0
-            give_up_at = self._unreported.setdefault(attempt.key, now() + patience_seconds)
+            wait_seconds = RECORD_WAIT_SECONDS if attempt.stopping is None else 1.0
+            give_up_at = self._unreported.setdefault(attempt.key, now() + wait_seconds)
             if now() < give_up_at:
                 return
         if found is None:  # reaped since the last look, or by a process that keeps no record

@@ -57,7 +57,7 @@ LOST_GANG = "Its supervisor was killed while it waited for its gang."
 LOST_MACHINE = "Its machine was restarted."
 
 
-class AttemptHolder:
+class AttemptManager:
     """All attempts of one folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -244,10 +244,10 @@ class AttemptHolder:
         if launches:
             self._launch(launches)
 
-    def holding(self) -> messages.Holding:
+    def attempt_list(self) -> messages.AttemptList:
         """List all attempts held."""
         attempts = tuple(attempt.held() for attempt in self._attempts.values())
-        return messages.Holding(attempts, os.getpid(), __version__)
+        return messages.AttemptList(attempts, os.getpid(), __version__)
 
     def handover(self) -> tuple[list[Attempt], list[Launch], list[Launch], list[tuple[Launch, int]]]:
         """Return the arguments of `continue_from`: all attempts, and those that wait, are queued and are starting."""

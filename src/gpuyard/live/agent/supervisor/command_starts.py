@@ -1,10 +1,10 @@
 """Start the commands of attempts: order a starter, wait until it has become the command.
 
-    queued ──► order to a starter (its pid is on disk first) ──► the starter's line closes: the command runs
+    queued ──► order to a starter (its pid is on disk first) ──► the starter's channel closes: the command runs
        │                              │
        └─ no starter in time          └─ it answers why not, or is too slow
 
-A starter (`spawn.py`) is a process that waits for an order. The line to it closes at the `execve` of the command.
+A starter (`spawn.py`) is a process that waits for an order. The channel to it closes at the `execve` of the command.
 """
 
 import select
@@ -23,7 +23,7 @@ from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.fenced_attempts import FencedAttempts
 from gpuyard.live.agent.supervisor.messages import AttemptKey, Launch
 from gpuyard.live.agent.supervisor.process_tree import ProcessTree
-from gpuyard.live.agent.supervisor.spawn import CanNotSpawn, Starter, Starters, order_of, too_slow, why
+from gpuyard.live.agent.supervisor.spawn import SpawnError, Starter, Starters, order_of, too_slow, why
 from gpuyard.live.agent.supervisor.timers import AttemptTimers
 
 
@@ -90,10 +90,10 @@ class CommandStarts:
         self._queued_until: dict[AttemptKey, float] = {}
         """When to give up launches in `_queue`, on the boot clock, unless a starter becomes ready."""
         self._starting: dict[AttemptKey, Starting] = {}
-        self._lines: dict[int, AttemptKey] = {}
+        self._channels: dict[int, AttemptKey] = {}
         """The attempts in `_starting` by the descriptor of their socket."""
-        self._closed_lines = select.epoll()
-        selector.register(self._closed_lines, selectors.EVENT_READ, self._hear_starters)
+        self._closed_channels = select.epoll()
+        selector.register(self._closed_channels, selectors.EVENT_READ, self._hear_starters)
         self._given_up: dict[int, AttemptKey] = {}
         """Starters that failed or were killed and have not been reaped yet, by pid."""
 
@@ -159,7 +159,7 @@ class CommandStarts:
 
     def handover(self) -> tuple[list[Launch], list[tuple[Launch, int]]]:
         """Return the launches that are queued, and those that are starting with the descriptors of their sockets."""
-        starting = [(it.launch, it.starter.line.fileno()) for it in self._starting.values()]
+        starting = [(it.launch, it.starter.channel.fileno()) for it in self._starting.values()]
         return list(self._queue.values()), starting
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class CommandStarts:
         }
         try:
             order = order_of(launch, env, group)
-        except CanNotSpawn as error:
+        except SpawnError as error:
             self._starters.give_back(starter)
             self._observer.not_launched(attempt, str(error))
             return
@@ -234,13 +234,13 @@ class CommandStarts:
 
     def _listen_to(self, it: Starting, mask: int) -> None:
         self._starting[it.attempt.key] = it
-        self._lines[it.starter.line.fileno()] = it.attempt.key
-        self._closed_lines.register(it.starter.line, mask)  # epoll reports a hang-up even with an empty mask
+        self._channels[it.starter.channel.fileno()] = it.attempt.key
+        self._closed_channels.register(it.starter.channel, mask)  # epoll reports a hang-up even with an empty mask
 
     def _hear_starters(self) -> None:
-        for descriptor, _ in self._closed_lines.poll(0):
-            if descriptor in self._lines:
-                self.hear(self._lines[descriptor])
+        for descriptor, _ in self._closed_channels.poll(0):
+            if descriptor in self._channels:
+                self.hear(self._channels[descriptor])
 
     def hear(self, key: AttemptKey) -> None:
         """Check whether a starter has become its command."""
@@ -250,7 +250,7 @@ class CommandStarts:
             return
         answer = starter.answer()
         if answer is None:
-            self._closed_lines.modify(starter.line, 0)
+            self._closed_channels.modify(starter.channel, 0)
             return
         self._drop_starter(it)
         if answer == launcher.ABOUT_TO_BEGIN:
@@ -270,9 +270,9 @@ class CommandStarts:
 
     def _drop_starter(self, it: Starting) -> None:
         del self._starting[it.attempt.key]
-        del self._lines[it.starter.line.fileno()]
+        del self._channels[it.starter.channel.fileno()]
         self._timers.drop(it.attempt.key)
-        self._closed_lines.unregister(it.starter.line)
+        self._closed_channels.unregister(it.starter.channel)
         it.starter.close()
 
     def has_begun(self, attempt: Attempt) -> bool:
@@ -305,4 +305,4 @@ class CommandStarts:
     def close(self) -> None:
         """Remove the starters and their sockets."""
         self._starters.close()
-        self._closed_lines.close()
+        self._closed_channels.close()

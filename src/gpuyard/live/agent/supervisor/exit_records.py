@@ -1,4 +1,4 @@
-"""Records of how processes ended that a keeper (`exit_keeper.py`) reaped, or a supervisor that was killed right after.
+"""Records of how processes ended that a keeper (`exit_recorder.py`) reaped, or a supervisor that was killed right after.
 
 The exit status is lost once a process is reaped, so it is recorded before: by keepers in `exits.log`, by the supervisor
 in `reaped.log`. The next supervisor reads both.
@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuyard.live.agent.supervisor import exit_keeper, paths, proc
+from gpuyard.live.agent.supervisor import exit_recorder, paths, proc
 from gpuyard.live.agent.supervisor.proc import ProcessStart
 
-PATIENCE_SECONDS = 60.0
+RECORD_WAIT_SECONDS = 60.0
 """How long to wait for the record of a keeper, which may be stopped or have a full disk."""
 
 
@@ -36,7 +36,7 @@ class ExitRecords:
     """The two files of a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / exit_keeper.EXITS
+        self._path = folder / exit_recorder.EXITS
         self._read_bytes = 0
         self._exits: dict[int, list[Exit]] = {}
         self._own = folder / paths.REAPED
@@ -104,16 +104,16 @@ def is_kept(pid: int, born: ProcessStart, folder: Path) -> bool:
     if words == [b""]:  # its supervisor is just being killed: the keeper is next
         return True
     # A keeper that was just forked still has the command line of its supervisor.
-    is_ours = os.fsencode(exit_keeper.__file__) in words or b"gpuyard.live.agent.supervisor" in words
+    is_ours = os.fsencode(exit_recorder.__file__) in words or b"gpuyard.live.agent.supervisor" in words
     return is_ours and os.fsencode(folder) in words
 
 
 def can_start_keeper() -> bool:
     """Return whether the interpreter and the keeper's file exist. They may be missing during an upgrade."""
-    return os.access(sys.executable, os.X_OK) and os.access(exit_keeper.__file__, os.R_OK)
+    return os.access(sys.executable, os.X_OK) and os.access(exit_recorder.__file__, os.R_OK)
 
 
 def start_keeper(folder: Path, supervisor: int) -> None:
     """Become the keeper of a supervisor that was just forked. Return only by raising an error."""
-    words = (sys.executable, "-I", "-S", "-X", "utf8", exit_keeper.__file__, str(folder), str(supervisor))
+    words = (sys.executable, "-I", "-S", "-X", "utf8", exit_recorder.__file__, str(folder), str(supervisor))
     os.execve(words[0], words, {})  # noqa: S606 - our own file, by our own interpreter

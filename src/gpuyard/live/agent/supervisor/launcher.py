@@ -81,25 +81,25 @@ def serve(control: "_socket.socket") -> None:
                 return
 
 
-def start(line: "_socket.socket", *, rehearsed: bool = False) -> None:
+def start(channel: "_socket.socket", *, rehearsed: bool = False) -> None:
     """Run as a starter: wait for the order and carry it out. Does not return."""
     try:
         os.setsid()
         if rehearsed:
             _rehearse()
-        order = _read(line)
+        order = _read(channel)
         if order is not None:
-            failure = _carry_out(order, line)
-            line.sendall(marshal.dumps(failure))
+            failure = _carry_out(order, channel)
+            channel.sendall(marshal.dumps(failure))
     finally:
         os._exit(127)
 
 
-def _read(line: "_socket.socket") -> LaunchOrder | None:
+def _read(channel: "_socket.socket") -> LaunchOrder | None:
     """Read the order; None if the supervisor is gone."""
     content = b""
     while len(content) < LENGTH_BYTES or len(content) < LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "big"):
-        more = line.recv(_PAGE)
+        more = channel.recv(_PAGE)
         if not more:
             return None
         content += more
@@ -120,7 +120,7 @@ def _rehearse() -> None:
         return
 
 
-def _carry_out(order: LaunchOrder, line: "_socket.socket") -> Failure:
+def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
     """Become the command. Return only if that fails, with the reason."""
     argv, env, folder, uid, gid, groups, output, group = order
     step = OUTPUT
@@ -139,7 +139,7 @@ def _carry_out(order: LaunchOrder, line: "_socket.socket") -> Failure:
         os.chdir(folder)
         step = COMMAND
         path = find(argv[0], env)
-        line.sendall(ABOUT_TO_BEGIN)
+        channel.sendall(ABOUT_TO_BEGIN)
         os.execve(path, argv, env)  # noqa: S606 - running what users submit is what this is for
     except ValueError as error:
         return TEXT, 0, str(error)[:1000]

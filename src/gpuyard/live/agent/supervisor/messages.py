@@ -144,11 +144,11 @@ class ForgetAttempts(SupervisorMessage, frozen=True, tag="Forget"):
 
 
 class ListAttempts(SupervisorMessage, frozen=True, tag="List"):
-    """List the attempts once; the answer is `Holding`."""
+    """List the attempts once; the answer is `AttemptList`."""
 
 
 class Subscribe(SupervisorMessage, frozen=True):
-    """Answer with `Holding` now and send every event from here on."""
+    """Answer with `AttemptList` now and send every event from here on."""
 
 
 class Ping(SupervisorMessage, frozen=True):
@@ -294,7 +294,7 @@ class HeldAttempt(SupervisorMessage, frozen=True, tag="Held"):
     end: ProcessEnded | NotLaunched | None = None
 
 
-class Holding(SupervisorMessage, frozen=True):
+class AttemptList(SupervisorMessage, frozen=True, tag="Holding"):
     """All attempts held, with the ends that have not been forgotten yet."""
 
     attempts: tuple[HeldAttempt, ...]
@@ -314,7 +314,7 @@ SupervisorEvent = (
     | Extended
     | NotHeld
     | NotReplaced
-    | Holding
+    | AttemptList
     | Pong
 )
 

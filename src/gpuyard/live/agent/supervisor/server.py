@@ -1,4 +1,4 @@
-"""The supervisor's event loop: reads commands and signals, runs the holder, and sends events to all subscribers.
+"""The supervisor's event loop: reads commands and signals, runs the manager, and sends events to all subscribers.
 
 It sleeps until a command arrives, a child ends or a timer is due. With nothing running there is no timer, so it uses no
 CPU time.
@@ -22,7 +22,7 @@ import msgspec
 
 from gpuyard.live.agent.supervisor import messages, paths
 from gpuyard.live.agent.supervisor.attempt_record import Attempt
-from gpuyard.live.agent.supervisor.attempts import AttemptHolder
+from gpuyard.live.agent.supervisor.attempts import AttemptManager
 from gpuyard.live.agent.supervisor.clock import now
 from gpuyard.live.agent.supervisor.exit_records import can_start_keeper, start_keeper
 
@@ -62,8 +62,8 @@ class Handover(msgspec.Struct):
 class SupervisorConnection:
     """One client connection."""
 
-    def __init__(self, line: socket.socket) -> None:
-        self.line = line
+    def __init__(self, channel: socket.socket) -> None:
+        self.channel = channel
         self.frames = messages.Frames()
         self.unsent = bytearray()
         self.is_subscribed = False
@@ -74,18 +74,18 @@ class SupervisorConnection:
 class SupervisorServer:
     """Serves one folder until it is no longer needed."""
 
-    def __init__(self, folder: Path, lock: int, listener: socket.socket, holder: AttemptHolder, keeper: int) -> None:
+    def __init__(self, folder: Path, lock: int, listener: socket.socket, manager: AttemptManager, keeper: int) -> None:
         self._folder = folder
         self._lock = lock
         self._listener = listener
-        self._holder = holder
+        self._manager = manager
         self._keeper = keeper
         self._keeper_descriptor = -1
         self._drain_until: float | None = None
         """Set when the keeper is gone: until then starting attempts may begin. No commands are taken meanwhile."""
         self._look_for_keeper_at: float | None = None
         """When to check again, if the keeper is gone and none can be started. Until then work continues."""
-        self._selector = holder.selector
+        self._selector = manager.selector
         self._clients: set[SupervisorConnection] = set()
         self._commands: deque[tuple[SupervisorConnection, messages.SupervisorCommand]] = deque()
         self._starts: list[messages.SupervisorEvent] = []
@@ -107,22 +107,22 @@ class SupervisorServer:
             for key, mask in self._selector.select(self._seconds_to_wait()):
                 if isinstance(key.data, SupervisorConnection):
                     self._serve(key.data, mask)
-                elif key.fd in self._holder.adopted.pidfds:
+                elif key.fd in self._manager.adopted.pidfds:
                     self._selector.unregister(key.fd)
-                    self._holder.adopted_ended(key.fd)
+                    self._manager.adopted_ended(key.fd)
                 else:
                     key.data()
             if self._drain_until is None:
                 self._obey()
-            self._holder.tick()
-            self._tell(self._holder.end_turn())
+            self._manager.tick()
+            self._tell(self._manager.end_turn())
             if self._nobody_needs_us():
                 self._is_over = True
             elif self._must_become_keeper():
                 _say("the keeper process has ended: this process becomes the keeper of its tasks")
-                self._holder.close()
+                self._manager.close()
                 start_keeper(self._folder, 0)
-        self._holder.close()
+        self._manager.close()
 
     # --- the keeper ---------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class SupervisorServer:
             return False
         if self._drain_until is None:
             self._drain_until = now() + DRAIN_SECONDS
-        return self._holder.begins_nothing or now() >= self._drain_until
+        return self._manager.begins_nothing or now() >= self._drain_until
 
     # --- waking up ----------------------------------------------------------------------------------------------------
 
@@ -167,17 +167,17 @@ class SupervisorServer:
         numbers = os.read(self._wakeup, 4096)
         if signal.SIGTERM in numbers:  # tasks continue, and the next supervisor adopts them
             self._is_over = True
-        self._holder.reap()
+        self._manager.reap()
 
     def _register_adopted(self) -> None:
-        for descriptor in self._holder.adopted.pidfds:
+        for descriptor in self._manager.adopted.pidfds:
             if descriptor not in self._selector.get_map():
                 self._selector.register(descriptor, selectors.EVENT_READ)
 
     def _seconds_to_wait(self) -> float | None:
         if self._commands and self._drain_until is None:
             return 0.0
-        seconds = self._holder.seconds_to_next()
+        seconds = self._manager.seconds_to_next()
         for instant in (self._drain_until, self._look_for_keeper_at):
             if instant is not None:
                 left = max(0.0, instant - now())
@@ -185,19 +185,19 @@ class SupervisorServer:
         if self._starts:
             left = max(0.0, self._tell_starts_at - now())
             seconds = left if seconds is None else min(seconds, left)
-        if self._clients or not self._holder.runs_nothing:
+        if self._clients or not self._manager.runs_nothing:
             return seconds
         return LONELY_SECONDS if seconds is None else min(seconds, LONELY_SECONDS)
 
     def _nobody_needs_us(self) -> bool:
         """Return whether it holds nothing and had no client for a while, or its folder is gone."""
-        if self._clients or not self._holder.runs_nothing:
+        if self._clients or not self._manager.runs_nothing:
             self._lonely_since = now()
             return False
         if now() - self._lonely_since < LONELY_SECONDS:
             return False
         self._lonely_since = now()
-        return self._holder.is_idle or not self._is_our_folder()
+        return self._manager.is_idle or not self._is_our_folder()
 
     def _is_our_folder(self) -> bool:
         try:
@@ -209,13 +209,13 @@ class SupervisorServer:
 
     def _accept(self) -> None:
         try:
-            line, _ = self._listener.accept()
+            channel, _ = self._listener.accept()
         except OSError:
             return  # the client has disconnected again
-        line.setblocking(False)
-        client = SupervisorConnection(line)
+        channel.setblocking(False)
+        client = SupervisorConnection(channel)
         self._clients.add(client)
-        self._selector.register(line, selectors.EVENT_READ, client)
+        self._selector.register(channel, selectors.EVENT_READ, client)
 
     def _serve(self, client: SupervisorConnection, mask: int) -> None:
         if mask & selectors.EVENT_WRITE:
@@ -223,7 +223,7 @@ class SupervisorServer:
         if not mask & selectors.EVENT_READ or client not in self._clients:
             return
         try:
-            data = client.line.recv(1 << 18)
+            data = client.channel.recv(1 << 18)
             if not data:
                 self._drop(client)
                 return
@@ -237,8 +237,8 @@ class SupervisorServer:
 
     def _drop(self, client: SupervisorConnection) -> None:
         self._clients.discard(client)
-        self._selector.unregister(client.line)
-        client.line.close()
+        self._selector.unregister(client.channel)
+        client.channel.close()
 
     def _obey(self) -> None:
         commands: list[messages.SupervisorCommand] = []
@@ -252,15 +252,15 @@ class SupervisorServer:
                 commands.append(command)
                 continue
             # The list must include the commands before it, and events of before it must be sent first.
-            self._holder.handle(commands)
-            self._tell(self._holder.end_turn())
+            self._manager.handle(commands)
+            self._tell(self._manager.end_turn())
             commands = []
             if isinstance(command, messages.Replace):
                 self._replace(client)
             else:
                 client.is_subscribed |= isinstance(command, messages.Subscribe)
-                self._queue(client, messages.frame([self._holder.holding()]))
-        self._holder.handle(commands)
+                self._queue(client, messages.frame([self._manager.attempt_list()]))
+        self._manager.handle(commands)
 
     def _tell(self, events: list[messages.SupervisorEvent]) -> None:
         # Starts alone wait for a moment; any other event is sent at once, together with the starts before it.
@@ -288,7 +288,7 @@ class SupervisorServer:
 
     def _send(self, client: SupervisorConnection) -> None:
         try:
-            sent = client.line.send(client.unsent) if client.unsent else 0
+            sent = client.channel.send(client.unsent) if client.unsent else 0
         except BlockingIOError:
             sent = 0
         except OSError:
@@ -296,18 +296,18 @@ class SupervisorServer:
             return
         del client.unsent[:sent]
         wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if client.unsent else 0)
-        if self._selector.get_key(client.line).events != wanted:
-            self._selector.modify(client.line, wanted, client)
+        if self._selector.get_key(client.channel).events != wanted:
+            self._selector.modify(client.channel, wanted, client)
 
     # --- replacing ----------------------------------------------------------------------------------------------------
 
     def _replace(self, client: SupervisorConnection) -> None:
         """Execute the code that is installed now. Pid, children, lock and listening socket stay; connections close."""
         program = [sys.executable, "-m", "gpuyard.live.agent.supervisor"]
-        attempts, waiting, queued, starting = self._holder.handover()
+        attempts, waiting, queued, starting = self._manager.handover()
         state = Handover(
-            self._lock, self._listener.fileno(), self._holder.watcher_pid, attempts, waiting, queued, starting,
-            self._keeper if self._keeper_descriptor >= 0 else 0, self._holder.helpers,
+            self._lock, self._listener.fileno(), self._manager.watcher_pid, attempts, waiting, queued, starting,
+            self._keeper if self._keeper_descriptor >= 0 else 0, self._manager.helpers,
         )  # fmt: skip
         memory = os.memfd_create("handover", 0)
         with os.fdopen(os.dup(memory), "wb") as file:
@@ -318,7 +318,7 @@ class SupervisorServer:
             self._queue(client, messages.frame([messages.NotReplaced(sentence)]))
             return
         os.lseek(memory, 0, os.SEEK_SET)
-        for descriptor in (self._lock, self._listener.fileno(), *(line for _, line in starting)):
+        for descriptor in (self._lock, self._listener.fileno(), *(channel for _, channel in starting)):
             os.set_inheritable(descriptor, True)
         os.execv(sys.executable, [*program, "--folder", str(self._folder), "--resume", str(memory)])  # noqa: S606
 

@@ -36,19 +36,19 @@ PAUSE_SECONDS = 1.0
 """Least time between the starts of two launchers, so that one that always fails costs little."""
 
 
-class CanNotSpawn(Exception):
+class SpawnError(Exception):
     """Carries the sentence for the user."""
 
 
 class Starter:
     """A process that waits for its order, or carries it out."""
 
-    def __init__(self, pid: int, born: proc.ProcessStart, line: socket.socket) -> None:
+    def __init__(self, pid: int, born: proc.ProcessStart, channel: socket.socket) -> None:
         self.pid = pid
         self.born = born
-        self.line = line
+        self.channel = channel
         self._unsent = self._heard = b""
-        line.setblocking(False)
+        channel.setblocking(False)
 
     def order(self, content: bytes) -> bool:
         """Send the order. Return whether all of it has been sent."""
@@ -63,7 +63,7 @@ class Starter:
         if not self._unsent:
             return True
         try:
-            self._unsent = self._unsent[self.line.send(self._unsent) :]
+            self._unsent = self._unsent[self.channel.send(self._unsent) :]
         except BlockingIOError:
             return False
         except OSError:
@@ -73,7 +73,7 @@ class Starter:
     def answer(self) -> bytes | None:
         """Return what it sent before it closed its socket: that it begins, or what failed. None if it is still open."""
         try:
-            while more := self.line.recv(1 << 16):
+            while more := self.channel.recv(1 << 16):
                 self._heard += more
         except BlockingIOError:
             return None
@@ -83,7 +83,7 @@ class Starter:
 
     def close(self) -> None:
         """Close the socket. The answer has arrived, or is not needed."""
-        self.line.close()
+        self.channel.close()
 
     def kill(self) -> None:
         """Kill the starter, whatever it waits for, so that it never executes anything."""
@@ -295,7 +295,7 @@ def _fork() -> Starter:
 
 
 def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
-    """Encode the order for a starter. Raise `CanNotSpawn` if the launch cannot be carried out."""
+    """Encode the order for a starter. Raise `SpawnError` if the launch cannot be carried out."""
     if launch.uid is not None:
         _check_user(launch.uid)
     gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
@@ -337,9 +337,9 @@ def no_starter(launch: Launch) -> str:
 
 def _check_user(uid: int) -> None:
     if os.geteuid() not in {0, uid}:
-        raise CanNotSpawn(f"The agent of this node is not root, so it cannot run tasks as uid {uid}.")
+        raise SpawnError(f"The agent of this node is not root, so it cannot run tasks as uid {uid}.")
     if not 0 <= uid < 2**32 - 1:
-        raise CanNotSpawn(f"This node has no user with uid {uid}.")
+        raise SpawnError(f"This node has no user with uid {uid}.")
 
 
 def _sentence(step: str, number: int, text: str, launch: Launch) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from functools import cache
 from pwd import getpwuid
 
-from gpuyard.live.control_plane.access.principal import Denied, Principal, Role, Via
+from gpuyard.live.control_plane.access.principal import AuthMethod, Denied, Principal, Role
 from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.wire.loopback_peer import LoopbackConnection, trusted_uids
 
@@ -68,7 +68,7 @@ class Authenticator:
         uid = None if forwarded else connection.peer_uid
         if uid is None or uid not in self._local_uids:
             return _NO_TOKEN
-        return Principal(_name_of(uid), None, Role.ADMIN, Via.LOCAL, connection.peer[0])
+        return Principal(_name_of(uid), None, Role.ADMIN, AuthMethod.LOCAL, connection.peer[0])
 
     def _by_token(self, authorization: bytes, address: str) -> Principal | Denied:
         scheme, _, token = authorization.decode("latin-1").strip().partition(" ")

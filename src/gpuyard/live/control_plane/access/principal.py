@@ -18,7 +18,7 @@ class Role(StrEnum):
     VIEWER = "viewer"
 
 
-class Via(StrEnum):
+class AuthMethod(StrEnum):
     """How a principal was authenticated."""
 
     TOKEN = "token"  # noqa: S105 - not a password
@@ -34,7 +34,7 @@ class Principal(Value, frozen=True):
     tenant: TenantId | None
     """Tenant of its submissions unless a request names another. None: the request names one, or `default` is used."""
     role: Role
-    via: Via
+    via: AuthMethod
     address: str
     """The client address, for the audit."""
     token: str | None = None
@@ -129,7 +129,7 @@ def forbidden(principal: Principal, action: Action) -> Denied:
 
 def issuer_of(who: Principal) -> str:
     """Return the user and address of a principal as events carry them."""
-    prefix = "local:" if who.via is Via.LOCAL else ""
+    prefix = "local:" if who.via is AuthMethod.LOCAL else ""
     return f"{prefix}{who.username}@{who.address}"
 
 

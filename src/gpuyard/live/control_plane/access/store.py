@@ -29,7 +29,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.values import TenantId, Value
 from gpuyard.live.control_plane.access import refusals as no
-from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Denied, Principal, Role, Scope, Via
+from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, AuthMethod, Denied, Principal, Role, Scope
 from gpuyard.live.control_plane.access.throttle import Throttle
 from gpuyard.live.control_plane.stores.database import (
     DatabaseLayout,
@@ -87,7 +87,7 @@ class Token(Value, frozen=True):
     id: str
     username: str
     name: str
-    via: Via
+    via: AuthMethod
     created_at: float
     expires_at: float | None
     revoked_at: float | None
@@ -214,11 +214,11 @@ class AccessStore:
                 _write_hash(database, username, password_hash)
                 database.execute(
                     "UPDATE tokens SET revoked_at = ? WHERE username = ? AND (via = ? OR ?) AND revoked_at IS NULL",
-                    (now, username, Via.LOGIN, revoke_tokens),
+                    (now, username, AuthMethod.LOGIN, revoke_tokens),
                 )
             self._hashes[username] = password_hash
             for token in self.tokens(username):
-                if (token.via is Via.LOGIN or revoke_tokens) and token.revoked_at is None:
+                if (token.via is AuthMethod.LOGIN or revoke_tokens) and token.revoked_at is None:
                     self._tokens[token.id] = msgspec.structs.replace(token, revoked_at=now)
         return None
 
@@ -309,7 +309,7 @@ class AccessStore:
     # --- tokens -------------------------------------------------------------------------------------------------------
 
     def make_token(
-        self, username: str, name: str = "", expires_at: float | None = None, via: Via = Via.TOKEN
+        self, username: str, name: str = "", expires_at: float | None = None, via: AuthMethod = AuthMethod.TOKEN
     ) -> NewToken | Refusal:
         """Create a token, whose secret is shown once. Expired logins of the user are deleted."""
         now = self._clock()
@@ -323,7 +323,7 @@ class AccessStore:
         with self._changing:
             if username not in self._users:
                 return no.UnknownUser(username)
-            over = [old.id for old in self.tokens(username) if old.via is Via.LOGIN and not _is_live(old, now)]
+            over = [old.id for old in self.tokens(username) if old.via is AuthMethod.LOGIN and not _is_live(old, now)]
             with self._change() as database:
                 database.executemany("DELETE FROM tokens WHERE id = ?", [(old,) for old in over])
                 database.execute(
@@ -336,7 +336,7 @@ class AccessStore:
 
     def log_in(self, username: str, seconds: float) -> NewToken | Refusal:
         """Create the token of a successful login, valid for this many seconds."""
-        return self.make_token(username, "login", self._clock() + seconds, Via.LOGIN)
+        return self.make_token(username, "login", self._clock() + seconds, AuthMethod.LOGIN)
 
     def tokens(self, username: str | None = None) -> list[Token]:
         """Return all tokens, or those of a user, newest first."""
@@ -420,7 +420,7 @@ class AccessStore:
         for token_id, digest, username, name, via, *times in self._database.execute(
             "SELECT id, digest, username, name, via, created_at, expires_at, revoked_at, last_used_at FROM tokens"
         ):
-            self._keep(Token(token_id, username, name, Via(via), *times), digest)
+            self._keep(Token(token_id, username, name, AuthMethod(via), *times), digest)
 
     def _keep(self, token: Token, digest: bytes) -> None:
         self._tokens[token.id] = token

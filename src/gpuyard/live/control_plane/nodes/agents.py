@@ -206,8 +206,8 @@ class AgentConnections:
 
         def ask(state: State, now: float) -> tuple[Reconciled, list[pb.Command]]:
             found = reconcile(state, session.node, session.there)
-            said = [launches.present(state.tasks[ref.task], session.node) for ref in found.say]
-            said += [launches.reminder(state.tasks[ref.task], session.node) for ref in found.remind]
+            said = [launches.command_for_phase(state.tasks[ref.task], session.node) for ref in found.say]
+            said += [launches.relaunch(state.tasks[ref.task], session.node) for ref in found.remind]
             said += [launches.extend(state.tasks[ref.task], now) for ref in (*found.say, *found.remind)]
             for held in state.on_node.get(session.node, {}).values():
                 self._gangs.restore(state, held.id)
@@ -221,16 +221,16 @@ class AgentConnections:
             self._loop.tell(report, f"agent:{session.node}").add_done_callback(lambda it: _close_if_failed(it, session))
         for ref in found.stop:
             commands.append(launches.stop(ref, "The task continues on another node."))
-        for ref in found.strays:
+        for ref in found.unknown:
             if session.there[ref] == pb.Attempt.PREPARED:  # a prepared part of a gang would wait for the others forever
                 commands.append(launches.stop(ref, "This scheduler does not know the attempt, and it has not started."))
                 continue
             log.warning(
                 "unknown_attempt_found", node=session.node, task=ref.task, attempt=ref.attempt, origin=ref.origin
             )
-            session.strays[ref] = None
-            stray = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
-            commands.append(launches.about(ref, stray=stray))
+            session.unknown_attempts[ref] = None
+            unknown = pb.Stray(task=ref.task, attempt=ref.attempt, origin=ref.origin)
+            commands.append(launches.attempt_command(ref, stray=unknown))
         session.send(commands)
         self._gangs.node_is_back(session.node)
 
@@ -294,34 +294,34 @@ class AgentConnections:
     def _hear_of_gpu(self, session: AgentSession, index: int, health: GpuHealth) -> None:
         """Tell the engine if a GPU's health differs from the journal; one change per GPU at a time."""
         view = self._views.nodes.get(session.node)
-        if view is None or index >= len(view.spec.gpus) or index in session.telling or self._loop.full:
+        if view is None or index >= len(view.spec.gpus) or index in session.reporting_gpus or self._loop.full:
             return
         if view.health.get(index, GpuHealth.OK) is not health:
-            session.telling.add(index)
+            session.reporting_gpus.add(index)
 
             def told(answer: "asyncio.Future[Any]") -> None:
-                session.telling.discard(index)
+                session.reporting_gpus.discard(index)
                 if not answer.cancelled() and (error := answer.exception()) is not None:
                     log.warning("gpu_health_not_recorded", node=session.node, gpu=index, why=str(error))
 
             order = command.SetGpuHealth(session.node, index, health)
             self._loop.tell(order, f"agent:{session.node}").add_done_callback(told)
 
-    def be_patient(self, seconds: float) -> None:
+    def extend_liveness(self, seconds: float) -> None:
         """Tell all nodes that this scheduler stops on purpose and will be back."""
         self._stopping = True
         for session in self.sessions.values():
-            session.patience_seconds = seconds
+            session.absence_seconds = seconds
             session.wake()
 
     def stop_unknown_attempt(self, node: NodeId, task: TaskId, attempt: int) -> bool:
         """Stop an attempt that the scheduler does not know, by order of an operator; return whether it was found."""
         session = self.sessions.get(node)
-        found = [ref for ref in session.strays if ref[:2] == (task, attempt)] if session is not None else []
+        found = [ref for ref in session.unknown_attempts if ref[:2] == (task, attempt)] if session is not None else []
         if session is None or not session.connected or not found:
             return False
         for ref in found:
-            del session.strays[ref]
+            del session.unknown_attempts[ref]
         session.send(launches.stop(ref, "An administrator ended this unknown attempt.") for ref in found)
         return True
 

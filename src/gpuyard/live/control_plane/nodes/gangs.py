@@ -66,7 +66,7 @@ class Gangs:
                 rank=rank,
                 world_size=len(gang.nodes),
             )
-            self._sessions.send(member, launches.about(ref, start=start))
+            self._sessions.send(member, launches.attempt_command(ref, start=start))
 
     def node_is_back(self, node: NodeId) -> None:
         """Start the gangs that waited only for the address of their first node."""

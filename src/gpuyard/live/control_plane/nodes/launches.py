@@ -10,7 +10,7 @@ from gpuyard.core.engine.task import Task
 from gpuyard.live.wire import agents_pb2 as pb
 
 
-def about(ref: AttemptRef, **what: Any) -> pb.Command:
+def attempt_command(ref: AttemptRef, **what: Any) -> pb.Command:
     """Return a command about an attempt."""
     return pb.Command(task=ref.task, attempt=ref.attempt, origin=ref.origin, **what)
 
@@ -23,7 +23,7 @@ def ref_of(task: Task) -> AttemptRef:
 def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Command:
     """Launch an attempt, or its part on one node. The submitter, secrets and system user are added later."""
     command = spec.command
-    return about(
+    return attempt_command(
         ref,
         launch=pb.Launch(
             lease=command is None,
@@ -47,7 +47,7 @@ def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Co
     )
 
 
-def reminder(task: Task, node: NodeId) -> pb.Command:
+def relaunch(task: Task, node: NodeId) -> pb.Command:
     """Repeat the launch of a running attempt for an agent that may be new; the attempt is not started twice."""
     phase = task.phase
     assert isinstance(phase, ACTIVE)
@@ -63,25 +63,25 @@ def extend(task: Task | None, now: float) -> pb.Command | None:
     if task.spec.timeout_seconds is None:
         return None
     left = max(1.0, task.spec.timeout_seconds - task.ran_at(now))
-    return about(ref_of(task), extend=pb.Extend(seconds_left=left))
+    return attempt_command(ref_of(task), extend=pb.Extend(seconds_left=left))
 
 
 def stop(ref: AttemptRef, why: str) -> pb.Command:
     """Stop an attempt gracefully: ask first, then kill."""
-    return about(ref, stop=pb.Stop(why=why))
+    return attempt_command(ref, stop=pb.Stop(why=why))
 
 
 def suspend(ref: AttemptRef, round_: int) -> pb.Command:
     """Move an attempt to host memory."""
-    return about(ref, suspend=pb.Suspend(round=round_))
+    return attempt_command(ref, suspend=pb.Suspend(round=round_))
 
 
 def resume(ref: AttemptRef, gpus: tuple[int, ...], round_: int) -> pb.Command:
     """Resume an attempt on these GPUs."""
-    return about(ref, resume=pb.Resume(gpus=gpus, round=round_))
+    return attempt_command(ref, resume=pb.Resume(gpus=gpus, round=round_))
 
 
-def present(task: Task, node: NodeId) -> pb.Command | None:
+def command_for_phase(task: Task, node: NodeId) -> pb.Command | None:
     """Return the command for an attempt in its current phase; None if it only has to continue."""
     phase = task.phase
     if not isinstance(phase, ACTIVE):

@@ -1,7 +1,7 @@
 """Which nodes are alive: when each was last heard of, who is away on purpose, and which are lost.
 
 A node is lost after `offline_after_seconds` of silence. Not counted are the time in which this process was stalled, the
-time for which a predecessor asked the nodes to be patient, and the absence that an agent announced when it was stopped
+time for which a predecessor announced its absence to the nodes, and the absence that an agent announced when it was stopped
 on purpose. A successor gives every node at least as much time as its predecessor did.
 """
 
@@ -51,10 +51,10 @@ class NodeLiveness:
         self._take_over = options.take_over
         before = loop.engine.state
         self._predecessor_seconds = before.offline_after_seconds
-        self._patience_left = max(0.0, before.patient_until - before.now)
+        self._absence_left_seconds = max(0.0, before.scheduler_back_by - before.now)
         self._away_left = {node: max(0.0, by - before.now) for node, by in before.back_by.items()}
         """Remaining announced absence, in seconds, of nodes that were away on purpose when this scheduler started."""
-        self.patient_until = 0.0
+        self.scheduler_back_by = 0.0
         self.away_until: dict[NodeId, float] = {}
         """Until when a node is expected to be away."""
         self.last_heard: dict[NodeId, float] = {}
@@ -100,7 +100,7 @@ class NodeLiveness:
     async def watch(self, at_each_check: Callable[[float], None]) -> None:
         """Declare nodes lost after too long a silence. `at_each_check` gets the time of the check."""
         before = self.checked_at = now_on_loop()
-        self.patient_until = before + self._patience_left
+        self.scheduler_back_by = before + self._absence_left_seconds
         self.away_until = {node: before + seconds for node, seconds in self._away_left.items()} | self.away_until
         if self._take_over:
             self.wait_for_the_absent()
@@ -125,7 +125,7 @@ class NodeLiveness:
                 await self._lose_the_silent(now)
 
     async def _lose_the_silent(self, now: float) -> None:
-        if self._loop.full or now < self.patient_until:
+        if self._loop.full or now < self.scheduler_back_by:
             return
         for node, view in list(self._views.nodes.items()):
             if now < self.away_until.get(node, 0.0) or node in self._registering:

@@ -18,7 +18,7 @@ import grpc
 
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.values import AttemptRef, NodeId
-from gpuyard.live.control_plane.nodes.launches import about
+from gpuyard.live.control_plane.nodes.launches import attempt_command
 from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import LOG_REQUEST
@@ -76,7 +76,7 @@ class Outputs:
         request, reader = token_hex(8), _Reader()
         self._readers[request] = reader
         asked = pb.SendLog(request=request, offset=offset, limit=limit, follow=follow)
-        session.send([about(ref, send_log=asked)])
+        session.send([attempt_command(ref, send_log=asked)])
         try:
             while (chunk := await self._next_chunk(reader, session)) is not None:
                 if chunk.error:

@@ -52,9 +52,9 @@ class ElasticPool:
 
     async def step(self) -> None:
         """Evaluate the rule once and carry out its decisions."""
-        hired = await asyncio.to_thread(self._provider.nodes)
+        provisioned = await asyncio.to_thread(self._provider.nodes)
         orders = await self._loop.look(
-            lambda state, now: pool_orders(state, now, self._settings, self._kind, hired, self._idle_since)
+            lambda state, now: pool_orders(state, now, self._settings, self._kind, provisioned, self._idle_since)
         )
         if orders.boot:
             log.info("pool_grown", nodes=list(orders.boot))

@@ -36,7 +36,7 @@ class Reconciled:
     """Attempts that only have to continue: their launch is repeated because the agent may be new."""
     stop: list[AttemptRef] = field(default_factory=list)
     """Attempts of tasks that continued elsewhere."""
-    strays: list[AttemptRef] = field(default_factory=list)
+    unknown: list[AttemptRef] = field(default_factory=list)
     reports: list[command.Command] = field(default_factory=list)
     """Commands for the engine that follow from the node's list and from no report."""
 
@@ -60,7 +60,7 @@ def reconcile(state: State, node: NodeId, there: Mapping[AttemptRef, int]) -> Re
         later = known is not None and known.attempts >= key.attempt
         over = known is None and state.was_ours(key.task)
         placed_here = key.origin in state.origins
-        (found.stop if placed_here and (later or over) else found.strays).append(key)
+        (found.stop if placed_here and (later or over) else found.unknown).append(key)
     return found
 
 

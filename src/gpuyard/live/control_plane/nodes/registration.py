@@ -42,8 +42,8 @@ _WRONG = grpc.StatusCode.INVALID_ARGUMENT
 log = structlog.get_logger()
 
 
-class Deposed(GpuyardError):
-    """Another scheduler of this yard has begun a later epoch. This one has stopped."""
+class SchedulerSuperseded(GpuyardError):
+    """Another scheduler of this cluster has begun a later epoch. This one has stopped."""
 
 
 def refuse_unsafe_node(spec: NodeSpec, unsafe_labels: frozenset[tuple[str, str]]) -> str:
@@ -98,7 +98,7 @@ class AgentRegistration:
         answer = pb.ChallengeAnswer(
             protocol=PROTOCOL,
             nonce=self._nonces.give(request.nonce, now_on_loop()),
-            yard=state.yard,
+            yard=state.cluster_id,
             epoch=state.epoch,
             origin=state.origin,
             version=__version__,
@@ -119,11 +119,11 @@ class AgentRegistration:
         """Admit a node, or reject it with a reason."""
         request = await self._proven(signed, context)
         state = self._loop.engine.state
-        if request.yard and request.yard != state.yard:
+        if request.yard and request.yard != state.cluster_id:
             message = (
                 f"This node belongs to cluster {request.yard}, and this scheduler belongs to cluster "
-                f"{state.yard}. Check scheduler.master_address. To move the node here, start its "
-                f"agent with --accept-cluster {state.yard}."
+                f"{state.cluster_id}. Check scheduler.master_address. To move the node here, start its "
+                f"agent with --accept-cluster {state.cluster_id}."
             )
             await self._refuse(context, _FAILED, "OtherCluster", message, request.node.id, proven=True)
         try:
@@ -159,7 +159,7 @@ class AgentRegistration:
         log.info("agent_registered", node_id=spec.id, gpus=len(spec.gpus), version=request.version, attempts=len(there))
         state = self._loop.engine.state
         return pb.Welcome(
-            yard=state.yard,
+            yard=state.cluster_id,
             epoch=state.epoch,
             seq=self._loop.committed,
             hash=self._loop.committed_hash,
@@ -168,7 +168,7 @@ class AgentRegistration:
             offline_after_seconds=self._liveness.offline_after_seconds,
             version=__version__,
             origin=state.origin,
-            epoch_proof=proof.epoch_proof(self._options.yard_key, state.yard, state.epoch, state.origin),
+            epoch_proof=proof.epoch_proof(self._options.yard_key, state.cluster_id, state.epoch, state.origin),
         )
 
     async def _proven(self, signed: pb.SignedRegistration, context: Any) -> pb.Registration:
@@ -222,7 +222,7 @@ class AgentRegistration:
         state = self._loop.engine.state
         if request.epoch < state.epoch or (request.epoch, request.origin) == (state.epoch, state.origin):
             return
-        shown = proof.epoch_proof(self._options.yard_key, state.yard, request.epoch, request.origin)
+        shown = proof.epoch_proof(self._options.yard_key, state.cluster_id, request.epoch, request.origin)
         proven = proof.proofs_equal(request.epoch_proof, shown)
         obeyed = (
             f"Node {request.node.id} has obeyed epoch {request.epoch}, and this scheduler is at epoch {state.epoch}"
@@ -251,7 +251,7 @@ class AgentRegistration:
                 "scheduler_superseded", node=request.node.id, epoch=state.epoch, obeyed=request.epoch, message=sentence
             )
             if self.deposed is not None and not self.deposed.done():
-                self.deposed.set_exception(Deposed(sentence))
+                self.deposed.set_exception(SchedulerSuperseded(sentence))
             await context.abort(grpc.StatusCode.ABORTED, sentence)
         else:
             sentence = (

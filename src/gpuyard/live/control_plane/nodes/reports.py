@@ -12,7 +12,7 @@ import structlog
 
 from gpuyard.core.domain import commands as command
 from gpuyard.core.domain.values import AttemptRef, NodeId
-from gpuyard.live.control_plane.loop import Broken, EngineLoop
+from gpuyard.live.control_plane.loop import EngineCrashed, EngineLoop
 from gpuyard.live.control_plane.nodes.gangs import Gangs
 from gpuyard.live.control_plane.nodes.sessions import AgentSession
 from gpuyard.live.wire import agents_pb2 as pb
@@ -86,7 +86,7 @@ class ReportIntake:
         told = self._loop.tell(asked, f"agent:{session.node}")
 
         def count(answer: "asyncio.Future[Any]") -> None:
-            if not answer.cancelled() and isinstance(answer.exception(), Broken):
+            if not answer.cancelled() and isinstance(answer.exception(), EngineCrashed):
                 self._broke[where] = self._broke.get(where, 0) + 1
 
         told.add_done_callback(count)

@@ -22,7 +22,7 @@ class AgentSession:
         self.node = NodeId(registration.node.id)
         self.address = registration.address
         self.version = registration.version
-        self.cards = list(registration.node.gpus)
+        self.gpus = list(registration.node.gpus)
         self.there = there
         """The attempts on the node when it registered."""
         self.outbox: list[pb.Command] = []
@@ -31,12 +31,12 @@ class AgentSession:
         self.ports = {attempt_of(it): it.port for it in registration.attempts if it.port}
         self.received = 0
         self.heard = 0.0
-        self.patience_seconds = 0.0
+        self.absence_seconds = 0.0
         self.connected = False
         self.closed = False
-        self.telling: set[int] = set()
+        self.reporting_gpus: set[int] = set()
         """GPUs whose new health is being written to the journal."""
-        self.strays: dict[AttemptRef, None] = {}
+        self.unknown_attempts: dict[AttemptRef, None] = {}
         self.goodbye = False
         """True when the agent stops on purpose and this is durable."""
         self._woken = asyncio.Event()
@@ -74,7 +74,7 @@ class AgentSession:
             self._woken.clear()
             while not self.closed:
                 now, self.outbox = self.outbox[:MOST_IN_A_MESSAGE], self.outbox[MOST_IN_A_MESSAGE:]
-                patience_seconds, self.patience_seconds = self.patience_seconds, 0.0  # sent once: it counts from then
+                absence_seconds, self.absence_seconds = self.absence_seconds, 0.0  # sent once: it counts from then
                 seq, digest = committed()
                 yield pb.SchedulerMessage(
                     epoch=epoch,
@@ -83,7 +83,7 @@ class AgentSession:
                     received=self.received,
                     commands=now,
                     heard=self.heard,
-                    patience_seconds=patience_seconds,
+                    patience_seconds=absence_seconds,
                     goodbye=self.goodbye,
                 )
                 if not self.outbox:

@@ -44,13 +44,13 @@ class PerformancePredictor:
         """The model in use and its cached answers; a new model is queried again."""
 
     def predict_all(
-        self, requests: Sequence[Sequence[TaskSpec]], cards: GpuMemoryByModel
+        self, requests: Sequence[Sequence[TaskSpec]], gpu_memory: GpuMemoryByModel
     ) -> "list[Sequence[TaskSpec]] | WorkDoesNotFit":
         """Predict all tasks of some requests; those of one request differ only in their array index."""
         found: list[Sequence[TaskSpec]] = []
         for place, specs in enumerate(requests):
             try:
-                told = self.predicted(specs[0], cards)
+                told = self.predicted(specs[0], gpu_memory)
             except WrongInput as error:
                 wrong = WrongRequest("WrongWork", f"{error}.", "work")
                 raise wrong.within("tasks", place) if len(requests) > 1 else wrong from None
@@ -60,12 +60,14 @@ class PerformancePredictor:
             found.append(specs if told is specs[0] else [replace(spec, **seen) for spec in specs])
         return found
 
-    def predicted(self, spec: TaskSpec, cards: GpuMemoryByModel) -> TaskSpec | WorkDoesNotFit:
+    def predicted(self, spec: TaskSpec, gpu_memory: GpuMemoryByModel) -> TaskSpec | WorkDoesNotFit:
         """Add predictions to a task. Values of the user take precedence; an invalid workload raises `WrongInput`."""
         if spec.work is None:
             return spec
         allowed = {
-            model: mib for model, mib in cards.items() if not spec.resources.models or model in spec.resources.models
+            model: mib
+            for model, mib in gpu_memory.items()
+            if not spec.resources.models or model in spec.resources.models
         }
         forecasts = self.tell(spec.work, allowed)
         if not forecasts:
@@ -78,7 +80,7 @@ class PerformancePredictor:
         resources = _placed_by(spec.resources, fitting, needs, speeds=len(forecasts) > 1)
         return replace(spec, resources=resources, forecasts=tuple(fitting))
 
-    def tell(self, work: WorkloadSpec, cards: GpuMemoryByModel) -> tuple[Forecast, ...]:
+    def tell(self, work: WorkloadSpec, gpu_memory: GpuMemoryByModel) -> tuple[Forecast, ...]:
         """Predict for each of these GPU models that the model knows; empty if there is no model."""
         model = self.models.current()
         if model is None:
@@ -86,7 +88,7 @@ class PerformancePredictor:
         by, answers = self._before
         if by is not model or len(answers) >= KEPT:
             self._before = (model, answers := {})
-        asked = (work, tuple(sorted(cards)))
+        asked = (work, tuple(sorted(gpu_memory)))
         if asked not in answers:
             answers[asked] = _ask(model, *asked)
         return answers[asked]
@@ -116,11 +118,11 @@ def _ask(model: "PerformanceModel", work: WorkloadSpec, gpus: tuple[str, ...]) -
 
 def gpu_memory_by_model(nodes: Iterable[NodeSpec]) -> dict[str, int]:
     """Return the GPU models of a cluster with the memory of the largest GPU of each."""
-    cards: dict[str, int] = {}
+    gpu_memory: dict[str, int] = {}
     for node in nodes:
         for gpu in node.gpus:
-            cards[gpu.model] = max(cards.get(gpu.model, 0), gpu.memory_mib)
-    return cards
+            gpu_memory[gpu.model] = max(gpu_memory.get(gpu.model, 0), gpu.memory_mib)
+    return gpu_memory
 
 
 def estimate_of(spec: TaskSpec) -> Estimate | None:

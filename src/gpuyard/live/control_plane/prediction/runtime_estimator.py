@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuyard.core.domain.actual import Actual
-from gpuyard.core.domain.causes import Why
+from gpuyard.core.domain.causes import CauseKind
 from gpuyard.core.domain.task import Estimate, TaskSpec
 from gpuyard.core.domain.workload import Forecast, WorkloadSpec, forecast_for
 from gpuyard.learn.estimates.history import HistoryPredictor, TaskFeatures, features_from, features_of
@@ -21,7 +21,7 @@ from gpuyard.live.control_plane.prediction.accuracy import AccuracyTracker
 from gpuyard.live.control_plane.prediction.performance_predictor import estimate_of
 from gpuyard.live.control_plane.views import TaskView
 
-ENDS = frozenset({Why.SUCCEEDED, Why.EXIT_CODE, Why.MEMBER_FAILED, Why.CANCELLED})
+ENDS = frozenset({CauseKind.SUCCEEDED, CauseKind.EXIT_CODE, CauseKind.MEMBER_FAILED, CauseKind.CANCELLED})
 """Ends that show how long a task runs: its own, or a cancellation by its user. The scheduler's do not count."""
 MOST_REMEMBERED = 10_000
 """Number of ended tasks that are read after a restart."""
@@ -67,8 +67,8 @@ class RuntimeEstimator:
             estimate = self._history.corrected(asked, predicted, spec.forecasts[0].by)
         else:
             estimate = self._history.estimate(asked, now)
-        outlook = () if spec.command is None else self._remaining_time.predict(asked)
-        return replace(spec, estimate=estimate, outlook=outlook)
+        remaining_time_levels = () if spec.command is None else self._remaining_time.predict(asked)
+        return replace(spec, estimate=estimate, remaining_time_levels=remaining_time_levels)
 
     def current_estimate(self, spec: TaskSpec, now: float) -> Estimate | None:
         """Return the estimate that a waiting task would get now; None if it depends on more than history."""
@@ -88,7 +88,7 @@ class RuntimeEstimator:
                 view.ran_on,
                 view.actual,
                 lease=spec.command is None,
-                well=cause.why is Why.SUCCEEDED,
+                well=cause.why is CauseKind.SUCCEEDED,
             )
             self._learn(over)
 
@@ -111,7 +111,7 @@ class RuntimeEstimator:
                     kept.ran_on,
                     Actual(kept.gpu_memory_peak_mib),
                     lease=kept.command is None,
-                    well=kept.reason_code == Why.SUCCEEDED,
+                    well=kept.reason_code == CauseKind.SUCCEEDED,
                 )
                 self._learn(over)
 

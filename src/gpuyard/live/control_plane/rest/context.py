@@ -19,7 +19,7 @@ from gpuyard.live.control_plane.access.principal import (
     may,
 )
 from gpuyard.live.control_plane.access.store import AccessStore
-from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
 from gpuyard.live.control_plane.rest.legacy.history import History
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.scheduler import Scheduler
@@ -39,14 +39,14 @@ class AppContext:
         """Have the engine handle a command on behalf of the caller; raise its refusal."""
         answer = await self.scheduler.loop.tell(order, issuer_of(request.principal), request_id=request.request_id)
         if isinstance(answer, Refusal):
-            raise Refused(answer)
+            raise CommandRefused(answer)
 
     def tenant_of(self, request: Request, action: Action, named: str | None) -> TenantId:
         """Return the tenant a request is about: the one it names, or the caller's own, or `default`."""
         principal = request.principal
         tenant = TenantId(named or principal.tenant or DEFAULT_TENANT)
         if not may(principal, action, tenant):
-            raise NotAllowed(_not_for_that_tenant(principal, action))
+            raise AccessDenied(_not_for_that_tenant(principal, action))
         return tenant
 
 
@@ -60,5 +60,5 @@ async def in_thread(context: AppContext, work: Callable[..., Any], *arguments: A
     """Change users or tokens in a thread, because this writes to disk; raise a refusal."""
     answer = await context.scheduler.worker_pools.access.run(work, *arguments)
     if isinstance(answer, Refusal):
-        raise Refused(answer)
+        raise CommandRefused(answer)
     return answer

@@ -15,7 +15,7 @@ from gpuyard.core.domain.refusals import Invalid, QueueFull, Refusal, TooManyOpe
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Denied
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
-from gpuyard.live.control_plane.loop import Broken
+from gpuyard.live.control_plane.loop import EngineCrashed
 from gpuyard.live.control_plane.nodes.outputs import NodeUnreachable, NoOutput, TooManyReaders
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.stores.database import StoreError, StoreFull
@@ -29,7 +29,7 @@ _CLOSE = {"connection": "close"}
 log = structlog.get_logger()
 
 
-class NotAllowed(Exception):
+class AccessDenied(Exception):
     """The request was denied; `denied` has the status and the reason."""
 
     def __init__(self, denied: Denied) -> None:
@@ -37,7 +37,7 @@ class NotAllowed(Exception):
         self.denied = denied
 
 
-class Refused(Exception):
+class CommandRefused(Exception):
     """The engine or the user store refused the request."""
 
     def __init__(self, refusal: Refusal, field: str | None = None) -> None:
@@ -72,9 +72,9 @@ def error_response(problem: Exception, request_id: str) -> Response:
         case WrongRequest():
             closing = _CLOSE if problem.status == 413 else None  # the rest of the body is not read
             return error(problem.status, problem.code, problem.message, problem.field, closing)
-        case NotAllowed():
+        case AccessDenied():
             return denial(problem.denied)
-        case Refused():
+        case CommandRefused():
             refusal = problem.refusal
             status = 404 if isinstance(refusal, _NOT_THERE) else 400 if isinstance(refusal, Invalid) else 409
             field = problem.field or getattr(refusal, "field", None)
@@ -87,7 +87,7 @@ def error_response(problem: Exception, request_id: str) -> Response:
             return error(503, problem.code, str(problem), None, _AGAIN)
         case StorageFull() | StoreFull() | NodeUnreachable() | TooManyReaders():
             return error(503, problem.code, str(problem), None, _AGAIN)
-        case Broken() | StoreError():
+        case EngineCrashed() | StoreError():
             log.error("request_failed", code=problem.code, message=str(problem))
             return error(500, problem.code, str(problem))
     log.error("request_crashed", request_id=request_id, exc_info=problem)

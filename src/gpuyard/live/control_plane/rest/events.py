@@ -186,7 +186,7 @@ def _told(records: Sequence[Record]) -> bytes:
         b"id: %d\nevent: %s\ndata: %s\n\n"
         % (
             record.seq,
-            type(record.event).__name__.encode(),
+            events.name_of(record.event).encode(),
             encode(_data(record)),
         )
         for record in records

@@ -45,7 +45,7 @@ def gpus_of(scheduler: Scheduler, node: NodeView) -> list[GpuAnswer]:
 
 
 def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswer:
-    card, name = node.spec.gpus[index], str(node.spec.id)
+    gpu, name = node.spec.gpus[index], str(node.spec.id)
     tasks = [format_task_id(task) for task in node.on_gpu[index]]
     status = node.gpu_status(index)
     said = use is not None and not node.lost
@@ -53,14 +53,14 @@ def _gpu(node: NodeView, index: int, use: pb.GpuUse | None, at: str) -> GpuAnswe
         id=f"{name}/{index}",
         node_id=name,
         device_index=index,
-        model=card.model,
-        memory=card.memory_mib,
+        model=gpu.model,
+        memory=gpu.memory_mib,
         status=status,  # type: ignore[arg-type]
         current_task=tasks[0] if tasks else None,
         tasks=tasks,
         updated_at=at,
-        uuid=card.uuid or None,
-        virtual=card.virtual,
+        uuid=gpu.uuid or None,
+        virtual=gpu.virtual,
         why=(use.why or None) if use and status in {"external", "offline"} else None,
         utilization=use.utilization_percent if use and said and use.HasField("utilization_percent") else None,
         memory_used=use.memory_used_mib if use and said and use.HasField("memory_used_mib") else None,

@@ -11,7 +11,7 @@ from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, forbidden, may
 from gpuyard.live.control_plane.rest.context import AppContext
-from gpuyard.live.control_plane.rest.errors import NotAllowed
+from gpuyard.live.control_plane.rest.errors import AccessDenied
 from gpuyard.live.control_plane.rest.query import Parameter, instant
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.scheduler import Scheduler
@@ -66,7 +66,7 @@ async def find_task(context: AppContext, request: Request, action: Action) -> Ta
     if tenant is None or not may(request.principal, Action.SEE, tenant):
         raise unknown_task(task)
     if not may(request.principal, action, tenant):
-        raise NotAllowed(forbidden(request.principal, action))
+        raise AccessDenied(forbidden(request.principal, action))
     if "created_at" in request.query:
         await find_answer(context, request)
     return task

@@ -8,7 +8,7 @@ from gpuyard.core.domain.refusals import UnknownNode
 from gpuyard.core.domain.values import NodeId
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.rest.context import AppContext
-from gpuyard.live.control_plane.rest.errors import Refused
+from gpuyard.live.control_plane.rest.errors import CommandRefused
 from gpuyard.live.control_plane.rest.gpus import gpus_of
 from gpuyard.live.control_plane.rest.query import switch
 from gpuyard.live.control_plane.rest.request import Request
@@ -37,11 +37,11 @@ async def get_node(context: AppContext, request: Request) -> Response:
     node = NodeId(request.path_params["id"])
     view = context.scheduler.views.nodes.get(node)
     if view is None:
-        raise Refused(UnknownNode(node))
+        raise CommandRefused(UnknownNode(node))
     return json_response(node_of(context.scheduler, view))
 
 
-def telling(make: Callable[[NodeId], command.Command]) -> Handler:
+def command_handler(make: Callable[[NodeId], command.Command]) -> Handler:
     """Make a handler that sends one command to the engine and returns the node afterwards."""
 
     async def handle(context: AppContext, request: Request) -> Response:
@@ -108,6 +108,7 @@ def node_of(scheduler: Scheduler, view: NodeView) -> NodeAnswer:
         supervisor_silent_seconds=round(silent, 1) if 0 < silent < MOST_SILENT_SECONDS else None,
         devices=gpus,
         unknown_attempts=[
-            UnknownAttemptAnswer(format_task_id(it.task), it.attempt) for it in (session.strays if session else ())
+            UnknownAttemptAnswer(format_task_id(it.task), it.attempt)
+            for it in (session.unknown_attempts if session else ())
         ],
     )

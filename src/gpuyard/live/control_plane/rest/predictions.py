@@ -12,7 +12,7 @@ from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
 from gpuyard.live.control_plane.scheduler import Scheduler
-from gpuyard.live.wire.answers import ModelStanding, PredictionsAnswer, PredictionScore
+from gpuyard.live.wire.answers import ModelStatusAnswer, PredictionsAnswer, PredictionScore
 from gpuyard.live.wire.limits import instant_of
 
 
@@ -37,7 +37,7 @@ def predictions_of(scheduler: Scheduler) -> PredictionsAnswer:
     if scheduler.performance_predictor is not None:
         now = scheduler.performance_predictor.models.standing
         since = None if now.since is None else instant_of(now.since)
-        model = ModelStanding(now.file, since, now.why, now.refused, now.refused_why, now.trained_on)
+        model = ModelStatusAnswer(now.file, since, now.why, now.refused, now.refused_why, now.trained_on)
     return PredictionsAnswer(scheduler.runtime_estimator is not None, scores, model)
 
 

@@ -57,13 +57,13 @@ class Connections:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._count: Counter[str] = Counter()
-        self._idle: dict[str, dict[_Line, None]] = {}
+        self._idle: dict[str, dict[_Connection, None]] = {}
         """By address, the longest idle first."""
-        self._all_idle: dict[_Line, None] = {}
+        self._all_idle: dict[_Connection, None] = {}
 
-    def admit(self, line: "_Line", descriptor: int) -> bool:
+    def admit(self, connection: "_Connection", descriptor: int) -> bool:
         """Count a new connection and return whether there is room for it; close an idle connection if necessary."""
-        limits, address = self._limits, line.address
+        limits, address = self._limits, connection.address
         if self._count[address] >= limits.most_of_one:
             self._close_one(self._idle.get(address, {}))
         elif self._count.total() >= limits.most or descriptor > limits.highest_descriptor:
@@ -76,34 +76,34 @@ class Connections:
         self._count[address] += 1
         return admitted
 
-    def gone(self, line: "_Line") -> None:
+    def gone(self, connection: "_Connection") -> None:
         """Remove a closed connection."""
-        if line.counted:
-            line.counted = False
-            self._count[line.address] -= 1
-            if not self._count[line.address]:
-                del self._count[line.address]
-        self.busy(line)
+        if connection.counted:
+            connection.counted = False
+            self._count[connection.address] -= 1
+            if not self._count[connection.address]:
+                del self._count[connection.address]
+        self.busy(connection)
 
-    def idle(self, line: "_Line") -> None:
+    def idle(self, connection: "_Connection") -> None:
         """Mark a connection as waiting for a request."""
-        self._all_idle[line] = None
-        self._idle.setdefault(line.address, {})[line] = None
+        self._all_idle[connection] = None
+        self._idle.setdefault(connection.address, {})[connection] = None
 
-    def busy(self, line: "_Line") -> None:
+    def busy(self, connection: "_Connection") -> None:
         """Mark a connection as handling a request."""
-        if line in self._all_idle:
-            del self._all_idle[line]
-            of_address = self._idle[line.address]
-            del of_address[line]
+        if connection in self._all_idle:
+            del self._all_idle[connection]
+            of_address = self._idle[connection.address]
+            del of_address[connection]
             if not of_address:
-                del self._idle[line.address]
+                del self._idle[connection.address]
 
-    def _close_one(self, idle: "Mapping[_Line, None]") -> None:
-        line = next(iter(idle), None)
-        if line is not None:
-            self.gone(line)
-            line.transport.abort()
+    def _close_one(self, idle: "Mapping[_Connection, None]") -> None:
+        connection = next(iter(idle), None)
+        if connection is not None:
+            self.gone(connection)
+            connection.transport.abort()
 
 
 _CLOSING = 32
@@ -119,7 +119,7 @@ def http_server(
 ) -> uvicorn.Server:
     """Return a server for bound sockets; run it with `await server.serve(sockets)` in the engine's event loop."""
 
-    class Line(_Line):
+    class Connection(_Connection):
         """A connection with the limits of this server."""
 
         most_idle_seconds = idle_seconds
@@ -128,7 +128,7 @@ def http_server(
 
     config = uvicorn.Config(
         app,
-        http=Line,
+        http=Connection,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -156,22 +156,22 @@ class _Server(uvicorn.Server):
         assert sockets is not None
         await self.lifespan.startup()
         config, loop = self.config, asyncio.get_running_loop()
-        protocol = cast("type[_Line]", config.http_protocol_class)
+        protocol = cast("type[_Connection]", config.http_protocol_class)
 
         def made() -> asyncio.Protocol:
             return protocol(config=config, server_state=self.server_state, app_state=self.lifespan.state)
 
-        patience = SILENT_SECONDS if config.ssl else None
+        handshake_seconds = SILENT_SECONDS if config.ssl else None
         self.servers = [
             await loop.create_server(
-                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=patience
+                made, sock=sock, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=handshake_seconds
             )
             for sock in sockets
         ]
         self.started = not self.lifespan.should_exit
 
 
-class _Line(HttpToolsProtocol):
+class _Connection(HttpToolsProtocol):
     """One connection. A timer runs while the client has something to send."""
 
     most_idle_seconds = IDLE_SECONDS
@@ -186,7 +186,7 @@ class _Line(HttpToolsProtocol):
     _header_bytes = 0
     _body_bytes = 0
     _body_began_at = 0.0
-    _patience: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -194,13 +194,13 @@ class _Line(HttpToolsProtocol):
         self.counted = True
         if self.all.admit(self, transport.get_extra_info("socket").fileno()):
             self.all.idle(self)
-            self._expect(self.most_silent_seconds)
+            self._start_timer(self.most_silent_seconds)
         else:
             text = "Too many connections are open, in total or from this address. Close some, or try again later."
             self._turn_away(503, "TooManyConnections", text)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._be_calm()
+        self._cancel_timer()
         self.all.gone(self)
         super().connection_lost(exc)
 
@@ -211,8 +211,8 @@ class _Line(HttpToolsProtocol):
             if self._header_bytes > MOST_HEADER_BYTES:
                 text = f"The headers are larger than {MOST_HEADER_BYTES >> 10} KiB, the maximum."
                 self._turn_away(431, "HeadersTooLarge", text)
-            elif self._patience is None:  # one timer for all headers: sending single bytes does not extend it
-                self._expect(self.most_silent_seconds)
+            elif self._timer is None:  # one timer for all headers: sending single bytes does not extend it
+                self._start_timer(self.most_silent_seconds)
         elif self._in_body:
             self._body_bytes += len(data)
             allowed_seconds = self.most_idle_seconds + self._body_bytes / LEAST_BYTES_PER_SECOND
@@ -221,9 +221,9 @@ class _Line(HttpToolsProtocol):
             ):  # single bytes do not extend the limit of a body either
                 self._too_slow(allowed_seconds)
             else:
-                self._expect(self.most_idle_seconds)
+                self._start_timer(self.most_idle_seconds)
         else:
-            self._be_calm()
+            self._cancel_timer()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep a connection until the answer is sent if the client has ended its side after a complete request."""
@@ -250,7 +250,7 @@ class _Line(HttpToolsProtocol):
         self._in_headers, self._in_body = False, True
         self._body_bytes, self._body_began_at = 0, self.loop.time()
         self.all.busy(self)
-        self._be_calm()
+        self._cancel_timer()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -271,14 +271,14 @@ class _Line(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Do not warn: the request is answered over HTTP although the client asked for another protocol."""
 
-    def _expect(self, seconds: float) -> None:
-        self._be_calm()
-        self._patience = self.loop.call_later(seconds, self._too_slow, seconds)
+    def _start_timer(self, seconds: float) -> None:
+        self._cancel_timer()
+        self._timer = self.loop.call_later(seconds, self._too_slow, seconds)
 
-    def _be_calm(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self, seconds: float) -> None:
         self._turn_away(
@@ -287,7 +287,7 @@ class _Line(HttpToolsProtocol):
 
     def _turn_away(self, status: int, code: str, sentence: str) -> None:
         """Send an error, unless a response to this request has begun, and close the connection."""
-        self._be_calm()
+        self._cancel_timer()
         if self.transport.is_closing():
             return
         cycle = cast("RequestResponseCycle | None", self.cycle)

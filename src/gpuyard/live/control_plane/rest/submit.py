@@ -17,7 +17,7 @@ from gpuyard.core.placement.shape import Shape
 from gpuyard.input.strict import WrongRequest
 from gpuyard.live.control_plane.access.principal import ROLE_SCOPES, Action, Scope, is_owner, issuer_of
 from gpuyard.live.control_plane.rest.context import AppContext
-from gpuyard.live.control_plane.rest.errors import Refused
+from gpuyard.live.control_plane.rest.errors import CommandRefused
 from gpuyard.live.control_plane.rest.lookup import tenant_of_task
 from gpuyard.live.control_plane.rest.request import MAX_BATCH_BYTES, Request
 from gpuyard.live.control_plane.rest.responses import LargeResponse, Response, encode, encoded, separated
@@ -181,7 +181,7 @@ async def submit(
     if not isinstance(answer, Refusal):
         return answer
     place = await _place_of(context, answer, submissions) if batch else None
-    raise Refused(answer, None if place is None else f"tasks[{place}]")
+    raise CommandRefused(answer, None if place is None else f"tasks[{place}]")
 
 
 def idempotency_key(request: Request) -> str:

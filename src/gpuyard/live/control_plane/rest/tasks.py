@@ -13,7 +13,7 @@ from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import Action, Denied, visible_tenant
 from gpuyard.live.control_plane.queries import TaskPage
 from gpuyard.live.control_plane.rest.context import AppContext
-from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
 from gpuyard.live.control_plane.rest.lookup import find_answer, find_task, read_answer
 from gpuyard.live.control_plane.rest.query import Parameter, counted, instant, number, one_of, text
 from gpuyard.live.control_plane.rest.request import Request
@@ -108,7 +108,9 @@ async def find_page(context: AppContext, request: Request, asked: Mapping[str, A
     asked, seen = request.query if asked is None else asked, visible_tenant(request.principal)
     tenant = asked.get("tenant")
     if seen is not None and tenant not in {None, seen}:
-        raise NotAllowed(Denied(403, "Forbidden", f"{request.principal.username} may see only tasks of tenant {seen}."))
+        raise AccessDenied(
+            Denied(403, "Forbidden", f"{request.principal.username} may see only tasks of tenant {seen}.")
+        )
     filters = Filters(
         statuses=tuple(dict.fromkeys(asked.get("status", ()))),
         tenant=seen if tenant is None else TenantId(tenant),
@@ -183,7 +185,7 @@ async def cancel(context: AppContext, request: Request, *, done: str, doing: str
     name = format_task_id(task)
     try:
         await context.tell(request, command.CancelTask(task))
-    except Refused as refused:
+    except CommandRefused as refused:
         if not isinstance(refused.refusal, TaskIsOver | UnknownTask):
             raise
         _, encoded = await find_answer(context, request)
@@ -211,7 +213,7 @@ async def change_task(context: AppContext, request: Request) -> Response:
 async def _extend(context: AppContext, request: Request, task: TaskId, seconds: float) -> None:
     try:
         await context.tell(request, command.ExtendTask(task, timeout_seconds=seconds))
-    except Refused as refused:
+    except CommandRefused as refused:
         if not isinstance(refused.refusal, NotLonger):
             raise
         message = (
@@ -220,7 +222,7 @@ async def _extend(context: AppContext, request: Request, task: TaskId, seconds: 
         raise WrongRequest(refused.refusal.code, message, "timeout", status=409) from None
 
 
-def telling(make: Callable[[TaskId], command.Command]) -> Handler:
+def command_handler(make: Callable[[TaskId], command.Command]) -> Handler:
     """Make a handler that sends one command to the engine and returns the task afterwards."""
 
     async def handle(context: AppContext, request: Request) -> Response:

@@ -14,18 +14,18 @@ from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.live.control_plane.access.principal import (
     ROLE_SCOPES,
     Action,
+    AuthMethod,
     Denied,
     Principal,
     Role,
     Scope,
-    Via,
     forbidden,
     issuer_of,
 )
 from gpuyard.live.control_plane.access.refusals import UnknownToken, UnknownUser
 from gpuyard.live.control_plane.access.store import NewToken, Token, User
 from gpuyard.live.control_plane.rest.context import AppContext, in_thread
-from gpuyard.live.control_plane.rest.errors import NotAllowed, Refused
+from gpuyard.live.control_plane.rest.errors import AccessDenied, CommandRefused
 from gpuyard.live.control_plane.rest.query import Parameter, text
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.responses import Response, json_response
@@ -82,7 +82,7 @@ async def note(
     log.info("access_changed", what=what, by=issuer_of(principal), username=username, **about)
     subject = f"{username}, token {about['token']}" if "token" in about else username
     await context.scheduler.loop.tell(
-        command.NoteAccess(what, subject), issuer_of(principal), request_id=request.request_id
+        command.RecordAccessChange(what, subject), issuer_of(principal), request_id=request.request_id
     )
 
 
@@ -131,7 +131,7 @@ async def patch_user(context: AppContext, request: Request) -> Response:
     given = {name: value for name, value in given.items() if value is not UNSET}
     maps = change.system_user is not UNSET
     if (given or maps) and not _sees_all(request.principal):
-        raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
+        raise AccessDenied(forbidden(request.principal, Action.ALL_ACCESS))
     if change.system_user is not UNSET:
         await _check_account(change.system_user)
     if change.password is not UNSET:
@@ -174,7 +174,7 @@ def _find_user(context: AppContext, request: Request) -> User:
     username = request.path_params["username"]
     user = context.access.user(username)
     if user is None or not (_sees_all(request.principal) or _is(request.principal, username)):
-        raise Refused(UnknownUser(username[:64]))
+        raise CommandRefused(UnknownUser(username[:64]))
     return user
 
 
@@ -184,7 +184,7 @@ def _sees_all(principal: Principal) -> bool:
 
 def _is(principal: Principal, username: str) -> bool:
     """Whether the caller is this user. A caller admitted as owner of a process is not the user of the same name."""
-    return principal.via is not Via.LOCAL and principal.username == username
+    return principal.via is not AuthMethod.LOCAL and principal.username == username
 
 
 def _user(context: AppContext, user: User) -> UserDetail:
@@ -206,7 +206,7 @@ async def list_tokens(context: AppContext, request: Request) -> Response:
     asked: str | None = request.query.get("username")
     if not _sees_all(request.principal):
         if asked not in {None, request.principal.username}:
-            raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
+            raise AccessDenied(forbidden(request.principal, Action.ALL_ACCESS))
         asked = request.principal.username
     tokens = [_token(token) for token in context.access.tokens(asked) if token.revoked_at is None]
     return json_response(wire.TokenList(tokens, len(tokens)))
@@ -215,14 +215,14 @@ async def list_tokens(context: AppContext, request: Request) -> Response:
 async def post_token(context: AppContext, request: Request) -> Response:
     """Create a token; its secret is shown only in this response."""
     asked = wire.read_token(await request.body())
-    username = asked.username or ("" if request.principal.via is Via.LOCAL else request.principal.username)
+    username = asked.username or ("" if request.principal.via is AuthMethod.LOCAL else request.principal.username)
     if not username:
         message = "username is missing. You use the server without a login, so specify the user of the token."
         raise WrongRequest("MissingField", message, "username")
     if not _sees_all(request.principal) and not _is(request.principal, username):
-        raise NotAllowed(forbidden(request.principal, Action.ALL_ACCESS))
+        raise AccessDenied(forbidden(request.principal, Action.ALL_ACCESS))
     ends_at = None if asked.lifetime is None else time.time() + asked.lifetime
-    if asked.password is not None and request.principal.via is not Via.LOCAL:
+    if asked.password is not None and request.principal.via is not AuthMethod.LOCAL:
         await check_login(context, request, request.principal.username, asked.password)
     elif (until := _end_of(context, request.principal)) is not None:  # a token must not outlive its maker's credential
         if ends_at is not None and ends_at > until:
@@ -257,7 +257,7 @@ async def delete_token(context: AppContext, request: Request) -> Response:
     """Revoke a token."""
     token = context.access.token(request.path_params["id"])
     if token is None or not (_sees_all(request.principal) or _is(request.principal, token.username)):
-        raise Refused(UnknownToken(request.path_params["id"][:64]))
+        raise CommandRefused(UnknownToken(request.path_params["id"][:64]))
     await in_thread(context, context.access.revoke_token, token.id)
     await note(context, request, "token_revoked", request.principal, username=token.username, token=token.id)
     return json_response(wire.MessageAnswer(f"Token {token.id} of {token.username} was revoked."))
@@ -303,7 +303,7 @@ async def check_login(context: AppContext, request: Request, username: str, pass
     if isinstance(user, Denied):
         if user is not _TOO_MANY:  # a flood must not fill the log
             log.warning("login_failed", username=username[:64], address=request.client_address, why=user.code)
-        raise NotAllowed(user)
+        raise AccessDenied(user)
     return user
 
 
@@ -315,6 +315,8 @@ async def log_in(context: AppContext, request: Request) -> tuple[User, NewToken,
     made: NewToken = await in_thread(context, context.access.log_in, user.username, lifetime_seconds)
     ends_at = made.token.expires_at
     assert ends_at is not None
-    principal = Principal(user.username, user.tenant, user.role, Via.LOGIN, request.client_address, made.token.id)
+    principal = Principal(
+        user.username, user.tenant, user.role, AuthMethod.LOGIN, request.client_address, made.token.id
+    )
     await note(context, request, "logged_in", principal, username=user.username, token=made.token.id)
     return user, made, ends_at

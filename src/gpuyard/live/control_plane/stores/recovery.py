@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import structlog
 
-from gpuyard.core.domain.commands import FoundYard
+from gpuyard.core.domain.commands import CreateCluster
 from gpuyard.core.domain.errors import EventsRetired
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.engine import snapshot as engine_snapshot
@@ -75,9 +75,9 @@ def _from_snapshots(journal: Journal) -> tuple[State, Views, int]:
 
 def found_cluster(engine: Engine, journal: Journal, views: Views, now: float) -> None:
     """Give a new cluster its name."""
-    if engine.state.yard:
+    if engine.state.cluster_id:
         return
-    events = engine.handle(FoundYard(uuid4().hex[:12]), now)
+    events = engine.handle(CreateCluster(uuid4().hex[:12]), now)
     assert not isinstance(events, Refusal)
     entries = [JournalEntry(engine.state.now, event) for event in events]
     head = journal.append(entries)

@@ -24,7 +24,7 @@ from gpuyard.live.control_plane.stores.recovery import restored, snapshot_conten
 
 NICE = 10
 """Low priority, because a snapshot is not urgent."""
-PATIENCE_SECONDS = 600.0
+SNAPSHOT_TIMEOUT_SECONDS = 600.0
 
 
 async def write_in_process(journal: Path, position: Position, archived: int, folder: Path) -> None:
@@ -43,7 +43,7 @@ async def write_in_process(journal: Path, position: Position, archived: int, fol
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     try:
-        _, said = await asyncio.to_thread(process.communicate, timeout=PATIENCE_SECONDS)
+        _, said = await asyncio.to_thread(process.communicate, timeout=SNAPSHOT_TIMEOUT_SECONDS)
     except BaseException:
         process.kill()
         await asyncio.to_thread(process.wait)

@@ -136,7 +136,7 @@ class StatsAnswer(Struct, frozen=True):
 
 
 class DeviceMetrics(Struct, frozen=True, kw_only=True):
-    """GET /api/monitor/device/{id}. What the card does not report is 0."""
+    """GET /api/monitor/device/{id}. What the GPU does not report is 0."""
 
     device_id: int
     timestamp: Instant

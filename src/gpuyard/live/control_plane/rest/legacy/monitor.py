@@ -188,7 +188,7 @@ def _devices(scheduler: Scheduler, node: NodeView, first: int, at: str) -> list[
     told = scheduler.agents.telemetry.get(node.spec.id)
     uses = {use.index: use for use in told.gpus} if told and not node.lost else {}
     found = []
-    for index, card in enumerate(node.spec.gpus):
+    for index, gpu in enumerate(node.spec.gpus):
         use = uses.get(index, _SILENT)
         task = next(iter(node.on_gpu[index]), None)
         view = scheduler.views.tasks.get(task) if task is not None else None
@@ -198,7 +198,7 @@ def _devices(scheduler: Scheduler, node: NodeView, first: int, at: str) -> list[
                 timestamp=at,
                 gpu_utilization=round(use.utilization_percent),
                 memory_used=use.memory_used_mib,
-                memory_total=card.memory_mib,
+                memory_total=gpu.memory_mib,
                 temperature=round(use.temperature_c),
                 power_usage=use.power_watts,
                 power_limit=use.power_limit_watts,
@@ -208,7 +208,7 @@ def _devices(scheduler: Scheduler, node: NodeView, first: int, at: str) -> list[
                 task_id=format_task_id(task) if task is not None else "",
                 node_id=node.spec.id,
                 device_index=index,
-                model=card.model,
+                model=gpu.model,
             )
         )
     return found

@@ -1,6 +1,6 @@
 """Logging in and the current user in the legacy API."""
 
-from gpuyard.live.control_plane.access.principal import Via
+from gpuyard.live.control_plane.access.principal import AuthMethod
 from gpuyard.live.control_plane.rest.context import AppContext
 from gpuyard.live.control_plane.rest.legacy.messages import PERMISSIONS, ROLE_WORDS, CurrentUser, LegacyLogin
 from gpuyard.live.control_plane.rest.request import Request
@@ -27,9 +27,9 @@ async def login(context: AppContext, request: Request) -> Response:
 async def current_user(context: AppContext, request: Request) -> Response:
     """Return the user of the request."""
     principal = request.principal
-    user = None if principal.via is Via.LOCAL else context.access.user(principal.username)
+    user = None if principal.via is AuthMethod.LOCAL else context.access.user(principal.username)
     logins = (
-        [token.created_at for token in context.access.tokens(principal.username) if token.via is Via.LOGIN]
+        [token.created_at for token in context.access.tokens(principal.username) if token.via is AuthMethod.LOGIN]
         if user
         else []
     )

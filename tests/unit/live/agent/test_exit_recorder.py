@@ -10,7 +10,7 @@ import pytest
 
 from gpuyard.live.agent.supervisor import launcher, messages, paths, proc
 from gpuyard.live.agent.supervisor.exit_records import ExitRecords
-from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, Holding, Launch, ProcessEnded
+from gpuyard.live.agent.supervisor.messages import AttemptEnding, AttemptKey, AttemptList, Launch, ProcessEnded
 from gpuyard.live.agent.supervisor.server import DRAIN_SECONDS
 from gpuyard.live.agent.supervisor_client import SupervisorClient
 from tests.unit.live.agent.small_disk import mounted
@@ -203,11 +203,11 @@ def test_an_agent_whose_supervisor_loses_its_keeper_loses_no_exit_code(folder: P
                 processes.send(Launch(AttemptKey(number, 1), shell=line, env=ENV, cwd=str(folder)))
             async for events in processes.events():
                 for event in events:
-                    held = event.attempts if isinstance(event, Holding) else ()
+                    held = event.attempts if isinstance(event, AttemptList) else ()
                     for it in (event, *(one.end for one in held)):
                         if isinstance(it, ProcessEnded):
                             ends[it.key] = it
-                    if isinstance(event, Holding):
+                    if isinstance(event, AttemptList):
                         pid = event.pid
                         processes.ping()
                     if isinstance(event, messages.Pong) and pid not in seen and len(seen) < 4:
@@ -282,8 +282,8 @@ async def live(folder: Path) -> tuple[dict[AttemptKey, ProcessEnded], int]:
         outside = asyncio.gather(launch(processes), kill())
         async for events in processes.events():
             for event in events:
-                found = [held.end for held in event.attempts] if isinstance(event, Holding) else [event]
-                if isinstance(event, Holding):
+                found = [held.end for held in event.attempts] if isinstance(event, AttemptList) else [event]
+                if isinstance(event, AttemptList):
                     supervisor = event.pid
                 for end in found:
                     if isinstance(end, ProcessEnded):

@@ -1,4 +1,4 @@
-"""The keeper: the parent of a supervisor, which records how its tasks end if the supervisor is killed.
+"""The keeper process (`gpuyard-keeper`): the parent of a supervisor, which records how tasks end if it is killed.
 
 A process whose parent is gone becomes the child of the nearest ancestor that is a child subreaper. For the tasks of a
 supervisor that is the keeper. It waits for its children, and records how each of them ended before it reaps it:

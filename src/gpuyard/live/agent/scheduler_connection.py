@@ -10,7 +10,7 @@ from gpuyard.live.wire.rpc import AgentsStub
 
 
 @dataclass
-class SchedulerLine:
+class SchedulerConnection:
     """One connection: the messages to send, and which of them the scheduler has received."""
 
     stub: AgentsStub
