@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.files import is_file, is_folder
+from gpuyard.input.files import is_file, is_folder, shown_path
 from gpuyard.learn.performance.partition.counts import Counts, ModelPart, parts
 
 DTYPES = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -47,7 +47,7 @@ def counted(
 ) -> Counted:
     """Count a model of a file, or `module:Name` of a module next to it, in a separate process."""
     if not is_file(path) and not is_folder(path):
-        raise WrongInput(f"{path}: no such file or folder.")
+        raise WrongInput(f"{shown_path(path)}: no such file or folder.")
     module, _, name = model.rpartition(":")
     folder = path if path.is_dir() else path.parent
     module = module or ("" if path.is_dir() else path.stem)
@@ -79,6 +79,6 @@ def counted(
     said = msgspec.json.decode(content)
     if "error" in said:
         sentence = said["error"] if said["error"].endswith((".", "?")) else f"{said['error']}."
-        raise WrongInput(f"{path}: {sentence}")
+        raise WrongInput(f"{shown_path(path)}: {sentence}")
     answer, batch = msgspec.convert(said, _Answer), read_input(inputs[0])[0][0]
     return Counted(name, batch, parts(answer.few, answer.many, batch, 2 * batch), answer.few.shared)
