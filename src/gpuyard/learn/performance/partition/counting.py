@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.error_location import shortened
 from gpuyard.input.files import is_file, is_folder, shown_path
 from gpuyard.learn.performance.partition.counts import Counts, ModelPart, parts
 
@@ -21,10 +22,12 @@ def read_input(text: str) -> tuple[list[int], str]:
     """Parse a shape and a type, such as 32x3x224x224 or 8x1024:int64."""
     found = INPUT.fullmatch(text)
     if found is None or 0 in (shape := [int(part) for part in found[1].split("x")]):
-        raise WrongInput(f"{text!r} is not an input; use its shape and type, such as 32x3x224x224 or 8x1024:int64.")
+        raise WrongInput(
+            f"{shortened(text)!r} is not an input; use its shape and type, such as 32x3x224x224 or 8x1024:int64."
+        )
     dtype = found[2] or "float32"
     if dtype not in DTYPES:
-        raise WrongInput(f"{dtype!r} is not an input type; known types: {', '.join(sorted(DTYPES))}.")
+        raise WrongInput(f"{shortened(dtype)!r} is not an input type; known types: {', '.join(sorted(DTYPES))}.")
     return shape, dtype
 
 
@@ -52,7 +55,9 @@ def counted(
     folder = path if path.is_dir() else path.parent
     module = module or ("" if path.is_dir() else path.stem)
     if not module or not re.fullmatch(r"[\w.]+", module) or not name.isidentifier():
-        raise WrongInput(f"{model!r} is not the name of a model; use Name, or module:Name for one of another file.")
+        raise WrongInput(
+            f"{shortened(model)!r} is not the name of a model; use Name, or module:Name for one of another file."
+        )
     if not inputs:
         raise WrongInput("Give the shape of each input of the model, such as --input 32x3x224x224.")
     with tempfile.TemporaryDirectory() as place:
@@ -71,7 +76,7 @@ def counted(
                 f"Counting {model} took longer than {limit_seconds:g} s; allow more with --limit."
             ) from None
         except OSError as error:
-            raise WrongInput(f"{python}: {error.strerror}.") from None
+            raise WrongInput(f"{shown_path(python)}: {error.strerror}.") from None
         if not file.exists():
             last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
             raise WrongInput(f"{model} could not be counted: {last[0]}.")
