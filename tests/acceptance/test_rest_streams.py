@@ -439,7 +439,7 @@ def test_an_output_ends_with_its_client_also_if_the_client_ends_only_its_side(ag
     assert len(whole) > len(BINARY)
     player.more_to_come = True
     for _ in range(5):
-        asks("?follow=true")
+        assert not asks("?follow=true").endswith(b"0\r\n\r\n"), "a stream that is broken off looks complete"
     until(lambda: player.readers == 0)
     assert cluster.scheduler.agents.outputs.count == 0
 

@@ -154,6 +154,18 @@ def test_an_invalid_key_is_refused(quiet: RestCluster, key: str) -> None:
     assert (reply.status, reply.error["field"]) == (400, "Idempotency-Key")
 
 
+def test_two_keys_in_one_request_are_refused(quiet: RestCluster) -> None:
+    body = b'{"gpu_count": 1, "command": "true"}'
+    with quiet.socket() as line:
+        line.sendall(
+            b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nIdempotency-Key: a\r\n"
+            b"Idempotency-Key: b\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        answer = b"".join(iter(lambda: line.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"Send one Idempotency-Key." in answer
+
+
 def test_pages_run_from_the_newest_to_the_oldest_without_gaps_for_open_and_ended_tasks(cluster: RestCluster) -> None:
     cluster.ask("POST", BATCH, {"tasks": [{"gpu_count": 0, "cpu_count": 1, "command": "true"}] * 25})
     for task in range(1, 25, 2):

@@ -7,8 +7,9 @@ The commands hand their options to these functions, so that both have the same l
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from operator import index
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Meta
 
@@ -18,6 +19,20 @@ from gpuyard.input.strict import fault_in
 Names = Annotated[list[str], Meta(description="a list of names, or text with commas between them")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """The seed of a random number generator."""
+
+
+class Function:
+    """The type of an argument that is called."""
+
+    words: ClassVar = "a function"
+
+    @classmethod
+    def read(cls, raw: Any) -> Self:
+        """Return what can be called; raise ValueError for anything else."""
+        if not callable(raw):
+            raise ValueError
+        found: Self = raw
+        return found
 
 
 def argument(name: str, value: Any, type_: Any) -> Any:
@@ -33,13 +48,19 @@ def names(name: str, value: Any) -> list[str]:
     if isinstance(value, str):
         value = value.split(",")
     elif isinstance(value, Iterable) and not isinstance(value, bytes | Mapping):
-        value = list(value)
+        with suppress(TypeError):  # an array of numpy without dimensions
+            value = list(value)
     return [one.strip() for one in argument(name, value, Names) if one.strip()]
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, bool | int | float | str) or value is None:
+    if isinstance(value, bool | int | str) or value is None:
         return value
-    if hasattr(value, "__index__"):
-        return index(value)
-    return float(value) if hasattr(value, "__float__") else value
+    try:
+        if getattr(value, "shape", None) == () and value.dtype.kind == "b":
+            return bool(value)
+        if hasattr(value, "__index__"):
+            return index(value)
+        return float(value) if hasattr(value, "__float__") else value
+    except (TypeError, ValueError, OverflowError):  # an array of numpy, a fraction of large numbers
+        return value

@@ -12,6 +12,7 @@ others.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.error_location import FieldPath, LocatedError, format_path
+from gpuyard.input.error_location import FieldPath, LocatedError, format_path, shortened
 from gpuyard.input.strict import DEEPEST
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ LARGEST_WITH_LINES: Final = 1_000_000
 
 _YAML: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_YAML}merge"
+_MAPPING: Final = f"{_YAML}map"
+_SEQUENCE: Final = f"{_YAML}seq"
 _TOO_DEEP: Final = "The document is nested too deeply."
 _MANY_DIGITS: Final = re.compile(r"[0-9]{4301}")
 """Python converts no longer numbers."""
@@ -165,9 +168,9 @@ def _without_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a JSON object; raise `Unreadable` if a name occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Unreadable(f"{twice!r} is given twice in one object; remove one of them.")
+        times = Counter(name for name, _ in pairs)
+        twice = next(name for name in times if times[name] > 1)
+        raise Unreadable(f"{shortened(twice)!r} is given twice in one object; remove one of them.")
     return found
 
 
@@ -188,11 +191,23 @@ def _compose(text: str) -> "tuple[yaml.Node | None, int]":
     """Compose YAML to nodes, which have line numbers; also return their number."""
     import yaml
 
-    loader = _loader()(text)
     try:
-        return loader.get_single_node(), loader.nodes
+        return _composed_by(_loader(), text)
+    except yaml.composer.ComposerError as error:
+        if "duplicate anchor" not in str(error):
+            raise _why_not(text) from None
     except (yaml.YAMLError, RecursionError, ValueError):
         raise _why_not(text) from None
+    try:
+        return _composed_by(_loader_with_new_anchors(), text)
+    except (yaml.YAMLError, RecursionError, ValueError):
+        raise _why_not(text) from None
+
+
+def _composed_by(kind: Any, text: str) -> "tuple[yaml.Node | None, int]":
+    loader = kind(text)
+    try:
+        return loader.get_single_node(), loader.nodes
     finally:
         loader.dispose()
 
@@ -211,7 +226,7 @@ def _loader() -> Any:
             """Called by the C parser before each node."""
             self.nodes += 1
             self.depth += 1
-            if self.depth > 2 * DEEPEST:
+            if self.depth > DEEPEST + 1:
                 raise Unreadable(_TOO_DEEP)
 
         def ascend_resolver(self) -> None:
@@ -220,6 +235,28 @@ def _loader() -> Any:
 
     for name, pattern, begins in _CORE:
         Loader.add_implicit_resolver(_YAML + name, re.compile(pattern), list(begins))
+    return Loader
+
+
+@cache
+def _loader_with_new_anchors() -> Any:
+    """Return a slower loader that accepts an anchor defined again, as YAML allows; the C composer does not."""
+    import yaml
+
+    class Loader(yaml.composer.Composer, _loader()):  # type: ignore[misc]
+        """Composes in Python what the C parser has read."""
+
+        def __init__(self, text: str) -> None:
+            _loader().__init__(self, text)
+            self.anchors: dict[str, yaml.Node] = {}
+
+        def compose_node(self, parent: "yaml.Node | None", index: Any) -> "yaml.Node | None":
+            """Forget the older node of an anchor, and compose the next node."""
+            if not self.check_event(yaml.AliasEvent):
+                self.anchors.pop(self.peek_event().anchor, None)
+            found: yaml.Node | None = super().compose_node(parent, index)
+            return found
+
     return Loader
 
 
@@ -279,11 +316,13 @@ class _Reader:
         if self._left < 0 or len(path) > DEEPEST:
             raise Unreadable("the document is too large after its aliases are expanded.", _line(node))
         self._note(path, node)
-        if isinstance(node, self._yaml.MappingNode):
+        if isinstance(node, self._yaml.MappingNode) and node.tag == _MAPPING:
             return self._mapping(node, path)
-        if isinstance(node, self._yaml.SequenceNode):
+        if isinstance(node, self._yaml.SequenceNode) and node.tag == _SEQUENCE:
             return [self._value(item, (*path, place)) for place, item in enumerate(node.value)]
         try:
+            if not isinstance(node, self._yaml.ScalarNode):
+                raise ValueError(node.tag)
             return _plain_value(node.tag.removeprefix(_YAML), node.value)
         except ValueError:
             raise Unreadable(f"{format_path(path)} has a value that cannot be read.", _line(node)) from None

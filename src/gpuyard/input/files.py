@@ -24,6 +24,7 @@ LARGEST_BYTES: Final = 1024**3
 LARGEST_TEXT_BYTES: Final = 4 * 1024 * 1024
 """The limit for files that people write: settings, tasks."""
 _PathText = Annotated[str, Meta(max_length=4095, description="the path of a file")]
+LONGEST_SHOWN: Final = 200
 GZIP: Final = b"\x1f\x8b"
 """First bytes of a gzip file; the file name does not matter."""
 _OPENED_BY_SHELL: Final = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
@@ -35,6 +36,13 @@ def path_of(name: str, value: object) -> Path:
     if (wrong := fault_in(_PathText, text, name)) or not isinstance(text, str):
         raise WrongInput(str(wrong))
     return Path(text)
+
+
+def shown_path(path: Path | str) -> str:
+    """Return a path for a message: on one line, with at most `LONGEST_SHOWN` characters."""
+    text = str(path)
+    clean = "".join(one if one.isprintable() else repr(one)[1:-1] for one in text[:LONGEST_SHOWN])
+    return clean + ("…" if len(text) > LONGEST_SHOWN else "")
 
 
 def is_file(path: Path) -> bool:

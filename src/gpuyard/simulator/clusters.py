@@ -6,6 +6,8 @@ from pathlib import Path
 
 from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.values import NodeId
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import shown_path
 from gpuyard.simulator.workloads.trace import WrongTrace, rows_of
 
 MODEL, MEMORY_MIB = "GPU", 32_768
@@ -41,7 +43,7 @@ def parse_cluster(text: str) -> Cluster:
         found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", kind)
         if found is None:
             example = "72x8, 72x8:A100 or 2x4:V100+6x4:K80"
-            raise WrongTrace(f"--cluster is {text!r}; it must be NODESxGPUS, such as {example}.")
+            raise WrongTrace(f"--cluster is {shortened(text)!r}; it must be NODESxGPUS, such as {example}.")
         count, gpus = _checked(int(found[1]), int(found[2]), f"--cluster {text}")
         nodes += [_node(f"node-{len(nodes) + place + 1:04}", gpus, found[3] or MODEL, "") for place in range(count)]
     return Cluster(tuple(nodes))
@@ -50,8 +52,9 @@ def parse_cluster(text: str) -> Cluster:
 def read_nodes(path: Path, pool: str | None = None) -> Cluster:
     """Read a file of node kinds: `nodes`, and optionally `gpus_per_node` (default 8), `model` and the pool column."""
     found: list[NodeSpec] = []
+    shown = shown_path(path)
     for line, row in rows_of(path, ("nodes", pool) if pool else ("nodes",)):
-        where = f"{path}, line {line}"
+        where = f"{shown}, line {line}"
         try:
             counts = int(row["nodes"]), int(row.get("gpus_per_node") or 8)
         except ValueError:
@@ -62,7 +65,7 @@ def read_nodes(path: Path, pool: str | None = None) -> Cluster:
             raise WrongTrace(f"{where}: {pool} is empty; it must be the pool of the nodes.")
         found += [_node(f"{name or 'node'}-{len(found) + place + 1:04}", gpus, model, name) for place in range(nodes)]
     if not found:
-        raise WrongTrace(f"{path}: the file contains no nodes.")
+        raise WrongTrace(f"{shown}: the file contains no nodes.")
     return Cluster(tuple(found))
 
 

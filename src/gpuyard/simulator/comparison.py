@@ -24,8 +24,8 @@ from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
-from gpuyard.input.arguments import Seed, argument, names
-from gpuyard.input.files import path_of
+from gpuyard.input.arguments import Function, Seed, argument, names
+from gpuyard.input.files import path_of, shown_path
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.interference import Interference, by_demand
@@ -106,10 +106,11 @@ def trace_jobs(
     on nodes of the same pool. `preemptible`: whether a job may be stopped for another.
     """
     trace, where, pool = path_of("trace", trace), _cluster(cluster), argument("pool", pool, str | None)
+    interference, preemptible = _sharing(interference, preemptible)
     read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, path_of("throughputs", throughputs))
     jobs = fitting(read.jobs, where)
     if not jobs:
-        raise WrongTrace(f"{trace}: none of its {len(read.jobs):,} jobs can run on this cluster.")
+        raise WrongTrace(f"{shown_path(trace)}: none of its {len(read.jobs):,} jobs can run on this cluster.")
     counts = {
         "rows were not in the order of submission and were sorted": read.sorted_rows,
         "jobs without GPUs were omitted": read.without_gpus,
@@ -138,6 +139,7 @@ def generated_jobs(
     """
     count, seed = argument("count", count, JobCount), argument("seed", seed, Seed)
     load, fractional = argument("load", load, OfferedLoad), argument("fractional", fractional, Fractional)
+    interference, preemptible = _sharing(interference, preemptible)
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
     return JobSet(
@@ -152,7 +154,11 @@ def generated_jobs(
 def journal_jobs(folder: Path | str) -> JobSet:
     """Read the real workload of a cluster, including its nodes, from its data folder or journal, which is only read."""
     began = perf_counter()
-    found = read_journal(path_of("folder", folder))
+    path = path_of("folder", folder)
+    try:
+        found = read_journal(path)
+    except OSError as error:
+        raise WrongInput(f"{shown_path(path)}: {error.strerror}.") from None
     happened = PolicyVariant("recorded", found.same.settings)
     result = Result(happened, measure(found.happened, found.gpus), found.happened)
     counts = {
@@ -194,9 +200,13 @@ def simulate(
     variants = [policy_variant(name, jobs.known_policies) for name in chosen]
     predictor = _predictor(argument("estimator", estimator, EstimatorName))
     advisor = _advisor(None if policy_model is None else path_of("policy_model", policy_model), chosen)
-    under: Any = scenario or {"": Scenario()}
-    if not isinstance(under, Mapping) or not all(isinstance(one, Scenario) for one in under.values()):
+    oracle, progress = argument("oracle", oracle, bool), argument("progress", progress, Function)
+    under: Any = {"": Scenario()} if scenario is None else scenario
+    if not isinstance(under, Mapping) or not all(
+        isinstance(added, str) and isinstance(one, Scenario) for added, one in under.items()
+    ):
         raise WrongInput("scenario must be a mapping from suffixes of policy names to scenarios.")
+    under = under or {"": Scenario()}
 
     def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
@@ -220,6 +230,10 @@ def variant_names(policies: Sequence[str] | str) -> list[str]:
 
 def _cluster(cluster: Cluster | str) -> Cluster:
     return cluster if isinstance(cluster, Cluster) else parse_cluster(argument("cluster", cluster, str))
+
+
+def _sharing(interference: Interference, preemptible: bool) -> tuple[Interference, bool]:
+    return argument("interference", interference, Function), argument("preemptible", preemptible, bool)
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from msgspec.structs import fields, replace
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.settings import Backfill, Settings
 from gpuyard.core.domain.validation import check_settings
+from gpuyard.input.error_location import shortened
 from gpuyard.input.nearest_name import closest_word
 
 
@@ -71,7 +72,7 @@ def policy_variant(name: str, among: Mapping[str, PolicyVariant] = POLICY_VARIAN
     plain = called.removesuffix(BACKFILL)
     found = among.get(plain)
     if found is None:
-        raise NoSuchPolicy(f"Unknown policy {plain!r}; available policies: {', '.join(among)}.")
+        raise NoSuchPolicy(f"Unknown policy {shortened(plain)!r}; available policies: {', '.join(among)}.")
     settings = replace(found.settings, backfill=Backfill.GREEDY) if plain != called else found.settings
     for change in changes:
         settings = _with(settings, change)
@@ -84,11 +85,13 @@ def _with(settings: Settings, change: str) -> Settings:
     known = {field.name: field.encode_name for field in fields(Settings) if field.name != "policy"}
     if name not in known:
         near = closest_word(name, known)
-        raise NoSuchPolicy(f"{change!r} is not a setting of the engine{(f'; did you mean {near!r}?' if near else '.')}")
+        raise NoSuchPolicy(
+            f"{shortened(change)!r} is not a setting of the engine{(f'; did you mean {near!r}?' if near else '.')}"
+        )
     try:
         changed = convert({**to_builtins(settings), known[name]: value}, Settings, strict=False)
     except ValidationError:
-        raise NoSuchPolicy(f"{change!r}: {value!r} is not a valid value of {name}.") from None
+        raise NoSuchPolicy(f"{shortened(change)!r}: {shortened(value)!r} is not a valid value of {name}.") from None
     if refusal := check_settings(changed):
         raise NoSuchPolicy(refusal.sentence())
     return changed

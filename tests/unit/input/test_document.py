@@ -93,6 +93,9 @@ def test_mappings_can_be_merged_and_local_keys_win() -> None:
         (b'{"a": 1,\n "b": ' + b"9" * 5000 + b"}", "line 2: there is a number with too many digits."),
         (b"a: " + b"9" * 5000, "line 1: a has a value that cannot be read."),
         (b"a: !!bool maybe", "line 1: a has a value that cannot be read."),
+        (b"a: !!map [1]", "line 1: a has a value that cannot be read."),
+        (b"a: !!seq {b: 1}", "line 1: a has a value that cannot be read."),
+        (b"a: " + b"[" * 90 + b"]" * 90, "The document is nested too deeply."),
     ],
 )
 def test_unreadable_input_is_one_sentence_with_its_line(content: bytes, sentence: str) -> None:
@@ -106,6 +109,19 @@ def test_references_to_references_are_not_followed_forever() -> None:
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     with pytest.raises(Unreadable, match="too large after its aliases are expanded"):
         parse_yaml("\n".join(lines))
+
+
+def test_an_anchor_that_is_defined_again_means_the_newer_value() -> None:
+    document = parse_yaml("a: &x 1\nb: &x {c: 2}\nd: *x\ne: &y [*x]\nf: *y\n")
+    assert document.value == {"a": 1, "b": {"c": 2}, "d": {"c": 2}, "e": [{"c": 2}], "f": [{"c": 2}]}
+    assert document.line_of(("b", "c")) == 2
+
+
+def test_a_name_that_is_repeated_among_many_is_found_quickly() -> None:
+    """200,000 names; the time for each pair of them would be many minutes."""
+    names = ",".join(f'"k{number}": 1' for number in range(200_000))
+    with pytest.raises(Unreadable, match="'k199999' is given twice in one object"):
+        parse(f'{{{names}, "k199999": 2}}'.encode())
 
 
 def test_comments_alone_are_no_value() -> None:

@@ -7,12 +7,14 @@ from math import inf, nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gpuyard
 from gpuyard.cli import main
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.simulator import generated_jobs, journal_jobs, trace_jobs
+from gpuyard.simulator.scenarios import Scenario
 
 
 def test_python_and_the_command_line_give_the_same_figures(
@@ -90,6 +92,18 @@ def jobs_of(count: Any = 5, cluster: Any = "1x4", **more: Any) -> Any:
         (lambda: gpuyard.simulate("fifo"), "jobs are those that "),  # type: ignore[arg-type]
         (lambda: gpuyard.simulate(jobs_of(), scenario={"x": 5}), "scenario must be "),  # type: ignore[dict-item]
         (lambda: gpuyard.simulate(jobs_of(), "dqn", policy_model=5), "policy_model is 5; "),  # type: ignore[arg-type]
+        *((lambda it=it: gpuyard.simulate(jobs_of(), oracle=it), "oracle is ") for it in ("no", nan, object(), 1)),
+        *((lambda it=it: jobs_of(preemptible=it), "preemptible is ") for it in ("false", nan, 0)),
+        *((lambda it=it: jobs_of(interference=it), "interference is ") for it in (3, None, "x")),
+        (lambda: gpuyard.simulate(jobs_of(), progress=3), "progress is 3; it must be a function."),  # type: ignore[arg-type]
+        (lambda: gpuyard.simulate(jobs_of(), scenario={1: Scenario()}), "scenario must be "),  # type: ignore[dict-item]
+        (lambda: gpuyard.simulate(jobs_of(), scenario=np.array([1, 2])), "scenario must be "),  # type: ignore[arg-type]
+        (lambda: journal_jobs("x" * 300), f"{'x' * 200}…: File name too long."),
+        (lambda: journal_jobs("a\nb"), r"There is no journal in a\nb."),
+        (lambda: trace_jobs("a\nb", "1x4"), r"a\nb cannot be read: No such file or directory."),
+        (lambda: trace_jobs("x" * 3000, "1x4"), f"{'x' * 200}… cannot be read: File name too long."),
+        (lambda: jobs_of(cluster="x" * 3000), f"--cluster is '{'x' * 60}…'; it must be "),
+        (lambda: gpuyard.simulate(jobs_of(), "x" * 3000), f"Unknown policy '{'x' * 60}…'; "),
         (lambda: trace_jobs(None, "1x4"), "trace is null; it must be the path of a file."),  # type: ignore[arg-type]
         (lambda: journal_jobs(None), "folder is null; it must be the path of a file."),  # type: ignore[arg-type]
     ],

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.arguments import argument
-from gpuyard.input.files import is_file, is_folder, path_of
+from gpuyard.input.files import is_file, is_folder, path_of, shown_path
 from gpuyard.learn.analysis import iterations
 from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
 from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
@@ -40,9 +40,9 @@ def analyze(
     seconds, python = argument("seconds", seconds, Durations), argument("python", python, str)
     if not is_file(path):
         what = "this is a folder; give one Python script in it" if is_folder(path) else "no such file"
-        raise WrongInput(f"{path}: {what}.")
+        raise WrongInput(f"{shown_path(path)}: {what}.")
     if path.suffix in {".sh", ".bash", ".mk"} or path.name == "Makefile":
-        raise WrongInput(f"{path}: this is not a Python script.")
+        raise WrongInput(f"{shown_path(path)}: this is not a Python script.")
     limit = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(max(limit, DEEP))
@@ -50,7 +50,7 @@ def analyze(
         edges = dependencies(script.units)
         tasks = _tasks(script, edges, seconds or {})
     except RecursionError:
-        raise WrongInput(f"{path}: it is nested too deeply to be read.") from None
+        raise WrongInput(f"{shown_path(path)}: it is nested too deeply to be read.") from None
     finally:
         sys.setrecursionlimit(limit)
     _check_names(path, [task.id for task in tasks.values()], seconds or {})

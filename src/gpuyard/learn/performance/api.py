@@ -21,7 +21,7 @@ from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.arguments import argument
 from gpuyard.input.arguments import names as names_in
 from gpuyard.input.document import InputDocument, Unreadable, parse
-from gpuyard.input.files import LARGEST_TEXT_BYTES, AnyPath, is_file, path_of, read_file
+from gpuyard.input.files import LARGEST_TEXT_BYTES, AnyPath, is_file, path_of, read_file, shown_path
 from gpuyard.input.strict import Strict, WrongRequest
 from gpuyard.learn.performance import gpu_specs
 from gpuyard.learn.performance.calibration import read_peaks
@@ -72,7 +72,10 @@ def predict(
     names = names_in("gpus", gpus)
     if not names:
         raise WrongInput("No GPU is given; use names such as H200,A100.")
-    learned = load(SHIPPED if model is None else existing(model, "model"))
+    try:
+        learned = load(SHIPPED if model is None else existing(model, "model"))
+    except OSError as error:
+        raise WrongInput(f"{shown_path(str(model))}: {error.strerror}") from None
     known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
     return predict_on_gpus(learned, found.spec, found.profile, names, known)
 
@@ -97,16 +100,18 @@ def workload_of_file(path: Path) -> DescribedWorkload:
     try:
         document = parse(read_file(path, largest=LARGEST_TEXT_BYTES))
     except OSError as error:
-        raise WrongInput(f"{path}: {error.strerror}.") from None
+        raise WrongInput(f"{shown_path(path)}: {error.strerror}.") from None
     except Unreadable as error:
-        raise WrongInput(error.within(str(path))) from None
+        raise WrongInput(error.within(shown_path(path))) from None
     try:
         return _of_fields(document.value, "the file")
     except WrongRequest as error:
         line = _line_of(error, document)
-        raise WrongInput(f"{path}, line {line}: {error}" if line else f"{path}: {error}") from None
+        raise WrongInput(
+            f"{shown_path(path)}, line {line}: {error}" if line else f"{shown_path(path)}: {error}"
+        ) from None
     except WrongInput as error:
-        raise WrongInput(f"{path}: {error}") from None
+        raise WrongInput(f"{shown_path(path)}: {error}") from None
 
 
 def _line_of(error: WrongRequest, document: InputDocument) -> int | None:
@@ -122,12 +127,12 @@ def workload_of_script(path: Path) -> DescribedWorkload:
     try:
         done = subprocess.run(call, capture_output=True, text=True, timeout=SCRIPT_SECONDS, check=False)  # noqa: S603
     except subprocess.TimeoutExpired:
-        raise WrongInput(f"Reading the model of {path} took longer than {SCRIPT_SECONDS:g} s") from None
+        raise WrongInput(f"Reading the model of {shown_path(path)} took longer than {SCRIPT_SECONDS:g} s") from None
     try:
         said = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        raise WrongInput(f"{path} ended the process that read its model: {last}") from None
+        raise WrongInput(f"{shown_path(path)} ended the process that read its model: {last}") from None
     if "error" in said:
         raise WrongInput(said["error"])
     profile = OperationProfile.of(said["groups"], said["kept"], said["largest"], said["parameters"])
@@ -140,7 +145,7 @@ def read_gpu_specs(specs: AnyPath | None, calibration: AnyPath | None) -> GpuSpe
     try:
         found = gpu_specs.shipped() if specs is None else gpu_specs.read_specs(existing(specs, "specs"))
     except UnicodeDecodeError:
-        raise WrongInput(f"{specs} is not text in UTF-8") from None
+        raise WrongInput(f"{shown_path(str(specs))} is not text in UTF-8") from None
     return found if calibration is None else found.with_peaks(read_peaks(existing(calibration, "calibration")))
 
 
@@ -148,7 +153,7 @@ def existing(file: object, name: str) -> Path:
     """Return the path that an argument of this name has; fail if there is no such file."""
     path = path_of(name, file)
     if not is_file(path):
-        raise WrongInput(f"File {path} does not exist")
+        raise WrongInput(f"File {shown_path(path)} does not exist")
     return path
 
 

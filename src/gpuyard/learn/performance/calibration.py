@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import LARGEST_TEXT_BYTES, read_file, shown_path
 from gpuyard.learn.performance.arrays import FloatArray
 
 NOISE = 0.1
@@ -62,17 +64,23 @@ def _alike(one: FloatArray, other: FloatArray) -> FloatArray:
 def read_peaks(path: Path) -> dict[str, dict[str, float]]:
     """Read the output of `gpuyard profile calibrate`: an object, a list, or a table with a line for each GPU."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_file(path, largest=LARGEST_TEXT_BYTES).decode("utf-8-sig")
         said = json.loads(text) if text.lstrip()[:1] in {"{", "["} else list(csv.DictReader(text.splitlines()))
-    except ValueError as error:
-        raise WrongInput(f"{path} is neither JSON nor a table: {error}") from None
+    except OSError as error:
+        raise WrongInput(f"{shown_path(path)}: {error.strerror}") from None
+    except RecursionError:
+        raise WrongInput(f"{shown_path(path)}: it is nested too deeply") from None
+    except (ValueError, csv.Error) as error:
+        raise WrongInput(f"{shown_path(path)} is neither JSON nor a table: {error}") from None
     found = {}
     for number, one in enumerate([said] if isinstance(said, dict) else said, start=1):
         if not isinstance(one, dict) or not one.get("gpu"):
-            raise WrongInput(f"{path}, entry {number}: gpu is missing")
+            raise WrongInput(f"{shown_path(path)}, entry {number}: gpu is missing")
         found[str(one["gpu"])] = {
-            name: _positive(path, number, name, one[name]) for name in PEAKS if one.get(name) not in {None, ""}
+            name: _positive(path, number, name, one[name]) for name in PEAKS if one.get(name) not in (None, "")
         }
+    if not found:
+        raise WrongInput(f"{shown_path(path)} contains no GPU")
     return found
 
 
@@ -82,5 +90,7 @@ def _positive(path: Path, number: int, name: str, value: object) -> float:
     except ValueError:
         amount = float("nan")
     if not 0 < amount < float("inf"):
-        raise WrongInput(f"{path}, entry {number}: {name} must be a number above 0, not {value!r}")
+        raise WrongInput(
+            f"{shown_path(path)}, entry {number}: {name} must be a number above 0, not {shortened(str(value))!r}"
+        )
     return amount

@@ -9,11 +9,14 @@ import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from functools import cache
+from io import StringIO
 from pathlib import Path
 
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import LARGEST_TEXT_BYTES, read_file, shown_path
 
 SHIPPED = Path(__file__).parent / "data" / "gpus.csv"
 
@@ -118,7 +121,9 @@ class GpuSpecs:
             return begins[0]
         near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
         offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
-        raise WrongInput(f"Unknown GPU {name!r}; similar names: {offered}. Describe other GPUs in a file of specs")
+        raise WrongInput(
+            f"Unknown GPU {shortened(name)!r}; similar names: {offered}. Describe other GPUs in a file of specs"
+        )
 
     def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "GpuSpecs":
         """Return the same specs with measured peaks, by GPU name: see `gpuyard profile calibrate`."""
@@ -155,21 +160,26 @@ def shipped() -> GpuSpecs:
 
 def read_specs(path: Path) -> GpuSpecs:
     """Read a file of specs; errors name the line."""
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
+    try:
+        text = read_file(path, largest=LARGEST_TEXT_BYTES).decode()
+        reader = csv.DictReader(StringIO(text, newline=""))
         needed = [f.name for f in msgspec.structs.fields(GpuSpec) if f.required]
         missing = [name for name in needed if name not in (reader.fieldnames or ())]
         if missing:
-            raise WrongInput(f"{path} has no column {', '.join(missing)}")
+            raise WrongInput(f"{shown_path(path)} has no column {', '.join(missing)}")
         return GpuSpecs(_gpu(path, line, said) for line, said in enumerate(reader, start=2))
+    except OSError as error:
+        raise WrongInput(f"{shown_path(path)}: {error.strerror}") from None
+    except csv.Error as error:
+        raise WrongInput(f"{shown_path(path)} is not a table: {error}") from None
 
 
 def _gpu(path: Path, line: int, said: dict[str, str]) -> GpuSpec:
     try:
         gpu = msgspec.convert({name: text for name, text in said.items() if text}, GpuSpec, strict=False)
     except msgspec.ValidationError as error:
-        raise WrongInput(f"{path}, line {line}: {error}") from None
+        raise WrongInput(f"{shown_path(path)}, line {line}: {error}") from None
     for name in ("sm_count", "boost_clock_mhz", "fp32_tflops", "memory_gb", "mem_bw_gbs", "l2_mb", "tdp_w"):
         if not 0 < getattr(gpu, name) < float("inf"):
-            raise WrongInput(f"{path}, line {line}: {name} of {gpu.gpu} must be above 0")
+            raise WrongInput(f"{shown_path(path)}, line {line}: {name} of {gpu.gpu} must be above 0")
     return gpu

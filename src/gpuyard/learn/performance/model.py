@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.files import LARGEST_BYTES
+from gpuyard.input.files import LARGEST_BYTES, shown_path
 from gpuyard.learn.performance import kind_model
 from gpuyard.learn.performance.calibration import Correction
 from gpuyard.learn.performance.dataset import ProfileRows
@@ -111,18 +111,18 @@ def load(path: Path) -> PerformanceModel:
         data = zlib.decompressobj().decompress(packed, LARGEST_BYTES)
         beginning = msgspec.msgpack.decode(data, type=_Beginning)
     except (zlib.error, msgspec.DecodeError):
-        raise WrongInput(f"{path} is not a performance model of gpuyard") from None
+        raise WrongInput(f"{shown_path(path)} is not a performance model of gpuyard") from None
     if beginning.format != FORMAT:
-        raise WrongInput(f"{path} is not a performance model of gpuyard")
+        raise WrongInput(f"{shown_path(path)} is not a performance model of gpuyard")
     if beginning.version != VERSION:
         raise WrongInput(
-            f"{path} has version {beginning.version}, and this gpuyard reads version {VERSION}: train "
+            f"{shown_path(path)} has version {beginning.version}, and this gpuyard reads version {VERSION}: train "
             "it again with 'gpuyard train predictor'"
         )
     try:
         said = msgspec.msgpack.decode(data, type=_File)
     except msgspec.DecodeError as error:
-        raise WrongInput(f"{path} is damaged: {error}") from None
+        raise WrongInput(f"{shown_path(path)} is damaged: {error}") from None
     kind_models = {
         kind: KindModel(
             kind,

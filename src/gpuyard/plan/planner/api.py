@@ -17,13 +17,13 @@ from functools import cache
 from math import inf, isfinite
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.arguments import Seed, argument, names
-from gpuyard.input.files import AnyPath, path_of, read_file
+from gpuyard.input.arguments import Function, Seed, argument, names
+from gpuyard.input.files import AnyPath, path_of, read_file, shown_path
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
 from gpuyard.plan.planner.generate import generate
@@ -123,6 +123,15 @@ class Solution:
         write(path, write_plan(self.problem, self.plan, self.strategy, self.planning_s))
 
 
+class SearchArguments(NamedTuple):
+    """The arguments of a search, checked."""
+
+    seconds: float
+    rounds: int | None
+    seed: int
+    max_slowdown: float | None
+
+
 # --- planning ---------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +153,10 @@ def solve(
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
 
-    check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
+    seconds, rounds, seed, max_slowdown = check_search(
+        seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown
+    )
+    argument("watching", watching, Function)
     solver = strategy_named(argument("strategy", strategy, str))
     problem = problem if isinstance(problem, Problem) else read(problem)
     can_plan(strategy, problem)
@@ -182,12 +194,14 @@ def solve(
 
 def check_search(
     *, seconds: float = 0.0, rounds: int | None = None, seed: int = 0, max_slowdown: float | None = None
-) -> None:
-    """Raise `WrongInput` if one of these arguments of a search cannot be meant."""
-    argument("seconds", seconds, SearchSeconds)
-    argument("rounds", rounds, SearchRounds)
-    argument("seed", seed, Seed)
-    argument("max_slowdown", max_slowdown, MaxSlowdown)
+) -> SearchArguments:
+    """Return these arguments of a search as numbers of Python; raise `WrongInput` if one cannot be meant."""
+    return SearchArguments(
+        argument("seconds", seconds, SearchSeconds),
+        argument("rounds", rounds, SearchRounds),
+        argument("seed", seed, Seed),
+        argument("max_slowdown", max_slowdown, MaxSlowdown),
+    )
 
 
 def compare(
@@ -205,7 +219,9 @@ def compare(
     Without `strategies` all are used except those that do not accept a problem of this size: `left_out` is called for
     each.
     """
-    check_search(seconds=seconds, rounds=rounds, seed=seed)
+    seconds, rounds, seed, _ = check_search(seconds=seconds, rounds=rounds, seed=seed)
+    argument("watching", watching, Function)
+    argument("left_out", left_out, Function)
     strategies = None if strategies is None else names("strategies", strategies)
     problem = problem if isinstance(problem, Problem) else read(problem)
     for name in strategies or ():
@@ -271,7 +287,7 @@ def read(path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = N
     try:
         problem = read_problem(_content(path), gpus=gpus)
     except WrongInput as error:
-        raise WrongInput(f"{path}: {error}") from None
+        raise WrongInput(f"{shown_path(path)}: {error}") from None
     many = problem.multi_model if multi_model is None else multi_model
     return replace(problem, name=problem.name or path.name.partition(".")[0], multi_model=many)
 
@@ -284,7 +300,7 @@ def read_plan(path: AnyPath, problem: Problem, *, or_actual: bool = False) -> Pl
         if found.is_actual and not or_actual:
             raise WrongInput("This file is not a plan but the record of an execution: `gpuyard plan draw` draws it.")
     except WrongInput as error:
-        raise WrongInput(f"{path}: {error}") from None
+        raise WrongInput(f"{shown_path(path)}: {error}") from None
     return found
 
 
@@ -292,7 +308,7 @@ def valid_plan(path: AnyPath, problem: Problem) -> Plan:
     """Read a plan from a file; raise an error if it breaks a rule."""
     found = read_plan(path, problem)
     if faults := check(found, problem, at_most=1):
-        raise WrongInput(f"{path}: {faults[0]}")
+        raise WrongInput(f"{shown_path(path)}: {faults[0]}")
     return found.plan
 
 
@@ -302,7 +318,7 @@ def write(path: AnyPath, content: bytes) -> None:
     try:
         path.write_bytes(gzip.compress(content, compresslevel=6, mtime=0) if path.suffix == ".gz" else content)
     except OSError as error:
-        raise WrongInput(f"Cannot write {path}: {error.strerror}.") from None
+        raise WrongInput(f"Cannot write {shown_path(path)}: {error.strerror}.") from None
 
 
 def _content(path: Path) -> bytes:

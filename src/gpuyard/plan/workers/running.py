@@ -146,9 +146,8 @@ def run_plan(
     of this machine, or of the Ray cluster, are used.
     """
     watch = watch or RunWatch()
-    check_search(seconds=seconds, seed=seed)
-    argument("retries", retries, CallRetries)
-    argument("speed_up", speed_up, SpeedUp)
+    seconds, _, seed, _ = check_search(seconds=seconds, seed=seed)
+    retries, speed_up = argument("retries", retries, CallRetries), argument("speed_up", speed_up, SpeedUp)
     problem = problem if isinstance(problem, Problem) else read(problem)
     how = runtimes if isinstance(runtimes, Runtimes) else runtimes_of(problem, runtimes, here=on is On.LOCAL)
     if speed_up != 1.0 and not how.are_virtual:

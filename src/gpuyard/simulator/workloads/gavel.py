@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuyard.core.domain.validation import LEAST_SPEED, MOST_SPEED
 from gpuyard.core.placement.speeds import Speeds
+from gpuyard.input.files import shown_path
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import (
     LAST_INSTANT,
@@ -36,14 +37,15 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
     table = read_throughputs(throughputs)
     jobs: list[Job] = []
     out_of_order = 0
+    shown = shown_path(path)
     for line, row in rows_of(path, JOB_COLUMNS):
-        where = f"{path}, line {line}"
+        where = f"{shown}, line {line}"
         submit = number_in(row, "arrival_s", where, 0, LAST_INSTANT)
         steps = number_in(row, "total_steps", where, 0, MOST_STEPS)
         gpus = _gpus(row, "scale_factor", where)
         by_kind = table.get((row["job_type"], gpus))
         if by_kind is None:
-            raise WrongTrace(f"{where}: {throughputs} has no speed of {row['job_type']} on {gpus} GPUs.")
+            raise WrongTrace(f"{where}: {shown_path(throughputs)} has no speed of {row['job_type']} on {gpus} GPUs.")
         speeds: Speeds = tuple(sorted(by_kind.items()))
         seconds = steps / max(speed for _, speed in speeds)
         if seconds > MOST_SECONDS:
@@ -53,7 +55,7 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
         out_of_order += bool(jobs) and submit < jobs[-1].submit
         jobs.append(Job(submit, seconds, gpus, name=row["job_type"], models=tuple(sorted(by_kind)), speeds=speeds))
     if not jobs:
-        raise WrongTrace(f"{path}: the file contains no jobs.")
+        raise WrongTrace(f"{shown}: the file contains no jobs.")
     if out_of_order:
         jobs.sort(key=lambda job: job.submit)
     return Trace(jobs, sorted_rows=out_of_order)
@@ -62,8 +64,9 @@ def read_gavel(path: Path, throughputs: Path) -> Trace:
 def read_throughputs(path: Path) -> ThroughputTable:
     """Read the speed of job types on GPU models; rows with zero throughput are left out."""
     table: ThroughputTable = {}
+    shown = shown_path(path)
     for line, row in rows_of(path, SPEED_COLUMNS):
-        where = f"{path}, line {line}"
+        where = f"{shown}, line {line}"
         a_second = number_in(row, "iters_per_s", where, 0, MOST_SPEED)
         if 0 < a_second < LEAST_SPEED:
             raise WrongTrace(

@@ -36,6 +36,7 @@ from gpuyard.core.engine.phases import ACTIVE, Placed, Settling, Suspended
 from gpuyard.core.engine.state import State
 from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import read_folder
+from gpuyard.input.files import shown_path
 from gpuyard.learn.estimates.history import features_of
 from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant
 from gpuyard.simulator.recorder import Recorder
@@ -116,21 +117,23 @@ def read_journal(folder: Path) -> JournalWorkload:
     for record in _records(place):
         if not reader.read and record.seq > 1:
             raise NothingToReplay(
-                f"The journal in {place} begins with event {record.seq}, and earlier events are "
+                f"The journal in {shown_path(place)} begins with event {record.seq}, and earlier events are "
                 "needed: copy it to a folder together with the retired events (storage.retired_dir)."
             )
         reader.hear(record.at, record.event)
     found = reader.found()
     if not found.tasks:
-        raise NothingToReplay(f"No task has ended in the journal in {place}, so there is nothing to simulate.")
+        raise NothingToReplay(
+            f"No task has ended in the journal in {shown_path(place)}, so there is nothing to simulate."
+        )
     return found
 
 
 def _records(place: Path) -> Iterator[Record]:
     try:
         yield from read_folder(place)
-    except NoJournal as error:
-        raise NothingToReplay(str(error)) from None
+    except NoJournal:
+        raise NothingToReplay(f"There is no journal in {shown_path(place)}.") from None
 
 
 class _Reader:

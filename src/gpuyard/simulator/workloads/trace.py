@@ -13,6 +13,7 @@ submission are sorted, and jobs without GPUs are left out.
 import csv
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from typing import BinaryIO
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.values import MILLI
-from gpuyard.input.files import GZIP, LARGEST_BYTES, open_file, size_words
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import GZIP, LARGEST_BYTES, open_file, shown_path, size_words
 from gpuyard.simulator.workloads.job import Job
 
 COLUMNS = ("submit_s", "duration_s", "gpu_num")
@@ -51,8 +53,9 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
     jobs: list[Job] = []
     without_gpus = out_of_order = 0
     wanted = (*COLUMNS, pool) if pool else COLUMNS
+    shown = shown_path(path)
     for line, row in rows_of(path, wanted):
-        where = f"{path}, line {line}"
+        where = f"{shown}, line {line}"
         submit = number_in(row, "submit_s", where, 0, LAST_INSTANT)
         seconds = number_in(row, "duration_s", where, 0, MOST_SECONDS)
         gpus = number_in(row, "gpu_num", where, 0, MOST_GPUS)
@@ -68,7 +71,7 @@ def read_trace(path: Path, pool: str | None = None) -> Trace:
         user, where_to, name = row.get("user") or row.get("vc", ""), row[pool] if pool else "", row.get("name", "")
         jobs.append(Job(submit, seconds, int(gpus), user, where_to, name, _fraction(row, gpus, where)))
     if not jobs:
-        raise WrongTrace(f"{path}: the file contains no jobs with GPUs.")
+        raise WrongTrace(f"{shown_path(path)}: the file contains no jobs with GPUs.")
     if out_of_order:
         jobs.sort(key=lambda job: job.submit)
     return Trace(jobs, without_gpus, out_of_order)
@@ -100,15 +103,15 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
                     continue
                 if len(cells) != len(head):
                     raise WrongTrace(
-                        f"{path}, line {line}: it has {len(cells)} fields, but the header has {len(head)}."
+                        f"{shown_path(path)}, line {line}: it has {len(cells)} fields, but the header has {len(head)}."
                     )
                 yield line, dict(zip(head, cells, strict=True))
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise WrongTrace(f"{path}: the file is truncated or damaged after line {line}: {error}.") from None
+        raise WrongTrace(f"{shown_path(path)}: the file is truncated or damaged after line {line}: {error}.") from None
     except csv.Error as error:
-        raise WrongTrace(f"{path}, line {line + 1}: this is not comma-separated text: {error}.") from None
+        raise WrongTrace(f"{shown_path(path)}, line {line + 1}: this is not comma-separated text: {error}.") from None
     except OSError as error:
-        raise WrongTrace(f"{path} cannot be read: {error.strerror or error}.") from None
+        raise WrongTrace(f"{shown_path(path)} cannot be read: {error.strerror or error}.") from None
 
 
 def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
@@ -118,13 +121,13 @@ def _lines(path: Path, file: BinaryIO | gzip.GzipFile) -> Iterator[str]:
         line += 1
         size += len(text)
         if size > LARGEST_BYTES:
-            raise WrongTrace(f"{path}, line {line}: the file is larger than {size_words(LARGEST_BYTES)}.")
+            raise WrongTrace(f"{shown_path(path)}, line {line}: the file is larger than {size_words(LARGEST_BYTES)}.")
         if len(text) > MOST_BYTES:
-            raise WrongTrace(f"{path}, line {line}: it is longer than {MOST_BYTES:,} bytes.")
+            raise WrongTrace(f"{shown_path(path)}, line {line}: it is longer than {MOST_BYTES:,} bytes.")
         try:
             yield text.decode("utf-8-sig" if line == 1 else "utf-8")
         except UnicodeDecodeError:
-            raise WrongTrace(f"{path}, line {line}: this is not UTF-8.") from None
+            raise WrongTrace(f"{shown_path(path)}, line {line}: this is not UTF-8.") from None
 
 
 def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
@@ -132,11 +135,11 @@ def _head(path: Path, cells: list[str], wanted: tuple[str, ...]) -> list[str]:
     head = [name.strip() for name in cells]
     for name in wanted:
         if name not in head:
-            has = ", ".join(head) or "nothing"
-            raise WrongTrace(f"{path}, line 1: column {name} is missing; the file has: {has}.")
-    for name in head:
-        if head.count(name) > 1:
-            raise WrongTrace(f"{path}, line 1: there are {head.count(name)} columns {name}.")
+            has = ", ".join(map(shortened, head[:20])) or "nothing"
+            raise WrongTrace(f"{shown_path(path)}, line 1: column {name} is missing; the file has: {has}.")
+    for name, times in Counter(head).items():
+        if times > 1:
+            raise WrongTrace(f"{shown_path(path)}, line 1: there are {times} columns {shortened(name)}.")
     return head
 
 
@@ -160,7 +163,7 @@ def number_in(row: dict[str, str], name: str, where: str, least: float, most: fl
     try:
         number = float(text)
     except ValueError:
-        raise WrongTrace(f"{where}: {name} is {text!r}; it must be a number.") from None
+        raise WrongTrace(f"{where}: {name} is {shortened(text)!r}; it must be a number.") from None
     if not least <= number <= most:
-        raise WrongTrace(f"{where}: {name} is {text}; it must be between {least:g} and {most:g}.")
+        raise WrongTrace(f"{where}: {name} is {shortened(text)}; it must be between {least:g} and {most:g}.")
     return number

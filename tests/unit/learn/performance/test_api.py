@@ -57,6 +57,27 @@ def test_a_wrong_question_is_reported_in_one_sentence(workload: object, gpus: st
         gpuyard.predict(workload, gpus)  # type: ignore[arg-type]  # what a notebook may do
 
 
+@pytest.mark.parametrize("name", ["model", "specs", "calibration"])
+def test_files_that_cannot_be_read_are_refused_in_one_short_line(name: str, tmp_path: Path) -> None:
+    long = tmp_path / "long"
+    long.write_text("gpu," + "x" * 200_000)
+    cases = {
+        "/proc/self/mem": "/proc/self/mem: Input/output error",
+        str(long): f"{long} ",
+        "a\nb": r"File a\nb does not exist",
+        "x" * 3000: f"File {'x' * 200}… does not exist",
+    }
+    for path, sentence in cases.items():
+        with pytest.raises(WrongInput) as error:
+            gpuyard.predict(RESNET, "H200", **{name: path})  # type: ignore[arg-type]
+        assert str(error.value).startswith(sentence)
+
+
+def test_a_long_name_of_a_gpu_is_shortened() -> None:
+    with pytest.raises(WrongInput, match=r"^Unknown GPU 'x{60}…'; "):
+        gpuyard.predict(RESNET, "x" * 3000)
+
+
 @pytest.mark.parametrize("batch", [0, nan, 1.5, "64", 10**12, 10**400, True])
 def test_a_batch_that_can_not_be_meant_is_refused_alike_wherever_it_is_given(batch: Any) -> None:
     given: list[tuple[Any, Any]] = [(RESNET, batch), ({**RESNET, "batch": batch}, None)]

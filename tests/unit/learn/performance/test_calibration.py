@@ -38,7 +38,11 @@ def test_peaks_are_read_as_the_profiler_writes_them(tmp_path: Path) -> None:
     [
         ('{"fp32_tflops": 1}', "entry 1: gpu is missing"),
         ('[{"gpu": "T4", "copy_gb_s": "fast"}]', "entry 1: copy_gb_s must be a number above 0, not 'fast'"),
+        ('[{"gpu": "T4", "copy_gb_s": [1]}]', r"entry 1: copy_gb_s must be a number above 0, not '\[1\]'"),
         ("{", "is neither JSON nor a table"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ("gpu\n" + "x" * 200_000, "is neither JSON nor a table: field larger than field limit"),
+        *((text, "peaks.json contains no GPU") for text in ("", "[]", "x", '"x"', "gpu,fp32_tflops")),
     ],
 )
 def test_invalid_peaks_are_refused(text: str, sentence: str, tmp_path: Path) -> None:

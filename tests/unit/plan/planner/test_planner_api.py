@@ -6,6 +6,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from gpuyard.cli import main
@@ -39,6 +40,30 @@ def test_the_same_rounds_and_seed_make_the_same_plan() -> None:
     asked = problem_of(generate("agentic", 60, 2))
     one, two = (planner.solve(asked, strategy="search", rounds=5, seed=4).plan for _ in range(2))
     assert (one.start.tolist(), one.gpu.tolist()) == (two.start.tolist(), two.gpu.tolist())
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_a_seed_of_numpy_makes_the_plan_of_the_same_number(kind: type) -> None:
+    asked = problem_of(generate("agentic", 60, 2))
+    one, two = (planner.solve(asked, strategy="search", rounds=5, seed=seed).plan for seed in (3, kind(3)))
+    assert (one.start.tolist(), one.gpu.tolist()) == (two.start.tolist(), two.gpu.tolist())
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: planner.read("x" * 3000), f"{'x' * 200}…: File name too long."),
+        (lambda: planner.read("a\nb"), r"a\nb: No such file or directory."),
+        (lambda: prepare("x" * 3000), f"Unknown strategy '{'x' * 60}…'; "),
+        (lambda: planner.solve("p.json", seconds=np.True_), "seconds is true; "),  # type: ignore[arg-type]
+        (lambda: planner.solve("p.json", watching=3), "watching is 3; it must be a function."),  # type: ignore[arg-type]
+        (lambda: planner.compare("p.json", left_out=3), "left_out is 3; it must be a function."),  # type: ignore[arg-type]
+    ],
+)
+def test_a_refusal_is_one_short_line(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(WrongInput) as error:
+        call()
+    assert str(error.value).startswith(sentence)
 
 
 def test_a_written_plan_is_read_back_and_keeps_every_rule(file: Path, tmp_path: Path) -> None:

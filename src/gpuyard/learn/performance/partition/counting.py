@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from gpuyard.core.domain.errors import WrongInput
-from gpuyard.input.files import is_file, is_folder
+from gpuyard.input.error_location import shortened
+from gpuyard.input.files import is_file, is_folder, shown_path
 from gpuyard.learn.performance.partition.counts import Counts, ModelPart, parts
 
 DTYPES = {"float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -21,10 +22,12 @@ def read_input(text: str) -> tuple[list[int], str]:
     """Parse a shape and a type, such as 32x3x224x224 or 8x1024:int64."""
     found = INPUT.fullmatch(text)
     if found is None or 0 in (shape := [int(part) for part in found[1].split("x")]):
-        raise WrongInput(f"{text!r} is not an input; use its shape and type, such as 32x3x224x224 or 8x1024:int64.")
+        raise WrongInput(
+            f"{shortened(text)!r} is not an input; use its shape and type, such as 32x3x224x224 or 8x1024:int64."
+        )
     dtype = found[2] or "float32"
     if dtype not in DTYPES:
-        raise WrongInput(f"{dtype!r} is not an input type; known types: {', '.join(sorted(DTYPES))}.")
+        raise WrongInput(f"{shortened(dtype)!r} is not an input type; known types: {', '.join(sorted(DTYPES))}.")
     return shape, dtype
 
 
@@ -47,12 +50,14 @@ def counted(
 ) -> Counted:
     """Count a model of a file, or `module:Name` of a module next to it, in a separate process."""
     if not is_file(path) and not is_folder(path):
-        raise WrongInput(f"{path}: no such file or folder.")
+        raise WrongInput(f"{shown_path(path)}: no such file or folder.")
     module, _, name = model.rpartition(":")
     folder = path if path.is_dir() else path.parent
     module = module or ("" if path.is_dir() else path.stem)
     if not module or not re.fullmatch(r"[\w.]+", module) or not name.isidentifier():
-        raise WrongInput(f"{model!r} is not the name of a model; use Name, or module:Name for one of another file.")
+        raise WrongInput(
+            f"{shortened(model)!r} is not the name of a model; use Name, or module:Name for one of another file."
+        )
     if not inputs:
         raise WrongInput("Give the shape of each input of the model, such as --input 32x3x224x224.")
     with tempfile.TemporaryDirectory() as place:
@@ -71,7 +76,7 @@ def counted(
                 f"Counting {model} took longer than {limit_seconds:g} s; allow more with --limit."
             ) from None
         except OSError as error:
-            raise WrongInput(f"{python}: {error.strerror}.") from None
+            raise WrongInput(f"{shown_path(python)}: {error.strerror}.") from None
         if not file.exists():
             last = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode}"]
             raise WrongInput(f"{model} could not be counted: {last[0]}.")
@@ -79,6 +84,6 @@ def counted(
     said = msgspec.json.decode(content)
     if "error" in said:
         sentence = said["error"] if said["error"].endswith((".", "?")) else f"{said['error']}."
-        raise WrongInput(f"{path}: {sentence}")
+        raise WrongInput(f"{shown_path(path)}: {sentence}")
     answer, batch = msgspec.convert(said, _Answer), read_input(inputs[0])[0][0]
     return Counted(name, batch, parts(answer.few, answer.many, batch, 2 * batch), answer.few.shared)

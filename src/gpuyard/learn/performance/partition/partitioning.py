@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.arguments import argument
+from gpuyard.input.error_location import shortened
 from gpuyard.input.files import path_of
 from gpuyard.learn.performance import gpu_specs as gpu_table
 from gpuyard.learn.performance.operation_profile import OperationProfile
@@ -69,6 +70,7 @@ def partition(
     path, inputs = path_of("path", path), argument("inputs", inputs, list[str])
     model, gpu, python = argument("model", model, str), argument("gpu", gpu, str), argument("python", python, str)
     gpus, micro_batches = argument("gpus", gpus, PartitionGpus), argument("micro_batches", micro_batches, MicroBatches)
+    precision, training = argument("precision", precision, str), argument("training", training, bool)
     link_gbs = argument("link_gbs", link_gbs, LinkBandwidth)
     limit_seconds = argument("limit_seconds", limit_seconds, LimitSeconds)
     if find_spec("lightgbm") is None:
@@ -76,8 +78,10 @@ def partition(
     from gpuyard.learn.performance.model import SHIPPED, load
     from gpuyard.learn.performance.query import predict_steps_ms
 
+    if specs is not None and not isinstance(specs, gpu_table.GpuSpecs):
+        raise WrongInput("specs must be a GpuSpecs, as read_specs returns it.")
     if precision not in PRECISIONS:
-        raise WrongInput(f"Unknown precision {precision!r}; known precisions: {', '.join(PRECISIONS)}.")
+        raise WrongInput(f"Unknown precision {shortened(precision)!r}; known precisions: {', '.join(PRECISIONS)}.")
     known = gpu_table.shipped() if specs is None else specs
     spec = known.find(gpu)
     counts = counted(path, model, inputs, training=training, python=python, limit_seconds=limit_seconds)

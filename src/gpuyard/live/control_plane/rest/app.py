@@ -33,7 +33,7 @@ from gpuyard.live.control_plane.rest.query import read_query
 from gpuyard.live.control_plane.rest.request import Request
 from gpuyard.live.control_plane.rest.request_guard import RequestGuard
 from gpuyard.live.control_plane.rest.request_id import request_id_of
-from gpuyard.live.control_plane.rest.responses import HANG_UP, AccessLost, Response, StreamingResponse
+from gpuyard.live.control_plane.rest.responses import HANG_UP, AccessLost, ClientEnded, Response, StreamingResponse
 from gpuyard.live.control_plane.rest.route import Route
 from gpuyard.live.control_plane.rest.routes import ROUTES
 from gpuyard.live.control_plane.scheduler import Scheduler
@@ -138,7 +138,7 @@ async def _stream(response: StreamingResponse, scope: AsgiScope, receive: Receiv
     try:
         await response(scope, receive, send)
     except Exception as problem:
-        if not isinstance(problem, AccessLost):
+        if not isinstance(problem, AccessLost | ClientEnded):
             error_response(problem, request_id)  # too late for the client; an unexpected error is logged
         scope["extensions"][HANG_UP]()
         await response.listen_for_disconnect(receive)

@@ -70,6 +70,10 @@ class AccessLost(Exception):
     """The reader of a stream has lost access to it."""
 
 
+class ClientEnded(Exception):
+    """The client has ended its side of the connection before a response that waits for its client."""
+
+
 class StreamingResponse(Response, starlette.responses.StreamingResponse):
     """A response of unknown length, sent as fast as the client reads.
 
@@ -88,14 +92,17 @@ class StreamingResponse(Response, starlette.responses.StreamingResponse):
         """Whether the reader may still read it."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it until it ends or the client disconnects. Failures are raised, as is `AccessLost`."""
+        """Send it until it ends or the client disconnects. Failures are raised, as are `AccessLost` and `ClientEnded`."""
         if self._endless:
             scope["extensions"][ENDLESS] = True
-        if scope["method"] == "HEAD" or (self._endless and CLIENT_ENDED in scope["extensions"]):
+        if scope["method"] == "HEAD":
             await self.body_iterator.aclose()
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             await send({"type": "http.response.body", "body": b""})
             return
+        if self._endless and CLIENT_ENDED in scope["extensions"]:
+            await self.body_iterator.aclose()
+            raise ClientEnded
         sending = asyncio.create_task(self.stream_response(send))
         leaving = asyncio.create_task(self.listen_for_disconnect(receive))
         losing_access = asyncio.create_task(self._wait_until_access_is_lost())

@@ -186,9 +186,12 @@ async def submit(
 
 def idempotency_key(request: Request) -> str:
     """Return the idempotency key of the request; empty if it has none."""
-    key = request.headers.get("idempotency-key")
-    if key is None:
+    keys = request.headers.getlist("idempotency-key")
+    if not keys:
         return ""
+    if len(keys) > 1:
+        raise WrongRequest("BadKey", "Send one Idempotency-Key.", "Idempotency-Key")
+    key = keys[0]
     if not 1 <= len(key) <= LONGEST_KEY or not key.isprintable():
         message = f"The Idempotency-Key must have 1 to {LONGEST_KEY} printable characters."
         raise WrongRequest("BadKey", message, "Idempotency-Key")

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import Final
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.error_location import shortened
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 
@@ -48,7 +49,7 @@ MOST_CALLS: Final = {"exact": 60, "pareto": 100_000}
 def strategy(name: str) -> Strategy:
     """Import the strategy of this name and return it."""
     if name not in STRATEGIES:
-        raise WrongInput(f"Unknown strategy {name!r}; available strategies: {', '.join(STRATEGIES)}.")
+        raise WrongInput(f"Unknown strategy {shortened(name)!r}; available strategies: {', '.join(STRATEGIES)}.")
     module, _, function = STRATEGIES[name].partition(":")
     found: Strategy = getattr(import_module(f"{__name__}.{module}"), function)
     return found
