@@ -113,7 +113,9 @@ def main() -> int:
         return INTERRUPTED
     except GpuyardError as error:
         field = getattr(error, "field", None)
-        message = str(error) if asked.as_json else in_words_of_options(str(error), field, _options(called, words))
+        of_a_file = error.code == "WrongSettings"  # names keys of the settings, not fields of the API
+        plain = asked.as_json or of_a_file
+        message = str(error) if plain else in_words_of_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
         return WRONG_USE if isinstance(error, WrongInput) else FAILED
     except BrokenPipeError:

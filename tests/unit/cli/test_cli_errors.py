@@ -164,3 +164,23 @@ def test_a_login_prompt_without_a_terminal_is_an_error(
     monkeypatch.setattr(sys, "argv", ["gpuyard", "login"])
     assert cli.main() == 2
     assert "there is no terminal to prompt on" in capsys.readouterr().err
+
+
+def test_up_names_the_option_of_a_wrong_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "up", "--data-dir", str(tmp_path / "data"), "--http-address", "foo"])
+    assert cli.main() == 2
+    assert capsys.readouterr().err.startswith('gpuyard: --http-address is "foo"; ')
+
+
+def test_up_names_the_keys_of_a_settings_file_as_they_are_written_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("server:\n  htp_address: 127.0.0.1:0\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "up", "--data-dir", str(tmp_path / "data"), "--config", str(file)])
+    assert cli.main() == 2
+    told = capsys.readouterr().err
+    assert 'did you mean "http_address"?' in told
+    assert "--http-address" not in told

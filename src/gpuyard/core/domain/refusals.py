@@ -721,7 +721,7 @@ class WaitingForTasks(NotNow, frozen=True):
 class OnHold(NotNow, frozen=True):
     """The task is on hold."""
 
-    text = "The task is on hold. Release it to let it start."
+    text = "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
 
 
 class UnknownAttemptRuns(NotNow, frozen=True):

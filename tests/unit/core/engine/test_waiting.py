@@ -227,7 +227,9 @@ def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> 
 def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
     cluster.holds("waits")
-    assert told(cluster, "waits") == "The task is on hold. Release it to let it start."
+    assert told(cluster, "waits") == (
+        "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
+    )
 
 
 def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
