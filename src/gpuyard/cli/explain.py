@@ -30,6 +30,9 @@ NEXT_STEPS = {
     NO_NODES: "",
 }
 """What to do about reasons other than size; empty if the reason says it."""
+ENDED = {"success": "has succeeded", "failed": "has failed", "timeout": "has timed out", "cancelled": "was cancelled"}
+CANCELLED = "It was cancelled."
+"""A reason that only repeats the status."""
 NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
 """The scheduler does not look further."""
@@ -51,7 +54,8 @@ def explain(
 
 def in_words(told: "ExplainAnswer") -> list[str]:
     """A few sentences."""
-    words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
+    reason = "" if told.reason == CANCELLED else told.reason or ""
+    words = [f"{told.task_id} {ENDED.get(told.status, f'is {told.status}')}. {reason}".rstrip()]
     if told.status not in {"pending", "running"}:
         return words
     if told.status == "running":

@@ -168,3 +168,16 @@ def test_declared_work_shows_its_run_time_per_gpu_and_its_needs() -> None:
         "Predicted memory: 9,400 MiB on each GPU.",
     ]
     assert in_words(explanation(forecasts=forecasts[1:]))[3:] == ["Predicted memory: 9,400 MiB on each GPU."]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "sentence"),
+    [
+        (TaskStatus.SUCCESS, None, "task-7 has succeeded."),
+        (TaskStatus.TIMEOUT, None, "task-7 has timed out."),
+        (TaskStatus.FAILED, "Exit code 1.", "task-7 has failed. Exit code 1."),
+        (TaskStatus.CANCELLED, "It was cancelled.", "task-7 was cancelled."),
+    ],
+)
+def test_the_end_of_a_task_is_a_sentence(status: TaskStatus, reason: str | None, sentence: str) -> None:
+    assert in_words(explanation(status=status, reason=reason, reason_code=None)) == [sentence]
