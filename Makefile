@@ -7,7 +7,7 @@
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make site    the manual as a site with search, into build/site
-#   make clean   away with everything that can be made again
+#   make clean   remove all generated files
 
 PYTHON ?= python3
 VENV   := .venv

@@ -153,6 +153,8 @@ def _nobody_reads() -> int:
 
 def _spoken(error: OSError) -> str:
     """What the system said, without its number."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"File {error.filename} does not exist."
     words = error.strerror or str(error)
     return f"{error.filename}: {words}." if error.filename else f"{words}."
 

@@ -39,7 +39,7 @@ def predict(
         print_json({"work": asdict(workload.spec), "gpus": answers})
         return
     print_table(
-        ("GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"),
+        ("GPU", "STEP", "RANGE", "MEMORY", "FITS", "BUSY", "FROM"),
         [
             (
                 one.gpu,

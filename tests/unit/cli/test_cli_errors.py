@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
+from gpuyard.live.sdk.tokens import store_token
 from tests.unit.live.sdk.fake_server import fake_server, refusal
 
 NOBODY = ("--server", "http://127.0.0.1:1")
@@ -184,3 +185,15 @@ def test_up_names_the_keys_of_a_settings_file_as_they_are_written_there(
     told = capsys.readouterr().err
     assert 'did you mean "http_address"?' in told
     assert "--http-address" not in told
+
+
+def test_login_forget_says_whether_something_was_stored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_token("http://127.0.0.1:1", "a token")
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "login", "--forget", *NOBODY])
+    assert (cli.main(), cli.main()) == (0, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        "What was stored for http://127.0.0.1:1 is deleted.",
+        "Nothing was stored for http://127.0.0.1:1.",
+    ]

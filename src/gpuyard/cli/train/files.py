@@ -90,5 +90,5 @@ def only(kinds: dict[str, "ProfileRows"], what: str | None) -> dict[str, "Profil
 def there(file: Path) -> Path:
     """The file, if it is one."""
     if not file.is_file():
-        raise WrongInput(f"File {file} does not exist")
+        raise WrongInput(f"File {file} does not exist.")
     return file
