@@ -8,7 +8,7 @@
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make site    the manual as a site with search, into build/site
 #   make changelog VERSION=x.y.z   the section of a version in CHANGELOG.md, from the files of changes/
-#   make clean   away with everything that can be made again
+#   make clean   remove all generated files
 
 PYTHON ?= python3
 VENV   := .venv

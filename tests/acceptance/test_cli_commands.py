@@ -300,7 +300,7 @@ def test_followed_logs_show_at_once_that_the_task_waits(cluster: CliCluster, tmp
 
     assert following.printed() == "now\n"
     assert following.said.startswith(
-        f"gpuyard: {task.id} has not started. The task waits for task {first.number} to end."
+        f"gpuyard: {task.id} has not started. The task waits for {first.id} to end (see gpuyard explain {first.id})."
     )
 
 

@@ -437,7 +437,7 @@ def test_a_chain_runs_in_order_and_breaks_where_a_link_fails(cluster: ClusterSto
     cluster.fails("test")
     assert cluster.status("publish") is TaskStatus.CANCELLED
     ends = [event for event in cluster.events_of("publish") if isinstance(event, TaskEnded)]
-    assert ends[0].cause.sentence() == "Task 2, on whose success it depends, did not succeed."
+    assert ends[0].cause.sentence() == "task-2, on whose success it depends, did not succeed."
     assert cluster.running() == ["tidy"]
 
 
@@ -505,7 +505,10 @@ def test_a_user_learns_why_a_task_waits_what_is_ahead_and_when_it_will_start(clu
     cluster.submits(task("runs", estimate=Estimate(100.0, 50.0, 200.0)))
     cluster.submits(task("ahead", estimate=Estimate(10.0, 5.0, 20.0)), task("mine"))
     said = cluster.explains("mine")
-    assert said.sentence() == "The task needs 1 GPU on one node; the only suitable node has 0 free."
+    assert (
+        said.sentence()
+        == "The task needs 1 GPU on one node; the only suitable node has 0 free. It starts when enough are free."
+    )
     assert (said.ahead, said.starts_low, said.starts_at, said.starts_high) == (1, 55.0, 110.0, 220.0)
 
 

@@ -120,7 +120,7 @@ def policies() -> str:
     """What each policy promises."""
     parts = [
         "# Policies",
-        "A policy orders the queue. Choose one with the setting `policy` (see [settings](settings.md)).",
+        "A policy orders the queue. Choose one with `scheduler.algorithm` in the file of the scheduler (see [algorithms](configuration.md#algorithms)); `gpuyard simulate` takes `--policy`.",
         _table(
             ("policy", "in a word", "everything starts in the end", "may stop running tasks"),
             (
@@ -157,6 +157,7 @@ def all_settings() -> str:
     parts = [
         "# Settings of the engine",
         said(settings),
+        "A live cluster sets `policy` with `scheduler.algorithm`, `preemption` with `scheduler.preemptive`, and `preemption_min_run_seconds`, `ageing_seconds` and `level_seconds` with the keys of `scheduler` without `_seconds`; `preemption_limit`, `backfill`, `model_affinity` and `queue_size` have the same names there. The others have their defaults and can only be changed in a [simulation](simulation.md). See [configuration](configuration.md#algorithms).",
         _table(
             ("setting", "type", "default", "meaning"),
             ((f"`{f.name}`", f"`{f.kind}`", f"`{_default(f.name)}`", f.doc or _about(f)) for f in fields(Settings)),

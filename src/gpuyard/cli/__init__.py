@@ -113,7 +113,9 @@ def main() -> int:
         return INTERRUPTED
     except GpuyardError as error:
         field = getattr(error, "field", None)
-        message = str(error) if asked.as_json else fields_to_options(str(error), field, _options(called, words))
+        of_a_file = error.code == "WrongSettings"  # names keys of the settings, not fields of the API
+        plain = asked.as_json or of_a_file
+        message = str(error) if plain else fields_to_options(str(error), field, _options(called, words))
         complain(message, code=error.code, field=field, as_json=asked.as_json)
         return WRONG_USE if isinstance(error, WrongInput) else FAILED
     except BrokenPipeError:
@@ -151,6 +153,8 @@ def _nobody_reads() -> int:
 
 def _spoken(error: OSError) -> str:
     """Return the message of the operating system without its error number."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"File {error.filename} does not exist."
     words = error.strerror or str(error)
     return f"{error.filename}: {words}." if error.filename else f"{words}."
 

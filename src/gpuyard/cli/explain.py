@@ -17,11 +17,22 @@ IN_THE_WAY = frozenset({"NoRoom", "NoCpuRoom", "GangIncomplete", "ReservedFor"})
 """Reasons that end when other tasks end."""
 NOT_BY_ESTIMATES = frozenset({"BackingOff", "BudgetSpent", "WaitingForVictims"})
 """Reasons whose end is known and does not depend on other tasks."""
-QUOTA_FORBIDS = frozenset({"ClassQuotaTooSmall", "TenantQuotaTooSmall"})
-"""Reasons whose sentence already says what would let the task start."""
 NOWHERE = (
     "No current node is large enough. The task starts when a suitable node joins; otherwise cancel it and request less."
 )
+NEXT_STEPS = {
+    "UnknownGpuModel": "The task starts when a node with such a GPU joins; otherwise cancel it and request another model.",
+    "NoNodeWithLabels": "The task starts when a node with these labels joins; otherwise cancel it and request other labels.",
+    "GangLargerThanCluster": "The task starts when enough nodes have joined; otherwise cancel it and request fewer nodes.",
+    "ClassQuotaTooSmall": "",
+    "TenantQuotaTooSmall": "",
+    "NoSystemUser": "",
+    NO_NODES: "",
+}
+"""What to do about reasons other than size; empty if the reason says it."""
+ENDED = {"success": "has succeeded", "failed": "has failed", "timeout": "has timed out", "cancelled": "was cancelled"}
+CANCELLED = "It was cancelled."
+"""A reason that only repeats the status."""
 NEITHER = ": a task ahead of it has neither an estimate (--estimate) nor a timeout (--timeout)"
 MOST_AHEAD = 200
 """The scheduler estimates no start for a task with more tasks ahead of it than this."""
@@ -43,17 +54,17 @@ def explain(
 
 def explanation_lines(told: "ExplainAnswer") -> list[str]:
     """Return the explanation as sentences."""
-    words = [f"{told.task_id} is {told.status}. {told.reason or ''}".rstrip()]
+    reason = "" if told.reason == CANCELLED else told.reason or ""
+    words = [f"{told.task_id} {ENDED.get(told.status, f'is {told.status}')}. {reason}".rstrip()]
     if told.status not in {"pending", "running"}:
         return words
     if told.status == "running":
         return [*words, *([f"Its GPUs are on {' and '.join(told.nodes)}."] if told.nodes else []), *_how_long(told)]
     if told.reason_code in SAYS_ALL:
         return [*words, *_how_long(told)]
-    if told.reason_code in QUOTA_FORBIDS:
-        return words
     if fits_nowhere(told):
-        return words if told.reason_code == NO_NODES else [*words, NOWHERE]
+        step = next_step(told)
+        return [*words, step] if step else words
     return [
         *words,
         _ahead(told.ahead, more=told.more_ahead),
@@ -117,6 +128,11 @@ def fits_nowhere(told: "ExplainAnswer") -> bool:
     return told.reason_code in {kind.__name__ for kind in REFUSALS if issubclass(kind, Never)}
 
 
+def next_step(told: "ExplainAnswer") -> str:
+    """What lets a task start that fits nowhere; empty if its reason says it."""
+    return NEXT_STEPS.get(told.reason_code or "", NOWHERE)
+
+
 def _ahead(count: int, *, more: bool) -> str:
     if more:
         return f"More than {count:,} tasks are ahead of it."
@@ -138,7 +154,7 @@ def _when(told: "ExplainAnswer") -> str:
     return (
         f"It {start}"
         if told.reason_code in NOT_BY_ESTIMATES
-        else f"By the estimates of the tasks ahead of it, it {start}"
+        else f"By the estimates of running and waiting tasks, it {start}"
     )
 
 

@@ -30,13 +30,14 @@ def login(
     """Log in; the token is stored for this server, readable only by you, and used when GPUYARD_TOKEN is not set."""
     from gpuyard.cli.users import password
     from gpuyard.live.sdk.client import DEFAULT_SERVER
-    from gpuyard.live.sdk.tokens import store_server_user, store_token
+    from gpuyard.live.sdk.tokens import store_server_user, store_token, stored_server_user, stored_token
 
     address = server or os.environ.get("GPUYARD_SERVER") or DEFAULT_SERVER
     if forget:
+        had = stored_token(address) is not None or stored_server_user(address) is not None
         store_token(address, None)
         store_server_user(address, None)
-        typer.echo(f"No token is stored for {address}.")
+        typer.echo(f"What was stored for {address} is deleted." if had else f"Nothing was stored for {address}.")
         return
     if server_user is not None:
         store_server_user(address, server_user)

@@ -14,7 +14,7 @@ from gpuyard.core.domain.precision import PRECISIONS
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME,...", help="GPUs to predict for.")],
     task: Annotated[Path | None, typer.Option("--task", metavar="FILE", help="Workload in YAML; see the manual.")] = None,
-    script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="Script that creates a PyTorch model; it is read, not run.")] = None,
+    script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="Script that creates a PyTorch model; only its imports and definitions are executed.")] = None,
     model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="Model of the predictor, written by 'gpuyard train predictor' (default: the one that is shipped).")] = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Batch size; overrides the file.")] = None,
     precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, whatever the file says.")] = None,
@@ -41,7 +41,7 @@ def predict(
         print_json({"work": asdict(workload.spec), "gpus": answers})
         return
     print_table(
-        ("GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"),
+        ("GPU", "STEP", "RANGE", "MEMORY", "FITS", "BUSY", "FROM"),
         [
             (
                 one.gpu,

@@ -6,6 +6,8 @@ from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, cli
 
 NAMES = ("PREDICTED", "TASKS", "MEDIAN ERROR", "MEAN ERROR", "IN THE RANGE")
 
+SHIPPED = "the one that is shipped with gpuyard"
+
 
 def predictions(as_json: JsonOption = False, server: ServerOption = None, token: TokenOption = None) -> None:
     """Show the accuracy of predictions for recently ended tasks, and the model in use."""
@@ -25,8 +27,7 @@ def predictions(as_json: JsonOption = False, server: ServerOption = None, token:
     )
     print_table(NAMES, rows, right=NAMES[1:])
     if told.model is not None:
-        file = told.model.file or "the one that is shipped"
-        typer.echo(f"\nModel: {file}. {told.model.why}")
+        typer.echo(f"\nModel: {told.model.file}. {told.model.why}" if told.model.file else f"\nModel: {SHIPPED}.")
         if told.model.refused_why:
             typer.echo(f"Rejected files: {told.model.refused}. The last one: {told.model.refused_why}")
 

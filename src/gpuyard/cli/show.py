@@ -1,10 +1,13 @@
 """`gpuyard show`: print all details of a task."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
+
+if TYPE_CHECKING:
+    from gpuyard.live.wire.task_answers import ForecastAnswer
 
 TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="A task, such as task-7 or 7.")]
 INSTANTS = frozenset({"created_at", "started_at", "finished_at"})
@@ -25,5 +28,17 @@ def show(
         return
     from msgspec import to_builtins
 
+    predicted = "; ".join(map(_predicted, task.forecasts))
     fields = {name: value for name, value in to_builtins(task).items() if name not in TWICE}
+    if predicted:
+        fields["forecasts"] = predicted
     print_pairs((name, format_instant(value) if name in INSTANTS else value) for name, value in fields.items())
+
+
+def _predicted(one: "ForecastAnswer") -> str:
+    """A prediction in a few words."""
+    from gpuyard.cli.output.printing import format_seconds
+
+    likely, low, high = map(format_seconds, (one.seconds, one.low_seconds, one.high_seconds))
+    memory = "" if one.memory_mib is None else f", {one.memory_mib:,.0f} MiB"
+    return f"{one.gpu_model} {likely} ({low} to {high}){memory}"

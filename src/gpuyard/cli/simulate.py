@@ -192,7 +192,7 @@ def _cluster(nodes: Path | None, cluster: str | None, pool: str | None) -> "Clus
         return read_nodes(nodes, pool)
     if pool is not None:
         raise WrongUse("--pool needs a file with the pool of each node: --nodes FILE.")
-    return parse_cluster(cluster)
+    return parse_cluster(cluster, "--cluster")
 
 
 def _save(path: Path, jobs: "JobSet") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from gpuyard.cli.explain import NOWHERE, fits_nowhere
+from gpuyard.cli.explain import fits_nowhere, next_step
 from gpuyard.cli.input.options import JsonOption, ServerOption, TokenOption, client
 from gpuyard.cli.input.task_options import RequestFields, task_options
 from gpuyard.cli.output.progress import NO_NODES, NO_NODES_SENTENCE
@@ -61,6 +61,7 @@ def warn_if_nothing_fits(cluster: "Client", task: "Task", *, alone: bool = False
     if told.reason_code == NO_NODES:
         words = f"{task.id} waits. {NO_NODES_SENTENCE}" if alone else ""
     else:
-        words = f"{task.id} waits. {told.reason} {NOWHERE}" if alone else f"{task.id}: {NOWHERE}"
+        step = next_step(told)
+        words = f"{task.id} waits. {told.reason} {step}".rstrip() if alone else step and f"{task.id}: {step}"
     if words:
         print(f"gpuyard: {words}", file=sys.stderr)

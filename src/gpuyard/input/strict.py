@@ -515,7 +515,7 @@ def _amount(info: Any, unit: str) -> str:
 def _shown(value: object, path: FieldPath = ()) -> str:
     """Format a value for a message: short, on one line, and never a secret."""
     if not _SECRET.isdisjoint(path):
-        return "not shown here"
+        return "not valid (its value is not shown)"
     if isinstance(value, bool | None):
         return json.dumps(value)
     if isinstance(value, str):

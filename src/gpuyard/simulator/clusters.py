@@ -36,15 +36,18 @@ class Cluster:
         ]
 
 
-def parse_cluster(text: str) -> Cluster:
-    """Parse `72x8` (72 nodes of 8 GPUs), `72x8:A100` (with the model) or `2x4:V100+6x4:K80` (several kinds)."""
+def parse_cluster(text: str, name: str = "cluster") -> Cluster:
+    """Parse `72x8` (72 nodes of 8 GPUs), `72x8:A100` (with the model) or `2x4:V100+6x4:K80` (several kinds).
+
+    `name` is what the user calls it, for errors.
+    """
     nodes: list[NodeSpec] = []
     for kind in text.split("+"):
         found = re.fullmatch(r"(\d+)[xX](\d+)(?::([\w.-]+))?", kind)
         if found is None:
             example = "72x8, 72x8:A100 or 2x4:V100+6x4:K80"
-            raise WrongTrace(f"--cluster is {shortened(text)!r}; it must be NODESxGPUS, such as {example}.")
-        count, gpus = _checked(int(found[1]), int(found[2]), f"--cluster {text}")
+            raise WrongTrace(f"{name} is {shortened(text)!r}; it must be NODESxGPUS, such as {example}.")
+        count, gpus = _checked(int(found[1]), int(found[2]), f"{name} {text}")
         nodes += [_node(f"node-{len(nodes) + place + 1:04}", gpus, found[3] or MODEL, "") for place in range(count)]
     return Cluster(tuple(nodes))
 

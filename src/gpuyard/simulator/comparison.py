@@ -10,6 +10,7 @@ This is the only module of the simulator that reads a real clock and creates ran
 streams of numbers and measures how long a run took.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -237,7 +238,14 @@ def _sharing(interference: Interference, preemptible: bool) -> tuple[Interferenc
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:
-    return tuple(f"{count:,} {sentence}." for sentence, count in counts.items() if count)
+    return tuple(
+        f"{count:,} {sentence if count > 1 else _singular(sentence)}." for sentence, count in counts.items() if count
+    )
+
+
+def _singular(sentence: str) -> str:
+    """Return the sentence about one job or task."""
+    return re.sub(r"^(job|task)s\b", r"\1", sentence).replace(" were ", " was ")
 
 
 def _predictor(named: str) -> Callable[[], RuntimePredictor]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuyard import cli
+from gpuyard.live.sdk.tokens import store_token
 from tests.unit.live.sdk.fake_server import fake_server, refusal
 
 NOBODY = ("--server", "http://127.0.0.1:1")
@@ -164,3 +165,35 @@ def test_a_login_prompt_without_a_terminal_is_an_error(
     monkeypatch.setattr(sys, "argv", ["gpuyard", "login"])
     assert cli.main() == 2
     assert "there is no terminal to prompt on" in capsys.readouterr().err
+
+
+def test_up_names_the_option_of_a_wrong_address(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "up", "--data-dir", str(tmp_path / "data"), "--http-address", "foo"])
+    assert cli.main() == 2
+    assert capsys.readouterr().err.startswith('gpuyard: --http-address is "foo"; ')
+
+
+def test_up_names_the_keys_of_a_settings_file_as_they_are_written_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("server:\n  htp_address: 127.0.0.1:0\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "up", "--data-dir", str(tmp_path / "data"), "--config", str(file)])
+    assert cli.main() == 2
+    told = capsys.readouterr().err
+    assert 'did you mean "http_address"?' in told
+    assert "--http-address" not in told
+
+
+def test_login_forget_says_whether_something_was_stored(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_token("http://127.0.0.1:1", "a token")
+    monkeypatch.setattr(sys, "argv", ["gpuyard", "login", "--forget", *NOBODY])
+    assert (cli.main(), cli.main()) == (0, 0)
+    assert capsys.readouterr().out.splitlines() == [
+        "What was stored for http://127.0.0.1:1 is deleted.",
+        "Nothing was stored for http://127.0.0.1:1.",
+    ]

@@ -48,13 +48,13 @@ def test_an_expected_start_is_marked_as_based_on_estimates() -> None:
     early, likely, late = map(format_instant, (EARLY, LIKELY, LATE))
     assert told[1] == "No task is ahead of it."
     assert told[2] == (
-        f"By the estimates of the tasks ahead of it, it starts on node-1 at {likely}, between {early} and {late}."
+        f"By the estimates of running and waiting tasks, it starts on node-1 at {likely}, between {early} and {late}."
     )
 
 
 def test_without_a_range_there_is_one_instant() -> None:
     told = explanation_lines(explanation(starts_at=LIKELY, starts_low=LIKELY, starts_high=LIKELY))
-    assert told[2] == f"By the estimates of the tasks ahead of it, it starts at {format_instant(LIKELY)}."
+    assert told[2] == f"By the estimates of running and waiting tasks, it starts at {format_instant(LIKELY)}."
 
 
 def test_a_guess_is_labeled() -> None:
@@ -85,7 +85,7 @@ def test_a_start_without_estimates_mentions_none(code: str) -> None:
     assert told[-1] == f"It starts at {format_instant(LIKELY)}."
 
 
-@pytest.mark.parametrize("code", ["NodeTooSmall", "UnknownGpuModel", "GangLargerThanCluster"])
+@pytest.mark.parametrize("code", ["NodeTooSmall", "TooFewCpus", "GpuMemoryTooSmall"])
 def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
     assert explanation_lines(explanation(reason_code=code)) == [
         "task-7 is pending. No GPU is free.",
@@ -94,7 +94,32 @@ def test_a_task_that_fits_nowhere_is_shown_what_to_do(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall", "NoNodesYet"]
+    ("code", "step"),
+    [
+        (
+            "UnknownGpuModel",
+            "The task starts when a node with such a GPU joins; otherwise cancel it and request another model.",
+        ),
+        (
+            "NoNodeWithLabels",
+            "The task starts when a node with these labels joins; otherwise cancel it and request other labels.",
+        ),
+        (
+            "GangLargerThanCluster",
+            "The task starts when enough nodes have joined; otherwise cancel it and request fewer nodes.",
+        ),
+    ],
+)
+def test_where_size_is_not_the_problem_the_next_step_does_not_speak_of_size(code: str, step: str) -> None:
+    assert explanation_lines(explanation(reason_code=code))[1:] == [step]
+
+
+def test_every_special_next_step_is_of_a_reason_that_exists() -> None:
+    assert set(explain.NEXT_STEPS) <= {kind.__name__ for kind in REFUSALS}
+
+
+@pytest.mark.parametrize(
+    "code", ["OnHold", "WaitingForTasks", "ClassQuotaTooSmall", "TenantQuotaTooSmall", "NoSystemUser", "NoNodesYet"]
 )
 def test_if_the_reason_names_what_it_waits_for_nothing_is_added(code: str) -> None:
     assert explanation_lines(explanation(reason_code=code)) == ["task-7 is pending. No GPU is free."]
@@ -146,3 +171,16 @@ def test_declared_work_shows_its_run_time_per_gpu_and_its_needs() -> None:
         "Predicted memory: 9,400 MiB on each GPU.",
     ]
     assert explanation_lines(explanation(forecasts=forecasts[1:]))[3:] == ["Predicted memory: 9,400 MiB on each GPU."]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "sentence"),
+    [
+        (TaskStatus.SUCCESS, None, "task-7 has succeeded."),
+        (TaskStatus.TIMEOUT, None, "task-7 has timed out."),
+        (TaskStatus.FAILED, "Exit code 1.", "task-7 has failed. Exit code 1."),
+        (TaskStatus.CANCELLED, "It was cancelled.", "task-7 was cancelled."),
+    ],
+)
+def test_the_end_of_a_task_is_a_sentence(status: TaskStatus, reason: str | None, sentence: str) -> None:
+    assert explanation_lines(explanation(status=status, reason=reason, reason_code=None)) == [sentence]

@@ -49,8 +49,8 @@ def test_policies_are_compared_and_omitted_jobs_are_reported(
         "wall_s",
     } <= found["fifo"].keys()
     assert said.err.splitlines() == [
-        "1 jobs without GPUs were omitted.",
-        "1 jobs that cannot run on this cluster were omitted.",
+        "1 job without GPUs was omitted.",
+        "1 job that cannot run on this cluster was omitted.",
     ]
 
 
@@ -73,7 +73,7 @@ def test_jobs_with_speeds_are_simulated_on_several_gpu_models(
     assert simulated(monkeypatch, *words) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["policies"]["fifo"]["avg_jct_s"] == (100 + 1000) / 2
-    assert said.err == "1 jobs that cannot run on this cluster were omitted.\n"
+    assert said.err == "1 job that cannot run on this cluster was omitted.\n"
 
 
 def test_pools_are_separate(trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +163,7 @@ def test_predictions_can_be_corrected_by_lightgbm_if_it_is_installed(
             ("--policy", "fifo", "--cluster", "1x8", "--report", "/none/such/page.html"),
             "use a file in a folder that exists.",
         ),
-        (("--policy", "fifo", "--nodes", "none.csv"), "none.csv cannot be read: No such file or directory."),
+        (("--policy", "fifo", "--nodes", "none.csv"), "File none.csv does not exist."),
     ],
 )
 def test_wrong_use_is_reported_in_one_sentence(
@@ -321,7 +321,7 @@ def test_a_journal_is_simulated_and_compared_with_what_really_happened(
     assert {name: value for name, value in found["same"].items() if name not in {"wall_s", "fragmentation"}} == {
         name: value for name, value in found["recorded"].items() if name != "wall_s"
     }
-    assert said.err.splitlines() == ["1 tasks were still running at the end of the journal and were omitted."]
+    assert said.err.splitlines() == ["1 task was still running at the end of the journal and was omitted."]
 
 
 def test_tasks_that_arrive_after_their_node_left_are_counted(

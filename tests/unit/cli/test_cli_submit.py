@@ -39,6 +39,13 @@ def test_before_the_first_node_submit_says_once_that_the_agent_of_up_is_about_to
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_reason_is_shown_once(alone: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    told = said("UnknownGpuModel", capsys, alone=alone)
+    told = said("NodeTooSmall", capsys, alone=alone)
     assert told.count("task-7 waits. The reason.") == 1
     assert told.count("No current node is large enough. The task starts when a suitable node joins") == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_where_a_quota_is_too_small_no_larger_node_is_suggested(
+    alone: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said("ClassQuotaTooSmall", capsys, alone=alone) == "gpuyard: task-7 waits. The reason.\n"

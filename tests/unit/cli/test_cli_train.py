@@ -136,7 +136,7 @@ def test_a_task_is_predicted_on_each_gpu_with_the_shipped_model(gpuyard: Gpuyard
 def test_a_task_that_does_not_fit_is_marked(gpuyard: Gpuyard, task: Path, capsys: Said) -> None:
     assert gpuyard("predict", "--task", task, "--gpu", "RTX3070,H200", "--batch", 512, "--precision", "fp32") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["GPU", "STEP", "BAND", "MEMORY", "FITS", "BUSY", "FROM"]
+    assert lines[0].split() == ["GPU", "STEP", "RANGE", "MEMORY", "FITS", "BUSY", "FROM"]
     assert " no " in lines[1]
     assert " yes " in lines[2]
 

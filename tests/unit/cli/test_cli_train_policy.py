@@ -71,7 +71,7 @@ def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path:
     ("words", "sentence"),
     [
         (("train", "policy", "--out", "nowhere/m.npz"), "Folder nowhere does not exist."),
-        (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "missing.csv cannot be read"),
+        (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "File missing.csv does not exist."),
         (("train", "policy", "--out", "m.npz", "--minutes", "nan"), "nan"),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "Cannot read no.npz"),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among the policies"),

@@ -89,7 +89,7 @@ WRONG: dict[str, tuple[object, str, str | None, str]] = {
     "not an object at all": (
         [], "WrongType", None, "The request is a list; it must be an object with name, kind, items, words, …."),
     "a secret is not repeated": (
-        {"name": "a", "password": 12345}, "WrongType", "password", "password is not shown here; it must be text."),
+        {"name": "a", "password": 12345}, "WrongType", "password", "password is not valid (its value is not shown); it must be text."),
 }  # fmt: skip
 
 

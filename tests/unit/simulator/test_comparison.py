@@ -37,8 +37,8 @@ def test_a_trace_is_simulated_with_notes_on_what_was_left_out(tmp_path: Path) ->
     trace.write_text("submit_s,duration_s,gpu_num\n0,60,1\n5,60,16\n9,30,0\n")
     jobs = trace_jobs(trace, "1x8")
     assert jobs.notes == (
-        "1 jobs without GPUs were omitted.",
-        "1 jobs that cannot run on this cluster were omitted.",
+        "1 job without GPUs was omitted.",
+        "1 job that cannot run on this cluster was omitted.",
     )
     (run,) = gpuyard.simulate(jobs)
     assert (run.name, run.measures.jobs, run.unfinished) == ("default", 1, 0)
@@ -112,3 +112,8 @@ def test_arguments_that_can_not_be_meant_are_refused_in_one_sentence(call: Calla
     with pytest.raises(WrongInput) as error:
         call()
     assert str(error.value).startswith(sentence)
+
+
+def test_a_wrong_cluster_is_named_as_the_argument_not_as_an_option() -> None:
+    with pytest.raises(WrongInput, match=r"^cluster is '4y8'; it must be NODESxGPUS"):
+        generated_jobs(10, cluster="4y8")

@@ -152,5 +152,5 @@ def test_a_truncated_compressed_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WrongTrace, match="cannot be read: No such file or directory"):
+    with pytest.raises(WrongTrace, match="does not exist"):
         read_trace(tmp_path / "none.csv")

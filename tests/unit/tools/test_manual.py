@@ -86,3 +86,8 @@ def test_every_command_and_option_is_in_the_pages_about_the_command_line() -> No
         open_commands += [(f"{path} {name}", below) for name, below in getattr(verb, "commands", {}).items()]
 
     assert [name for name in names if name not in page] == []
+
+
+def test_the_pages_of_policies_and_settings_name_the_key_of_the_file() -> None:
+    assert "`scheduler.algorithm`" in policies()
+    assert "`scheduler.algorithm`" in all_settings()

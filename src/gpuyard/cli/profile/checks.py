@@ -37,7 +37,7 @@ def room_for(out: Path | None) -> None:
     if out.is_dir():
         raise WrongInput(f"--out {out} is a folder; it must be a file.")
     if not out.parent.is_dir():
-        raise WrongInput(f"Folder {out.parent} does not exist")
+        raise WrongInput(f"Folder {out.parent} does not exist.")
     if not os.access(out if out.exists() else out.parent, os.W_OK):
         raise WrongInput(f"Cannot write --out {out}.")
 

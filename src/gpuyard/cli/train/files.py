@@ -90,5 +90,5 @@ def rows_of_kind(kinds: dict[str, "ProfileRows"], target: str | None) -> dict[st
 def existing_file(file: Path) -> Path:
     """Return the path if the file exists; otherwise raise an error."""
     if not file.is_file():
-        raise WrongInput(f"File {file} does not exist")
+        raise WrongInput(f"File {file} does not exist.")
     return file

@@ -118,8 +118,9 @@ def _gpus_of(settings: ServerSettings, virtual_gpus: str | None) -> dict[str, ob
 
 def _keys_to_options(sentence: str) -> str:
     """Replace an environment variable in an error message by the option that set it."""
-    for variable, option in (("HTTP_ADDRESS", "--http-address"), ("GRPC_ADDRESS", "--grpc-address")):
-        sentence = sentence.replace(f"Environment variable GPUYARD_SERVER__{variable}", option)
+    for name in ("http", "grpc"):
+        variable, option = f"Environment variable GPUYARD_SERVER__{name.upper()}_ADDRESS", f"--{name}-address"
+        sentence = sentence.replace(f"{variable}: server.{name}_address is ", f"{option} is ").replace(variable, option)
     return sentence
 
 

@@ -27,17 +27,18 @@ class Refusal(Value, frozen=True, tag_field="code", tag=True):
 
     def sentence(self) -> str:
         """One sentence for the user."""
-        fields = {name: _spoken(getattr(self, name)) for name in self.__struct_fields__}
-        return _ONE.sub(r"1 \1\2", self.text.format(**fields))
+        fields = {name: _spoken(name, getattr(self, name)) for name in self.__struct_fields__}
+        return _ONE.sub(r"1 \1\2", self.text.format(**fields)).replace(" 1 are in use", " 1 is in use")
 
 
 _ONE = re.compile(r"\b1 ((?:[a-z]+ )*)(GPU|CPU|node|task)s\b")
 """Makes the singular of "1 GPUs"."""
 
 
-def _spoken(value: object) -> object:
+def _spoken(name: str, value: object) -> object:
     if isinstance(value, tuple):
-        return ", ".join(str(item) for item in value) or "none"
+        before = "task-" if name == "tasks" else ""
+        return ", ".join(f"{before}{item}" for item in value) or "none"
     if isinstance(value, float):
         return f"{value:g}"
     return value
@@ -220,7 +221,7 @@ class NoTasks(Invalid, frozen=True):
 class UnknownDependency(Invalid, frozen=True):
     """A dependency does not exist."""
 
-    text = "Task {task} depends on task {dependency}, which does not exist or was removed after it ended."
+    text = "task-{task} depends on task-{dependency}, which does not exist or was removed after it ended."
     task: TaskId
     dependency: TaskId
 
@@ -286,14 +287,14 @@ class TaskIdTaken(Conflict, frozen=True):
 class UnknownTask(Conflict, frozen=True):
     """The task does not exist."""
 
-    text = "Task {task} does not exist."
+    text = "Task task-{task} does not exist."
     task: TaskId
 
 
 class TaskIsOver(Conflict, frozen=True):
     """The task has ended."""
 
-    text = "Task {task} has ended: {status}."
+    text = "task-{task} has ended: {status}."
     task: TaskId
     status: str
 
@@ -301,7 +302,7 @@ class TaskIsOver(Conflict, frozen=True):
 class WrongPhase(Conflict, frozen=True):
     """The request is not possible in the current phase of the task."""
 
-    text = "Task {task} is {phase}; {asked} requires a task that is {needed}."
+    text = "task-{task} is {phase}; {asked} requires a task that is {needed}."
     task: TaskId
     phase: str
     asked: str
@@ -312,7 +313,7 @@ class NotSuspendable(Conflict, frozen=True):
     """The task does not allow suspension."""
 
     text = (
-        "Task {task} was submitted with preemption {preemption}; only tasks with preemption suspend can be suspended."
+        "task-{task} was submitted with preemption {preemption}; only tasks with preemption suspend can be suspended."
     )
     task: TaskId
     preemption: str
@@ -321,7 +322,7 @@ class NotSuspendable(Conflict, frozen=True):
 class SuspensionFailedBefore(Conflict, frozen=True):
     """An earlier suspension of the task failed."""
 
-    text = 'Task {task} cannot be suspended. An earlier attempt on its node failed: "{message}".'
+    text = 'task-{task} cannot be suspended. An earlier attempt on its node failed: "{message}".'
     task: TaskId
     message: str
 
@@ -329,7 +330,7 @@ class SuspensionFailedBefore(Conflict, frozen=True):
 class NotLonger(Conflict, frozen=True):
     """The extension does not raise the limit."""
 
-    text = "The {field} of task {task} can only be raised; {value} is not above the current one."
+    text = "The {field} of task-{task} can only be raised; {value} is not above the current one."
     task: TaskId
     field: str
     value: float
@@ -338,7 +339,7 @@ class NotLonger(Conflict, frozen=True):
 class StaleReport(Conflict, frozen=True):
     """The report concerns an attempt that has ended or is unknown."""
 
-    text = "Attempt {attempt} of task {task} has ended or received another request since; the report was ignored."
+    text = "Attempt {attempt} of task-{task} has ended or received another request since; the report was ignored."
     task: TaskId
     attempt: int
 
@@ -346,7 +347,7 @@ class StaleReport(Conflict, frozen=True):
 class NotOnNode(Conflict, frozen=True):
     """The attempt does not run on the node that reports it."""
 
-    text = "Attempt {attempt} of task {task} is not on node {node}; the report was ignored."
+    text = "Attempt {attempt} of task-{task} is not on node {node}; the report was ignored."
     task: TaskId
     attempt: int
     node: NodeId
@@ -392,7 +393,7 @@ class AttemptElsewhere(Conflict, frozen=True):
     """A node registers with an attempt that is active on other nodes."""
 
     text = (
-        "Node {node} reports attempt {attempt} of task {task}, which is active on {nodes}. If the node was renamed, it can "
+        "Node {node} reports attempt {attempt} of task-{task}, which is active on {nodes}. If the node was renamed, it can "
         "join once its old name is lost or removed; otherwise start its agent with an empty work folder."
     )
     node: NodeId
@@ -405,7 +406,7 @@ class AttemptNeverPlaced(Conflict, frozen=True):
     """A node registers with an attempt of this scheduler that was never placed."""
 
     text = (
-        "Node {node} reports attempt {attempt} of task {task}, which this scheduler has never placed. "
+        "Node {node} reports attempt {attempt} of task-{task}, which this scheduler has never placed. "
         "Start its agent with an empty work folder."
     )
     node: NodeId
@@ -607,7 +608,7 @@ class TenantQuotaTooSmall(Never, frozen=True):
 class NoRoom(NotNow, frozen=True):
     """No suitable node has enough free GPUs."""
 
-    text = "The task needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free."
+    text = "The task needs {needed} GPUs on one node; the emptiest of {nodes} suitable nodes has {free} free. It starts when enough are free."
     needed: float
     nodes: int
     free: int
@@ -654,11 +655,25 @@ class NodesClosed(NotNow, frozen=True):
     nodes: int
     open: int
 
+    def sentence(self) -> str:
+        """Speak of all nodes if none can be used."""
+        if self.open or self.needed > self.nodes:
+            return super().sentence()
+        if self.nodes == 1:
+            return "The only suitable node cannot be used now: it is offline or cordoned, or its GPUs are out of use."
+        return (
+            f"None of {self.nodes} suitable nodes can be used now: they are offline or cordoned, "
+            "or their GPUs are out of use."
+        )
+
 
 class ClassQuotaFull(NotNow, frozen=True):
     """The class has used its quota."""
 
-    text = "The quota of {task_class} tasks is {limit} GPUs; {used} are in use and the task needs {needed}."
+    text = (
+        "The quota of {task_class} tasks is {limit} GPUs; {used} are in use and the task needs {needed}. "
+        "It starts when {task_class} tasks end or the quota is raised (gpuyard quota)."
+    )
     task_class: TaskClass
     limit: int
     used: float
@@ -668,7 +683,10 @@ class ClassQuotaFull(NotNow, frozen=True):
 class TenantQuotaFull(NotNow, frozen=True):
     """The tenant has reached its GPU limit."""
 
-    text = "The limit of tenant {tenant} is {limit} GPUs; {used} are in use and the task needs {needed}."
+    text = (
+        "The limit of tenant {tenant} is {limit} GPUs; {used} are in use and the task needs {needed}. "
+        "It starts when tasks of the tenant end or an administrator raises the limit."
+    )
     tenant: TenantId
     limit: int
     used: float
@@ -695,33 +713,34 @@ class BudgetSpent(NotNow, frozen=True):
 class ReservedFor(NotNow, frozen=True):
     """The free GPUs are reserved for a task with precedence."""
 
-    text = "The GPUs that the task could use are reserved for task {task}, which is ahead of it."
+    text = "The GPUs that the task could use are reserved for task-{task}, which is ahead of it."
     task: TaskId
 
 
 class QuotaReservedFor(NotNow, frozen=True):
     """The quota has too little left for a task with precedence, which the task must not delay."""
 
-    text = "The quota that the task needs is reserved for task {task}, which is ahead of it and needs more."
+    text = "The quota that the task needs is reserved for task-{task}, which is ahead of it and needs more."
     task: TaskId
 
 
 class WaitingForTasks(NotNow, frozen=True):
     """Dependencies of the task have not ended."""
 
-    text = "The task waits for {open} other tasks to end; the first is task {first}."
+    text = "The task waits for {open} other tasks to end; the first is task-{first} (see gpuyard explain task-{first})."
     first: TaskId
     open: int
 
     def sentence(self) -> str:
         """Name the task if it is the only one."""
-        return f"The task waits for task {self.first} to end." if self.open == 1 else super().sentence()
+        one = f"The task waits for task-{self.first} to end (see gpuyard explain task-{self.first})."
+        return one if self.open == 1 else super().sentence()
 
 
 class OnHold(NotNow, frozen=True):
     """The task is on hold."""
 
-    text = "The task is on hold. Release it to let it start."
+    text = "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
 
 
 class UnknownAttemptRuns(NotNow, frozen=True):

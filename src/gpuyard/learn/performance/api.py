@@ -153,7 +153,7 @@ def existing(file: object, name: str) -> Path:
     """Return the path that an argument of this name has; fail if there is no such file."""
     path = path_of(name, file)
     if not is_file(path):
-        raise WrongInput(f"File {shown_path(path)} does not exist")
+        raise WrongInput(f"File {shown_path(path)} does not exist.")
     return path
 
 

@@ -122,7 +122,7 @@ class GpuSpecs:
         near = get_close_matches(plain, self._by_name, n=3, cutoff=0.5)
         offered = ", ".join(dict.fromkeys(self._by_name[n].gpu for n in near)) or ", ".join(self.gpus)
         raise WrongInput(
-            f"Unknown GPU {shortened(name)!r}; similar names: {offered}. Describe other GPUs in a file of specs"
+            f"Unknown GPU {shortened(name)!r}; similar names: {offered}. Describe other GPUs in a file of specs."
         )
 
     def with_peaks(self, measured: Mapping[str, Mapping[str, float]]) -> "GpuSpecs":

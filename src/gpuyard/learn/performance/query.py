@@ -67,7 +67,7 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
         return (found if work.mode == "infer" else found.as_training(TRAINING_COST_RATIO)).with_largest()
     near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
     offered = f"; similar names: {', '.join(near)}" if near else ""
-    raise WrongInput(f"Unknown model {work.model!r}{offered}. Specify its flops, activations and parameters")
+    raise WrongInput(f"Unknown model {work.model!r}{offered}. Specify its flops, activations and parameters.")
 
 
 def predict_on_gpus(

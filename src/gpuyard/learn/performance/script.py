@@ -2,7 +2,7 @@
 
     python -m gpuyard.learn.performance.script train.py
 
-The script is read, not run: its imports, classes and functions are executed, and calls that create a model are made on
+The script is not run as a whole: its imports, classes and functions are executed, and calls that create a model are made on
 torch's `meta` device, where nothing is computed and nothing takes memory. Loops, downloads and writes are not executed.
 The input of the model is derived from its first layer; batch, mode and number type from the code. Third-party imports
 do run, so this is a separate process with a time limit. It prints one JSON object.

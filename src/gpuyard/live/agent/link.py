@@ -303,7 +303,8 @@ class AgentLink:
         if not proof.proofs_equal(answer.proof, expected):
             raise RegistrationRefused(
                 f"The process that answers at {address} does not know the join token of this node, so "
-                "the node does not obey it. Set agent.join_token to the token of the scheduler "
+                "the node does not obey it. The node uses agent.join_token or, if that is not set, a file join_token "
+                "on this machine. Set agent.join_token to the token of the scheduler "
                 "(auth.join_token there, or the file join_token in its data folder), or check which "
                 "process listens there."
             )

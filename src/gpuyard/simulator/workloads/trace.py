@@ -110,6 +110,8 @@ def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str
         raise WrongTrace(f"{shown_path(path)}: the file is truncated or damaged after line {line}: {error}.") from None
     except csv.Error as error:
         raise WrongTrace(f"{shown_path(path)}, line {line + 1}: this is not comma-separated text: {error}.") from None
+    except FileNotFoundError:
+        raise WrongTrace(f"File {shown_path(path)} does not exist.") from None
     except OSError as error:
         raise WrongTrace(f"{shown_path(path)} cannot be read: {error.strerror or error}.") from None
 

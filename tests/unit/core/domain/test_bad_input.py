@@ -11,7 +11,7 @@ from gpuyard.core.domain.node import Gpu, NodeSpec
 from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Estimate, NewTask, Resources, Share, TaskSpec
 from gpuyard.core.domain.tenant import Budget, Split, Tenant
-from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, TaskId, TenantId
+from gpuyard.core.domain.values import GpuHealth, NodeId, Outcome, TaskClass, TaskId, TenantId
 from gpuyard.core.engine import snapshot
 from gpuyard.core.engine.engine import Engine
 from gpuyard.core.engine.policies import POLICIES
@@ -283,10 +283,38 @@ def test_the_engine_refuses_before_it_changes_anything() -> None:
 @pytest.mark.parametrize(
     ("refusal", "sentence"),
     [
-        (no.NoRoom(4, 1, 0), "The task needs 4 GPUs on one node; the only suitable node has 0 free."),
-        (no.NoRoom(1, 3, 0), "The task needs 1 GPU on one node; the emptiest of 3 suitable nodes has 0 free."),
-        (no.WaitingForTasks(TaskId(3), 1), "The task waits for task 3 to end."),
-        (no.WaitingForTasks(TaskId(3), 2), "The task waits for 2 other tasks to end; the first is task 3."),
+        (
+            no.NoRoom(4, 1, 0),
+            "The task needs 4 GPUs on one node; the only suitable node has 0 free. It starts when enough are free.",
+        ),
+        (
+            no.NoRoom(1, 3, 0),
+            "The task needs 1 GPU on one node; the emptiest of 3 suitable nodes has 0 free. It starts when enough are free.",
+        ),
+        (no.WaitingForTasks(TaskId(3), 1), "The task waits for task-3 to end (see gpuyard explain task-3)."),
+        (
+            no.WaitingForTasks(TaskId(3), 2),
+            "The task waits for 2 other tasks to end; the first is task-3 (see gpuyard explain task-3).",
+        ),
+        (
+            no.ClassQuotaFull(TaskClass.BATCH, 1, 1, 1),
+            (
+                "The quota of batch tasks is 1 GPU; 1 is in use and the task needs 1. "
+                "It starts when batch tasks end or the quota is raised (gpuyard quota)."
+            ),
+        ),
+        (
+            no.NodesClosed(1, 1, 0),
+            "The only suitable node cannot be used now: it is offline or cordoned, or its GPUs are out of use.",
+        ),
+        (
+            no.NodesClosed(2, 3, 0),
+            "None of 3 suitable nodes can be used now: they are offline or cordoned, or their GPUs are out of use.",
+        ),
+        (
+            no.NodeInUse(NodeId("n1"), (TaskId(3), TaskId(4))),
+            "Node n1 runs these tasks: task-3, task-4. Drain the node or stop its agent first.",
+        ),
         (no.BackingOff(1_763_216_000.0), "The task waits for its retry delay before the next attempt."),
     ],
 )

@@ -72,7 +72,10 @@ def cause_of(cluster: ClusterStory, name: str) -> Cause | None:
 def test_a_task_without_room_waits_for_room(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=4), task("right", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert (
+        told(cluster, "waits")
+        == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free. It starts when enough are free."
+    )
     assert waits_for(cluster, "waits")[1] == [RoomOn]
     cluster.finishes("right")
     assert cluster.is_running("waits")
@@ -83,7 +86,10 @@ def test_a_task_whose_class_is_full_waits_for_the_quota_of_the_class(cluster: Cl
     cluster.is_split(online=0.5)
     cluster.submits(task("busy", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "The quota of batch tasks is 4 GPUs; 3 are in use and the task needs 2."
+    assert (
+        told(cluster, "waits")
+        == "The quota of batch tasks is 4 GPUs; 3 are in use and the task needs 2. It starts when batch tasks end or the quota is raised (gpuyard quota)."
+    )
     assert waits_for(cluster, "waits")[1] == [ClassQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
@@ -104,7 +110,10 @@ def test_a_task_whose_tenant_is_at_its_limit_waits_for_the_quota_of_the_tenant(c
     cluster.has_tenant("lab", max_gpus=2)
     cluster.submits(task("busy", gpus=2, tenant="lab"))
     cluster.submits(task("waits", tenant="lab"))
-    assert told(cluster, "waits") == "The limit of tenant lab is 2 GPUs; 2 are in use and the task needs 1."
+    assert (
+        told(cluster, "waits")
+        == "The limit of tenant lab is 2 GPUs; 2 are in use and the task needs 1. It starts when tasks of the tenant end or an administrator raises the limit."
+    )
     assert waits_for(cluster, "waits")[1] == [TenantQuota]
     cluster.finishes("busy")
     assert cluster.is_running("waits")
@@ -118,7 +127,7 @@ def test_a_task_behind_another_at_the_same_quota_names_it(cluster: ClusterStory)
     cluster.submits(task("waits", tenant="lab"))
     assert (
         told(cluster, "waits")
-        == "The quota that the task needs is reserved for task 2, which is ahead of it and needs more."
+        == "The quota that the task needs is reserved for task-2, which is ahead of it and needs more."
     )
     assert blocked(cluster, "waits").ahead == cluster.numbers["first"]
 
@@ -189,7 +198,7 @@ def test_a_task_that_would_delay_a_reservation_names_its_task_and_waits_for_its_
     cluster.submits(gang("both", members=2, gpus_each=2, estimate=60))
     cluster.submits(gang("large", members=2, gpus_each=4, estimate=60))
     cluster.submits(task("waits", gpus=2, estimate=600))
-    assert told(cluster, "waits") == "The GPUs that the task could use are reserved for task 2, which is ahead of it."
+    assert told(cluster, "waits") == "The GPUs that the task could use are reserved for task-2, which is ahead of it."
     assert waits_for(cluster, "waits")[1] == [RoomOn, ReservationEnded]
     cluster.cancels("large")
     assert cluster.is_running("waits")
@@ -204,7 +213,7 @@ def test_a_task_that_fits_before_a_reserved_start_that_moved_is_tried(cluster: C
     cluster.finishes("waits")
     cluster.passes(60)
     cluster.submits(task("short", gpus=2, estimate=55))
-    assert told(cluster, "short") == "The GPUs that the task could use are reserved for task 2, which is ahead of it."
+    assert told(cluster, "short") == "The GPUs that the task could use are reserved for task-2, which is ahead of it."
     cluster.passes(40)
     assert cluster.reserved_for("large") == (("node-2", "node-1"), 160.0)
     assert cluster.is_running("short")
@@ -221,13 +230,16 @@ def test_a_gang_says_how_many_of_its_nodes_are_free(cluster: ClusterStory) -> No
 def test_a_task_kept_out_by_fragmentation_says_what_the_emptiest_node_has(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=3), task("right", gpus=3))
     cluster.submits(task("waits", gpus=2))
-    assert told(cluster, "waits") == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free."
+    assert (
+        told(cluster, "waits")
+        == "The task needs 2 GPUs on one node; the emptiest of 2 suitable nodes has 1 free. It starts when enough are free."
+    )
     assert sum(device_group.free for device_group in cluster.state.index.all_device_groups()) == 2
 
 
 def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> None:
     cluster.submits(task("first"), task("waits", after=("first",)))
-    assert told(cluster, "waits") == "The task waits for task 1 to end."
+    assert told(cluster, "waits") == "The task waits for task-1 to end (see gpuyard explain task-1)."
     cluster.finishes("first")
     assert cause_of(cluster, "waits") == Cause(CauseKind.QUEUED, task=cluster.numbers["waits"])
 
@@ -235,7 +247,9 @@ def test_a_task_that_depends_on_another_says_on_which(cluster: ClusterStory) -> 
 def test_a_task_on_hold_says_so(cluster: ClusterStory) -> None:
     cluster.submits(task("busy", gpus=4), task("other", gpus=4), task("waits"))
     cluster.holds("waits")
-    assert told(cluster, "waits") == "The task is on hold. Release it to let it start."
+    assert told(cluster, "waits") == (
+        "The task is on hold. Release it with POST /api/v1/tasks/ID/release or `release` of the Python client."
+    )
 
 
 def test_a_task_that_failed_waits_for_an_instant(cluster: ClusterStory) -> None:
@@ -262,7 +276,10 @@ def test_a_task_that_weighs_too_much_where_there_is_room_names_the_quota() -> No
     cluster.has_tenant("lab", max_gpus=4)
     cluster.submits(task("busy", gpus=4))
     cluster.submits(task("waits", gpus=1, whole_nodes=True, tenant="lab"))
-    assert told(cluster, "waits") == "The limit of tenant lab is 4 GPUs; 0 are in use and the task needs 8."
+    assert (
+        told(cluster, "waits")
+        == "The limit of tenant lab is 4 GPUs; 0 are in use and the task needs 8. It starts when tasks of the tenant end or an administrator raises the limit."
+    )
     cluster.finishes("busy")
     assert cluster.nodes_of("waits") == ("node-1",)
 
@@ -284,7 +301,10 @@ def test_a_task_placed_at_once_was_placed_because_it_was_submitted(cluster: Clus
 def test_a_task_that_is_not_tried_yet_shows_the_reason_it_would_get(cluster: ClusterStory) -> None:
     cluster.submits(task("left", gpus=4), task("right", gpus=4), task("waits", gpus=4))
     cluster.world.handle(command.ChangePriority(cluster.numbers["waits"], 90))
-    assert told(cluster, "waits") == "The task needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free."
+    assert (
+        told(cluster, "waits")
+        == "The task needs 4 GPUs on one node; the emptiest of 2 suitable nodes has 0 free. It starts when enough are free."
+    )
 
 
 def test_a_tenant_at_its_limit_on_a_model_stops_nobody_on_it() -> None:

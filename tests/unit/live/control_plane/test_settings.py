@@ -186,7 +186,7 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("users: [{username: a, password: secret-1}, {username: a, password: secret-2}]", "occurs twice"),
         (
             "users: [{username: a, password: seven77}]",
-            "users[0].password is not shown here; it must be 8 to 1,024 characters.",
+            "users[0].password is not valid (its value is not shown); it must be 8 to 1,024 characters.",
         ),
         (
             "storage: {data_dir: /none/such}\nauth: {enabled: true}\nusers: [{username: a, password: secret-1}]",

@@ -88,7 +88,10 @@ def test_without_file_and_variables_everything_has_its_default() -> None:
             "server:\n  timeout: soon\n",
             'yard.yaml, line 2: server.timeout is "soon"; it must be a duration above zero, such as 5, 5s, 500ms or 2m.',
         ),
-        ("server:\n  token: 5\n", "yard.yaml, line 2: server.token is not shown here; it must be text."),
+        (
+            "server:\n  token: 5\n",
+            "yard.yaml, line 2: server.token is not valid (its value is not shown); it must be text.",
+        ),
         (
             "server:\n  token: a\n  token: b\n",
             "yard.yaml, line 3: server.token is given twice, first in line 2; remove one of them.",
