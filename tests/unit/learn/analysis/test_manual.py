@@ -26,7 +26,7 @@ def test_an_example_of_the_page_is_the_output_of_the_command(
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr("sys.argv", ["gpuyard", *words.split()])
     assert cli.main() == 0
-    printed = capsys.readouterr().out.replace(sys.executable, "python")
+    printed = capsys.readouterr().out.replace(sys.executable, "/home/alice/.venv/bin/python")
     assert printed.endswith(shown.removeprefix("…\n"))
 
 
