@@ -100,9 +100,9 @@ def jobs_of(count: Any = 5, cluster: Any = "1x4", **more: Any) -> Any:
         (lambda: gpuyard.simulate(jobs_of(), scenario=np.array([1, 2])), "scenario must be "),  # type: ignore[arg-type]
         (lambda: journal_jobs("x" * 300), f"{'x' * 200}…: File name too long."),
         (lambda: journal_jobs("a\nb"), r"There is no journal in a\nb."),
-        (lambda: trace_jobs("a\nb", "1x4"), r"a\nb cannot be read: No such file or directory."),
+        (lambda: trace_jobs("a\nb", "1x4"), r"File a\nb does not exist."),
         (lambda: trace_jobs("x" * 3000, "1x4"), f"{'x' * 200}… cannot be read: File name too long."),
-        (lambda: jobs_of(cluster="x" * 3000), f"--cluster is '{'x' * 60}…'; it must be "),
+        (lambda: jobs_of(cluster="x" * 3000), f"cluster is '{'x' * 60}…'; it must be "),
         (lambda: gpuyard.simulate(jobs_of(), "x" * 3000), f"Unknown policy '{'x' * 60}…'; "),
         (lambda: trace_jobs(None, "1x4"), "trace is null; it must be the path of a file."),  # type: ignore[arg-type]
         (lambda: journal_jobs(None), "folder is null; it must be the path of a file."),  # type: ignore[arg-type]
