@@ -157,10 +157,8 @@ def waiting(cluster: CliCluster, name: str) -> Task:
 def test_a_task_that_waits_for_a_retry_shows_what_happened_and_why_it_waits(cluster: CliCluster) -> None:
     task = cluster.client().submit("exit 5", retries=9, name="flaky")
     until(lambda: cluster.client().task(task).attempts == 2, what="the second try")
-    assert (
-        waiting(cluster, "flaky").reason
-        == "It ended with exit code 5. The task waits for its retry delay before the next attempt."
-    )
+    why = "It ended with exit code 5. The task waits for its retry delay before the next attempt."
+    until(lambda: waiting(cluster, "flaky").reason == why, what="the reason of the wait")
     cluster.client().cancel(task)
 
 
