@@ -60,7 +60,7 @@ def test_every_python_example_runs_as_pasted(page: str) -> None:
             [sys.executable, "-W", "error", "-c", example], check=False, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, f"an example of {page} fails:\n{example}\n{done.stderr}"
-        said = [line.split("# ", 1)[1] for line in example.splitlines() if line.startswith("print(") and "  # " in line]
+        said = re.findall(r"^print\(.*\)(?:  |\n)# (.*)$", example, re.MULTILINE)
         assert done.stdout.splitlines()[: len(said)] == said, f"an example of {page} prints something else"
 
 

@@ -28,7 +28,7 @@ def test_a_cluster_may_have_several_gpu_models() -> None:
     "text", ["2x4+", "2x4+x", "", "8", "x8", "3x", "3x8:", "-1x8", "3x8x2", "0x8", "3x0", "3x1000", "9999999x8"]
 )
 def test_an_invalid_word_is_reported_in_one_sentence(text: str) -> None:
-    with pytest.raises(WrongTrace, match="^cluster "):
+    with pytest.raises(WrongTrace, match=r"^cluster "):
         parse_cluster(text)
 
 

@@ -4,7 +4,7 @@ The rules are in `backfill` (reservations) and `preemption`; this module turns t
 dropped when a quota stops its task, and made again when a task that goes before takes the nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.events import (
@@ -67,7 +67,7 @@ class Context:
         """Number of tasks this pass has placed."""
         self.only_room: DeviceGroup | None = None
         """The device group that gained room since the last pass, if there is exactly one."""
-        self.woken: set[int] = set()
+        self.woken: Container[int] = ()
         """Lines, by number, that had no room after the last pass: only that device group can have room for them."""
         backfill = self.state.settings.backfill
         self.backfills = backfill is not Backfill.NONE

@@ -76,30 +76,21 @@ class SchedulingPass:
         context.begin(at)
         if published.room:
             self._wake_for_room()
-        if published.preemptible:
-            self._wake_for_preemptible()
-        self._wake_for_ranks_and_quotas()
-        if state.reservations:
-            actions.place_where_cleared(context)
-        self._settle()
-        while self._is_unsettled():
+        first_round = True
+        while first_round or self._is_unsettled():
             context.placed = 0
             if published.preemptible:
                 self._wake_for_preemptible()
-            self._wake_for_ranks_and_quotas()
-            self._settle()
-
-    def _wake_for_ranks_and_quotas(self) -> None:
-        if not self.context.keys_suffice:
-            self._wake_for_ranks()
-        if self.state.queue.published.tenant_quota:
-            self._unblock_tenants()
-
-    def _settle(self) -> None:
-        """Try all candidates in order, until none is left."""
-        if self.state.queue.published.reservations:
-            self._reserve_for_next()
-        self._drain()
+            if not context.keys_suffice:
+                self._wake_for_ranks()
+            if published.tenant_quota:
+                self._unblock_tenants()
+            if first_round and state.reservations:
+                actions.place_where_cleared(context)
+            if published.reservations:
+                self._reserve_for_next()
+            self._drain()
+            first_round = False
 
     def _is_unsettled(self) -> bool:
         """Whether the pass so far may have unblocked a task that was blocked before."""
@@ -151,7 +142,8 @@ class SchedulingPass:
         room, queue.published.room = queue.published.room, {}
         if queue.for_tenant:
             queue.quotas_changed(next(iter(room.values())), except_total=True)
-        woken, dirty, version = self.context.woken, queue.dirty, index.version
+        woken, dirty, version = set[int](), queue.dirty, index.version
+        self.context.woken = woken
         for number, cause in room.items():
             device_group = index.device_groups[number]
             if device_group is None or not device_group.host.open:
