@@ -61,6 +61,8 @@ OF_SCHEDULER: dict[str, Any] = {
     "scheduler.level": "1d",
     "scheduler.model_affinity": False,
     "scheduler.task_timeout": 3600,
+    "scheduler.grace": "3s",
+    "scheduler.max_grace": "1m",
     "scheduler.queue_size": 500,
     "replication.peer_address": "127.0.0.1:1",
     "replication.heartbeat_interval": 3,

@@ -63,7 +63,8 @@ def _cancel_all(known: "RunningCluster") -> int:
     for number, task in enumerate(tasks):
         _progress(f"cancelling tasks, {number} of {len(tasks)}")
         cluster.cancel(task)
-    for number, _ in enumerate(cluster.ends(tasks, timeout=STOP_SECONDS)):
+    longest = max((task.grace or 0.0 for task in tasks), default=0.0)
+    for number, _ in enumerate(cluster.ends(tasks, timeout=STOP_SECONDS + longest)):
         _progress(f"waiting for tasks to end, {number + 1} of {len(tasks)}")
     _progress("")
     return len(tasks)

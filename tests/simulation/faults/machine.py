@@ -493,7 +493,8 @@ class Supervisor:
                     note.launch = msgspec.structs.replace(note.launch, env=note.launch.env | env)
                     self._run(note)
             case messages.StopAttempt(_, grace_seconds):
-                self._end(note, messages.AttemptEnding.STOPPED, grace_seconds)
+                grace = note.launch.grace_seconds if grace_seconds is None else grace_seconds
+                self._end(note, messages.AttemptEnding.STOPPED, grace)
             case messages.Suspend():
                 if note.phase is messages.ProcessPhase.SUSPENDED:
                     self._events.append(messages.SuspendedNow(key))

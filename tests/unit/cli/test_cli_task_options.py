@@ -57,7 +57,7 @@ def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "hush")
     words = (
         "-g 2 -m H100 -m A100 -p high --class online -n train --cpus 8 --mem 1024 --gpu-mem 40000 --nodes 2 -t vision "
-        "--project p --timeout 2h --retries 3 --after 4 --after task-5 --after-any 6 -e A=1=2 -e MINE --secret API_KEY "
+        "--project p --timeout 2h --grace 2m --retries 3 --after 4 --after task-5 --after-any 6 -e A=1=2 -e MINE --secret API_KEY "
         "-C /data --preemption suspend --on-lost fence --estimate 1h30m --label zone=a --link nvlink --model llama "
         "--require-fit --description why --gpu-speed H100=2 --gpu-speed A100=0.9"
     )
@@ -78,6 +78,7 @@ def test_every_option_reaches_the_api(monkeypatch: pytest.MonkeyPatch) -> None:
         "tenant_id": "vision",
         "project": "p",
         "timeout": 7200.0,
+        "grace": 120.0,
         "retries": 3,
         "depends_on": ["4", "task-5"],
         "after_any": ["6"],

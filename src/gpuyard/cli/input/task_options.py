@@ -103,6 +103,10 @@ def ending_options(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Time limit, such as 90, 30m or 2h.")
     ] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option("--grace", metavar="TIME", help="Time to save its state between SIGTERM and SIGKILL."),
+    ] = None,
     retries: Annotated[
         int | None, typer.Option("--retries", metavar="N", help="Number of retries after a failure.")
     ] = None,
@@ -119,9 +123,10 @@ def ending_options(
         typer.Option("--on-lost", metavar="rerun|fence|wait", help="What to do when its node loses contact."),
     ] = None,
 ) -> RequestFields:
-    """Return the fields for its end: timeout, retries, preemption, lost nodes."""
+    """Return the fields for its end: timeout, grace, retries, preemption, lost nodes."""
     return {
         "timeout": seconds_of(timeout, "--timeout"),
+        "grace": seconds_of(grace, "--grace"),
         "retries": retries,
         "preemption": preemption,
         "on_lost": on_lost,

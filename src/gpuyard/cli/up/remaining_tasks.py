@@ -11,7 +11,7 @@ from gpuyard.live.agent.supervisor import messages
 from gpuyard.live.agent.supervisor.paths import socket_address
 
 STOP_SECONDS = 60.0
-GRACE_SECONDS = 10.0
+"""How long the supervisor may take for anything but the grace of the tasks."""
 
 
 def running_tasks_message(folder: Path, up: str, down: str) -> str:
@@ -71,7 +71,9 @@ def _end_all(line: socket.socket) -> int:
                     supervisor = event.pid
                     running = _open(event)
                     count = len(running)
-                    line.sendall(messages.frame([messages.StopAttempt(key, GRACE_SECONDS) for key in running]))
+                    longest = max((held.grace_seconds for held in event.attempts if held.key in running), default=0.0)
+                    line.settimeout(STOP_SECONDS + longest)
+                    line.sendall(messages.frame([messages.StopAttempt(key) for key in running]))
                 elif running and isinstance(event, messages.ProcessEnded | messages.NotLaunched):
                     running.discard(event.key)
         if running is not None and not running:

@@ -127,6 +127,8 @@ class TaskSpec(Value, frozen=True):
     """Predictions for `work` at submission, one for each GPU model of the cluster that the task fits on."""
     model_name: str = ""
     """The machine-learning model that the task trains or serves, as named by the user."""
+    grace_seconds: float | None = None
+    """Time between SIGTERM and SIGKILL when an attempt is stopped; None: that of its node."""
 
     @property
     def has_prerequisites(self) -> bool:

@@ -48,11 +48,12 @@ def _wrong_with_spec(spec: TaskSpec) -> Iterator[no.Invalid]:
         yield wrong
     if spec.array_index is not None and (wrong := check_count("array_index", spec.array_index, MOST_TASKS)):
         yield wrong
-    if spec.timeout_seconds is not None:
-        if not isfinite(spec.timeout_seconds):
-            yield no.NotFinite("timeout_seconds")
-        elif spec.timeout_seconds <= 0:
-            yield no.NotPositive("timeout_seconds", spec.timeout_seconds)
+    for field, seconds in (("timeout_seconds", spec.timeout_seconds), ("grace_seconds", spec.grace_seconds)):
+        if seconds is not None:
+            if not isfinite(seconds):
+                yield no.NotFinite(field)
+            elif seconds <= 0:
+                yield no.NotPositive(field, seconds)
     if spec.deadline is not None and not isfinite(spec.deadline):
         yield no.NotFinite("deadline")
     if spec.remaining_time_levels and (

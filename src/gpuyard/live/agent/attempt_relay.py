@@ -253,7 +253,7 @@ class AttemptRelay:
             case "start":
                 self._processes.send(self._launch_builder.start(key, asked.start))
             case "stop":
-                self._processes.send(messages.StopAttempt(key, self._launch_builder.grace_seconds))
+                self._processes.send(messages.StopAttempt(key, _grace_of(asked.stop.grace_seconds)))
             case "suspend":
                 self._suspend(connection, key, asked.suspend.round)
             case "resume":
@@ -385,3 +385,8 @@ class AttemptRelay:
         self._processes.send(messages.Shorten(lease_seconds), messages.ListAttempts())
         async with asyncio.timeout(within_seconds):
             await self.listed.wait()
+
+
+def _grace_of(seconds: float) -> float | None:
+    """Return the grace of a stop; None if it gives none, and that of the launch applies."""
+    return seconds if seconds > 0 else None

@@ -47,8 +47,8 @@ class LaunchBuilder:
         self._compute = {} if compute_percent >= 100 else {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": f"{compute_percent:g}"}
         """Read by MPS; no effect without the MPS daemon."""
         self._launch_seconds = launch_seconds
-        self.grace_seconds = grace_seconds
-        """Seconds between SIGTERM and SIGKILL of an attempt."""
+        self._grace_seconds = grace_seconds
+        """Seconds between SIGTERM and SIGKILL of an attempt whose task has no grace of its own."""
 
     def look_up(self, asked: pb.Launch) -> Awaitable[None] | None:
         """Return an awaitable to await before `launch`, which would block otherwise; None if it would not."""
@@ -91,13 +91,17 @@ class LaunchBuilder:
             output="" if asked.lease else str(outputs.path_of(self._output_folder, key)),
             output_limit_bytes=self._output_limit_bytes,
             timeout_seconds=asked.timeout_seconds,
-            grace_seconds=self.grace_seconds,
+            grace_seconds=self._grace(asked),
             fence=asked.fence,
             wait=asked.wait and not asked.lease,
             lease=asked.lease,
             cgroup=self._wants_control_group(devices),
             launch_seconds=self._launch_seconds,
         )
+
+    def _grace(self, asked: pb.Launch) -> float:
+        """Return the seconds between SIGTERM and SIGKILL of this attempt."""
+        return asked.grace_seconds if asked.grace_seconds > 0 else self._grace_seconds
 
     def _wants_control_group(self, devices: list[GpuDevice]) -> bool:
         """Decide on a control group.

@@ -89,6 +89,8 @@ LEAST_SECONDS = {
     "scheduler.aging": 1.0,
     "scheduler.level": 1.0,
     "scheduler.task_timeout": 1.0,
+    "scheduler.grace": 0.1,
+    "scheduler.max_grace": 0.1,
     "replication.heartbeat_interval": 0.1,
     "replication.heartbeat_timeout": 1.0,
     "agent.heartbeat_timeout": LEAST_TIMEOUT_SECONDS,
@@ -176,6 +178,10 @@ class SchedulerSection(Section, frozen=True):
     """gpuyard.core.domain.settings documents these six keys."""
     task_timeout: DurationOrNone = DurationOrNone(0)
     """For tasks without a timeout of their own; 0: no limit."""
+    grace: DurationOrNone = DurationOrNone(0)
+    """Between SIGTERM and SIGKILL, for tasks without a grace of their own; 0: `executor.grace` of their node."""
+    max_grace: Duration = Duration(600)
+    """The longest grace that a task may request."""
     queue_size: Annotated[int, Meta(ge=0, le=MOST_REMEMBERED)] = 0
     """Maximum number of waiting tasks; 0: limited by memory only."""
 
@@ -395,6 +401,11 @@ class ServerSettings(Section, frozen=True):
         return self.scheduler.task_timeout or None
 
     @property
+    def grace_seconds(self) -> float | None:
+        """Return the grace of tasks without one of their own; None: that of their node."""
+        return self.scheduler.grace or None
+
+    @property
     def monitor_address(self) -> Address | None:
         """Return the second HTTP address, or None."""
         port = self.monitor.http_port
@@ -561,6 +572,12 @@ def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
         near = closest_word(scheduler.algorithm, ALGORITHMS)
         hint = f'did you mean "{near}"?' if near else f"available algorithms: {', '.join(ALGORITHMS)}."
         yield "scheduler.algorithm", f'Unknown scheduler.algorithm "{scheduler.algorithm}"; {hint}'
+    if scheduler.grace > scheduler.max_grace:
+        sentence = (
+            f"scheduler.grace is {scheduler.grace:g} s, longer than scheduler.max_grace, {scheduler.max_grace:g} s; "
+            "shorten it or raise scheduler.max_grace."
+        )
+        yield "scheduler.grace", sentence
 
 
 def _differ(one: str, value: object, other: str, other_value: object) -> Iterator[Complaint]:

@@ -73,6 +73,7 @@ class TaskFields(TypedDict, total=False):
     nodes: int | None
     labels: Mapping[str, str] | None
     timeout: float | None
+    grace: float | None
     retries: int | None
     depends_on: Sequence[TaskRef] | None
     after_any: Sequence[TaskRef] | None

@@ -287,18 +287,32 @@ class Resumed(_message.Message):
     def __init__(self, round: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("at", "host", "gpus", "strays", "supervisor_silent_seconds")
+    __slots__ = ("at", "host", "gpus", "strays", "supervisor_silent_seconds", "checkpoints")
     AT_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     GPUS_FIELD_NUMBER: _ClassVar[int]
     STRAYS_FIELD_NUMBER: _ClassVar[int]
     SUPERVISOR_SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     at: float
     host: Host
     gpus: _containers.RepeatedCompositeFieldContainer[GpuUse]
     strays: _containers.RepeatedCompositeFieldContainer[Stray]
     supervisor_silent_seconds: float
-    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ..., supervisor_silent_seconds: _Optional[float] = ...) -> None: ...
+    checkpoints: _containers.RepeatedCompositeFieldContainer[Checkpoint]
+    def __init__(self, at: _Optional[float] = ..., host: _Optional[_Union[Host, _Mapping]] = ..., gpus: _Optional[_Iterable[_Union[GpuUse, _Mapping]]] = ..., strays: _Optional[_Iterable[_Union[Stray, _Mapping]]] = ..., supervisor_silent_seconds: _Optional[float] = ..., checkpoints: _Optional[_Iterable[_Union[Checkpoint, _Mapping]]] = ...) -> None: ...
+
+class Checkpoint(_message.Message):
+    __slots__ = ("task", "submitted_us", "empty", "idle_seconds")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_US_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    submitted_us: int
+    empty: bool
+    idle_seconds: float
+    def __init__(self, task: _Optional[int] = ..., submitted_us: _Optional[int] = ..., empty: _Optional[bool] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class Host(_message.Message):
     __slots__ = ("cpu_percent", "memory_used_mib", "memory_mib", "load", "disk_free_mib")
@@ -393,7 +407,7 @@ class SchedulerMessage(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., seq: _Optional[int] = ..., received: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ..., heard: _Optional[float] = ..., patience_seconds: _Optional[float] = ..., hash: _Optional[str] = ..., goodbye: _Optional[bool] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend")
+    __slots__ = ("task", "attempt", "origin", "launch", "start", "stop", "suspend", "resume", "send_log", "stray", "extend", "remove_checkpoint")
     TASK_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     ORIGIN_FIELD_NUMBER: _ClassVar[int]
@@ -405,6 +419,7 @@ class Command(_message.Message):
     SEND_LOG_FIELD_NUMBER: _ClassVar[int]
     STRAY_FIELD_NUMBER: _ClassVar[int]
     EXTEND_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     task: int
     attempt: int
     origin: int
@@ -416,10 +431,11 @@ class Command(_message.Message):
     send_log: SendLog
     stray: Stray
     extend: Extend
-    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ...) -> None: ...
+    remove_checkpoint: RemoveCheckpoint
+    def __init__(self, task: _Optional[int] = ..., attempt: _Optional[int] = ..., origin: _Optional[int] = ..., launch: _Optional[_Union[Launch, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., resume: _Optional[_Union[Resume, _Mapping]] = ..., send_log: _Optional[_Union[SendLog, _Mapping]] = ..., stray: _Optional[_Union[Stray, _Mapping]] = ..., extend: _Optional[_Union[Extend, _Mapping]] = ..., remove_checkpoint: _Optional[_Union[RemoveCheckpoint, _Mapping]] = ...) -> None: ...
 
 class Launch(_message.Message):
-    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id")
+    __slots__ = ("lease", "argv", "shell", "env", "secrets", "work_dir", "gpus", "tenant", "user", "by_owner", "timeout_seconds", "fence", "wait", "milli", "gpu_memory_mib", "array_index", "cpus", "memory_mib", "name", "run_as", "request_id", "grace_seconds", "submitted_us", "restart_reason")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -455,6 +471,9 @@ class Launch(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     RUN_AS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_US_FIELD_NUMBER: _ClassVar[int]
+    RESTART_REASON_FIELD_NUMBER: _ClassVar[int]
     lease: bool
     argv: _containers.RepeatedScalarFieldContainer[str]
     shell: str
@@ -476,7 +495,10 @@ class Launch(_message.Message):
     name: str
     run_as: str
     request_id: str
-    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    grace_seconds: float
+    submitted_us: int
+    restart_reason: str
+    def __init__(self, lease: _Optional[bool] = ..., argv: _Optional[_Iterable[str]] = ..., shell: _Optional[str] = ..., env: _Optional[_Mapping[str, str]] = ..., secrets: _Optional[_Mapping[str, str]] = ..., work_dir: _Optional[str] = ..., gpus: _Optional[_Iterable[int]] = ..., tenant: _Optional[str] = ..., user: _Optional[str] = ..., by_owner: _Optional[bool] = ..., timeout_seconds: _Optional[float] = ..., fence: _Optional[bool] = ..., wait: _Optional[bool] = ..., milli: _Optional[int] = ..., gpu_memory_mib: _Optional[int] = ..., array_index: _Optional[int] = ..., cpus: _Optional[int] = ..., memory_mib: _Optional[int] = ..., name: _Optional[str] = ..., run_as: _Optional[str] = ..., request_id: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., submitted_us: _Optional[int] = ..., restart_reason: _Optional[str] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("master_addr", "master_port", "node_rank", "nodes", "rank", "world_size")
@@ -495,10 +517,12 @@ class Start(_message.Message):
     def __init__(self, master_addr: _Optional[str] = ..., master_port: _Optional[int] = ..., node_rank: _Optional[int] = ..., nodes: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
-    __slots__ = ("why",)
+    __slots__ = ("why", "grace_seconds")
     WHY_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     why: str
-    def __init__(self, why: _Optional[str] = ...) -> None: ...
+    grace_seconds: float
+    def __init__(self, why: _Optional[str] = ..., grace_seconds: _Optional[float] = ...) -> None: ...
 
 class Suspend(_message.Message):
     __slots__ = ("round",)
@@ -513,6 +537,12 @@ class Resume(_message.Message):
     gpus: _containers.RepeatedScalarFieldContainer[int]
     round: int
     def __init__(self, gpus: _Optional[_Iterable[int]] = ..., round: _Optional[int] = ...) -> None: ...
+
+class RemoveCheckpoint(_message.Message):
+    __slots__ = ("submitted_us",)
+    SUBMITTED_US_FIELD_NUMBER: _ClassVar[int]
+    submitted_us: int
+    def __init__(self, submitted_us: _Optional[int] = ...) -> None: ...
 
 class Extend(_message.Message):
     __slots__ = ("seconds_left",)

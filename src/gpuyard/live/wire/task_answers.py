@@ -104,6 +104,8 @@ class TaskAnswer(Struct, frozen=True, kw_only=True, gc=False):
     """Predictions from its workload for each suitable GPU model of the cluster, made at submission."""
     request_id: str | None = None
     """The id of the request that submitted it (header `X-Request-ID`)."""
+    grace: float | None = None
+    """Seconds between SIGTERM and SIGKILL when it is stopped; null: that of its node."""
 
 
 class BatchAnswer(Struct, frozen=True):
@@ -181,6 +183,7 @@ def answer_of(
         link=ask.link,
         retries=spec.retries,
         timeout=spec.timeout_seconds,
+        grace=spec.grace_seconds,
         depends_on=_spoken_dependencies(spec.after_success, spec.after_success_ranges),
         after_any=_spoken_dependencies(spec.after_any, spec.after_any_ranges),
         array_index=spec.array_index,

@@ -142,6 +142,8 @@ class TaskRequest(Struct, frozen=True, gc=False, kw_only=True, forbid_unknown_fi
     """Labels that the node must have."""
     timeout: PositiveSeconds | None = None
     """Maximum run time of one attempt, in seconds; also for leases."""
+    grace: PositiveSeconds | None = None
+    """Seconds between SIGTERM and SIGKILL when the task is stopped, to save its state. Default: that of the node."""
     retries: RetryCount | None = None
     """Number of retries after failures of the task. A lost node does not count."""
     depends_on: TaskReferences | None = None
@@ -215,13 +217,15 @@ def specs_of(
     default_class: TaskClass = TaskClass.BATCH,
     default_priority: int = MEDIUM_PRIORITY,
     default_timeout: float | None = None,
+    default_grace: float | None = None,
+    max_grace: float | None = None,
     max_gpu_memory_mib: int | None = None,
     user: str = "",
 ) -> list[TaskSpec]:
     """Return the tasks of a request: one, or all tasks of its array. Only the names of secrets are included.
 
     The defaults are those of the tenant of the task; `max_gpu_memory_mib` is the most memory it may request on one
-    GPU.
+    GPU, `max_grace` the longest grace.
     """
     task_class, priority = class_and_priority(request, default_class, default_priority)
     if max_gpu_memory_mib and (request.gpu_memory_mb or 0) > max_gpu_memory_mib:
@@ -229,6 +233,9 @@ def specs_of(
             f"gpu_memory_mb is {request.gpu_memory_mb}; the maximum of this tenant is {max_gpu_memory_mib} on one GPU."
         )
         raise WrongRequest("QuotaForbids", message, "gpu_memory_mb", status=409)
+    if max_grace is not None and (request.grace or 0) > max_grace:
+        message = f"grace is {request.grace:g} s; the maximum of this cluster is {max_grace:g} s (scheduler.max_grace)."
+        raise WrongRequest("OutOfRange", message, "grace")
     seconds = request.estimated_seconds
     after_success, after_success_ranges = _task_ids(request.depends_on)
     after_any, after_any_ranges = _task_ids(request.after_any)
@@ -258,6 +265,7 @@ def specs_of(
         secrets=tuple(sorted(request.secrets)) if request.secrets else (),
         model_name=request.model or "",
         work=work_of(request),
+        grace_seconds=None if request.command is None else request.grace or default_grace,
     )
     if request.command is None:
         _check_lease(request)
@@ -383,7 +391,7 @@ def command_of(command: str | list[str] | None) -> tuple[str, ...] | str | None:
 
 def _check_lease(request: TaskRequest) -> None:
     """Refuse fields of a process in a request without a command: a lease has no process, so the command is missing."""
-    for name in ("env", "secrets", "work_dir", "retries"):
+    for name in ("env", "secrets", "work_dir", "retries", "grace"):
         if getattr(request, name):
             raise WrongRequest("MissingField", f"{name} is given, but the task has no command.", "command")
 

@@ -76,6 +76,8 @@ WRONG: dict[str, tuple[command.Command, no.Refusal]] = {
     ),
     "an empty command": (one(Resources(gpus=1), command="  "), no.EmptyCommand()),
     "an empty argument list": (one(Resources(gpus=1), command=()), no.EmptyCommand()),
+    "no grace at all": (one(Resources(gpus=1), grace_seconds=0.0), no.NotPositive("grace_seconds", 0.0)),
+    "a grace without end": (one(Resources(gpus=1), grace_seconds=inf), no.NotFinite("grace_seconds")),
     "negative retries": (one(Resources(gpus=1), retries=-1), no.NegativeCount("retries", -1)),
     "a negative array index": (one(Resources(gpus=1), array_index=-2), no.NegativeCount("array_index", -2)),
     "no time": (one(Resources(gpus=1), timeout_seconds=0.0), no.NotPositive("timeout_seconds", 0.0)),

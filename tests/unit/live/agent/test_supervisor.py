@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shlex
 import signal
 import sys
 import time
@@ -197,6 +198,37 @@ def test_a_task_that_ignores_sigterm_is_killed_after_the_grace_period(supervised
     end = supervised.end_of(key)
     assert (end.ending, end.signal) == (AttemptEnding.STOPPED, signal.SIGKILL)
     assert time.monotonic() - began >= 0.4
+
+
+def test_a_stop_without_a_grace_period_has_that_of_the_launch(supervised: Supervised) -> None:
+    key = supervised.launches(IGNORES_TERM, grace_seconds=0.4)
+    supervised.says(key, "ready")
+    began = time.monotonic()
+    supervised.send(messages.StopAttempt(key))
+    end = supervised.end_of(key)
+    assert (end.ending, end.signal) == (AttemptEnding.STOPPED, signal.SIGKILL)
+    assert 0.4 <= time.monotonic() - began < messages.DEFAULT_GRACE_SECONDS
+
+
+def test_a_task_that_ends_within_its_grace_period_is_not_waited_for(supervised: Supervised) -> None:
+    key = supervised.launches("trap 'exit 0' TERM; echo ready; while true; do sleep 0.05; done", grace_seconds=600)
+    supervised.says(key, "ready")
+    supervised.send(messages.StopAttempt(key))
+    assert (end := supervised.end_of(key)).ending == AttemptEnding.STOPPED
+    assert end.exit_code == 0
+
+
+def test_a_program_in_a_shell_has_the_whole_grace_period_although_the_shell_ends_at_once(
+    supervised: Supervised,
+) -> None:
+    saves = "trap 'sleep 0.3; echo saved; exit' TERM; echo ready; while true; do sleep 0.05; done"
+    key = supervised.launches(f"sh -c {shlex.quote(saves)}; echo never", grace_seconds=600)
+    supervised.says(key, "ready")
+    supervised.send(messages.StopAttempt(key))
+    assert supervised.end_of(key).ending == AttemptEnding.STOPPED
+    said = supervised.output(key).read_text().split()
+    assert "saved" in said
+    assert "never" not in said
 
 
 def test_a_second_stop_can_shorten_the_grace_period(supervised: Supervised) -> None:

@@ -108,6 +108,11 @@ def test_retired_events_are_dropped_unless_a_folder_is_named_for_them() -> None:
     assert load_server_settings(None, {"GPUYARD_STORAGE__RETIRED_DIR": "/srv/x"}).retired_dir == Path("/srv/x")
 
 
+def test_the_grace_of_tasks_is_that_of_their_node_unless_a_default_is_set(tmp_path: Path) -> None:
+    assert load_server_settings(None, {}).grace_seconds is None
+    assert load(tmp_path, "scheduler: {grace: 90}").grace_seconds == 90
+
+
 def test_a_legacy_cluster_file_is_understood(tmp_path: Path) -> None:
     settings = load(tmp_path, FILE_OF_003.replace("server: {", "server: {plain: true, ") + LOGIN)
     assert settings.http_address.host == "0.0.0.0"
@@ -175,6 +180,8 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("scheduler: {interval: 500, schedule_interval: 5}", "are the same setting but differ"),
         ("system: {log_level: debug}\nlogging: {level: info}", "are the same setting but differ"),
         ("auth: {join_token: a}\nagent: {join_token: b}", "are the same setting but differ"),
+        ("scheduler: {grace: 5m, max_grace: 1m}", "scheduler.grace is 300 s, longer than scheduler.max_grace, 60 s"),
+        ("scheduler: {max_grace: 0}", "scheduler.max_grace is 0; it must be a duration above zero"),
         ("system: {host: 'a b'}", "system.host is"),
         ("scheduler: {algorithm: piority}", 'did you mean "priority"?'),
         ("scheduler: {algorithm: zzz}", "available algorithms: round_robin"),

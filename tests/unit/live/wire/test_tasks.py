@@ -65,7 +65,7 @@ def test_every_field_reaches_the_task() -> None:
     task = spec(
         priority=7, gpu_count=4, gpu_model=["A100", "H100"], gpu_speeds={"H100": 2, "A100": 1}, command=["python", "a.py"], env={"B": "2", "A": "1"},
         name="n", description="d", tenant_id="vision", project="p", cpu_count=8, memory_mb=1000, gpu_memory_mb=2000,
-        nodes=2, labels={"rack": "a"}, timeout=60, retries=3, depends_on=[1, "task-2", "3", "task-1"], after_any=["4"],
+        nodes=2, labels={"rack": "a"}, timeout=60, grace=90, retries=3, depends_on=[1, "task-2", "3", "task-1"], after_any=["4"],
         work_dir="/w", secrets={"TOKEN": "hidden"}, preemption="requeue", on_lost="fence", estimated_seconds=30,
         model="llama", link="nvlink", require_fit=True, **{"class": "online"},
     )  # fmt: skip
@@ -79,6 +79,7 @@ def test_every_field_reaches_the_task() -> None:
         env=(("A", "1"), ("B", "2")), work_dir="/w", timeout_seconds=60, retries=3,
         after_success=(TaskId(1), TaskId(2), TaskId(3)), after_any=(TaskId(4),), preemption=Preemption.REQUEUE,
         on_lost=OnLost.FENCE, estimate=Estimate(30, 30, 30), require_fit=True, secrets=("TOKEN",), model_name="llama",
+        grace_seconds=90,
     )  # fmt: skip
     assert "hidden" not in repr(task)
 
@@ -103,6 +104,38 @@ def test_high_and_low_set_the_class_and_a_number_keeps_the_tenants() -> None:
     assert (task.task_class, task.priority, task.timeout_seconds) == (TaskClass.BATCH, 30, 9)
     assert complaint(priority="high", **{"class": "batch"}).field == "class"
     assert spec(priority="high", **{"class": "online"}).priority == 80
+
+
+def test_a_task_has_its_own_grace_or_the_default_of_the_cluster() -> None:
+    request = read_task(b'{"command": "a", "grace": 2.5}')
+    [task] = specs_of(request, default_tenant="team", default_grace=30, max_grace=600)
+    assert task.grace_seconds == 2.5
+    [task] = specs_of(read_task(b'{"command": "a"}'), default_tenant="team", default_grace=30, max_grace=600)
+    assert task.grace_seconds == 30
+    assert spec(command="a").grace_seconds is None
+    [lease] = specs_of(read_task(b"{}"), default_tenant="team", default_grace=30)
+    assert lease.grace_seconds is None
+
+
+@pytest.mark.parametrize("grace", [0, -1, 1e10, "5", True])
+def test_a_grace_is_a_positive_number_of_seconds(grace: object) -> None:
+    assert complaint(command="a", grace=grace).field == "grace"
+
+
+def test_a_grace_above_the_maximum_of_the_cluster_is_refused() -> None:
+    with pytest.raises(WrongRequest, match=r"grace is 601 s; the maximum of this cluster is 600 s") as wrong:
+        specs_of(read_task(b'{"command": "a", "grace": 601}'), default_tenant="team", max_grace=600)
+    assert (wrong.value.code, wrong.value.field, wrong.value.status) == ("OutOfRange", "grace", 400)
+
+
+def test_a_lease_has_no_process_that_could_be_given_a_grace() -> None:
+    with pytest.raises(WrongRequest, match=r"grace is given, but the task has no command\."):
+        specs_of(read_task(b'{"grace": 5}'), default_tenant="team")
+
+
+def test_a_task_without_a_grace_is_encoded_as_before() -> None:
+    assert b"grace" not in msgspec.json.encode(spec(command="a"))
+    assert msgspec.json.decode(msgspec.json.encode(spec(command="a", grace=5)), type=TaskSpec).grace_seconds == 5
 
 
 def test_priority_is_returned_as_it_was_sent() -> None:

@@ -67,7 +67,8 @@ class Attempt(msgspec.Struct, omit_defaults=True):
     def held(self) -> HeldAttempt:
         """Return the attempt as clients see it."""
         return HeldAttempt(
-            self.key, self.phase, self.at, self.pid, self.lease, self.fence, self.port, self.output, self.end
+            self.key, self.phase, self.at, self.pid, self.lease, self.fence, self.port, self.output, self.end,
+            self.grace_seconds,
         )  # fmt: skip
 
 

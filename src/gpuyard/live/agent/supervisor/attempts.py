@@ -360,7 +360,8 @@ class AttemptManager:
         elif attempt.end is not None:
             self._events.append(attempt.end)
         else:
-            self._end(attempt, AttemptEnding.STOPPED, command.grace_seconds)
+            grace_seconds = attempt.grace_seconds if command.grace_seconds is None else command.grace_seconds
+            self._end(attempt, AttemptEnding.STOPPED, grace_seconds)
 
     def _suspend(self, key: AttemptKey) -> None:
         attempt = self._attempts.get(key)

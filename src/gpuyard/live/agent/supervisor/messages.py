@@ -63,7 +63,7 @@ class Launch(SupervisorMessage, frozen=True):
     timeout_seconds: float = 0.0
     """Limit on the running time, without time in suspension. 0: none."""
     grace_seconds: float = DEFAULT_GRACE_SECONDS
-    """Time between TERM and KILL, at a time-out and for processes the command left behind."""
+    """Time between TERM and KILL, however the attempt is ended; `StopAttempt` may give another one."""
     fence: bool = False
     """End it when the lease of `Renew` has run out. Send `Renew` first: without a lease it is not started."""
     wait: bool = False
@@ -88,7 +88,8 @@ class StopAttempt(SupervisorMessage, frozen=True, tag="Stop"):
     """End an attempt: TERM to all of its processes, and after the grace KILL."""
 
     key: AttemptKey
-    grace_seconds: float = DEFAULT_GRACE_SECONDS
+    grace_seconds: float | None = None
+    """None: that of its launch."""
 
 
 class Suspend(SupervisorMessage, frozen=True):
@@ -292,6 +293,7 @@ class HeldAttempt(SupervisorMessage, frozen=True, tag="Held"):
     """The rendezvous port of an attempt that waits."""
     output: str = ""
     end: ProcessEnded | NotLaunched | None = None
+    grace_seconds: float = DEFAULT_GRACE_SECONDS
 
 
 class AttemptList(SupervisorMessage, frozen=True, tag="Holding"):

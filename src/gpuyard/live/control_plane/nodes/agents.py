@@ -111,7 +111,8 @@ class AgentConnections:
         if isinstance(event, TaskPlaced):
             self._launch(event)
         elif isinstance(event, AttemptStopping):
-            self._send_to_all(event.task, launches.stop(self._ref(event), event.cause.sentence()))
+            grace_seconds = self._views.tasks[event.task].spec.grace_seconds
+            self._send_to_all(event.task, launches.stop(self._ref(event), event.cause.sentence(), grace_seconds))
         elif isinstance(event, AttemptSuspending):
             self._send_to_all(event.task, launches.suspend(self._ref(event), event.round))
         elif isinstance(event, AttemptResuming):

@@ -43,6 +43,7 @@ def launch(ref: AttemptRef, spec: TaskSpec, part: Slice, *, gang: bool) -> pb.Co
             cpus=part.cpus,
             memory_mib=part.memory_mib,
             name=spec.name,
+            grace_seconds=spec.grace_seconds or 0.0,
         ),
     )
 
@@ -66,9 +67,9 @@ def extend(task: Task | None, now: float) -> pb.Command | None:
     return attempt_command(ref_of(task), extend=pb.Extend(seconds_left=left))
 
 
-def stop(ref: AttemptRef, why: str) -> pb.Command:
-    """Stop an attempt gracefully: ask first, then kill."""
-    return attempt_command(ref, stop=pb.Stop(why=why))
+def stop(ref: AttemptRef, why: str, grace_seconds: float | None = None) -> pb.Command:
+    """Stop an attempt gracefully: ask first, then kill. Without a grace, that of its launch applies."""
+    return attempt_command(ref, stop=pb.Stop(why=why, grace_seconds=grace_seconds or 0.0))
 
 
 def suspend(ref: AttemptRef, round_: int) -> pb.Command:
@@ -93,7 +94,7 @@ def command_for_phase(task: Task, node: NodeId) -> pb.Command | None:
         gang = len(phase.placement.slices) > 1
         return launch(ref_of(task), task.spec, part, gang=gang)
     if isinstance(phase, Stopping):
-        return stop(ref_of(task), phase.cause.sentence())
+        return stop(ref_of(task), phase.cause.sentence(), task.spec.grace_seconds)
     if isinstance(phase, Suspending):
         return suspend(ref_of(task), task.round)
     if isinstance(phase, Resuming | Running):

@@ -101,6 +101,8 @@ def submission_of(context: AppContext, request: Request, task: TaskRequest, of: 
         default_class=entry.task_class,
         default_priority=entry.priority,
         default_timeout=context.settings.task_timeout_seconds,
+        default_grace=context.settings.grace_seconds,
+        max_grace=float(context.settings.scheduler.max_grace),
         max_gpu_memory_mib=entry.max_memory_per_gpu,
         user=request.principal.username,
     )
