@@ -265,6 +265,22 @@ class AttemptRelay:
                 self._processes.send(messages.Extend(key, asked.extend.seconds_left))
             case "stray":
                 self._unknown[key] = None
+            case "remove_checkpoint":
+                self._keep(asyncio.create_task(self._remove_checkpoint(key.task, asked.remove_checkpoint.submitted_us)))
+
+    def running_tasks(self) -> set[int]:
+        """Return the tasks with an attempt on this node that has not ended."""
+        running = {key.task for key, held in self.held.items() if held.phase is not messages.ProcessPhase.ENDED}
+        return running | {key.task for key in self._processes.launching()}
+
+    async def _remove_checkpoint(self, task: int, submitted_us: int) -> None:
+        checkpoints = self._launch_builder.checkpoints
+        if checkpoints is None or task in self.running_tasks():
+            return
+        if why := await asyncio.to_thread(checkpoints.remove, task, submitted_us):
+            log.warning("checkpoint_not_removed", task_id=f"task-{task}", message=why)
+        else:
+            log.info("checkpoint_removed", task_id=f"task-{task}")
 
     def _launch(self, connection: SchedulerConnection, key: messages.AttemptKey, asked: pb.Launch) -> None:
         if key in self._done:

@@ -25,12 +25,11 @@ from gpuyard.core.domain.node import MAPPED_ONLY, tenant_account_label, user_acc
 from gpuyard.core.domain.values import Value
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.supervisor.messages import AttemptKey
-from gpuyard.live.agent.supervisor.process_tag import NAME as MARK
 from gpuyard.live.wire.loopback_peer import shared_user_label
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_NEVER_THE_TASKS_OWN = ("GPUYARD_TASK_ID", "GPUYARD_ATTEMPT", "GPUYARD_NODE_ID", "GPUYARD_ARRAY_INDEX", MARK)
-
+_NEVER_THE_TASKS_OWN = "GPUYARD_"
+"""The prefix of variables that a task cannot set."""
 
 KEEP_SECONDS = 60.0
 """How long the result of a successful lookup is kept."""
@@ -261,14 +260,19 @@ def environment(
     env: Mapping[str, str],
     secrets: Mapping[str, str],
     array_index: int | None = None,
+    attempt: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Build the environment of a task: a clean base, its own variables, and on top the ones a task cannot override."""
+    """Build the environment of a task: a clean base, its own variables, and on top the ones a task cannot override.
+
+    `attempt` are further variables about this attempt.
+    """
     return (
         _base(account)
-        | {name: value for name, value in {**env, **secrets}.items() if name not in _NEVER_THE_TASKS_OWN}
+        | {name: value for name, value in {**env, **secrets}.items() if not name.startswith(_NEVER_THE_TASKS_OWN)}
         | visible_devices(devices)
         | {"GPUYARD_TASK_ID": str(key.task), "GPUYARD_ATTEMPT": str(key.attempt), "GPUYARD_NODE_ID": node}
         | ({} if array_index is None else {"GPUYARD_ARRAY_INDEX": str(array_index)})
+        | dict(attempt or {})
     )
 
 

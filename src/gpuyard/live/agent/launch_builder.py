@@ -7,6 +7,7 @@ from pathlib import Path
 from gpuyard.core.domain.values import MILLI
 from gpuyard.live.agent import outputs
 from gpuyard.live.agent.actuals import Actuals, ran_out_of_memory
+from gpuyard.live.agent.checkpoints import CheckpointFolders
 from gpuyard.live.agent.identity import Account, Identities, Rendezvous, environment, own_account, rendezvous
 from gpuyard.live.agent.inventory import GpuDevice
 from gpuyard.live.agent.supervisor import messages
@@ -30,6 +31,7 @@ class LaunchBuilder:
         *,
         output_limit_bytes: int,
         grace_seconds: float,
+        checkpoints: CheckpointFolders | None = None,
         control_groups: str = "auto",
         compute_percent: float = 100.0,
         launch_seconds: float = messages.DEFAULT_LAUNCH_SECONDS,
@@ -37,6 +39,7 @@ class LaunchBuilder:
         self.occupants: dict[messages.AttemptKey, Occupant] = {}
         """Which attempt holds which GPUs. Process ids are left out; the supervisor knows them."""
         self.actuals = Actuals()
+        self.checkpoints = checkpoints
         self.is_over: Callable[[messages.AttemptKey], bool] = lambda _: True
         self._node = node
         self._devices = devices
@@ -78,11 +81,21 @@ class LaunchBuilder:
         self.remember(key, asked)
         index = asked.array_index if asked.array_index >= 0 else None
         devices = [self._devices[gpu] for gpu in gpus]
+        folder = self._checkpoint_dir(key, asked)
         return messages.Launch(
             key,
             argv=tuple(asked.argv),
             shell=asked.shell,
-            env=environment(account, key, self._node, devices, asked.env, asked.secrets, index)
+            env=environment(
+                account,
+                key,
+                self._node,
+                devices,
+                asked.env,
+                asked.secrets,
+                index,
+                self._about_attempt(key, asked, folder),
+            )
             | (self._compute if devices else {}),
             cwd=asked.work_dir or account.home,
             uid=account.uid,
@@ -97,6 +110,21 @@ class LaunchBuilder:
             lease=asked.lease,
             cgroup=self._wants_control_group(devices),
             launch_seconds=self._launch_seconds,
+            checkpoint_dir=folder,
+        )
+
+    def _checkpoint_dir(self, key: messages.AttemptKey, asked: pb.Launch) -> str:
+        """Return the checkpoint folder of the task; empty if it has none."""
+        if self.checkpoints is None or not asked.submitted_us or asked.lease:
+            return ""
+        return str(self.checkpoints.path_of(key.task, asked.submitted_us))
+
+    def _about_attempt(self, key: messages.AttemptKey, asked: pb.Launch, folder: str) -> dict[str, str]:
+        """Return the variables by which a task knows whether it is restarted, and where and how long it can save."""
+        return (
+            {"GPUYARD_RESTART_COUNT": str(key.attempt - 1), "GPUYARD_GRACE_SECONDS": f"{self._grace(asked):g}"}
+            | ({"GPUYARD_RESTART_REASON": asked.restart_reason} if asked.restart_reason else {})
+            | ({"GPUYARD_CHECKPOINT_DIR": folder} if folder else {})
         )
 
     def _grace(self, asked: pb.Launch) -> float:

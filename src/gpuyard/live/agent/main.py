@@ -21,6 +21,7 @@ from gpuyard.core.journal.folders import FolderNotSafe, closed_folder
 from gpuyard.live.agent import outputs, peer, telemetry, tls
 from gpuyard.live.agent.agent_state import AgentStateFile
 from gpuyard.live.agent.attempt_relay import AttemptRelay
+from gpuyard.live.agent.checkpoints import CheckpointFolders, open_checkpoint_folder
 from gpuyard.live.agent.identity import Identities, own_account
 from gpuyard.live.agent.inventory import GpuDevice, SelectedGpus, detect
 from gpuyard.live.agent.launch_builder import LaunchBuilder
@@ -67,10 +68,21 @@ async def run(settings: AgentSettings, *, accept_cluster: str = "") -> None:
         raise AgentStartError(message) from error
     except FolderNotSafe as error:
         raise AgentStartError(str(error)) from error
+    _open_checkpoints(settings.checkpoint_dir)
     _note_settings(settings)
     with _only_one(folder):
         await _run(settings, folder, accept_cluster)
     log.info("agent_stopped")
+
+
+def _open_checkpoints(folder: Path) -> None:
+    try:
+        open_checkpoint_folder(folder)
+    except OSError as error:
+        message = f"Cannot create the checkpoint folder {folder}: {error.strerror}. Set executor.checkpoint_dir to another one."
+        raise AgentStartError(message) from error
+    except FolderNotSafe as error:
+        raise AgentStartError(str(error)) from error
 
 
 def _note_settings(settings: AgentSettings) -> None:
@@ -153,6 +165,9 @@ class AgentNode:
         self._identities = Identities(
             executor.users, executor.shared_user, *_scheduler_data(folder), system_users=executor.system_users
         )
+        self._checkpoints = CheckpointFolders(settings.checkpoint_dir)
+        self._found_checkpoints: list[pb.Checkpoint] = []
+        """Checkpoint folders to report with the next heartbeat."""
         self.launch_builder = LaunchBuilder(
             settings.node_id,
             self._devices,
@@ -160,6 +175,7 @@ class AgentNode:
             self._outputs,
             output_limit_bytes=executor.output_limit_mb * MIB,
             grace_seconds=float(executor.grace),
+            checkpoints=self._checkpoints,
             control_groups=executor.control_groups,
             compute_percent=settings.gpu.max_compute_percent,
             launch_seconds=float(executor.launch_timeout),
@@ -229,9 +245,16 @@ class AgentNode:
     def _state_file(self) -> AgentStateFile:
         state_file = AgentStateFile(self._folder, SYSTEM_CLOCK.machine_start())
         self._identities.scheduler_uid = lambda: state_file.memory.scheduler_uid
+        self._checkpoints.cluster_id = lambda: state_file.memory.cluster_id
         return state_file
 
     async def _heartbeat(self, relay: AttemptRelay) -> pb.Heartbeat:
+        beat = await self._measured(relay)
+        found, self._found_checkpoints = self._found_checkpoints, []
+        beat.checkpoints.extend(found)
+        return beat
+
+    async def _measured(self, relay: AttemptRelay) -> pb.Heartbeat:
         occupants = [
             Occupant(key, held.pid, occupant.gpus, occupant.lease, occupant.whole)
             for key, held in relay.held.items()
@@ -287,7 +310,7 @@ class AgentNode:
         )
 
     async def keep_tidy(self, relay: AttemptRelay) -> None:
-        """Delete old output periodically.
+        """Delete old output and look for old checkpoints periodically.
 
         It waits for the list of attempts first, so that output of running ones is kept.
         """
@@ -297,6 +320,7 @@ class AgentNode:
             await asyncio.to_thread(
                 outputs.prune, self._outputs, KEEP_OUTPUT_BYTES, KEEP_OUTPUT_FILES, KEEP_OUTPUT_SECONDS, held
             )
+            self._found_checkpoints = await asyncio.to_thread(self._checkpoints.report, relay.running_tasks())
             await asyncio.sleep(PRUNE_SECONDS)
 
 

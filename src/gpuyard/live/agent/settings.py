@@ -4,6 +4,7 @@ Some keys come from an earlier design and keep their names. A key whose feature 
 would have an effect.
 """
 
+import os
 import re
 import socket
 from collections.abc import Collection, Iterator, Mapping
@@ -113,6 +114,10 @@ class ExecutorSection(Section, frozen=True):
     """System users by tenant; needs root."""
     system_users: dict[TenantName, Annotated[str, Meta(min_length=1, max_length=64)]] = {}
     """System users by the name of the submitting user; takes precedence over `users`."""
+    checkpoint_dir: FilePath = ""
+    """Folder for the checkpoints of tasks; the same folder of a shared file system on all nodes lets a task continue
+    anywhere. Empty: beside the work folder, or in it if the agent is not root.
+    """
     output_limit_mb: Annotated[int, Meta(ge=1, le=1_000_000)] = 1024
     """Limit on the output of one attempt on disk; the oldest part is dropped first."""
     grace: Duration = Duration(10)
@@ -167,6 +172,14 @@ class AgentSettings(Section, frozen=True):
     def work_dir(self) -> Path:
         """The work folder as an absolute path, because the supervisor has another current folder."""
         return Path(self.executor.work_dir).absolute()
+
+    @property
+    def checkpoint_dir(self) -> Path:
+        """The folder for checkpoints. The work folder of root is closed to the users that its tasks run as."""
+        if self.executor.checkpoint_dir:
+            return Path(self.executor.checkpoint_dir).absolute()
+        folder = self.work_dir
+        return folder.with_name(f"{folder.name}-checkpoints") if os.geteuid() == 0 else folder / "checkpoints"
 
     @property
     def log_level(self) -> str:

@@ -41,5 +41,7 @@ class SchedulerOptions:
     """How long audit records are kept."""
     keep_seconds: float = 30 * 86_400.0
     """How long ended tasks are kept."""
+    checkpoint_seconds: float = 7 * 86_400.0
+    """How long the checkpoint folder of an ended task is kept."""
     clock_file: Path | None = None
     """Where the engine's time is saved for the next scheduler on this machine."""

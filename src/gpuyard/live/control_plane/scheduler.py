@@ -12,6 +12,7 @@ import secrets as secrets_module
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
@@ -118,6 +119,7 @@ class Scheduler:
             run_as=stores.system_users.account_of,
             draw_origin=_drawn_origin,
             position_at=stores.journal.position_at,
+            spans=partial(self.worker_pools.archive.run, stores.archive.spans),
         )
         self.submissions = Submissions(
             self.loop,

@@ -377,6 +377,7 @@ def _options(settings: ServerSettings, *, take_over: bool) -> SchedulerOptions:
         audit_folder=folder / "audit",
         audit_seconds=float(settings.storage.audit_retention),
         keep_seconds=float(settings.storage.retention),
+        checkpoint_seconds=float(settings.storage.checkpoint_retention),
         clock_file=folder / "clock.json",
     )
 

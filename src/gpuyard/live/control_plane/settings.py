@@ -96,6 +96,7 @@ LEAST_SECONDS = {
     "agent.heartbeat_timeout": LEAST_TIMEOUT_SECONDS,
     "storage.retention": 60.0,
     "storage.audit_retention": 60.0,
+    "storage.checkpoint_retention": 1.0,
     "pool.idle": 1.0,
     "pool.boot_limit": 1.0,
     "pool.interval": 0.1,
@@ -223,6 +224,8 @@ class StorageSection(Section, frozen=True):
     shared_storage: FilePath = ""
     retention: Duration = Duration(30 * 86400)
     """How long ended tasks can be queried."""
+    checkpoint_retention: Duration = Duration(7 * 86400)
+    """How long the nodes keep the checkpoint folder of a task after its end."""
     audit_retention: Duration = Duration(365 * 86400)
     """How long events that carry a user's name are kept after their segment has left the journal."""
 

@@ -82,6 +82,8 @@ class TaskView(msgspec.Struct, omit_defaults=True, gc=False):
     """When the last attempt was lost; None if it was not."""
     request_id: str = ""
     """The id of the request that submitted it."""
+    restart_reason: str = ""
+    """Why its last attempt ended and it was queued again, as one word; empty if that has not happened."""
 
     @property
     def waits(self) -> bool:
@@ -432,6 +434,7 @@ class Views:
     def _requeued(self, event: events.TaskRequeued, record: Record) -> None:  # noqa: ARG002
         view = self.tasks[event.task]
         view.cause = event.cause
+        view.restart_reason = event.cause.why
         if event.gpu_memory_mib:
             resources = view.spec.resources.with_gpu_memory(event.gpu_memory_mib)
             view.spec = replace(view.spec, resources=resources)

@@ -197,9 +197,26 @@ def test_reserved_variables_cannot_be_overridden(name: str) -> None:
     assert env_of(REAL, **{name: "mine"})[name] != "mine"
 
 
-@pytest.mark.parametrize("name", ["GPUYARD_ARRAY_INDEX", "GPUYARD_MARK"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "GPUYARD_ARRAY_INDEX",
+        "GPUYARD_MARK",
+        "GPUYARD_CHECKPOINT_DIR",
+        "GPUYARD_GRACE_SECONDS",
+        "GPUYARD_RESTART_COUNT",
+        "GPUYARD_RESTART_REASON",
+    ],
+)
 def test_reserved_variables_cannot_be_invented(name: str) -> None:
     assert name not in env_of((), **{name: "mine"})
+
+
+def test_secrets_do_not_replace_the_variables_of_an_attempt() -> None:
+    mine = {"GPUYARD_CHECKPOINT_DIR": "/mine", "GPUYARD_RESTART_REASON": "mine"}
+    env = environment(ANNA, AttemptKey(7, 2), "node1", (), mine, mine, None, {"GPUYARD_CHECKPOINT_DIR": "/theirs"})
+    assert env["GPUYARD_CHECKPOINT_DIR"] == "/theirs"
+    assert "GPUYARD_RESTART_REASON" not in env
 
 
 def test_own_variables_override_the_base_and_secrets_override_both() -> None:

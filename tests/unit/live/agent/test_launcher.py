@@ -65,7 +65,7 @@ def test_a_hanging_work_dir_is_given_up_and_everything_else_continues(supervised
         assert supervised.holds()[stuck].end == refusal
 
 
-@pytest.mark.parametrize("what", ["command", "output", "interpreter"])
+@pytest.mark.parametrize("what", ["command", "output", "checkpoint", "interpreter"])
 def test_a_hanging_file_is_given_up_too(supervised: Supervised, tmp_path: Path, what: str) -> None:
     with HangingFolder(tmp_path / "dead") as dead:
         more: dict[str, object] = {"launch_seconds": 0.5}
@@ -74,6 +74,8 @@ def test_a_hanging_file_is_given_up_too(supervised: Supervised, tmp_path: Path, 
                 more["argv"] = (str(dead.path / "train"),)
             case "output":
                 more["output"] = str(dead.path / "log")
+            case "checkpoint":
+                more["checkpoint_dir"] = str(dead.path / "lab" / "0" / "7-5")
             case _:
                 script = tmp_path / "script"
                 script.write_text(f"#!{dead.path}/python\n")

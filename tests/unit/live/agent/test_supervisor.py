@@ -178,6 +178,48 @@ def test_only_root_runs_tasks_as_another_user(supervised: Supervised) -> None:
     assert "is not root" in supervised.hears(messages.NotLaunched, key).message
 
 
+# --- checkpoint folders
+
+
+def test_a_second_attempt_finds_the_checkpoint_folder_of_the_first(supervised: Supervised, tmp_path: Path) -> None:
+    folder = tmp_path / "all" / "lab" / "0" / "7-5"
+    (tmp_path / "all").mkdir()
+    first = supervised.launches(f"echo 41 > {folder}/step", checkpoint_dir=str(folder))
+    assert supervised.end_of(first).exit_code == 0
+    second = supervised.launches(f"cat {folder}/step", checkpoint_dir=str(folder))
+    assert supervised.end_of(second).exit_code == 0
+    assert supervised.output(second).read_text() == "41\n"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert folder.parent.stat().st_mode & 0o777 == 0o711
+
+
+@as_root
+def test_the_checkpoint_folder_belongs_to_the_user_of_the_task(supervised: Supervised, tmp_path: Path) -> None:
+    nobody = pwd.getpwnam("nobody")
+    folder = tmp_path / "all" / "lab" / "0" / "7-5"
+    (tmp_path / "all").mkdir()
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
+            parent.chmod(parent.stat().st_mode | 0o011)
+    key = supervised.launches(
+        f"touch {folder}/state", uid=nobody.pw_uid, gid=nobody.pw_gid, cwd="/", checkpoint_dir=str(folder)
+    )
+    assert supervised.end_of(key).exit_code == 0
+    assert (folder.stat().st_uid, folder.stat().st_gid) == (nobody.pw_uid, nobody.pw_gid)
+    assert folder.parent.stat().st_uid == os.geteuid()
+
+
+def test_a_task_whose_checkpoint_folder_cannot_be_made_is_not_launched(supervised: Supervised, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    folder = tmp_path / "file" / "lab" / "0" / "7-5"
+    key = supervised.launches("true", checkpoint_dir=str(folder))
+    message = supervised.hears(messages.NotLaunched, key).message
+    assert message == (
+        f"Its checkpoint folder {folder} cannot be made on this node: Not a directory. Check "
+        "executor.checkpoint_dir there."
+    )
+
+
 # --- stopping
 
 

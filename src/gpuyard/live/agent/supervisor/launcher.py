@@ -28,7 +28,7 @@ import sys
 NAME = "gpuyard-launch"
 """The name of launcher and starters in `ps`; a command loses it when it begins."""
 LENGTH_BYTES = 4
-WORK_DIR, OUTPUT, COMMAND, TEXT = "work dir", "output", "command", "text"
+WORK_DIR, OUTPUT, CHECKPOINT, COMMAND, TEXT = "work dir", "output", "checkpoint", "command", "text"
 """The step that failed, in the answer of a starter."""
 
 NOW, LATER = b"n", b"l"
@@ -46,8 +46,8 @@ _PAGE = 4096
 _SCORE = "/proc/self/oom_score_adj"
 
 LaunchOrder = tuple[
-    tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str
-]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group
+    tuple[str, ...], dict[str, str], str, int | None, int, tuple[int, ...], str, str, str
+]  # argv, env, work dir, uid, gid, groups, output, the file cgroup.procs of its control group, checkpoint folder
 Failure = tuple[str, int, str]
 """The step that failed, the error number and its text."""
 
@@ -122,7 +122,7 @@ def _rehearse() -> None:
 
 def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
     """Become the command. Return only if that fails, with the reason."""
-    argv, env, folder, uid, gid, groups, output, group = order
+    argv, env, folder, uid, gid, groups, output, group, *later = order  # an older supervisor sends fewer
     step = OUTPUT
     try:
         if group:
@@ -131,6 +131,9 @@ def _carry_out(order: LaunchOrder, channel: "_socket.socket") -> Failure:
             out = _open_output(output, uid, gid)
             os.dup2(out, 1)
             os.dup2(out, 2)
+        step = CHECKPOINT
+        if later and later[0]:
+            _make_checkpoint_folder(later[0], uid, gid)
         step = WORK_DIR
         if uid is not None and os.geteuid() == 0:  # a home on NFS may be closed to root, so change the user first
             os.setgroups(groups)
@@ -170,6 +173,29 @@ def _open_output(path: str, uid: int | None, gid: int) -> int:
     if uid is not None and os.geteuid() == 0:
         os.fchown(descriptor, uid, gid)
     return descriptor
+
+
+def _make_checkpoint_folder(path: str, uid: int | None, gid: int) -> None:
+    """Make the checkpoint folder of the task unless an earlier attempt has, owned by the user of the task."""
+    try:
+        os.mkdir(path, 0o700)  # noqa: PTH102 - pathlib would double our memory
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        _make_parents(os.path.dirname(path))  # noqa: PTH120
+        os.mkdir(path, 0o700)  # noqa: PTH102
+    if uid is not None and os.geteuid() == 0:
+        os.chown(path, uid, gid, follow_symlinks=False)
+
+
+def _make_parents(path: str) -> None:
+    """Make a folder and the one above it, which other users can pass through; the rest was made by the agent."""
+    for folder in (os.path.dirname(path), path):  # noqa: PTH120
+        try:
+            os.mkdir(folder)  # noqa: PTH102
+            os.chmod(folder, 0o711)  # noqa: PTH101, S103 - others can pass through, not list
+        except FileExistsError:
+            continue
 
 
 def find(command: str, env: dict[str, str]) -> str:

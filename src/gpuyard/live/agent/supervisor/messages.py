@@ -74,6 +74,8 @@ class Launch(SupervisorMessage, frozen=True):
     """Put it into its own control group if the machine allows it; no process can hide from that (`cgroup.py`)."""
     launch_seconds: float = DEFAULT_LAUNCH_SECONDS
     """How long its work dir, its output and its command may take to open; after that it is not launched."""
+    checkpoint_dir: str = ""
+    """The folder to make for its checkpoints, unless it exists; empty: none."""
 
 
 class Start(SupervisorMessage, frozen=True):

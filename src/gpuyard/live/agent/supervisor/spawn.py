@@ -301,7 +301,7 @@ def order_of(launch: Launch, env: dict[str, str], group: Path | None) -> bytes:
     gid = launch.gid if launch.gid is not None else -1 if launch.uid is None else launch.uid
     order: launcher.LaunchOrder = (
         launch.argv or ("/bin/sh", "-c", launch.shell), env, launch.cwd, launch.uid, gid, launch.groups, launch.output,
-        str(group / "cgroup.procs") if group is not None else "",
+        str(group / "cgroup.procs") if group is not None else "", launch.checkpoint_dir,
     )  # fmt: skip
     return marshal.dumps(order)
 
@@ -314,6 +314,11 @@ def why(answer: bytes, launch: Launch) -> str:
         return f"The command, its environment or its work dir contains text that cannot be passed to a process: {text}."
     if step == launcher.OUTPUT:
         return f"Its output cannot be written to {launch.output} on this node: {text}."
+    if step == launcher.CHECKPOINT:
+        return (
+            f"Its checkpoint folder {launch.checkpoint_dir} cannot be made on this node: {text}. Check "
+            "executor.checkpoint_dir there."
+        )
     return _sentence(step, number, text, launch)
 
 
@@ -321,8 +326,8 @@ def too_slow(launch: Launch) -> str:
     """Return the message for a starter that did not answer in time."""
     return (
         f"The task could not be started within {launch.launch_seconds:g} s: the file system of its "
-        f"work dir {launch.cwd} or of its command does not respond on this node. Check the mounts "
-        "there, or use another work dir."
+        f"work dir {launch.cwd}, of its checkpoint folder or of its command does not respond on this "
+        "node. Check the mounts there, or use another work dir."
     )
 
 

@@ -35,6 +35,12 @@ from gpuyard.core.journal.records import Position, Record
 from gpuyard.live.control_plane.access.principal import is_owner
 from gpuyard.live.control_plane.loop import EngineLoop
 from gpuyard.live.control_plane.nodes import launches
+from gpuyard.live.control_plane.nodes.checkpoints import (
+    MOST_CHECKPOINTS,
+    CheckpointRetention,
+    SpanLookup,
+    submitted_us,
+)
 from gpuyard.live.control_plane.nodes.gangs import Gangs
 from gpuyard.live.control_plane.nodes.liveness import NodeLiveness, now_on_loop
 from gpuyard.live.control_plane.nodes.outputs import Outputs
@@ -43,6 +49,7 @@ from gpuyard.live.control_plane.nodes.registration import AgentRegistration
 from gpuyard.live.control_plane.nodes.reports import ReportIntake
 from gpuyard.live.control_plane.nodes.sessions import AgentSession, AgentSessions
 from gpuyard.live.control_plane.options import SchedulerOptions
+from gpuyard.live.control_plane.stores.database import StoreError
 from gpuyard.live.control_plane.views import Views
 from gpuyard.live.wire import agents_pb2 as pb
 from gpuyard.live.wire.rpc import SESSION, attempt_of, health_of, heartbeat_of
@@ -67,6 +74,7 @@ class AgentConnections:
         run_as: Callable[[TenantId, str], str],
         draw_origin: Callable[[], int],
         position_at: Callable[[int], Position | None],
+        spans: SpanLookup,
     ) -> None:
         self._loop = loop
         self._views = views
@@ -79,6 +87,8 @@ class AgentConnections:
         self.outputs = Outputs(self.sessions)
         self.liveness = NodeLiveness(loop, views, self.sessions, options)
         self._gangs = Gangs(self.sessions)
+        self._checkpoints = CheckpointRetention(views, spans, options.checkpoint_seconds)
+        self._removals: set[asyncio.Task[None]] = set()
         self._reports = ReportIntake(loop, self._gangs)
         self.registration = AgentRegistration(
             loop,
@@ -163,6 +173,8 @@ class AgentConnections:
             return  # it has ended and is being archived
         said.launch.by_owner = is_owner(view.by)
         said.launch.request_id = view.request_id
+        said.launch.restart_reason = view.restart_reason
+        said.launch.submitted_us = submitted_us(view.submitted_at)
         said.launch.run_as = self._run_as(view.spec.tenant, "" if is_owner(view.by) else view.spec.user)
         if with_secrets and view.spec.secrets:
             said.launch.secrets.update(self._secrets(view.id))
@@ -289,8 +301,21 @@ class AgentConnections:
             log.info("supervisor_recovered", node=session.node)
         session.heard = heartbeat.at
         session.wake()
+        if heartbeat.checkpoints:
+            found = list(heartbeat.checkpoints[:MOST_CHECKPOINTS])
+            heartbeat.ClearField("checkpoints")
+            removal = asyncio.create_task(self._remove_checkpoints(session, found))
+            self._removals.add(removal)
+            removal.add_done_callback(self._removals.discard)
         for use in heartbeat.gpus:
             self._hear_of_gpu(session, use.index, health_of(use.health))
+
+    async def _remove_checkpoints(self, session: AgentSession, found: "list[pb.Checkpoint]") -> None:
+        """Let a node remove the checkpoint folders that are no longer kept."""
+        try:
+            session.send(await self._checkpoints.removals(found, self._loop.clock()))
+        except StoreError as error:  # the node reports them again
+            log.warning("checkpoints_not_reviewed", node=session.node, message=str(error))
 
     def _hear_of_gpu(self, session: AgentSession, index: int, health: GpuHealth) -> None:
         """Tell the engine if a GPU's health differs from the journal; one change per GPU at a time."""

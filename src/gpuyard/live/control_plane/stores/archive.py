@@ -231,6 +231,15 @@ class Archive:
             ).fetchall()
         return {TaskId(task): TaskStatus(status) for task, status in found}
 
+    def spans(self, tasks: Iterable[TaskId]) -> dict[TaskId, tuple[float, float]]:
+        """Return when these tasks were created and when they ended; tasks that are not archived are left out."""
+        with self._read() as database:
+            found = database.execute(
+                "SELECT id, created_at, finished_at FROM tasks WHERE id IN (SELECT value FROM json_each(?))",
+                (_json_list(tasks),),
+            ).fetchall()
+        return {TaskId(task): (created_at, finished_at) for task, created_at, finished_at in found}
+
     def page(self, filters: Filters, before: TaskId | None, limit: int) -> list[tuple[TaskId, bytes]]:
         """Return up to `limit` tasks older than `before`, newest first."""
         walks, values = [], []
