@@ -61,6 +61,9 @@ class MemoryArchive:
     def statuses(self, tasks: Iterable[TaskId]) -> dict[TaskId, TaskStatus]:
         return {task: self.rows[task].status for task in tasks if task in self.rows}
 
+    def spans(self, tasks: Iterable[TaskId]) -> dict[TaskId, tuple[float, float]]:
+        return {task: (self.rows[task].created_at, self.rows[task].finished_at) for task in tasks if task in self.rows}
+
     def remember(self, keys: Sequence[SubmitKey]) -> None:
         self.keys |= {(key.tenant, key.key): key for key in keys}
 

@@ -38,6 +38,14 @@ class Settings(Value, frozen=True):
     """The queue policy: a name from gpuyard.core.engine.policies."""
     score: str = "best_fit"
     """The score that chooses among suitable nodes: a name from gpuyard.core.placement.scores."""
+    weight_time: float = 1.0
+    """The weight of the run time under the score `weighted`, and so on for energy, balance and fragmentation."""
+    weight_energy: float = 1.0
+    weight_balance: float = 1.0
+    weight_fragmentation: float = 1.0
+    weights_follow_idle: bool = True
+    """Whether the weights of energy and balance are multiplied by the part of the GPUs that are free, and that of
+    fragmentation by the part that is not."""
     backfill: Backfill = Backfill.EASY
     reservations: int = 16
     """The number of tasks that have reservations under `conservative`."""

@@ -39,6 +39,7 @@ from gpuyard.core.placement.device_group_mask import DeviceGroupMask, members
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import SCORES, NodeOrder
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
+from gpuyard.core.placement.scores.weighted import WeightedCosts
 from gpuyard.core.placement.shape import Shape
 
 DEFAULT_TENANT = TenantId("default")
@@ -557,9 +558,9 @@ class State:
         """Return the order in which the score tries nodes for a task that requests `gpus` GPUs on a node."""
         order = self.orders.get(gpus)
         if order is None:
-            order = self.orders.get(ANY) or SCORES[self.settings.score](gpus, self.index, self.demand)
+            order = self.orders.get(ANY) or SCORES[self.settings.score](gpus, self.index, self.demand, self.settings)
             self.orders[gpus] = order
-            if isinstance(order, FragmentationCosts):
+            if isinstance(order, FragmentationCosts | WeightedCosts):
                 self.orders[ANY] = order
         return order
 

@@ -17,7 +17,9 @@ from gpuyard.core.placement.model_cache_affinity import ModelKey, pick
 from gpuyard.core.placement.room import candidates, fits_now, gpu_for_share, share_slice, whole_slice
 from gpuyard.core.placement.scores import NodeOrder
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
+from gpuyard.core.placement.scores.weighted import WeightedCosts
 from gpuyard.core.placement.shape import Shape
+from gpuyard.core.placement.weighted_search import find_lightest
 
 LINK_CHOICES = 16
 """How many equally full nodes are compared for a task that prefers NVLink or a single NUMA domain."""
@@ -35,15 +37,20 @@ def choose(
     """Find room for a shape outside the forbidden device groups; return None if there is none.
 
     Prefer the device groups where the task is fastest, then the order of the score, then where the model ran last.
-    `wherever`: ignore speed.
+    `wherever`: ignore speed. The score `weighted` has its own idea of speed.
     """
+    simple = shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY
+    if isinstance(order, WeightedCosts) and simple and shape.gpus:
+        return find_lightest(shape, index, order, without(shape.eligible, forbidden), model)
     if shape.speeds is not None and not wherever:
         return _choose_fast(shape, index, order, forbidden, model)
     eligible = shape.eligible
     if forbidden:
         eligible = without(eligible, forbidden)
+    if isinstance(order, WeightedCosts):
+        order = order.counts(shape.gpus)
     if isinstance(order, FragmentationCosts):
-        if shape.nodes == 1 and not shape.whole_nodes and shape.link is Link.ANY:
+        if simple:
             return find_cheapest(shape, index, order, eligible, model)
         order = order.counts(shape.gpus)
     if shape.plain and shape.link is Link.ANY:

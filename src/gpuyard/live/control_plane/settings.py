@@ -22,6 +22,7 @@ from gpuyard.core.domain.tenant import Budget, QuotaMode, Split, Tenant
 from gpuyard.core.domain.validation import MOST_REMEMBERED, check_split, check_tenant
 from gpuyard.core.domain.values import NodeId, TaskClass, TenantId
 from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.placement.scores import SCORES
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.live.control_plane.access.allowed_hosts import refuse_plain_address, refuse_unsafe_address
 from gpuyard.live.control_plane.stores.system_users import refuse_own_account
@@ -67,6 +68,7 @@ GpuKind: TypeAlias = Annotated[
         description="COUNT:MODEL:GIGABYTES, such as 8:H100:80",
     ),
 ]
+ScoreWeight: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
 ShellLine: TypeAlias = Annotated[str, Meta(max_length=4096)]
 LogLevel: TypeAlias = Literal["debug", "info", "warn", "warning", "error"]
 
@@ -156,6 +158,17 @@ class SystemSection(Section, frozen=True):
     """Empty: standard output."""
 
 
+class WeightsSection(Section, frozen=True):
+    """The weights of the score `weighted`."""
+
+    time: ScoreWeight = ENGINE.weight_time
+    energy: ScoreWeight = ENGINE.weight_energy
+    balance: ScoreWeight = ENGINE.weight_balance
+    fragmentation: ScoreWeight = ENGINE.weight_fragmentation
+    follow_idle: bool = ENGINE.weights_follow_idle
+    """gpuyard.core.placement.scores.weighted documents these keys."""
+
+
 class SchedulerSection(Section, frozen=True):
     """How and when the scheduler decides."""
 
@@ -168,6 +181,9 @@ class SchedulerSection(Section, frozen=True):
     algorithm: str = "default"
     policy_model: FilePath = ""
     """The trained model of the algorithm `dqn`; empty: the built-in model."""
+    score: str = ""
+    """Which of the suitable nodes a task gets; empty: that of the algorithm, `best_fit` for most."""
+    weights: WeightsSection = WeightsSection()
     preemptive: bool = True
     """Whether tasks may take GPUs from running tasks that allow it."""
     preemption_min_run: DurationOrNone = DurationOrNone(ENGINE.preemption_min_run_seconds)
@@ -458,8 +474,15 @@ def load_server_settings(
 def engine_settings_of(settings: ServerSettings) -> Settings:
     """Return the settings of the engine."""
     said = settings.scheduler
+    known = ALGORITHMS[said.algorithm]
     return replace(
-        ALGORITHMS[said.algorithm],
+        known,
+        score=said.score or known.score,
+        weight_time=said.weights.time,
+        weight_energy=said.weights.energy,
+        weight_balance=said.weights.balance,
+        weight_fragmentation=said.weights.fragmentation,
+        weights_follow_idle=said.weights.follow_idle,
         preemption=said.preemptive,
         preemption_min_run_seconds=float(said.preemption_min_run),
         preemption_limit=said.preemption_limit,
@@ -575,6 +598,10 @@ def _contradictions(settings: ServerSettings) -> Iterator[Complaint]:
         near = closest_word(scheduler.algorithm, ALGORITHMS)
         hint = f'did you mean "{near}"?' if near else f"available algorithms: {', '.join(ALGORITHMS)}."
         yield "scheduler.algorithm", f'Unknown scheduler.algorithm "{scheduler.algorithm}"; {hint}'
+    if scheduler.score and scheduler.score not in SCORES:
+        near = closest_word(scheduler.score, SCORES)
+        hint = f'did you mean "{near}"?' if near else f"available scores: {', '.join(SCORES)}."
+        yield "scheduler.score", f'Unknown scheduler.score "{scheduler.score}"; {hint}'
     if scheduler.grace > scheduler.max_grace:
         sentence = (
             f"scheduler.grace is {scheduler.grace:g} s, longer than scheduler.max_grace, {scheduler.max_grace:g} s; "

@@ -10,6 +10,7 @@ from gpuyard.core.domain import refusals as no
 from gpuyard.core.domain.node import NodeSpec
 from gpuyard.core.domain.placement import Placement, Slice
 from gpuyard.core.domain.refusals import Never
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.domain.values import MILLI, GpuHealth, Link, NodeId
 from gpuyard.core.placement.choose import choose, groups_with_room, why_not
@@ -144,7 +145,7 @@ def _try(ask: Resources, score: str, index: Index, demand: Demand, naive: Naive,
     demand.count(ask, 1)
     shape = Shape(ask)
     shape.refresh(index)
-    placement = choose(shape, index, SCORES[score](ask.gpus, index, demand))
+    placement = choose(shape, index, SCORES[score](ask.gpus, index, demand, Settings()))
     fitting = naive.fitting(ask)
     assert (placement is not None) == (len(fitting) >= ask.nodes), f"{ask} fits {fitting}"
     assert {device_group.host.spec.id for device_group in groups_with_room(shape, index)} == set(

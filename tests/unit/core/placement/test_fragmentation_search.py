@@ -3,6 +3,7 @@
 import pytest
 
 from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.domain.values import NodeId
 from gpuyard.core.placement import fragmentation_search
@@ -28,7 +29,7 @@ def chosen(index: Index, ask: Resources, score: str, *open_tasks: Resources) -> 
         demand.count(other, 1)
     shape = Shape(ask)
     shape.refresh(index)
-    placement = choose(shape, index, SCORES[score](ask.gpus, index, demand))
+    placement = choose(shape, index, SCORES[score](ask.gpus, index, demand, Settings()))
     assert placement is not None
     return placement.nodes[0]
 

@@ -3,6 +3,7 @@
 import pytest
 
 from gpuyard.core.domain.placement import Placement, Slice
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.domain.values import Link, NodeId
 from gpuyard.core.placement.choose import choose
@@ -32,7 +33,7 @@ def ran(index: Index, name: str, gpus: tuple[int, ...], model: ModelKey | None) 
 def chosen(index: Index, ask: Resources, model: ModelKey | None, score: str = "best_fit") -> Placement:
     shape = Shape(ask)
     shape.refresh(index)
-    found = choose(shape, index, SCORES[score](ask.gpus, index, Demand()), model=model)
+    found = choose(shape, index, SCORES[score](ask.gpus, index, Demand(), Settings()), model=model)
     assert found is not None
     return found
 

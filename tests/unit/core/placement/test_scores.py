@@ -4,11 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.task import Resources, Share
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 from gpuyard.core.placement.scores import SCORES
 from gpuyard.core.placement.scores.fragmentation import FragmentationCosts
+from gpuyard.core.placement.scores.weighted import WeightedCosts
 from gpuyard.testing import node
 
 sizes = st.tuples(st.integers(1, 9), st.integers(0, 7)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -32,8 +34,8 @@ def asked(*asks: Resources) -> Demand:
 
 def counts(score: str, wanted: int, most: int, demand: list[int]) -> list[int]:
     asks = [Resources(gpus=gpus) for gpus, count in enumerate(demand) if gpus for _ in range(count)]
-    order = SCORES[score](wanted, new_index(most), asked(*asks))
-    return list(order.counts(wanted) if isinstance(order, FragmentationCosts) else order)
+    order = SCORES[score](wanted, new_index(most), asked(*asks), Settings())
+    return list(order.counts(wanted) if isinstance(order, FragmentationCosts | WeightedCosts) else order)
 
 
 @pytest.mark.parametrize("score", sorted(SCORES))

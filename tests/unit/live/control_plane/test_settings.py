@@ -108,6 +108,20 @@ def test_retired_events_are_dropped_unless_a_folder_is_named_for_them() -> None:
     assert load_server_settings(None, {"GPUYARD_STORAGE__RETIRED_DIR": "/srv/x"}).retired_dir == Path("/srv/x")
 
 
+def test_the_score_is_that_of_the_algorithm_unless_one_is_named(tmp_path: Path) -> None:
+    assert engine_settings_of(load(tmp_path, "scheduler: {algorithm: least_used}")).score == "spread"
+    named = engine_settings_of(
+        load(
+            tmp_path,
+            "scheduler: {algorithm: least_used, score: weighted, "
+            "weights: {time: 2, energy: 0.5, balance: 0, fragmentation: 3, follow_idle: false}}",
+        )
+    )
+    assert named.score == "weighted"
+    assert (named.weight_time, named.weight_energy, named.weight_balance, named.weight_fragmentation) == (2, 0.5, 0, 3)
+    assert not named.weights_follow_idle
+
+
 def test_the_grace_of_tasks_is_that_of_their_node_unless_a_default_is_set(tmp_path: Path) -> None:
     assert load_server_settings(None, {}).grace_seconds is None
     assert load(tmp_path, "scheduler: {grace: 90}").grace_seconds == 90
@@ -181,6 +195,8 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("system: {log_level: debug}\nlogging: {level: info}", "are the same setting but differ"),
         ("auth: {join_token: a}\nagent: {join_token: b}", "are the same setting but differ"),
         ("scheduler: {grace: 5m, max_grace: 1m}", "scheduler.grace is 300 s, longer than scheduler.max_grace, 60 s"),
+        ("scheduler: {score: weihgted}", 'Unknown scheduler.score "weihgted"; did you mean "weighted"?'),
+        ("scheduler: {weights: {energy: -1}}", "scheduler.weights.energy is -1"),
         ("scheduler: {max_grace: 0}", "scheduler.max_grace is 0; it must be a duration above zero"),
         ("system: {host: 'a b'}", "system.host is"),
         ("scheduler: {algorithm: piority}", 'did you mean "priority"?'),

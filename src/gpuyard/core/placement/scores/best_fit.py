@@ -6,10 +6,11 @@ Choose it when in doubt. It ignores what the open tasks request; `fragmentation`
 
 from collections.abc import Sequence
 
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 
 
-def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
+def order(wanted: int, index: Index, demand: Demand, settings: Settings) -> Sequence[int]:  # noqa: ARG001
     """Return the numbers of free GPUs from exactly enough to the most."""
     return range(wanted, max(len(index.by_free), wanted + 1))

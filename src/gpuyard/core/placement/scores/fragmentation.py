@@ -21,6 +21,7 @@ free GPUs. A memory share counts as its part of the largest GPU. The weights wer
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.domain.values import MILLI
 from gpuyard.core.placement.demand import Demand, milli_of
 from gpuyard.core.placement.device_group_mask import DeviceGroupMask
@@ -131,6 +132,6 @@ def _tiers(index: Index, demand: Demand, gpu_mib: int) -> list[tuple[float, Devi
     return sorted(tiers.items())
 
 
-def order(wanted: int, index: Index, demand: Demand) -> FragmentationCosts:  # noqa: ARG001
+def order(wanted: int, index: Index, demand: Demand, settings: Settings) -> FragmentationCosts:  # noqa: ARG001
     """Return the cost tables; they do not depend on the number of GPUs wanted."""
     return FragmentationCosts(index, demand)

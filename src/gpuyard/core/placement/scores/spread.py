@@ -6,10 +6,11 @@ Choose it for small clusters with single-GPU tasks. It leaves no room for large 
 
 from collections.abc import Sequence
 
+from gpuyard.core.domain.settings import Settings
 from gpuyard.core.placement.demand import Demand
 from gpuyard.core.placement.index import Index
 
 
-def order(wanted: int, index: Index, demand: Demand) -> Sequence[int]:  # noqa: ARG001
+def order(wanted: int, index: Index, demand: Demand, settings: Settings) -> Sequence[int]:  # noqa: ARG001
     """Return the numbers of free GPUs from the most to exactly enough."""
     return range(max(len(index.by_free) - 1, wanted), wanted - 1, -1)
