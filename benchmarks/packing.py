@@ -104,7 +104,8 @@ def play(cluster: Cluster, pods: Sequence[Resources], score: str, seed: int) -> 
     chance = random.Random(seed)
     marks = [mark * cluster.gpus * MILLI for mark in MARKS]
     asked = allocated = 0
-    reached, seconds = [], []
+    reached: list[float] = []
+    seconds: list[float] = []
     for place, pod in enumerate(pods, start=1):
         asked += gpu_milli(pod)
         ask = at_random(pod, engine, chance) if score == "random" else pod
