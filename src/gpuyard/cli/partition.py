@@ -6,12 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import finite, json_option
+from gpuyard.cli.input.options import ServerOption, TokenOption, client, finite, json_option
 from gpuyard.cli.train.files import PeaksFile, SpecsFile
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from gpuyard.learn.performance.partition import Partitioning
+    from gpuyard.learn.performance.partition.divided_training import TrainingRequest
+    from gpuyard.learn.performance.partition.plans import PartitionPlan
+    from gpuyard.live.sdk import Client
 
 SHOWN = 6
 """Ways that the table lists; --json has all of them."""
@@ -34,21 +38,68 @@ def partition(
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter with PyTorch that counts the operations (default: this one).")] = None,
     specs: SpecsFile = None,
     calibration: PeaksFile = None,
+    submit: Annotated[bool, typer.Option("--submit", help="Submit the training of the model, divided as the fastest plan that fits.")] = False,
+    stages: Annotated[int | None, typer.Option("--stages", metavar="N", help="With --submit: use the plan with so many stages; 1 is data-parallel.")] = None,
+    nodes: Annotated[int | None, typer.Option("--nodes", metavar="N", help="With --submit: number of nodes; more than one is a gang (default: 1).")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="With --submit: number of training steps (default: 100).")] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="NAME", help="With --submit: function of the file that returns the inputs and the target of a step (default: random inputs).")] = None,
+    loss: Annotated[str | None, typer.Option("--loss", metavar="NAME", help="With --submit: function of the file that returns the loss of an output and a target.")] = None,
+    learning_rate: Annotated[float | None, typer.Option("--learning-rate", callback=finite, metavar="X", help="With --submit: learning rate of AdamW (default: 0.001).")] = None,
+    server: ServerOption = None,
+    token: TokenOption = None,
     as_json: Annotated[bool, json_option("Print every plan as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Partition a PyTorch model over GPUs: pipeline stages, replicas, and the predicted time of a step."""
+    from msgspec import to_builtins
+
     from gpuyard.cli.output.printing import print_json
     from gpuyard.cli.train.files import read_specs
     from gpuyard.learn.performance.partition import partition as divide
 
+    given = {"--stages": stages, "--nodes": nodes, "--steps": steps, "--data": data, "--loss": loss,
+             "--learning-rate": learning_rate}  # fmt: skip
+    if not submit and (name := next((name for name, value in given.items() if value is not None), None)):
+        raise WrongInput(f"{name} requires --submit.")
     found = divide(
         source, model, inputs, gpu=gpu, gpus=gpus, precision=precision, training=not inference, micro_batches=micro_batches,
         link_gbs=link, specs=read_specs(specs, calibration), python=python or sys.executable, limit_seconds=limit,
     )  # fmt: skip
-    if as_json:
-        print_json(found)
-    else:
+    if not as_json:
         _show(found)
+    task = None
+    if submit:
+        from gpuyard.learn.performance.partition.submission import chosen_plan, training_request
+
+        plan = chosen_plan(found, stages)
+        request = training_request(
+            found, plan, source, model, inputs, nodes=nodes or 1, steps=100 if steps is None else steps,
+            learning_rate=1e-3 if learning_rate is None else learning_rate, data=data or "", loss=loss or "",
+        )  # fmt: skip
+        task = _submitted(client(server, token), request, plan, python or sys.executable, nodes or 1)
+    if as_json:
+        print_json(to_builtins(found) | ({"submitted": task} if task else {}))
+    elif task:
+        typer.echo(task)
+
+
+def _submitted(cluster: "Client", request: "TrainingRequest", plan: "PartitionPlan", python: str, nodes: int) -> str:
+    """Submit the training and return the id of its task."""
+    from msgspec import json
+
+    typer.echo(
+        f"\nTo be submitted: {plan.replicas} × {len(plan.stages)} stages, {plan.micro_batches} micro-batches, "
+        f"{request.gpus_per_node} GPUs on {nodes} {'node' if nodes == 1 else 'nodes'}.",
+        err=True,
+    )
+    module = "gpuyard.learn.performance.partition.divided_training"
+    task = cluster.submit(
+        [python, "-m", module, json.encode(request).decode()],
+        name=request.name,
+        work_dir=request.folder,
+        gpu_count=request.gpus_per_node,
+        nodes=nodes,
+    )
+    return task.id
 
 
 def _show(found: "Partitioning") -> None:

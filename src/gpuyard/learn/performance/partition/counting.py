@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,6 +32,28 @@ def read_input(text: str) -> tuple[list[int], str]:
     return shape, dtype
 
 
+class ModelPlace(NamedTuple):
+    """Where a model is defined."""
+
+    folder: Path
+    module: str
+    name: str
+
+
+def locate(path: Path, model: str) -> ModelPlace:
+    """Find a model of a file, or `module:Name` of a module next to it."""
+    if not is_file(path) and not is_folder(path):
+        raise WrongInput(f"{shown_path(path)}: no such file or folder.")
+    module, _, name = model.rpartition(":")
+    folder = path if path.is_dir() else path.parent
+    module = module or ("" if path.is_dir() else path.stem)
+    if not module or not re.fullmatch(r"[\w.]+", module) or not name.isidentifier():
+        raise WrongInput(
+            f"{shortened(model)!r} is not the name of a model; use Name, or module:Name for one of another file."
+        )
+    return ModelPlace(folder.resolve(), module, name)
+
+
 class Counted(msgspec.Struct, frozen=True):
     """A counted model, ready to be divided."""
 
@@ -49,21 +72,13 @@ def counted(
     path: Path, model: str, inputs: Sequence[str], *, training: bool, python: str, limit_seconds: float
 ) -> Counted:
     """Count a model of a file, or `module:Name` of a module next to it, in a separate process."""
-    if not is_file(path) and not is_folder(path):
-        raise WrongInput(f"{shown_path(path)}: no such file or folder.")
-    module, _, name = model.rpartition(":")
-    folder = path if path.is_dir() else path.parent
-    module = module or ("" if path.is_dir() else path.stem)
-    if not module or not re.fullmatch(r"[\w.]+", module) or not name.isidentifier():
-        raise WrongInput(
-            f"{shortened(model)!r} is not the name of a model; use Name, or module:Name for one of another file."
-        )
+    folder, module, name = locate(path, model)
     if not inputs:
         raise WrongInput("Give the shape of each input of the model, such as --input 32x3x224x224.")
     with tempfile.TemporaryDirectory() as place:
         file = Path(place) / "answer.json"
         asked = {
-            "folder": str(folder.resolve()), "module": module, "name": name, "inputs": [read_input(text) for text in inputs],
+            "folder": str(folder), "module": module, "name": name, "inputs": [read_input(text) for text in inputs],
             "spoken": " ".join(inputs), "training": training, "answer": str(file),
         }  # fmt: skip
         try:
