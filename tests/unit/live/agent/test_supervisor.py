@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuyard.cli.up.remaining_tasks import end_all
 from gpuyard.live.agent import telemetry
 from gpuyard.live.agent.inventory import GpuProcess
 from gpuyard.live.agent.supervisor import messages, paths
@@ -271,6 +272,19 @@ def test_a_program_in_a_shell_has_the_whole_grace_period_although_the_shell_ends
     said = supervised.output(key).read_text().split()
     assert "saved" in said
     assert "never" not in said
+
+
+def test_the_end_of_all_tasks_waits_for_the_grace_period_of_each(supervised: Supervised) -> None:
+    """As `gpuyard down --stop-tasks` does while the scheduler is down."""
+    deaf = supervised.launches(IGNORES_TERM, grace_seconds=0.5)
+    polite = supervised.launches("trap 'exit 0' TERM; echo ready; while true; do sleep 0.05; done", grace_seconds=600)
+    for key in (deaf, polite):
+        supervised.says(key, "ready")
+    began = time.monotonic()
+    assert end_all(supervised.folder) == 2
+    assert 0.5 <= time.monotonic() - began < 60
+    assert supervised.end_of(deaf).signal == signal.SIGKILL
+    assert supervised.end_of(polite).exit_code == 0
 
 
 def test_a_second_stop_can_shorten_the_grace_period(supervised: Supervised) -> None:
