@@ -30,3 +30,10 @@ def test_invalid_policies_are_one_sentence(name: str, sentence: str) -> None:
     with pytest.raises(NoSuchPolicy) as caught:
         policy_variant(name)
     assert sentence in str(caught.value)
+
+
+def test_the_weights_of_a_score_can_be_set() -> None:
+    settings = policy_variant("default:score=weighted:weight_energy=3:weights_follow_idle=false").settings
+    assert (settings.score, settings.weight_energy, settings.weights_follow_idle) == ("weighted", 3.0, False)
+    with pytest.raises(NoSuchPolicy, match="weight_energy"):
+        policy_variant("default:weight_energy=-1")
