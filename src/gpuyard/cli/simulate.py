@@ -48,7 +48,8 @@ class Estimator(StrEnum):
 def simulate(
     policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help=(
         "Policies to compare, such as fifo,fifo+backfill,srtf, with settings such as "
-        "default:level_seconds=86400; with --journal also same: the settings of the recorded cluster."
+        "default:level_seconds=86400; your own as mine.py:POLICY or module:POLICY; with --journal also same: the "
+        "settings of the recorded cluster."
     ))] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs from a CSV file with submit_s, duration_s and gpu_num, plain or gzip.")] = None,
     throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="Speed of each job type on each GPU model, in Gavel's format; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.input.arguments import Function, Seed, argument, names
 from gpuyard.input.files import path_of, shown_path
@@ -31,7 +32,7 @@ from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.interference import Interference, by_demand
 from gpuyard.simulator.measures import SimulationMeasures, as_json, measure, rounded
-from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant, policy_variant
+from gpuyard.simulator.policy_variants import BACKFILL, POLICY_VARIANTS, PolicyVariant, policy_variant
 from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
 from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
@@ -45,6 +46,8 @@ JobCount = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 OfferedLoad = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
 Fractional = Annotated[float, Meta(ge=0, le=1)]
 EstimatorName = Literal["history", "lightgbm"]
+PolicyChoice = str | Policy | PolicyVariant
+"""A policy by name, or a policy of one's own."""
 ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
 """Called with the name and the number of tasks of each run; yields a callback for the number submitted so far."""
 
@@ -90,6 +93,8 @@ class JobSet:
     recorded: tuple[PolicyRun, ...] = ()
     """What really happened, if it was recorded: the first row of a comparison."""
     known_policies: Mapping[str, PolicyVariant] = field(default_factory=lambda: POLICY_VARIANTS)
+    here: Callable[[PolicyVariant], PolicyVariant] = lambda variant: variant
+    """Gives a policy of one's own the settings of this cluster."""
 
 
 def trace_jobs(
@@ -172,12 +177,13 @@ def journal_jobs(folder: Path | str) -> JobSet:
         _notes(counts),
         (PolicyRun(result, perf_counter() - began),),
         found.variants,
+        found.here,
     )
 
 
 def simulate(
     jobs: JobSet,
-    policies: Sequence[str] | str = ("default",),
+    policies: "Sequence[PolicyChoice] | PolicyChoice" = ("default",),
     *,
     oracle: bool = False,
     estimator: EstimatorName = "history",
@@ -187,7 +193,8 @@ def simulate(
 ) -> Iterator[PolicyRun]:
     """Run the live engine under a virtual clock, once for each policy; a recorded run comes first.
 
-    `policies` are those of the manual's page on policies, optionally with settings: `default:level_seconds=86400`.
+    `policies` are those of the manual's page on policies, optionally with settings: `default:level_seconds=86400`. Your
+    own are `mine.py:POLICY`, `module:POLICY` or a `gpuyard.core.engine.policies.policy.Policy`.
     `oracle`: policies that use run times get the real ones. `estimator`: where they get run times otherwise.
     `policy_model`: a file written by `gpuyard train policy`, for the policy `dqn`. `scenario`: elastic pools, sleeping
     nodes, prices and failures (`gpuyard.simulator.scenarios`), by the suffix they add to a policy's name. Arguments are
@@ -195,12 +202,12 @@ def simulate(
     """
     if not isinstance(jobs, JobSet):
         raise WrongInput("jobs are those that trace_jobs, generated_jobs or journal_jobs return.")
-    chosen = variant_names(policies)
+    chosen = _chosen(policies)
     if not chosen:
         raise WrongInput("Name the policies to compare, such as fifo,default.")
-    variants = [policy_variant(name, jobs.known_policies) for name in chosen]
+    variants = [policy_variant(one, jobs.known_policies, jobs.here) for one in chosen]
     predictor = _predictor(argument("estimator", estimator, EstimatorName))
-    advisor = _advisor(None if policy_model is None else path_of("policy_model", policy_model), chosen)
+    advisor = _advisor(None if policy_model is None else path_of("policy_model", policy_model), variants)
     oracle, progress = argument("oracle", oracle, bool), argument("progress", progress, Function)
     under: Any = {"": Scenario()} if scenario is None else scenario
     if not isinstance(under, Mapping) or not all(
@@ -222,6 +229,21 @@ def simulate(
             yield PolicyRun(result, perf_counter() - began)
 
     return simulated()
+
+
+def _chosen(policies: Any) -> list["PolicyChoice"]:
+    """Return the policies to compare, names without duplicates."""
+    if isinstance(policies, Policy | PolicyVariant):
+        return [policies]
+    if isinstance(policies, list | tuple) and any(isinstance(one, Policy | PolicyVariant) for one in policies):
+        found: dict[int | str, PolicyChoice] = {}
+        for one in policies:
+            if isinstance(one, Policy | PolicyVariant):
+                found[id(one)] = one
+            else:
+                found |= {name: name for name in names("policies", [one])}
+        return list(found.values())
+    return list(variant_names(policies))
 
 
 def variant_names(policies: Sequence[str] | str) -> list[str]:
@@ -258,9 +280,9 @@ def _predictor(named: str) -> Callable[[], RuntimePredictor]:
     return LearnedPredictor
 
 
-def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
+def _advisor(model: Path | None, variants: Sequence[PolicyVariant]) -> Advisor | None:
     """Load the trained network if one of the policies needs it, otherwise return None."""
-    if not any(name.split(":")[0].removesuffix("+backfill") == "dqn" for name in names):
+    if not any(_base_name(it.name) == "dqn" or (it.own is not None and it.own.advised) for it in variants):
         if model is not None:
             raise WrongInput(
                 "A policy model is only used by the policy dqn, and dqn is not among the policies to compare."
@@ -271,3 +293,8 @@ def _advisor(model: Path | None, names: Sequence[str]) -> Advisor | None:
     from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 
     return AdvantageAdvisor(load(model or DEFAULT, FEATURES))
+
+
+def _base_name(name: str) -> str:
+    """Return the name of a policy without what follows it."""
+    return name.split(":", maxsplit=1)[0].removesuffix(BACKFILL)

@@ -14,7 +14,10 @@ from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.scheduling.advice import Advisor
+from gpuyard.core.engine.state import State
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
 from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts
@@ -72,7 +75,7 @@ def simulate_policy(
     the run.
     """
     world = World(
-        Engine(advisor=advisor),
+        Engine(State(_policies(policy_variant)), advisor),
         stop_seconds=workload.stop_seconds,
         restart_seconds=workload.restart_seconds,
         slowed_by=workload.slowed_by,
@@ -104,6 +107,11 @@ def simulate_policy(
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
+
+
+def _policies(policy_variant: PolicyVariant) -> Mapping[str, Policy]:
+    """Return the policies that the engine of a run knows; one of the user's own replaces another of the same name."""
+    return {**POLICIES, policy_variant.own.name: policy_variant.own} if policy_variant.own else POLICIES
 
 
 def _orders(

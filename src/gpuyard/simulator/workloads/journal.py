@@ -89,9 +89,9 @@ class JournalWorkload:
     @property
     def variants(self) -> dict[str, PolicyVariant]:
         """The policy variants that can be compared on this cluster."""
-        return {SAME: self.same} | {name: self._here(each) for name, each in POLICY_VARIANTS.items()}
+        return {SAME: self.same} | {name: self.here(each) for name, each in POLICY_VARIANTS.items()}
 
-    def _here(self, policy_variant: PolicyVariant) -> PolicyVariant:
+    def here(self, policy_variant: PolicyVariant) -> PolicyVariant:
         """Return the variant with its own policy settings and all other settings as at the end of the journal."""
         theirs = policy_variant.settings
         settings = msgspec.structs.replace(
