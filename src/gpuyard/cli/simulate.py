@@ -72,19 +72,22 @@ def simulate(
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
     failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Let nodes fail and be repaired, after random times with these means.")] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with figures and charts, and the charts as PNG beside it.")] = None,
+    jobs_csv: Annotated[Path | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row for each job and policy as CSV: times, GPUs, user, preemptions; compressed if the name ends in .gz.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
     from gpuyard.cli.input.scenario_options import check_pools, scenario_of
     from gpuyard.simulator.accuracy import accuracy
+    from gpuyard.simulator.comparison import ORACLE, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
-    from gpuyard.simulator.comparison import variant_names
     from gpuyard.simulator.run import NEVER_END
 
     under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
     if report is not None:
         _check_report(report)
+    if jobs_csv is not None and (not jobs_csv.parent.is_dir() or jobs_csv.is_dir()):
+        raise WrongUse(f"--jobs-csv: cannot write {jobs_csv}; use a file in a folder that exists.")
     names = variant_names(policy)
     generated, recorded = generate is not None, journal is not None
     _refuse(
@@ -102,7 +105,7 @@ def simulate(
         )),
         (recorded and (elastic or suspend_idle or price is not None or failures), "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."),
         (generated and pool is not None, "--pool needs --trace: generated jobs may run on all nodes."),
-        (repeat > 1 and (report or save), "--report and --save need a single workload; omit --repeat."),
+        (repeat > 1 and (report or save or jobs_csv), "--report, --save and --jobs-csv need a single workload; omit --repeat."),
     )  # fmt: skip
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
@@ -127,6 +130,8 @@ def simulate(
             found.append(run)
             if run.unfinished:
                 print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
+    if oracle and not any(ORACLE in run.name for run in found):
+        print("--oracle has no effect: none of these policies uses run times.", file=sys.stderr)
     if repeat > 1:
         _print_means(found, as_json)
         return
@@ -134,6 +139,9 @@ def simulate(
         _write_report(
             report, f"{jobs.description}{', run times known' if oracle else ''}.", [run.result for run in found]
         )
+    if jobs_csv is not None:
+        write_jobs(jobs_csv, jobs, found)
+        print(f"Written: {jobs_csv}, {jobs.workload.tasks:,} jobs of each policy.", file=sys.stderr)
     if as_json:
         _print_json({run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found})
     else:

@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from gpuyard.simulator.comparison import journal_jobs as journal_jobs
     from gpuyard.simulator.comparison import simulate as simulate
     from gpuyard.simulator.comparison import trace_jobs as trace_jobs
+    from gpuyard.simulator.comparison import write_jobs as write_jobs
 else:
 
     def __getattr__(name: str) -> object:
         """Import `comparison` on first use; most modules of the simulator do not need it."""
-        if name in {"JobSet", "PolicyRun", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
+        if name in {"JobSet", "PolicyRun", "generated_jobs", "journal_jobs", "simulate", "trace_jobs", "write_jobs"}:
             from gpuyard.simulator import comparison
 
             return getattr(comparison, name)

@@ -31,8 +31,9 @@ from gpuyard.input.files import path_of, shown_path
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.interference import Interference, by_demand
+from gpuyard.simulator.job_table import write_job_table
 from gpuyard.simulator.measures import SimulationMeasures, as_json, measure, rounded
-from gpuyard.simulator.policy_variants import BACKFILL, POLICY_VARIANTS, PolicyVariant, policy_variant
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, EstimateSource, PolicyVariant, base_name, policy_variant
 from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
 from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
@@ -46,6 +47,8 @@ JobCount = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 OfferedLoad = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
 Fractional = Annotated[float, Meta(ge=0, le=1)]
 EstimatorName = Literal["history", "lightgbm"]
+ORACLE = "+oracle"
+"""Added to the name of a run whose policy was given the real run times."""
 PolicyChoice = str | Policy | PolicyVariant
 """A policy by name, or a policy of one's own."""
 ShowProgress = Callable[[str, int], AbstractContextManager[ProgressCallback]]
@@ -195,7 +198,7 @@ def simulate(
 
     `policies` are those of the manual's page on policies, optionally with settings: `default:level_seconds=86400`. Your
     own are `mine.py:POLICY`, `module:POLICY` or a `gpuyard.core.engine.policies.policy.Policy`.
-    `oracle`: policies that use run times get the real ones. `estimator`: where they get run times otherwise.
+    `oracle`: policies that use run times get the real ones, and `+oracle` is added to their names. `estimator`: where they get run times otherwise.
     `policy_model`: a file written by `gpuyard train policy`, for the policy `dqn`. `scenario`: elastic pools, sleeping
     nodes, prices and failures (`gpuyard.simulator.scenarios`), by the suffix they add to a policy's name. Arguments are
     checked at once; each policy is simulated when the iterator reaches it.
@@ -219,7 +222,7 @@ def simulate(
     def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
         for variant, (added, condition) in product(variants, under.items()):
-            named = replace(variant, name=variant.name + added)
+            named = replace(variant, name=_full_name(variant, oracle) + added)
             began = perf_counter()
             with progress(named.name, jobs.workload.tasks) as heard:
                 result = simulate_policy(
@@ -229,6 +232,20 @@ def simulate(
             yield PolicyRun(result, perf_counter() - began)
 
     return simulated()
+
+
+def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> None:
+    """Write a CSV file with one row for each job and policy (`gpuyard.simulator.job_table` has the columns)."""
+    to = path_of("path", path)
+    try:
+        write_job_table(to, jobs.workload, (run.result for run in runs))
+    except OSError as error:
+        raise WrongInput(f"{shown_path(to)} cannot be written: {error.strerror}.") from None
+
+
+def _full_name(variant: PolicyVariant, oracle: bool) -> str:
+    """Return the name of a run; those that were given the real run times say so."""
+    return variant.name + (ORACLE if oracle and variant.estimate_source is not EstimateSource.NONE else "")
 
 
 def _chosen(policies: Any) -> list["PolicyChoice"]:
@@ -282,7 +299,7 @@ def _predictor(named: str) -> Callable[[], RuntimePredictor]:
 
 def _advisor(model: Path | None, variants: Sequence[PolicyVariant]) -> Advisor | None:
     """Load the trained network if one of the policies needs it, otherwise return None."""
-    if not any(_base_name(it.name) == "dqn" or (it.own is not None and it.own.advised) for it in variants):
+    if not any(base_name(it.name) == "dqn" or (it.own is not None and it.own.advised) for it in variants):
         if model is not None:
             raise WrongInput(
                 "A policy model is only used by the policy dqn, and dqn is not among the policies to compare."
@@ -293,8 +310,3 @@ def _advisor(model: Path | None, variants: Sequence[PolicyVariant]) -> Advisor |
     from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 
     return AdvantageAdvisor(load(model or DEFAULT, FEATURES))
-
-
-def _base_name(name: str) -> str:
-    """Return the name of a policy without what follows it."""
-    return name.split(":", maxsplit=1)[0].removesuffix(BACKFILL)

@@ -105,6 +105,11 @@ def policy_variant(
     return dataclass_replace(found, name=chosen, settings=settings)
 
 
+def base_name(name: str) -> str:
+    """Return the name of a variant without `+backfill`, settings, and what a scenario or an oracle adds to it."""
+    return name.split(":", maxsplit=1)[0].split("+", maxsplit=1)[0]
+
+
 def _own(policy: Policy, name: str) -> PolicyVariant:
     return PolicyVariant(name, Settings(policy=policy.name), EstimateSource.HISTORY, policy)
 

@@ -11,6 +11,7 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.remaining_time import RemainingTimeLevels, age_begins_at, age_of, level_of
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
@@ -96,7 +97,7 @@ def simulate_policy(
     forecasts = RuntimeForecasts()
     if policy_variant.estimate_source is not EstimateSource.NONE:
         estimate_source = (
-            _OracleEstimate()
+            _OracleEstimate(policy_variant.estimate_source)
             if oracle
             else _LearnedEstimate(world, policy_variant.estimate_source, predictor(), forecasts)
         )
@@ -158,13 +159,22 @@ class _SubmittedEstimate:
 
 
 class _OracleEstimate:
-    """Sets the real run time as the estimate."""
+    """Sets the real run time as the estimate, and the levels of the real remaining time."""
+
+    def __init__(self, estimate_source: EstimateSource) -> None:
+        self._levels = estimate_source is EstimateSource.REMAINING_TIME
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
             return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
-        return replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
+        known = replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
+        return replace(known, remaining_time_levels=known_levels(seconds)) if self._levels else known
+
+
+def known_levels(seconds: float) -> RemainingTimeLevels:
+    """Return the level at each age of a task whose run time is known."""
+    return tuple(level_of(max(seconds - age_begins_at(age), 0.0)) for age in range(age_of(seconds) + 1))
 
 
 class _LearnedEstimate:

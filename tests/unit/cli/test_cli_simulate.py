@@ -97,6 +97,39 @@ def test_jobs_that_share_a_gpu_have_the_speed_in_the_file(
     assert found == [125.0, 200.0]
 
 
+def test_rows_with_known_run_times_are_marked(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", trace, "--cluster", "1x8", "--oracle", "--policy")
+    assert simulated(monkeypatch, *words, "fifo,sjf,default", "--json") == 0
+    said = capsys.readouterr()
+    assert list(json.loads(said.out)["policies"]) == ["fifo", "sjf+oracle", "default+oracle"]
+    assert "--oracle" not in said.err
+    assert simulated(monkeypatch, *words, "sjf") == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "sjf+oracle"
+    assert simulated(monkeypatch, *words, "fifo") == 0
+    assert "--oracle has no effect: none of these policies uses run times." in capsys.readouterr().err
+
+
+def test_jobs_of_every_policy_are_written_as_rows(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace.with_name("per_job.csv")
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "fifo,fifo+backfill", "--jobs-csv", path)
+    assert simulated(monkeypatch, *words) == 0
+    assert f"Written: {path}, 3 jobs of each policy." in capsys.readouterr().err
+    head, *rows = path.read_text().splitlines()
+    assert head == "policy,job,name,user,gpu_num,submit_s,start_s,end_s,jct_s,queue_s,held_s,duration_s,preemptions"
+    assert rows[:3] == [
+        "fifo,1,,ann,6,0.0,0.0,100.0,100.0,0.0,100.0,100.0,0",
+        "fifo,2,,bob,8,1.0,100.0,110.0,109.0,99.0,10.0,10.0,0",
+        "fifo,3,,cem,1,2.0,110.0,120.0,118.0,108.0,10.0,10.0,0",
+    ]
+    assert rows[5] == "fifo+backfill,3,,cem,1,2.0,2.0,12.0,10.0,0.0,10.0,10.0,0"
+    assert simulated(monkeypatch, *words[:-1], trace.with_name("none") / "jobs.csv") == 2
+    assert "--jobs-csv: cannot write" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_page_has_the_table_and_all_charts(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -38,7 +38,7 @@ from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.input.files import shown_path
 from gpuyard.learn.estimates.history import features_of
-from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant, base_name
 from gpuyard.simulator.recorder import Recorder
 from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.world import TaskBehavior
@@ -105,8 +105,9 @@ class JournalWorkload:
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """Return all external input; changes of settings are included only for the variant `same`."""
+        as_recorded = policy_variant.settings == self.same.settings and base_name(policy_variant.name) == SAME
         for at, coming in self.came:
-            if policy_variant is self.same or not isinstance(coming, command.ChangeSettings):
+            if as_recorded or not isinstance(coming, command.ChangeSettings):
                 yield at, coming
 
 
