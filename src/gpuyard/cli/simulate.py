@@ -57,10 +57,10 @@ def simulate(
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N randomly generated jobs that request this part of all GPUs while they arrive (default 0.9).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers: the same seed gives the same jobs and failures.")] = 0,
     fractional: Annotated[float, typer.Option("--fractional", callback=finite, metavar="PART", help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads from K seeds; prints means with 95 % confidence intervals.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="K workloads from K seeds, generated or drawn from the tasks of the journal; prints means with 95 % confidence intervals.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, compressed if the name ends in .gz.")] = None,
-    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="N equal nodes with G GPUs each; more kinds of nodes after a +.")] = None,
+    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool; with --journal instead of the recorded ones.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="N equal nodes with G GPUs each; more kinds of nodes after a +; with --journal instead of the recorded ones.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="Column of both files that names the pool; jobs run only on nodes of their pool.")] = None,
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="Speed of jobs that share a GPU, from a CSV file with name, beside and speed. Default: speed falls with the share that the others request.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Give policies the real run times instead of estimates from completed jobs.")] = False,
@@ -72,11 +72,17 @@ def simulate(
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
     failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Let nodes fail and be repaired, after random times with these means.")] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with figures and charts, and the charts as PNG beside it.")] = None,
+    quota: Annotated[str | None, typer.Option("--quota", metavar="PART[:MODE]", help="With --journal: another part of the GPUs for online tasks, and strict, borrow or none; 0.6:borrow.")] = None,
+    add_nodes: Annotated[str | None, typer.Option("--add-nodes", metavar="NxG[:MODEL]", help="With --journal: more nodes from the beginning, otherwise like the recorded ones.")] = None,
+    remove_nodes: Annotated[str | None, typer.Option("--remove-nodes", metavar="NAME,…", help="With --journal: recorded nodes that never join.")] = None,
+    tenants: Annotated[list[str] | None, typer.Option("--tenant", metavar="NAME:LIMIT=VALUE…", help="With --journal: other limits of a tenant: max_gpus, guaranteed_gpus, max_open_tasks, weight, gpu_hours, period_seconds; none removes one. Repeatable.")] = None,
+    mix: Annotated[str | None, typer.Option("--mix", metavar="TASKS=FACTOR,…", help="With --journal: factors for the number of tasks; TASKS is all, tenant:NAME, user:NAME or class:NAME.")] = None,
     jobs_csv: Annotated[Path | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row for each job and policy as CSV: times, GPUs, user, preemptions; compressed if the name ends in .gz.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
     from gpuyard.cli.input.scenario_options import check_pools, scenario_of
+    from gpuyard.cli.input.what_if_options import journal_with
     from gpuyard.simulator.accuracy import accuracy
     from gpuyard.simulator.comparison import ORACLE, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
@@ -92,17 +98,16 @@ def simulate(
     generated, recorded = generate is not None, journal is not None
     _refuse(
         (sum(source is not None for source in (trace, journal, generate)) != 1, "Choose exactly one workload: --trace, --journal or --generate."),
-        (not generated and (fractional or repeat > 1 or save), "--fractional, --repeat and --save need --generate."),
+        (not generated and (fractional or save), "--fractional and --save need --generate."),
+        (trace and repeat > 1, "--repeat needs --generate or --journal."),
+        (not recorded and (quota or add_nodes or remove_nodes or tenants or mix), "--quota, --add-nodes, --remove-nodes, --tenant and --mix need --journal."),
         (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and cannot be used with --pool."),
         (not names and save is None, "Name the policies to compare: --policy NAME,…"),
         (recorded and no_preemption, (
             "--no-preemption needs --trace or --generate: a journal records for each task whether it may "
             "be preempted."
         )),
-        (recorded and (nodes or cluster or pool or interference), (
-            "--nodes, --cluster, --pool and --interference need --trace: a journal has its own nodes and "
-            "run times."
-        )),
+        (recorded and (pool or interference), "--pool and --interference need --trace: a journal has its own nodes and run times."),
         (recorded and (elastic or suspend_idle or price is not None or failures), "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."),
         (generated and pool is not None, "--pool needs --trace: generated jobs may run on all nodes."),
         (repeat > 1 and (report or save or jobs_csv), "--report, --save and --jobs-csv need a single workload; omit --repeat."),
@@ -110,7 +115,11 @@ def simulate(
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
     )
-    jobs = _jobs(trace, journal, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+    what_if = partial(
+        journal_with, quota=quota, nodes=nodes, cluster=cluster, add_nodes=add_nodes, remove_nodes=remove_nodes,
+        tenants=tenants or (), mix=mix, resample=repeat > 1,
+    )  # fmt: skip
+    jobs = what_if(journal, seed=seed) if journal is not None else _jobs(trace, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
     if names:
         compare(jobs)  # wrong names of policies are reported before anything is said or simulated
     for note in jobs.notes:
@@ -122,12 +131,16 @@ def simulate(
     found: list[PolicyRun] = []
     for number in range(repeat):
         if number:
-            jobs = _jobs(trace, journal, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+            jobs = what_if(journal, seed=seed + number) if journal is not None else _jobs(trace, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
         scenario = under(seed + number)
         check_pools(scenario, jobs.workload)
         note = f" ({number + 1} of {repeat})" if repeat > 1 else ""
         for run in compare(jobs, scenario=scenario, progress=partial(_progress, note)):
             found.append(run)
+            if all(run is not one for one in jobs.recorded) and (
+                refused := jobs.workload.tasks - len(run.result.recorder.lives)
+            ):
+                print(f"Under {run.name} {refused:,} tasks are refused: no node or limit of this cluster allows them.", file=sys.stderr)  # fmt: skip
             if run.unfinished:
                 print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
     if oracle and not any(ORACLE in run.name for run in found):
@@ -169,13 +182,11 @@ class _Options:
     preemptible: bool
 
 
-def _jobs(trace: Path | None, journal: Path | None, generate: str | None, options: _Options) -> "JobSet":
-    from gpuyard.simulator.comparison import generated_jobs, journal_jobs, trace_jobs
+def _jobs(trace: Path | None, generate: str | None, options: _Options) -> "JobSet":
+    from gpuyard.simulator.comparison import generated_jobs, trace_jobs
     from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
     from gpuyard.simulator.workloads.generated import read_count
 
-    if journal is not None:
-        return journal_jobs(journal)
     where = _cluster(options.nodes, options.cluster, options.pool if trace is not None else None)
     sharing = by_demand if options.interference is None else by_pairs(read_pairs(options.interference))
     if trace is not None:

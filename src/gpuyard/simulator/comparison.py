@@ -42,6 +42,7 @@ from gpuyard.simulator.workloads.generated import LEAST_LOAD, LOAD, MOST_JOBS, M
 from gpuyard.simulator.workloads.journal import read_journal
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
+from gpuyard.simulator.workloads.what_if import Changes, LimitName, read_quota
 
 JobCount = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 OfferedLoad = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
@@ -160,10 +161,37 @@ def generated_jobs(
     )
 
 
-def journal_jobs(folder: Path | str) -> JobSet:
-    """Read the real workload of a cluster, including its nodes, from its data folder or journal, which is only read."""
+def journal_jobs(
+    folder: Path | str,
+    *,
+    quota: str | float | None = None,
+    cluster: Cluster | str | None = None,
+    add_nodes: Cluster | str | None = None,
+    remove_nodes: Sequence[str] | str = (),
+    tenants: Mapping[str, Mapping[str, float | None]] | None = None,
+    mix: Mapping[str, float] | None = None,
+    resample: bool = False,
+    seed: int = 0,
+) -> JobSet:
+    """Read the real workload of a cluster, including its nodes, from its data folder or journal, which is only read.
+
+    Everything else asks what would have been different (`gpuyard.simulator.workloads.what_if`). `quota`: part of the GPUs
+    for online tasks, optionally with a mode: `0.5:borrow`. `cluster`, `add_nodes` and `remove_nodes`: other, more and
+    fewer nodes. `tenants`: limits by name, such as `{"research": {"max_gpus": 16, "weight": 2}}`. `mix`: factors for the
+    number of tasks, such as `{"tenant:research": 2, "class:online": 0.5}`. `resample`: draw the tasks with replacement.
+    """
     began = perf_counter()
     path = path_of("folder", folder)
+    changes = Changes(
+        *read_quota(quota),
+        cluster=None if cluster is None else _cluster(cluster),
+        add_nodes=None if add_nodes is None else _cluster(add_nodes, "add_nodes"),
+        remove_nodes=tuple(names("remove_nodes", remove_nodes)),
+        tenants=argument("tenants", dict(tenants or {}), dict[str, dict[LimitName, float | None]]),
+        mix=argument("mix", dict(mix or {}), dict[str, float]),
+        resample=argument("resample", resample, bool),
+    )
+    seed = argument("seed", seed, Seed)
     try:
         found = read_journal(path)
     except OSError as error:
@@ -174,11 +202,13 @@ def journal_jobs(folder: Path | str) -> JobSet:
         "tasks were still running at the end of the journal and were omitted": found.still_running,
         "tasks were still waiting then, or depended on one of these, and were omitted": found.still_waiting,
     }
+    if changes != Changes():
+        found = changes.apply_to(found, Random(seed).random)  # noqa: S311 - tasks, not secrets
     return JobSet(
         found,
         f"{found.tasks:,} tasks of the journal in {folder}, on at most {found.gpus:,} GPUs",
         _notes(counts),
-        (PolicyRun(result, perf_counter() - began),),
+        () if resample else (PolicyRun(result, perf_counter() - began),),
         found.variants,
         found.here,
     )
@@ -268,8 +298,8 @@ def variant_names(policies: Sequence[str] | str) -> list[str]:
     return list(dict.fromkeys(names("policies", policies)))
 
 
-def _cluster(cluster: Cluster | str) -> Cluster:
-    return cluster if isinstance(cluster, Cluster) else parse_cluster(argument("cluster", cluster, str))
+def _cluster(cluster: Cluster | str, name: str = "cluster") -> Cluster:
+    return cluster if isinstance(cluster, Cluster) else parse_cluster(argument(name, cluster, str), name)
 
 
 def _sharing(interference: Interference, preemptible: bool) -> tuple[Interference, bool]:

@@ -308,7 +308,9 @@ def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pyt
             ("--generate", "10", "--save", "none/such/jobs.csv"),
             "cannot write none/such/jobs.csv: No such file or directory.",
         ),
-        (("--trace", "jobs.csv", "--repeat", "2"), "--fractional, --repeat and --save need --generate"),
+        (("--trace", "jobs.csv", "--repeat", "2"), "--repeat needs --generate or --journal."),
+        (("--trace", "jobs.csv", "--mix", "all=2"), "--tenant and --mix need --journal."),
+        (("--generate", "10", "--quota", "0.5"), "--tenant and --mix need --journal."),
     ],
 )
 def test_wrong_use_of_seeds_is_reported_in_one_sentence(
@@ -373,6 +375,52 @@ def test_tasks_that_arrive_after_their_node_left_are_counted(
     assert capsys.readouterr().err == f"Under fifo 1 tasks never end: {NEVER_END}.\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "avg_jct_s"),
+    [
+        (("--cluster", "2x8"), (100 + 10 + 10) / 3),
+        (("--add-nodes", "1x8"), (100 + 10 + 10) / 3),
+        (("--quota", "1.0:none"), 110.0),
+        (("--quota", "0.5:borrow"), 110.0),
+        (("--tenant", "team:max_gpus=16:weight=2"), 110.0),
+        (("--mix", "all=1"), 110.0),
+        (("--mix", "class:batch=1,tenant:team=1"), 110.0),
+    ],
+)
+def test_a_journal_is_simulated_with_one_thing_changed(
+    words: tuple[str, ...],
+    avg_jct_s: float,
+    cluster: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "same", *words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert found["recorded"]["avg_jct_s"] == 110.0
+    assert found["same"]["avg_jct_s"] == pytest.approx(avg_jct_s, abs=0.001)
+
+
+def test_tasks_of_a_journal_are_drawn_again_for_intervals(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--journal", cluster, "--policy", "same,fifo+backfill", "--repeat", "6", "--seed", "1", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert list(found) == ["same", "fifo+backfill"]
+    assert found["same"]["ci95"]["avg_jct_s"] > 0
+    assert found["fifo+backfill"]["difference"]["avg_jct_s"] <= 0
+
+
+def test_refused_tasks_are_counted(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--journal", cluster, "--policy", "same", "--tenant", "team:max_gpus=6", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["policies"]["same"]["jobs"] == 2
+    assert "Under same 1 tasks are refused: no node or limit of this cluster allows them." in said.err
+
+
 @pytest.mark.slow
 def test_a_journal_can_be_reported_as_a_page(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -388,7 +436,18 @@ def test_a_journal_can_be_reported_as_a_page(
     ("words", "sentence"),
     [
         (("--journal", "YARD", "--policy", "lifo"), "Unknown policy 'lifo'; available policies: same, fifo"),
-        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--pool", "vc"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--elastic", "1:8"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8", "--nodes", "n.csv"), "Choose the nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
+        (("--journal", "YARD", "--policy", "fifo", "--add-nodes", "x"), "--add-nodes is 'x'; it must be NODESxGPUS"),
+        (("--journal", "YARD", "--policy", "fifo", "--quota", "60"), "The quota is '60'; it must be the part"),
+        (("--journal", "YARD", "--policy", "fifo", "--quota", "0.5:lend"), "(strict, borrow or none)"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "research"), "it must be NAME:LIMIT=VALUE"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "a:gpus=3"), "'gpus' is not a limit of a tenant"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "a:weight=big"), "--tenant a: weight is 'big'"),
+        (("--journal", "YARD", "--policy", "fifo", "--mix", "all"), "it must be TASKS=FACTOR"),
+        (("--journal", "YARD", "--policy", "fifo", "--mix", "all=x"), "--mix all is 'x'; it must be a number."),
         (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs needs --trace"),
         (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Choose exactly one workload"),
         (("--policy", "fifo"), "Choose exactly one workload"),

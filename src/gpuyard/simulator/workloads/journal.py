@@ -72,7 +72,7 @@ class JournalWorkload:
     @property
     def tasks(self) -> int:
         """Number of tasks."""
-        return len(self.happened.lives)
+        return sum(len(coming) for _, coming in self.came if isinstance(coming, tuple))
 
     def restart_seconds(self, spec: TaskSpec) -> float:  # noqa: ARG002
         """Return zero: the cost of a restart is part of the recorded run times."""
