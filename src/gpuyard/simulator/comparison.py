@@ -37,6 +37,7 @@ from gpuyard.simulator.policy_variants import POLICY_VARIANTS, EstimateSource, P
 from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
 from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
+from gpuyard.simulator.workloads.converters.convert import Converted, convert, read_instant
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.generated import LEAST_LOAD, LOAD, MOST_JOBS, MOST_LOAD, GeneratedJobs
 from gpuyard.simulator.workloads.journal import read_journal
@@ -271,6 +272,34 @@ def write_jobs(path: Path | str, jobs: JobSet, runs: Sequence[PolicyRun]) -> Non
         write_job_table(to, jobs.workload, (run.result for run in runs))
     except OSError as error:
         raise WrongInput(f"{shown_path(to)} cannot be written: {error.strerror}.") from None
+
+
+def convert_trace(
+    kind: str,
+    source: Path | str,
+    target: Path | str,
+    *,
+    begin: str | None = None,
+    end: str | None = None,
+    rename_vc: Mapping[str, str] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Converted:
+    """Convert a native trace (`helios`, `philly`, `pai` or `acme`) to the columns of `trace_jobs`.
+
+    `begin` and `end` are dates, for `pai` times since its beginning such as `14d`; jobs submitted before `end` are
+    kept. `rename_vc`: virtual clusters that are part of others.
+    """
+    kind = argument("kind", kind, Literal["helios", "philly", "pai", "acme"])
+    begins, ends = (
+        None if text is None else read_instant(kind, argument(name, text, str), name)
+        for name, text in (("begin", begin), ("end", end))
+    )
+    renamed = argument("rename_vc", dict(rename_vc or {}), dict[str, str])
+    read_from, write_to = path_of("source", source), path_of("target", target)
+    try:
+        return convert(kind, read_from, write_to, begin=begins, end=ends, rename_vc=renamed, progress=progress)
+    except OSError as error:
+        raise WrongInput(f"{shown_path(write_to)} cannot be written: {error.strerror}.") from None
 
 
 def _full_name(variant: PolicyVariant, oracle: bool) -> str:
