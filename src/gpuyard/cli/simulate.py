@@ -28,6 +28,7 @@ TITLES = {
     "gpu_hours_up": ("GPU-HOURS UP", "{:,.0f}"),
     "cost": ("COST", "{:,.0f}"),
     "node_failures": ("FAILURES", "{:,}"),
+    "nodes_revoked": ("REVOKED", "{:,}"),
     "attempts_lost": ("LOST", "{:,}"),
     "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
 }
@@ -67,7 +68,7 @@ def simulate(
     estimator: Annotated[Estimator, typer.Option("--estimator", help="How run times are estimated: statistics of completed jobs, or these corrected by LightGBM.")] = Estimator.HISTORY,
     policy_model: Annotated[Path | None, typer.Option("--policy-model", metavar="MODEL", help="Model of the policy dqn, written by gpuyard train policy (default: the one that is shipped).")] = None,
     no_preemption: Annotated[bool, typer.Option("--no-preemption", help="With --trace or --generate: no job may be stopped for another, as with tasks that save no checkpoints.")] = False,
-    elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle.")] = None,
+    elastic: Annotated[list[str] | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]][:NAME=VALUE]…", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle. Repeat it for pools of several kinds, with gpus=N, model=MODEL, price=PRICE, spot=HOURS and notice=SECONDS; the cheapest that fits is used.")] = None,
     suspend_idle: Annotated[str | None, typer.Option("--suspend-idle", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also run each policy on nodes that are suspended when idle.")] = None,
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
     failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Let nodes fail and be repaired, after random times with these means.")] = None,
@@ -88,7 +89,7 @@ def simulate(
     from gpuyard.simulator.comparison import simulate as simulate_runs
     from gpuyard.simulator.run import NEVER_END
 
-    under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
+    under = partial(scenario_of, elastic=elastic or (), suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
     if report is not None:
         _check_report(report)

@@ -30,6 +30,7 @@ COLUMNS = {
     "gpu_hours_up": "GPU-hours up",
     "cost": "cost",
     "node_failures": "node failures",
+    "nodes_revoked": "nodes taken away",
     "attempts_lost": "attempts lost",
     "gpu_hours_lost": "GPU-hours lost",
 }
@@ -70,7 +71,7 @@ def _table(results: Sequence[Result]) -> str:
     best = {
         name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows if name in row)
         for name in columns
-        if name not in {"jobs", "gpu_hours_up", "node_failures"} and len(rows) > 1
+        if name not in {"jobs", "gpu_hours_up", "node_failures", "nodes_revoked"} and len(rows) > 1
     }
     head = "".join(f"<th>{escape(title)}</th>" for title in ("policy", *columns.values()))
     body = "".join(
