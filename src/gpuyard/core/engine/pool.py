@@ -8,7 +8,8 @@ requested nodes, enough nodes are requested to make it large enough, or none; an
 others of its class causes pressure only if it needs more than the whole part.
 
 The pool shrinks when a node has been idle for a while and no waiting task could use it, longest idle first, never below
-the minimum. A node is given back only while it is empty: no task is ever stopped to save money.
+the minimum. A node is given back only while it is empty: no task is ever stopped to save money. A node that stays lost
+was taken away, as spot nodes are; it is removed, and another can take its place.
 
 Several pools are evaluated from the cheapest to the most expensive. `covered` carries from one to the next how many
 waiting tasks the cheaper pools have nodes for, up to their maximum; only the rest is pressure on the next pool. A task
@@ -54,14 +55,18 @@ def pool_orders(
     provisioned: Sequence[PoolNode],
     idle_since: dict[NodeId, float],
     covered: dict[int, int] | None = None,
+    lost_since: dict[NodeId, float] | None = None,
 ) -> PoolActions:
     """Return the orders for a pool of nodes like `kind`; `idle_since` is kept from one call to the next.
 
     `covered`: tasks of each line, by its number, for which cheaper pools have nodes on their way; those of this pool
-    are added.
+    are added. `lost_since`: when nodes of the pool were lost, kept from one call to the next.
     """
     hosts = state.index.hosts
     coming, kept, failed = _sorted(now, settings, provisioned, hosts)
+    lost = _lost(state, now, kept, {} if lost_since is None else lost_since)
+    taken = [node for node, since in lost.items() if now >= since + settings.lost_seconds]
+    kept = [node for node in kept if node not in taken]
     rested = [node for node, since in failed if now >= since + settings.retry_seconds]
     resting = len(failed) - len(rested)  # failed nodes are not requested again at once
     leaving = sum(it.state is PoolNodeState.LEAVING for it in provisioned)
@@ -91,11 +96,12 @@ def pool_orders(
         *(since + settings.idle_seconds for node, since in idle.items() if node not in ripe),
         *(since + settings.retry_seconds for node, since in failed if node not in rested),
         *(since + settings.boot_limit_seconds for since in coming.values()),
+        *(since + settings.lost_seconds for node, since in lost.items() if node not in taken),
     ]
     return PoolActions(
         boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in provisioned)})),
         give_back=tuple(spare),
-        remove=tuple(node for node in gone if node in hosts),
+        remove=(*(node for node in gone if node in hosts), *taken),
         release=(*rested, *(node for node in gone if node not in hosts)),
         again_at=min(times) if min(times) < inf else None,
     )
@@ -120,6 +126,14 @@ def _sorted(
             else:
                 failed.append((it.node, late_at))
     return coming, kept, failed
+
+
+def _lost(state: State, now: float, kept: Sequence[NodeId], lost_since: dict[NodeId, float]) -> dict[NodeId, float]:
+    """Return the nodes that are lost and since when."""
+    found = {node: lost_since.get(node, now) for node in kept if state.index.hosts[node].lost}
+    lost_since.clear()
+    lost_since.update(found)
+    return found
 
 
 def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[NodeId, float]) -> dict[NodeId, float]:

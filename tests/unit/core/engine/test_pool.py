@@ -342,3 +342,41 @@ def test_a_gang_that_a_cheaper_pool_cannot_hold_goes_to_the_next() -> None:
     cluster = ClusterStory()
     cluster.submits(gang("four", members=4, gpus_each=4))
     assert boots_of_two(cluster, PoolSettings(max_nodes=2), PoolSettings(max_nodes=4)) == (0, 4)
+
+
+# --- nodes that were taken away -----------------------------------------------------------------------------------------
+
+
+def test_a_node_that_stays_lost_is_removed_and_makes_room_for_another() -> None:
+    pool = Pool("pool-0001", max_nodes=1, lost_seconds=300.0)
+    pool.cluster.submits(task("long", gpus=8))
+    pool.cluster.loses("pool-0001")
+    lost_since: dict[NodeId, float] = {}
+
+    def orders() -> PoolActions:
+        cluster = pool.cluster
+        return pool_orders(
+            cluster.state, cluster.now, pool.settings, KIND, pool.provisioned, pool.idle_since, None, lost_since
+        )
+
+    assert (orders().remove, orders().boot, orders().again_at) == ((), (), 300.0)
+    pool.cluster.passes(299)
+    assert orders().remove == ()
+    pool.cluster.passes(1)
+    assert (orders().remove, orders().boot) == (("pool-0001",), ("pool-0002",))
+
+
+def test_a_node_that_returns_in_time_stays() -> None:
+    pool = Pool("pool-0001", lost_seconds=300.0)
+    lost_since: dict[NodeId, float] = {}
+    for lost in (True, False, True):
+        if lost:
+            pool.cluster.loses("pool-0001")
+        else:
+            pool.cluster.gets_back("pool-0001")
+        cluster = pool.cluster
+        found = pool_orders(
+            cluster.state, cluster.now, pool.settings, KIND, pool.provisioned, pool.idle_since, None, lost_since
+        )
+        assert found.remove == ()
+        pool.cluster.passes(200)
