@@ -15,7 +15,7 @@ from gpuyard.cli.input.options import finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.comparison import JobSet, PolicyRun
@@ -30,6 +30,7 @@ TITLES = {
     "node_failures": ("FAILURES", "{:,}"),
     "attempts_lost": ("LOST", "{:,}"),
     "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
+    "preemption_loss_gpu_hours": ("PREEMPTION LOSS", "{:,.0f}"),
 }
 """Optional figures, with their formats."""
 
@@ -65,7 +66,8 @@ def simulate(
     oracle: Annotated[bool, typer.Option("--oracle", help="Give policies the real run times instead of estimates from completed jobs.")] = False,
     estimator: Annotated[Estimator, typer.Option("--estimator", help="How run times are estimated: statistics of completed jobs, or these corrected by LightGBM.")] = Estimator.HISTORY,
     policy_model: Annotated[Path | None, typer.Option("--policy-model", metavar="MODEL", help="Model of the policy dqn, written by gpuyard train policy (default: the one that is shipped).")] = None,
-    no_preemption: Annotated[bool, typer.Option("--no-preemption", help="With --trace or --generate: no job may be stopped for another, as with tasks that save no checkpoints.")] = False,
+    preemptible: Annotated[float | None, typer.Option("--preemptible", callback=finite, metavar="PART", help="Part of the jobs that may be preempted, drawn from the seed (default 0: a live task may not unless its user says so).")] = None,
+    checkpoints: Annotated[str | None, typer.Option("--checkpoints", metavar="published|drawn[:NAME=VALUE]…", help="What a preempted job loses: drawn per job (default), with values such as save_every_seconds=600 or grace_seconds=60, or as in published simulators.")] = None,
     elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle.")] = None,
     suspend_idle: Annotated[str | None, typer.Option("--suspend-idle", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also run each policy on nodes that are suspended when idle.")] = None,
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
@@ -91,9 +93,9 @@ def simulate(
         (not generated and (fractional or repeat > 1 or save), "--fractional, --repeat and --save need --generate."),
         (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and cannot be used with --pool."),
         (not names and save is None, "Name the policies to compare: --policy NAME,…"),
-        (recorded and no_preemption, (
-            "--no-preemption needs --trace or --generate: a journal records for each task whether it may "
-            "be preempted."
+        (recorded and (preemptible is not None or checkpoints is not None), (
+            "--preemptible and --checkpoints need --trace or --generate: a journal records for each task whether "
+            "it may be preempted."
         )),
         (recorded and (nodes or cluster or pool or interference), (
             "--nodes, --cluster, --pool and --interference need --trace: a journal has its own nodes and "
@@ -106,7 +108,10 @@ def simulate(
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
     )
-    jobs = _jobs(trace, journal, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+    saved = {
+        name: given for name, given in (("preemptible", preemptible), ("checkpoints", checkpoints)) if given is not None
+    }
+    jobs = _jobs(trace, journal, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
     if names:
         compare(jobs)  # wrong names of policies are reported before anything is said or simulated
     for note in jobs.notes:
@@ -118,7 +123,7 @@ def simulate(
     found: list[PolicyRun] = []
     for number in range(repeat):
         if number:
-            jobs = _jobs(trace, journal, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+            jobs = _jobs(trace, journal, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
         scenario = under(seed + number)
         check_pools(scenario, jobs.workload)
         note = f" ({number + 1} of {repeat})" if repeat > 1 else ""
@@ -127,16 +132,19 @@ def simulate(
             if run.unfinished:
                 print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
     if repeat > 1:
-        _print_means(found, as_json)
+        _print_means(found, as_json, jobs.assumptions)
         return
     if report is not None:
         _write_report(
             report, f"{jobs.description}{', run times known' if oracle else ''}.", [run.result for run in found]
         )
     if as_json:
-        _print_json({run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found})
+        _print_json(
+            {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}, jobs.assumptions
+        )
     else:
         _print_table(found)
+        _print_assumptions(jobs.assumptions)
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
@@ -157,7 +165,8 @@ class _Options:
     pool: str | None
     throughputs: Path | None
     interference: Path | None
-    preemptible: bool
+    saved: "dict[str, Any]"
+    """Which jobs may be preempted and what they lose, where options name it."""
 
 
 def _jobs(trace: Path | None, journal: Path | None, generate: str | None, options: _Options) -> "JobSet":
@@ -172,13 +181,13 @@ def _jobs(trace: Path | None, journal: Path | None, generate: str | None, option
     if trace is not None:
         return trace_jobs(
             trace, where, pool=options.pool, throughputs=options.throughputs, interference=sharing,
-            preemptible=options.preemptible,
+            seed=options.seed, **options.saved,
         )  # fmt: skip
     assert generate is not None
     count, load = read_count(generate)
     return generated_jobs(
         count, where, seed=options.seed, load=load, fractional=options.fractional, interference=sharing,
-        preemptible=options.preemptible,
+        **options.saved,
     )  # fmt: skip
 
 
@@ -207,7 +216,7 @@ def _save(path: Path, jobs: "JobSet") -> None:
     print(f"Written: {path}, {jobs.description}.", file=sys.stderr)
 
 
-def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
+def _print_means(found: "list[PolicyRun]", as_json: bool, assumed: "Mapping[str, Any]") -> None:
     """Print the means over all workloads with their confidence intervals."""
     from gpuyard.cli.output.simulation_means import as_figures, print_means
 
@@ -215,15 +224,27 @@ def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
     for run in found:
         figures.setdefault(run.name, []).append(run.figures)
     if as_json:
-        _print_json(as_figures(figures))
+        _print_json(as_figures(figures), assumed)
     else:
         print_means(figures)
+        _print_assumptions(assumed)
 
 
-def _print_json(policies: "dict[str, Any]") -> None:
+def _print_json(policies: "dict[str, Any]", assumed: "Mapping[str, Any]") -> None:
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode({"policies": policies}), indent=2).decode())
+    answer = {"policies": policies, **({"assumptions": assumed} if assumed else {})}
+    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+
+
+def _print_assumptions(assumed: "Mapping[str, Any]") -> None:
+    """Say which jobs could be preempted; a journal records it."""
+    if not assumed:
+        return
+    if not assumed["preemptible"]:
+        print("No job may be preempted, like a live task by default; --preemptible 0.5 lets half of them be preempted.")
+    else:
+        print(f"{assumed['preemptible']:.0%} of the jobs may be preempted; checkpoints: {assumed['checkpoints']}.")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ COLUMNS = {
     "p99_queue_s": "p99 queueing",
     "p999_queue_s": "p99.9 queueing",
     "preemptions": "preemptions",
+    "preemption_loss_gpu_hours": "GPU-hours lost to preemptions",
     "utilization": "utilization",
     "avg_slowdown": "average slowdown",
     "worst_slowdown": "worst slowdown",
