@@ -17,12 +17,15 @@ from gpuyard.core.domain.errors import WrongInput
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from gpuyard.simulator.bootstrap import IntervalsOfRun
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.comparison import JobSet, PolicyRun
     from gpuyard.simulator.run import ProgressCallback, Result
 
 
 TITLES = {
+    "p95_ftf": ("P95 FTF", "{:.2f}"),
+    "worst_ftf": ("WORST FTF", "{:,.1f}"),
     "fragmentation": ("FRAGMENTED", "{:.0%}"),
     "energy_kwh": ("KWH", "{:,.0f}"),
     "gpu_hours_up": ("GPU-HOURS UP", "{:,.0f}"),
@@ -77,9 +80,10 @@ def simulate(
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
     from gpuyard.cli.input.scenario_options import check_pools, scenario_of
+    from gpuyard.cli.output.simulation_intervals import as_figures, print_intervals
     from gpuyard.simulator.accuracy import accuracy
+    from gpuyard.simulator.comparison import intervals, variant_names
     from gpuyard.simulator.comparison import simulate as simulate_runs
-    from gpuyard.simulator.comparison import variant_names
     from gpuyard.simulator.run import NEVER_END
 
     under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
@@ -134,16 +138,18 @@ def simulate(
     if repeat > 1:
         _print_means(found, as_json, jobs.assumptions)
         return
+    sure = intervals(found, seed)
     if report is not None:
-        _write_report(
-            report, f"{jobs.description}{', run times known' if oracle else ''}.", [run.result for run in found]
-        )
+        note = f"{jobs.description}{', run times known' if oracle else ''}. {_assumptions(jobs.assumptions)}"
+        _write_report(report, note, [run.result for run in found], sure)
     if as_json:
-        _print_json(
-            {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}, jobs.assumptions
-        )
+        rows = {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}
+        for name, each in sure.items():
+            rows[name]["intervals"] = as_figures(each)
+        _print_json(rows, jobs.assumptions)
     else:
         _print_table(found)
+        print_intervals(sure)
         _print_assumptions(jobs.assumptions)
 
 
@@ -238,13 +244,17 @@ def _print_json(policies: "dict[str, Any]", assumed: "Mapping[str, Any]") -> Non
 
 
 def _print_assumptions(assumed: "Mapping[str, Any]") -> None:
-    """Say which jobs could be preempted; a journal records it."""
+    if assumed:
+        print(_assumptions(assumed))
+
+
+def _assumptions(assumed: "Mapping[str, Any]") -> str:
+    """Say which jobs could be preempted; empty for a journal, which records it."""
     if not assumed:
-        return
+        return ""
     if not assumed["preemptible"]:
-        print("No job may be preempted, like a live task by default; --preemptible 0.5 lets half of them be preempted.")
-    else:
-        print(f"{assumed['preemptible']:.0%} of the jobs may be preempted; checkpoints: {assumed['checkpoints']}.")
+        return "No job may be preempted, like a live task by default; --preemptible 0.5 lets half of them be preempted."
+    return f"{assumed['preemptible']:.0%} of the jobs may be preempted; checkpoints: {assumed['checkpoints']}."
 
 
 @contextmanager
@@ -283,7 +293,7 @@ def _print_table(runs: "list[PolicyRun]") -> None:
     print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
     print(
         "Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, "
-        "FAIRNESS 1 if all users wait equally long."
+        "FAIRNESS 1 if all users wait equally long, FTF time to end over the time with an even share of the GPUs."
     )  # fmt: skip
 
 
@@ -295,7 +305,7 @@ def _check_report(path: Path) -> None:
         raise WrongUse(f"--report: cannot write {path}; use a file in a folder that exists.")
 
 
-def _write_report(path: Path, note: str, results: "list[Result]") -> None:
+def _write_report(path: Path, note: str, results: "list[Result]", sure: "dict[str, IntervalsOfRun]") -> None:
     from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
@@ -303,7 +313,7 @@ def _write_report(path: Path, note: str, results: "list[Result]") -> None:
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
-        path.write_text(page("Policies compared", note, results, drawn), encoding="utf-8")
+        path.write_text(page("Policies compared", note, results, drawn, sure), encoding="utf-8")
     except OSError as error:
         raise WrongUse(f"--report: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from gpuyard.simulator.comparison import JobSet as JobSet
     from gpuyard.simulator.comparison import PolicyRun as PolicyRun
     from gpuyard.simulator.comparison import generated_jobs as generated_jobs
+    from gpuyard.simulator.comparison import intervals as intervals
     from gpuyard.simulator.comparison import journal_jobs as journal_jobs
     from gpuyard.simulator.comparison import simulate as simulate
     from gpuyard.simulator.comparison import trace_jobs as trace_jobs
@@ -13,7 +14,7 @@ else:
 
     def __getattr__(name: str) -> object:
         """Import `comparison` on first use; most modules of the simulator do not need it."""
-        if name in {"JobSet", "PolicyRun", "generated_jobs", "journal_jobs", "simulate", "trace_jobs"}:
+        if name in {"JobSet", "PolicyRun", "generated_jobs", "intervals", "journal_jobs", "simulate", "trace_jobs"}:
             from gpuyard.simulator import comparison
 
             return getattr(comparison, name)

@@ -28,7 +28,9 @@ from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.input.arguments import Function, Seed, argument, names
 from gpuyard.input.files import path_of, shown_path
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
+from gpuyard.simulator.bootstrap import IntervalsOfRun, block_intervals
 from gpuyard.simulator.clusters import Cluster, parse_cluster
+from gpuyard.simulator.finish_time_fairness import fair_jcts, fairness_figures
 from gpuyard.simulator.interference import Interference, by_demand
 from gpuyard.simulator.measures import SimulationMeasures, as_json, measure, rounded
 from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant, policy_variant
@@ -225,6 +227,8 @@ def simulate(
 
     def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
+        on = jobs.workload
+        fair = fair_jcts(on.jobs, on.cluster) if isinstance(on, JobsOnCluster) else None
         for variant, (added, condition) in product(variants, under.items()):
             named = replace(variant, name=variant.name + added)
             began = perf_counter()
@@ -233,9 +237,21 @@ def simulate(
                     jobs.workload, named, oracle=oracle, predictor=predictor, progress=heard, scenario=condition,
                     advisor=advisor,
                 )  # fmt: skip
+            if fair is not None:
+                further = {**fairness_figures(result.recorder.lives, fair), **result.further}
+                result = replace(result, further=further)
             yield PolicyRun(result, perf_counter() - began)
 
     return simulated()
+
+
+def intervals(runs: Sequence[PolicyRun], seed: int = 0) -> dict[str, IntervalsOfRun]:
+    """Return 95 % intervals of the figures of one workload, by name of the run, and of the differences to the first run.
+
+    They come from resampled days; a workload of fewer than five days has none. See `gpuyard.simulator.bootstrap`.
+    """
+    draw = Random(f"intervals {argument('seed', seed, Seed)}").random  # noqa: S311 - no secrets
+    return block_intervals({run.name: run.result.recorder.lives for run in runs}, draw)
 
 
 def variant_names(policies: Sequence[str] | str) -> list[str]:
