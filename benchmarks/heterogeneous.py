@@ -1,6 +1,6 @@
 """Jobs that are faster on some GPUs than on others, on 8 V100, 16 P100 and 24 K80, beside the published numbers of Gavel.
 
-    .venv/bin/python -m benchmarks.heterogeneous [--traces ../shared/traces] [--seeds 9]
+    .venv/bin/python benchmarks/heterogeneous.py [--traces ../shared/traces] [--seeds 9]
 
 It writes benchmarks/results/gpu_models.json, from which `make tables` makes the table of docs/manual/simulation.md.
 
@@ -24,7 +24,6 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.common.results import about, write_result
 from gpuyard.core.domain.settings import Moves
 from gpuyard.core.domain.task import TaskSpec
 from gpuyard.simulator.clusters import parse_cluster
@@ -36,6 +35,10 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common.results import about, write_result  # noqa: E402
+
 CLUSTER = "1x8:v100+1x16:p100+1x24:k80"
 SERVERS = "2x4:v100+4x4:p100+6x4:k80"
 REFERENCE = "v100"
@@ -187,9 +190,7 @@ def main() -> int:
     jobs = read_gavel(folder / "max_min_fairness_jobs.csv", throughputs).jobs
     rows = dict(compare(jobs, read_throughputs(throughputs), asked.seeds))
     seeds = [FIRST_SEED + place for place in range(asked.seeds)]
-    made = about(
-        f"python -m benchmarks.heterogeneous --seeds {asked.seeds}", seeds, preemptible=1.0, checkpoints="published"
-    )
+    made = about(f"benchmarks/heterogeneous.py --seeds {asked.seeds}", seeds, preemptible=1.0, checkpoints="published")
     path = write_result("gpu_models", made, rows)
     print(render({"rows": rows}))
     print(f"Written: {path.name}", file=sys.stderr)
