@@ -26,7 +26,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.common.results import about, commit, write_result  # noqa: E402
+from benchmarks.common.results import about, write_result  # noqa: E402
 from gpuyard.cli.input.scenario_options import scenario_of  # noqa: E402
 from gpuyard.simulator.bootstrap import IntervalsOfRun, block_intervals  # noqa: E402
 from gpuyard.simulator.clusters import parse_cluster, read_nodes  # noqa: E402
@@ -243,8 +243,10 @@ def main() -> int:
         print(f"Unknown windows: {', '.join(unknown)}; there are {', '.join(WINDOWS)}.", file=sys.stderr)
         return 2
     traces = asked.traces or [ROOT.parent / "shared" / "traces"]
+    words = f" --windows {asked.windows}" if asked.windows else ""
+    made = about(f"benchmarks/policies.py {asked.experiment}{words}", [SEED], **settings)
     unfinished = ROOT / "build" / f"{result}.unfinished.json"
-    done = _continued(unfinished)
+    done = _continued(unfinished, made["commit"])
     missing = [(name, variant) for name in chosen for variant in variants if _key(name, variant) not in done]
     with ProcessPoolExecutor(asked.processes) as pool:
         parts_of = {
@@ -254,21 +256,19 @@ def main() -> int:
         for (name, variant), future in parts_of.items():
             done[_key(name, variant)] = future.result()
             unfinished.parent.mkdir(exist_ok=True)
-            unfinished.write_text(json.dumps({"commit": commit(), "rows": done}))
-    words = f" --windows {asked.windows}" if asked.windows else ""
-    made = about(f"benchmarks/policies.py {asked.experiment}{words}", [SEED], **settings)
+            unfinished.write_text(json.dumps({"commit": made["commit"], "rows": done}))
     rows = {_key(name, variant): done[_key(name, variant)] for name in chosen for variant in variants}
     print(f"Written: {write_result(result, made, rows).name}", file=sys.stderr)
     unfinished.unlink(missing_ok=True)
     return 0
 
 
-def _continued(unfinished: Path) -> dict[str, Any]:
+def _continued(unfinished: Path, commit: str) -> dict[str, Any]:
     """Return what an interrupted run of the same commit had found."""
     if not unfinished.is_file():
         return {}
     before = json.loads(unfinished.read_text())
-    rows: dict[str, Any] = before["rows"] if before["commit"] == commit() else {}
+    rows: dict[str, Any] = before["rows"] if before["commit"] == commit else {}
     return rows
 
 
