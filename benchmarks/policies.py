@@ -100,6 +100,8 @@ PARTS = (
 )  # fmt: skip
 """The contribution of each part of `default`, and the trade-offs of its settings."""
 
+Only = frozenset[str] | None
+"""Labels that were asked for; None means all."""
 Published = tuple[float, float, float, int]
 PUBLISHED: dict[str, dict[str, Published]] = {
     "venus": {
@@ -142,6 +144,11 @@ def found(file: str, traces: Sequence[Path]) -> Path:
     raise SystemExit(f"There is no {file} in {', '.join(map(str, traces))}; name its folder with --traces.")
 
 
+def chosen(labels: Sequence[str], only: Only) -> tuple[str, ...]:
+    """Return the first label, which others are compared with, and those that were asked for."""
+    return tuple(label for label in labels if only is None or label in only or label == labels[0])
+
+
 def one(jobs: JobSet, label: str, **more: Any) -> PolicyRun:
     """Return one policy on jobs."""
     policy, _, known = label.partition(KNOWN[:2])
@@ -176,28 +183,28 @@ def as_json(it: IntervalsOfRun | None) -> dict[str, Any]:
     return {"intervals": pairs, "difference": apart, "days": it.days, "block_days": it.block_days}
 
 
-def published(name: str, traces: Sequence[Path]) -> dict[str, Any]:
+def published(name: str, traces: Sequence[Path], only: Only) -> dict[str, Any]:
     """Return all policies on one window under the rules of the published simulators."""
     print(f"{name}:", file=sys.stderr, flush=True)
-    return rows_of(jobs_of(name, traces, 1.0, PUBLISHED_RULE), ALL)
+    return rows_of(jobs_of(name, traces, 1.0, PUBLISHED_RULE), chosen(ALL, only))
 
 
-def mix(name: str, traces: Sequence[Path], part: float) -> dict[str, Any]:
+def mix(name: str, traces: Sequence[Path], only: Only, part: float) -> dict[str, Any]:
     """Return policies on one window, with a part of preemptible jobs."""
     print(f"{name}, {part:.0%} preemptible:", file=sys.stderr, flush=True)
-    labels = MIXED if WINDOWS[name].made_on else MIXED_ELSEWHERE
+    labels = chosen(MIXED if WINDOWS[name].made_on else MIXED_ELSEWHERE, only)
     if part != MIXES[0]:
         labels = tuple(label for label in labels if label == BASE or not label.startswith(NEVER_PREEMPT))
     return rows_of(jobs_of(name, traces, part, DRAWN_RULE), labels)
 
 
-def parts(name: str, traces: Sequence[Path]) -> dict[str, Any]:
+def parts(name: str, traces: Sequence[Path], only: Only) -> dict[str, Any]:
     """Return `default` without each of its parts."""
     print(f"{name}:", file=sys.stderr, flush=True)
-    return rows_of(jobs_of(name, traces, 1.0, PUBLISHED_RULE), PARTS)
+    return rows_of(jobs_of(name, traces, 1.0, PUBLISHED_RULE), chosen(PARTS, only))
 
 
-def elastic(name: str, traces: Sequence[Path]) -> dict[str, Any]:
+def elastic(name: str, traces: Sequence[Path], only: Only) -> dict[str, Any]:
     """Return a fixed cluster beside an elastic pool or sleeping nodes."""
     print(f"{name}:", file=sys.stderr, flush=True)
     elastic_nodes, policies = ELASTIC[name]
@@ -211,7 +218,7 @@ def elastic(name: str, traces: Sequence[Path]) -> dict[str, Any]:
     )
     return {
         label + suffix: figures(one(jobs, label, scenario={"": scenario}))
-        for label in policies
+        for label in chosen(policies, only)
         for suffix, scenario in scenarios.items()
     }
 
@@ -235,29 +242,32 @@ def main() -> int:
     parser.add_argument("experiment", choices=EXPERIMENTS)
     parser.add_argument("--traces", type=Path, action="append", help="folder of traces; may be repeated")
     parser.add_argument("--windows", help=f"of {', '.join(WINDOWS)}")
+    parser.add_argument("--policies", help="only these rows, such as default,srtf; for a quick look")
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
     result, make, (windows, variants), settings = EXPERIMENTS[asked.experiment]
-    chosen = (asked.windows or windows).split(",")
-    if unknown := [name for name in chosen if name not in WINDOWS and name != "generated"]:
+    names = (asked.windows or windows).split(",")
+    if unknown := [name for name in names if name not in WINDOWS and name != "generated"]:
         print(f"Unknown windows: {', '.join(unknown)}; there are {', '.join(WINDOWS)}.", file=sys.stderr)
         return 2
     traces = asked.traces or [ROOT.parent / "shared" / "traces"]
-    words = f" --windows {asked.windows}" if asked.windows else ""
+    given = {"--windows": asked.windows, "--policies": asked.policies}
+    words = "".join(f" {option} {value}" for option, value in given.items() if value)
     made = about(f"benchmarks/policies.py {asked.experiment}{words}", [SEED], **settings)
+    only = frozenset(asked.policies.split(",")) if asked.policies else None
     unfinished = ROOT / "build" / f"{result}.unfinished.json"
     done = _continued(unfinished, made["commit"])
-    missing = [(name, variant) for name in chosen for variant in variants if _key(name, variant) not in done]
+    missing = [(name, variant) for name in names for variant in variants if _key(name, variant) not in done]
     with ProcessPoolExecutor(asked.processes) as pool:
         parts_of = {
-            (name, variant): pool.submit(make, name, traces, *(() if variant is None else (variant,)))
+            (name, variant): pool.submit(make, name, traces, only, *(() if variant is None else (variant,)))
             for name, variant in missing
         }
         for (name, variant), future in parts_of.items():
             done[_key(name, variant)] = future.result()
             unfinished.parent.mkdir(exist_ok=True)
             unfinished.write_text(json.dumps({"commit": made["commit"], "rows": done}))
-    rows = {_key(name, variant): done[_key(name, variant)] for name in chosen for variant in variants}
+    rows = {_key(name, variant): done[_key(name, variant)] for name in names for variant in variants}
     print(f"Written: {write_result(result, made, rows).name}", file=sys.stderr)
     unfinished.unlink(missing_ok=True)
     return 0
@@ -332,6 +342,8 @@ def difference_table(result: dict[str, Any]) -> str:
         base = result["rows"][_key(name, MIXES[0])][BASE]["avg_jct_s"]
         lines.append(_line(f"**{WINDOWS[name].title}** (`{BASE}`: {base:,.0f} s)", *("" for _ in MIXES)))
         for label in MIXED_ELSEWHERE[1:]:
+            if label not in result["rows"][_key(name, MIXES[0])]:
+                continue
             cells = [_mixed_row(result, name, part, label) for part in MIXES]
             lines.append(_line(_policy(label), *(_difference(row, base) for row in cells)))
     return "\n".join(lines)
