@@ -15,7 +15,7 @@ like. Published numbers are those of the simulator of Lucid (ASPLOS 2023), run o
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,13 +228,24 @@ ELASTIC = {"generated": ("2:16", (BASE,)), "philly": ("8:72", (BASE, "default"))
 GENERATED_SEED = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """What is simulated for one result."""
+
+    result: str
+    make: Callable[..., dict[str, Any]]
+    """Makes the rows of one window, or of one window and variant."""
+    windows: str
+    settings: dict[str, Any]
+    variants: tuple[float | None, ...] = (None,)
+
+
 EXPERIMENTS = {
-    "published": ("published_policies", published, ("venus,philly", (None,)), {"preemptible": 1.0, "checkpoints": PUBLISHED_RULE}),
-    "mixes": ("preemptible_jobs", mix, (f"venus,philly,{OTHERS}", MIXES), {"preemptible": MIXES, "checkpoints": DRAWN_RULE}),
-    "parts": ("default_parts", parts, ("venus,philly", (None,)), {"preemptible": 1.0, "checkpoints": PUBLISHED_RULE}),
-    "elastic": ("elastic_pools", elastic, ("generated,philly,venus", (None,)), {"preemptible": 0.0, "price": 2.0}),
+    "published": Experiment("published_policies", published, "venus,philly", {"preemptible": 1.0, "checkpoints": PUBLISHED_RULE}),
+    "mixes": Experiment("preemptible_jobs", mix, f"venus,philly,{OTHERS}", {"preemptible": MIXES, "checkpoints": DRAWN_RULE}, MIXES),
+    "parts": Experiment("default_parts", parts, "venus,philly", {"preemptible": 1.0, "checkpoints": PUBLISHED_RULE}),
+    "elastic": Experiment("elastic_pools", elastic, "generated,philly,venus", {"preemptible": 0.0, "price": 2.0}),
 }  # fmt: skip
-"""The name of the result, what makes one part of it, the windows and variants by default, and the settings of all runs."""
 
 
 def main() -> int:
@@ -245,30 +256,30 @@ def main() -> int:
     parser.add_argument("--policies", help="only these rows, such as default,srtf; for a quick look")
     parser.add_argument("--processes", type=int, default=1)
     asked = parser.parse_args()
-    result, make, (windows, variants), settings = EXPERIMENTS[asked.experiment]
-    names = (asked.windows or windows).split(",")
+    it = EXPERIMENTS[asked.experiment]
+    names = (asked.windows or it.windows).split(",")
     if unknown := [name for name in names if name not in WINDOWS and name != "generated"]:
         print(f"Unknown windows: {', '.join(unknown)}; there are {', '.join(WINDOWS)}.", file=sys.stderr)
         return 2
     traces = asked.traces or [ROOT.parent / "shared" / "traces"]
     given = {"--windows": asked.windows, "--policies": asked.policies}
     words = "".join(f" {option} {value}" for option, value in given.items() if value)
-    made = about(f"benchmarks/policies.py {asked.experiment}{words}", [SEED], **settings)
+    made = about(f"benchmarks/policies.py {asked.experiment}{words}", [SEED], **it.settings)
     only = frozenset(asked.policies.split(",")) if asked.policies else None
-    unfinished = ROOT / "build" / f"{result}.unfinished.json"
+    unfinished = ROOT / "build" / f"{it.result}.unfinished.json"
     done = _continued(unfinished, made["commit"])
-    missing = [(name, variant) for name in names for variant in variants if _key(name, variant) not in done]
+    missing = [(name, variant) for name in names for variant in it.variants if _key(name, variant) not in done]
     with ProcessPoolExecutor(asked.processes) as pool:
         parts_of = {
-            (name, variant): pool.submit(make, name, traces, only, *(() if variant is None else (variant,)))
+            (name, variant): pool.submit(it.make, name, traces, only, *(() if variant is None else (variant,)))
             for name, variant in missing
         }
         for (name, variant), future in parts_of.items():
             done[_key(name, variant)] = future.result()
             unfinished.parent.mkdir(exist_ok=True)
             unfinished.write_text(json.dumps({"commit": made["commit"], "rows": done}))
-    rows = {_key(name, variant): done[_key(name, variant)] for name in names for variant in variants}
-    print(f"Written: {write_result(result, made, rows).name}", file=sys.stderr)
+    rows = {_key(name, variant): done[_key(name, variant)] for name in names for variant in it.variants}
+    print(f"Written: {write_result(it.result, made, rows).name}", file=sys.stderr)
     unfinished.unlink(missing_ok=True)
     return 0
 
