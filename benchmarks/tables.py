@@ -26,7 +26,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.common.results import RESULTS, read_result  # noqa: E402
 
 PAGES = ("README.md", "README.zh-CN.md", "benchmarks/README.md", "docs/**/*.md")
-PLACE = re.compile(r"<!-- table (?P<name>\S+) -->\n(?P<table>.*?)<!-- end table -->", re.DOTALL)
+BEGIN = re.compile(r"^<!-- table \S+ -->$", re.MULTILINE)
+PLACE = re.compile(r"^<!-- table (?P<name>\S+) -->\n(?:(?!<!-- table ).*\n)*?<!-- end table -->$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,7 @@ def source(made: dict[str, Any]) -> str:
 
 def with_tables(text: str, where: str) -> str:
     """Return the text of a page with its tables made anew."""
-    found = PLACE.findall(text)
-    if len(found) != text.count("<!-- table "):
+    if len(PLACE.findall(text)) != len(BEGIN.findall(text)):
         raise WrongTable(f"{where}: a table has no <!-- end table -->.")
     try:
         return PLACE.sub(lambda it: f"<!-- table {it['name']} -->\n{render(it['name'])}<!-- end table -->", text)
