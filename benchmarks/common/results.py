@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-MADE_FROM = ("src", "benchmarks/*.py", "benchmarks/common", "profiles")
+MADE_FROM = ("src", "benchmarks/*.py", "benchmarks/common", "profiles", ":(exclude)*.md")
 """What a result depends on; changes elsewhere do not make a commit unclean."""
 
 
