@@ -15,14 +15,17 @@ from gpuyard.cli.input.options import finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from gpuyard.simulator.bootstrap import IntervalsOfRun
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.comparison import JobSet, PolicyRun
     from gpuyard.simulator.run import ProgressCallback, Result
 
 
 TITLES = {
+    "p95_ftf": ("P95 FTF", "{:.2f}"),
+    "worst_ftf": ("WORST FTF", "{:,.1f}"),
     "fragmentation": ("FRAGMENTED", "{:.0%}"),
     "energy_kwh": ("KWH", "{:,.0f}"),
     "gpu_hours_up": ("GPU-HOURS UP", "{:,.0f}"),
@@ -31,6 +34,7 @@ TITLES = {
     "nodes_revoked": ("REVOKED", "{:,}"),
     "attempts_lost": ("LOST", "{:,}"),
     "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
+    "preemption_loss_gpu_hours": ("PREEMPTION LOSS", "{:,.0f}"),
 }
 """Optional figures, with their formats."""
 
@@ -67,7 +71,8 @@ def simulate(
     oracle: Annotated[bool, typer.Option("--oracle", help="Give policies the real run times instead of estimates from completed jobs.")] = False,
     estimator: Annotated[Estimator, typer.Option("--estimator", help="How run times are estimated: statistics of completed jobs, or these corrected by LightGBM.")] = Estimator.HISTORY,
     policy_model: Annotated[Path | None, typer.Option("--policy-model", metavar="MODEL", help="Model of the policy dqn, written by gpuyard train policy (default: the one that is shipped).")] = None,
-    no_preemption: Annotated[bool, typer.Option("--no-preemption", help="With --trace or --generate: no job may be stopped for another, as with tasks that save no checkpoints.")] = False,
+    preemptible: Annotated[float | None, typer.Option("--preemptible", callback=finite, metavar="PART", help="Part of the jobs that may be preempted, drawn from the seed (default 0: a live task may not unless its user says so).")] = None,
+    checkpoints: Annotated[str | None, typer.Option("--checkpoints", metavar="published|drawn[:NAME=VALUE]…", help="What a preempted job loses: drawn per job (default), with values such as save_every_seconds=600 or grace_seconds=60, or as in published simulators.")] = None,
     elastic: Annotated[list[str] | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]][:NAME=VALUE]…", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle. Repeat it for pools of several kinds, with gpus=N, model=MODEL, price=PRICE, spot=HOURS and notice=SECONDS; the cheapest that fits is used.")] = None,
     suspend_idle: Annotated[str | None, typer.Option("--suspend-idle", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also run each policy on nodes that are suspended when idle.")] = None,
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
@@ -84,8 +89,9 @@ def simulate(
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
     from gpuyard.cli.input.scenario_options import check_pools, scenario_of
     from gpuyard.cli.input.what_if_options import journal_with
+    from gpuyard.cli.output.simulation_intervals import as_figures, print_intervals
     from gpuyard.simulator.accuracy import accuracy
-    from gpuyard.simulator.comparison import ORACLE, variant_names, write_jobs
+    from gpuyard.simulator.comparison import ORACLE, intervals, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
     from gpuyard.simulator.run import NEVER_END
 
@@ -104,9 +110,9 @@ def simulate(
         (not recorded and (quota or add_nodes or remove_nodes or tenants or mix), "--quota, --add-nodes, --remove-nodes, --tenant and --mix need --journal."),
         (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and cannot be used with --pool."),
         (not names and save is None, "Name the policies to compare: --policy NAME,…"),
-        (recorded and no_preemption, (
-            "--no-preemption needs --trace or --generate: a journal records for each task whether it may "
-            "be preempted."
+        (recorded and (preemptible is not None or checkpoints is not None), (
+            "--preemptible and --checkpoints need --trace or --generate: a journal records for each task whether "
+            "it may be preempted."
         )),
         (recorded and (pool or interference), "--pool and --interference need --trace: a journal has its own nodes and run times."),
         (recorded and (elastic or suspend_idle or price is not None or failures), "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."),
@@ -116,11 +122,14 @@ def simulate(
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
     )
+    saved = {
+        name: given for name, given in (("preemptible", preemptible), ("checkpoints", checkpoints)) if given is not None
+    }
     what_if = partial(
         journal_with, quota=quota, nodes=nodes, cluster=cluster, add_nodes=add_nodes, remove_nodes=remove_nodes,
         tenants=tenants or (), mix=mix, resample=repeat > 1,
     )  # fmt: skip
-    jobs = what_if(journal, seed=seed) if journal is not None else _jobs(trace, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+    jobs = what_if(journal, seed=seed) if journal is not None else _jobs(trace, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
     if names:
         compare(jobs)  # wrong names of policies are reported before anything is said or simulated
     for note in jobs.notes:
@@ -132,7 +141,7 @@ def simulate(
     found: list[PolicyRun] = []
     for number in range(repeat):
         if number:
-            jobs = what_if(journal, seed=seed + number) if journal is not None else _jobs(trace, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+            jobs = what_if(journal, seed=seed + number) if journal is not None else _jobs(trace, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
         scenario = under(seed + number)
         check_pools(scenario, jobs.workload)
         note = f" ({number + 1} of {repeat})" if repeat > 1 else ""
@@ -147,19 +156,24 @@ def simulate(
     if oracle and not any(ORACLE in run.name for run in found):
         print("--oracle has no effect: none of these policies uses run times.", file=sys.stderr)
     if repeat > 1:
-        _print_means(found, as_json)
+        _print_means(found, as_json, jobs.assumptions)
         return
+    sure = intervals(found, seed)
     if report is not None:
-        _write_report(
-            report, f"{jobs.description}{', run times known' if oracle else ''}.", [run.result for run in found]
-        )
+        note = f"{jobs.description}{', run times known' if oracle else ''}. {_assumptions(jobs.assumptions)}"
+        _write_report(report, note, [run.result for run in found], sure)
     if jobs_csv is not None:
         write_jobs(jobs_csv, jobs, found)
         print(f"Written: {jobs_csv}, {jobs.workload.tasks:,} jobs of each policy.", file=sys.stderr)
     if as_json:
-        _print_json({run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found})
+        rows = {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}
+        for name, each in sure.items():
+            rows[name]["intervals"] = as_figures(each)
+        _print_json(rows, jobs.assumptions)
     else:
         _print_table(found)
+        print_intervals(sure)
+        _print_assumptions(jobs.assumptions)
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
@@ -180,7 +194,8 @@ class _Options:
     pool: str | None
     throughputs: Path | None
     interference: Path | None
-    preemptible: bool
+    saved: "dict[str, Any]"
+    """Which jobs may be preempted and what they lose, where options name it."""
 
 
 def _jobs(trace: Path | None, generate: str | None, options: _Options) -> "JobSet":
@@ -193,13 +208,13 @@ def _jobs(trace: Path | None, generate: str | None, options: _Options) -> "JobSe
     if trace is not None:
         return trace_jobs(
             trace, where, pool=options.pool, throughputs=options.throughputs, interference=sharing,
-            preemptible=options.preemptible,
+            seed=options.seed, **options.saved,
         )  # fmt: skip
     assert generate is not None
     count, load = read_count(generate)
     return generated_jobs(
         count, where, seed=options.seed, load=load, fractional=options.fractional, interference=sharing,
-        preemptible=options.preemptible,
+        **options.saved,
     )  # fmt: skip
 
 
@@ -228,7 +243,7 @@ def _save(path: Path, jobs: "JobSet") -> None:
     print(f"Written: {path}, {jobs.description}.", file=sys.stderr)
 
 
-def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
+def _print_means(found: "list[PolicyRun]", as_json: bool, assumed: "Mapping[str, Any]") -> None:
     """Print the means over all workloads with their confidence intervals."""
     from gpuyard.cli.output.simulation_means import as_figures, print_means
 
@@ -236,15 +251,31 @@ def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
     for run in found:
         figures.setdefault(run.name, []).append(run.figures)
     if as_json:
-        _print_json(as_figures(figures))
+        _print_json(as_figures(figures), assumed)
     else:
         print_means(figures)
+        _print_assumptions(assumed)
 
 
-def _print_json(policies: "dict[str, Any]") -> None:
+def _print_json(policies: "dict[str, Any]", assumed: "Mapping[str, Any]") -> None:
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode({"policies": policies}), indent=2).decode())
+    answer = {"policies": policies, **({"assumptions": assumed} if assumed else {})}
+    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+
+
+def _print_assumptions(assumed: "Mapping[str, Any]") -> None:
+    if assumed:
+        print(_assumptions(assumed))
+
+
+def _assumptions(assumed: "Mapping[str, Any]") -> str:
+    """Say which jobs could be preempted; empty for a journal, which records it."""
+    if not assumed:
+        return ""
+    if not assumed["preemptible"]:
+        return "No job may be preempted, like a live task by default; --preemptible 0.5 lets half of them be preempted."
+    return f"{assumed['preemptible']:.0%} of the jobs may be preempted; checkpoints: {assumed['checkpoints']}."
 
 
 @contextmanager
@@ -283,7 +314,7 @@ def _print_table(runs: "list[PolicyRun]") -> None:
     print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
     print(
         "Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, "
-        "FAIRNESS 1 if all users wait equally long."
+        "FAIRNESS 1 if all users wait equally long, FTF time to end over the time with an even share of the GPUs."
     )  # fmt: skip
 
 
@@ -295,7 +326,7 @@ def _check_report(path: Path) -> None:
         raise WrongUse(f"--report: cannot write {path}; use a file in a folder that exists.")
 
 
-def _write_report(path: Path, note: str, results: "list[Result]") -> None:
+def _write_report(path: Path, note: str, results: "list[Result]", sure: "dict[str, IntervalsOfRun]") -> None:
     from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
@@ -303,7 +334,7 @@ def _write_report(path: Path, note: str, results: "list[Result]") -> None:
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
-        path.write_text(page("Policies compared", note, results, drawn), encoding="utf-8")
+        path.write_text(page("Policies compared", note, results, drawn, sure), encoding="utf-8")
     except OSError as error:
         raise WrongUse(f"--report: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from gpuyard.simulator.comparison import PolicyRun as PolicyRun
     from gpuyard.simulator.comparison import convert_trace as convert_trace
     from gpuyard.simulator.comparison import generated_jobs as generated_jobs
+    from gpuyard.simulator.comparison import intervals as intervals
     from gpuyard.simulator.comparison import journal_jobs as journal_jobs
     from gpuyard.simulator.comparison import simulate as simulate
     from gpuyard.simulator.comparison import trace_jobs as trace_jobs
@@ -20,6 +21,7 @@ else:
             "PolicyRun",
             "convert_trace",
             "generated_jobs",
+            "intervals",
             "journal_jobs",
             "simulate",
             "trace_jobs",

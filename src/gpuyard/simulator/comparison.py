@@ -29,7 +29,9 @@ from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
 from gpuyard.input.arguments import Function, Seed, argument, names
 from gpuyard.input.files import path_of, shown_path
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor
+from gpuyard.simulator.bootstrap import IntervalsOfRun, block_intervals
 from gpuyard.simulator.clusters import Cluster, parse_cluster
+from gpuyard.simulator.finish_time_fairness import fair_jcts, fairness_figures
 from gpuyard.simulator.interference import Interference, by_demand
 from gpuyard.simulator.job_table import write_job_table
 from gpuyard.simulator.measures import SimulationMeasures, as_json, measure, rounded
@@ -37,17 +39,21 @@ from gpuyard.simulator.policy_variants import POLICY_VARIANTS, EstimateSource, P
 from gpuyard.simulator.run import ProgressCallback, Result, simulate_policy
 from gpuyard.simulator.scenarios import Scenario
 from gpuyard.simulator.workloads.arrival import Workload
+from gpuyard.simulator.workloads.checkpoints import DRAWN, RandomDraw, RandomStreams, read_checkpoints
 from gpuyard.simulator.workloads.converters.convert import Converted, convert, read_instant
 from gpuyard.simulator.workloads.gavel import read_gavel
 from gpuyard.simulator.workloads.generated import LEAST_LOAD, LOAD, MOST_JOBS, MOST_LOAD, GeneratedJobs
 from gpuyard.simulator.workloads.journal import read_journal
-from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fitting
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, JobSource, fitting
 from gpuyard.simulator.workloads.trace import WrongTrace, read_trace
 from gpuyard.simulator.workloads.what_if import Changes, LimitName, read_quota
 
 JobCount = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 OfferedLoad = Annotated[float, Meta(ge=LEAST_LOAD, le=MOST_LOAD)]
 Fractional = Annotated[float, Meta(ge=0, le=1)]
+PreemptibleShare = Annotated[float, Meta(ge=0, le=1)]
+PREEMPTIBLE = 0.0
+"""Share of preemptible jobs unless another is named: a live task may not be preempted unless its user says so."""
 EstimatorName = Literal["history", "lightgbm"]
 ORACLE = "+oracle"
 """Added to the name of a run whose policy was given the real run times."""
@@ -100,6 +106,8 @@ class JobSet:
     known_policies: Mapping[str, PolicyVariant] = field(default_factory=lambda: POLICY_VARIANTS)
     here: Callable[[PolicyVariant], PolicyVariant] = lambda variant: variant
     """Gives a policy of one's own the settings of this cluster."""
+    assumptions: Mapping[str, Any] = field(default_factory=dict)
+    """What no trace records and was assumed instead: the share of preemptible jobs, their checkpoints, the seed."""
 
 
 def trace_jobs(
@@ -109,15 +117,19 @@ def trace_jobs(
     pool: str | None = None,
     throughputs: Path | str | None = None,
     interference: Interference = by_demand,
-    preemptible: bool = True,
+    preemptible: float = PREEMPTIBLE,
+    checkpoints: str = DRAWN,
+    seed: int = 0,
 ) -> JobSet:
     """Read jobs from a trace; jobs that the cluster could never run are left out.
 
     `throughputs`: a file with the speed of job types on GPU models, in Gavel's format. `pool`: a column; jobs run only
-    on nodes of the same pool. `preemptible`: whether a job may be stopped for another.
+    on nodes of the same pool. `preemptible`: the share of the jobs that may be stopped for others, drawn from `seed`.
+    `checkpoints`: what these lose, `published` or `drawn` (see the manual), optionally with values:
+    `drawn:grace_seconds=60`.
     """
     trace, where, pool = path_of("trace", trace), _cluster(cluster), argument("pool", pool, str | None)
-    interference, preemptible = _sharing(interference, preemptible)
+    on_cluster = _on_cluster(interference, preemptible, checkpoints, seed)
     read = read_trace(trace, pool) if throughputs is None else read_gavel(trace, path_of("throughputs", throughputs))
     jobs = fitting(read.jobs, where)
     if not jobs:
@@ -128,9 +140,10 @@ def trace_jobs(
         "jobs that cannot run on this cluster were omitted": len(read.jobs) - len(jobs),
     }
     return JobSet(
-        JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
+        on_cluster(jobs, where),
         f"{len(jobs):,} jobs of {trace.name} on {len(where.nodes):,} nodes with {where.gpus:,} GPUs",
         _notes(counts),
+        assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
 
 
@@ -142,23 +155,26 @@ def generated_jobs(
     load: float = LOAD,
     fractional: float = 0.0,
     interference: Interference = by_demand,
-    preemptible: bool = True,
+    preemptible: float = PREEMPTIBLE,
+    checkpoints: str = DRAWN,
 ) -> JobSet:
     """Generate random jobs that request the share `load` of all GPUs while they arrive.
 
-    `fractional`: the share of the one-GPU job kinds that request a quarter or half of a GPU.
+    `fractional`: the share of the one-GPU job kinds that request a quarter or half of a GPU. `preemptible` and
+    `checkpoints`: as for `trace_jobs`.
     """
     count, seed = argument("count", count, JobCount), argument("seed", seed, Seed)
     load, fractional = argument("load", load, OfferedLoad), argument("fractional", fractional, Fractional)
-    interference, preemptible = _sharing(interference, preemptible)
+    on_cluster = _on_cluster(interference, preemptible, checkpoints, seed)
     where = _cluster(cluster)
     jobs = GeneratedJobs(count, where, lambda: Random(seed).random, load, fractional)  # noqa: S311 - jobs, not secrets
     return JobSet(
-        JobsOnCluster(jobs, where, interference=interference, preemptible=preemptible),
+        on_cluster(jobs, where),
         (
             f"{count:,} jobs generated from seed {seed} for {load:g} of the {where.gpus:,} GPUs of "
             f"{len(where.nodes):,} nodes"
         ),
+        assumptions={"preemptible": preemptible, "checkpoints": checkpoints, "seed": seed},
     )
 
 
@@ -252,6 +268,8 @@ def simulate(
 
     def simulated() -> Iterator[PolicyRun]:
         yield from jobs.recorded
+        on = jobs.workload
+        fair = fair_jcts(on.jobs, on.cluster) if isinstance(on, JobsOnCluster) else None
         for variant, (added, condition) in product(variants, under.items()):
             named = replace(variant, name=_full_name(variant, oracle) + added)
             began = perf_counter()
@@ -260,6 +278,9 @@ def simulate(
                     jobs.workload, named, oracle=oracle, predictor=predictor, progress=heard, scenario=condition,
                     advisor=advisor,
                 )  # fmt: skip
+            if fair is not None:
+                further = {**fairness_figures(result.recorder.lives, fair), **result.further}
+                result = replace(result, further=further)
             yield PolicyRun(result, perf_counter() - began)
 
     return simulated()
@@ -322,6 +343,15 @@ def _chosen(policies: Any) -> list["PolicyChoice"]:
     return list(variant_names(policies))
 
 
+def intervals(runs: Sequence[PolicyRun], seed: int = 0) -> dict[str, IntervalsOfRun]:
+    """Return 95 % intervals of the figures of one workload, by name of the run, and of the differences to the first run.
+
+    They come from resampled days; a workload of fewer than five days has none. See `gpuyard.simulator.bootstrap`.
+    """
+    draw = Random(f"intervals {argument('seed', seed, Seed)}").random  # noqa: S311 - no secrets
+    return block_intervals({run.name: run.result.recorder.lives for run in runs}, draw)
+
+
 def variant_names(policies: Sequence[str] | str) -> list[str]:
     """Return policy names without duplicates, from a list or a comma-separated string."""
     return list(dict.fromkeys(names("policies", policies)))
@@ -331,8 +361,24 @@ def _cluster(cluster: Cluster | str, name: str = "cluster") -> Cluster:
     return cluster if isinstance(cluster, Cluster) else parse_cluster(argument(name, cluster, str), name)
 
 
-def _sharing(interference: Interference, preemptible: bool) -> tuple[Interference, bool]:
-    return argument("interference", interference, Function), argument("preemptible", preemptible, bool)
+def _on_cluster(
+    interference: Interference, preemptible: float, checkpoints: str, seed: int
+) -> Callable[[JobSource, Cluster], JobsOnCluster]:
+    """Check the arguments that all jobs have in common."""
+    interference = argument("interference", interference, Function)
+    preemptible = argument("preemptible", preemptible, PreemptibleShare)
+    saving = read_checkpoints(argument("checkpoints", checkpoints, str))
+    chance = _streams(argument("seed", seed, Seed))
+    return lambda jobs, where: JobsOnCluster(
+        jobs, where, interference=interference, preemptible=preemptible, checkpoints=saving, chance=chance
+    )
+
+
+def _streams(seed: int) -> RandomStreams:
+    def stream(name: str) -> RandomDraw:
+        return Random(f"{name} {seed}").random  # noqa: S311 - jobs, not secrets
+
+    return stream
 
 
 def _notes(counts: Mapping[str, int]) -> tuple[str, ...]:

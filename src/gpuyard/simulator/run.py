@@ -22,7 +22,7 @@ from gpuyard.core.engine.state import State
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
 from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts
-from gpuyard.simulator.energy import PowerMeter
+from gpuyard.simulator.energy import HOUR, PowerMeter
 from gpuyard.simulator.fragmentation import FragmentationSampler
 from gpuyard.simulator.measures import SimulationMeasures, measure
 from gpuyard.simulator.policy_variants import EstimateSource, PolicyVariant
@@ -107,6 +107,8 @@ def simulate_policy(
         raise NothingEnded(f"Under {policy_variant.name} no task ends: {NEVER_END}.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
+    if world.preemption_loss_gpu_seconds:  # none without preemptions; unknown in a journal
+        figures["preemption_loss_gpu_hours"] = world.preemption_loss_gpu_seconds / HOUR
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
 
 

@@ -287,7 +287,7 @@ def test_repeated_runs_are_shown_as_means_with_their_intervals(
 def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--generate", "100", "--cluster", "4x8", "--repeat", 2, "--policy", "fifo,fifo+backfill")
     assert simulated(monkeypatch, *words) == 0
-    head, row, *_, note = capsys.readouterr().out.splitlines()
+    head, row, *_, note, _ = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["POLICY", "AVG", "JCT", "−", "fifo"]
     assert row.split()[2] == "±"
     assert "means over 2 workloads" in note

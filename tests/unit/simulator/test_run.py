@@ -6,8 +6,9 @@ from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.measures import SimulationMeasures, jain_index, percentile
 from gpuyard.simulator.policy_variants import POLICY_VARIANTS, NoSuchPolicy, policy_variant
 from gpuyard.simulator.run import NothingEnded, known_levels, simulate_policy
+from gpuyard.simulator.workloads.checkpoints import RESTART_SECONDS
 from gpuyard.simulator.workloads.job import Job
-from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits, resources
 
 ONE_NODE = parse_cluster("1x8")
 
