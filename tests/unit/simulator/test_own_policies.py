@@ -101,9 +101,9 @@ def test_a_policy_that_raises_is_named_with_its_exception(trace: Path) -> None:
 def test_a_policy_that_returns_no_number_is_named(trace: Path) -> None:
     runs = gpuyard.simulate(
         trace_jobs(trace, "1x8"),
-        policies=[replace(LARGE_FIRST, rank=lambda *_: "high")],  # type: ignore[arg-type]
+        policies=[replace(LARGE_FIRST, key=lambda *_: "high")],  # type: ignore[arg-type]
     )
-    with pytest.raises(WrongInput, match=r"^Policy large_first failed: rank returned 'high'; it must be a number\.$"):
+    with pytest.raises(WrongInput, match=r"^Policy large_first failed: key returned 'high'; it must be a number\.$"):
         next(runs)
 
 
