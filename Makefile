@@ -4,6 +4,8 @@
 #   make quick   style, types, unit tests and stories without the slow ones: while you work, in less than 90 seconds
 #   make check   style, types, import rules
 #   make bench   the benchmarks of engine and journal, as JSON, into build/
+#   make tables  the tables of the documentation, from benchmarks/results
+#   make results [TRACES=FOLDER]   the results of the simulator's tables anew, from public traces, then the tables; takes an hour or more
 #   make proto   the messages of proto/ as Python, into src/gpuyard/live/wire
 #   make docs    the drawings and tables of the manual that are made from the code
 #   make site    the manual as a site with search, into build/site
@@ -19,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One more than there are cores, and 8 at most: a test that waits for a process leaves its core idle.
 WORKERS ?= $(shell n=$$(nproc); [ $$n -gt 7 ] && echo 8 || expr $$n + 1)
 
-.PHONY: run test quick check style bench proto docs site changelog clean
+.PHONY: run test quick check style bench tables results proto docs site changelog clean
 .DEFAULT_GOAL := test
 
 run: $(VENV)/.core
@@ -48,6 +50,17 @@ bench: $(VENV)/.core
 	$(BIN)/python benchmarks/engine.py --json > build/bench-engine.json
 	$(BIN)/python benchmarks/journal.py --json > build/bench-journal.json
 	@echo "written: build/bench-engine.json build/bench-journal.json"
+
+TRACES ?= ../shared/traces
+tables: $(VENV)/.core
+	@$(BIN)/python benchmarks/tables.py
+
+# One after the other; each continues after an interruption if the commit is the same.
+results: $(VENV)/.dev
+	@for part in published mixes parts elastic; do \
+	  $(BIN)/python benchmarks/policies.py $$part $(foreach folder,$(TRACES),--traces $(folder)) || exit 1; done
+	@$(BIN)/python benchmarks/heterogeneous.py --traces $(firstword $(TRACES))
+	@$(BIN)/python benchmarks/tables.py
 
 proto: $(VENV)/.dev
 	@mkdir -p build/proto

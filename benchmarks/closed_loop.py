@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/closed_loop.py [--profiles ../shared/profiles] [--seeds 3] [--picture FILE.png]
 
 A cluster gets an unmeasured GPU: an H200, with the rows of profiles/h200.csv as what its tasks really take. The model
-before is trained on the public image models (timm, ten GPUs, no H200). Then 50, 200 and 800 tasks end, and are trained on
+before is trained on the public image models (timm, three GPUs, no H200). Then 50, 200 and 800 tasks end, and are trained on
 as the archive stores them: run time over steps, with 15 s in which each program starts, and the memory that the driver saw.
 Scored are 400 other rows, the same for all counts. The simple alternative is one factor: by which the model before was wrong on those
 tasks, at the median.

@@ -1,6 +1,8 @@
 """Jobs that are faster on some GPUs than on others, on 8 V100, 16 P100 and 24 K80, beside the published numbers of Gavel.
 
-    .venv/bin/python benchmarks/heterogeneous.py [--traces ../shared/traces] [--seeds 9] [--json FILE]
+    .venv/bin/python benchmarks/heterogeneous.py [--traces ../shared/traces] [--seeds 9]
+
+It writes benchmarks/results/gpu_models.json, from which `make tables` makes the table of docs/manual/simulation.md.
 
 The trace is the one of Gavel (OSDI 2020) with 96 jobs; it is public and not in this repository. Its simulator counts the GPUs of a
 kind and knows no nodes, so here each kind is one node. Two sets of generated traces show what is specific to the trace:
@@ -12,13 +14,13 @@ kind and knows no nodes, so here each kind is one node. Two sets of generated tr
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import mean
+from typing import Any
 
 import msgspec
 
@@ -33,6 +35,10 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.common.results import about, write_result  # noqa: E402
+
 CLUSTER = "1x8:v100+1x16:p100+1x24:k80"
 SERVERS = "2x4:v100+4x4:p100+6x4:k80"
 REFERENCE = "v100"
@@ -131,6 +137,7 @@ def compare(jobs: list[Job], table: ThroughputTable, seeds: int) -> Iterator[tup
             "last_end_h": costly.makespan_s / HOUR,
             "p99_jct_h": costly.p99_jct_s / HOUR,
             "stops": costly.preemptions,
+            "moves": costly.moves,
             "avg_jct_h_stops_free": free.avg_jct_s / HOUR,
             "avg_jct_h_servers": played(replace(workload, cluster=parse_cluster(SERVERS)), policy, moves).avg_jct_s
             / HOUR,
@@ -147,26 +154,31 @@ def _free(workload: JobsOnCluster) -> JobsOnCluster:
     return StopsAreFree(workload.jobs, workload.cluster, say_speeds=workload.say_speeds)
 
 
-def text(rows: dict[str, dict[str, float]]) -> str:
-    """A table for the manual."""
+def render(result: dict[str, Any]) -> str:
+    """Return the table of the manual."""
     lines = [
-        "| | average jct (h) | stops cost nothing | last end | p99 jct | stops | servers of 4 | alike | tailed |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| hours | average jct | stops cost nothing | last end | p99 jct | stops | of these, moves | servers of 4 | alike | tailed |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    lines += [f"| published: {name} | | {jct:.2f} | {end} | | | | | |" for name, (jct, end) in PUBLISHED.items()]
+    lines += [f"| published: {name} | | {jct:.2f} | {end} | | | | | | |" for name, (jct, end) in PUBLISHED.items()]
     lines += [
-        f"| {label} | {row['avg_jct_h']:.2f} | {row['avg_jct_h_stops_free']:.2f} | {row['last_end_h']:.1f} "
-        f"| {row['p99_jct_h']:.1f} | {row['stops']:.0f} | {row['avg_jct_h_servers']:.2f} | {row['alike_h']:.2f} | {row['tailed_h']:.1f} |"
-        for label, row in rows.items()
+        f"| {_code(label)} | {row['avg_jct_h']:.2f} | {row['avg_jct_h_stops_free']:.2f} | {row['last_end_h']:.1f} "
+        f"| {row['p99_jct_h']:.1f} | {row['stops']:.0f} | {row['moves']:.0f} | {row['avg_jct_h_servers']:.2f} | {row['alike_h']:.2f} "
+        f"| {row['tailed_h']:.1f} |"
+        for label, row in result["rows"].items()
     ]
     return "\n".join(lines)
+
+
+def _code(label: str) -> str:
+    policy, _, rest = label.partition(", ")
+    return f"`{policy}`, {'speeds not declared' if rest == 'blind' else rest}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=Path, default=ROOT.parent / "shared" / "traces")
     parser.add_argument("--seeds", type=int, default=9)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     folder = asked.traces / "gavel"
     if not folder.is_dir():
@@ -177,9 +189,11 @@ def main() -> int:
     throughputs = folder / "isolated_throughputs.csv"
     jobs = read_gavel(folder / "max_min_fairness_jobs.csv", throughputs).jobs
     rows = dict(compare(jobs, read_throughputs(throughputs), asked.seeds))
-    print(text(rows))
-    if asked.json:
-        asked.json.write_text(json.dumps(rows, indent=2) + "\n")
+    seeds = [FIRST_SEED + place for place in range(asked.seeds)]
+    made = about(f"benchmarks/heterogeneous.py --seeds {asked.seeds}", seeds, preemptible=1.0, checkpoints="published")
+    path = write_result("gpu_models", made, rows)
+    print(render({"rows": rows}))
+    print(f"Written: {path.name}", file=sys.stderr)
     return 0
 
 

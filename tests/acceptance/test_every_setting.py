@@ -32,7 +32,22 @@ FOLDER, PORT, CERT, KEY, SCHEDULER = "(folder)", "(port)", "(certificate)", "(ke
 """Filled in when the test runs."""
 ADMIN = {"username": "ada", "password": "a long one", "tenant_id": "lab", "role": "admin", "system_user": "nobody"}
 TLS = {"server.tls.cert": CERT, "server.tls.key": KEY}
-POOL = {"pool.kind": "spare", "pool.gpus": "2:H100:80", "pool.boot_command": "true", "pool.release_command": "true"}
+OF_POOL = {
+    "gpus": "2:H100:80",
+    "cpus": 8,
+    "memory_mb": 1024,
+    "labels": {"rack": "a"},
+    "min": 1,
+    "max": 2,
+    "price": 1.5,
+    "boot_command": "true",
+    "release_command": "true",
+    "idle": "1m",
+    "pressure": "1m",
+    "boot_limit": "1m",
+    "lost_limit": "1m",
+}
+POOL_NEEDS = {"gpus": "2:H100:80", "boot_command": "true", "release_command": "true", "max": 2}
 
 OF_SCHEDULER: dict[str, Any] = {
     "server.http_address": "localhost:0",
@@ -51,6 +66,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "scheduler.schedule_interval": "1s",
     "scheduler.interval": 700,
     "scheduler.snapshot_interval": 1,
+    "scheduler.pool_interval": "1m",
     "scheduler.algorithm": "round_robin",
     "scheduler.policy_model": f"{FOLDER}/none.npz",
     "scheduler.score": "weighted",
@@ -87,16 +103,6 @@ OF_SCHEDULER: dict[str, Any] = {
     "storage.checkpoint_retention": "1d",
     "prediction.enabled": False,
     "prediction.model": f"{FOLDER}/none.txt",
-    **POOL,
-    "pool.cpus": 8,
-    "pool.memory_mb": 1024,
-    "pool.labels": {"rack": "a"},
-    "pool.min": 1,
-    "pool.max": 2,
-    "pool.idle": "1m",
-    "pool.pressure": "1m",
-    "pool.boot_limit": "1m",
-    "pool.interval": "1m",
     "logging.level": "warn",
     "logging.format": "text",
     "logging.output": f"{FOLDER}/scheduler.log",
@@ -105,6 +111,7 @@ OF_SCHEDULER: dict[str, Any] = {
     "auth.token_lifetime": "1h",
     "auth.join_token": "another",
     "users": [ADMIN],
+    "pools": {"spare": OF_POOL},
     "tenants": {"lab": {}},
     "gpu.enabled": False,
     "gpu.devices": [0, "GPU-1"],
@@ -178,8 +185,6 @@ REFUSED: dict[str, Any] = {
 NEEDS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(TLS, TLS),
     "server.tls.client_ca": TLS,
-    **{key: POOL for key in OF_SCHEDULER if key.startswith("pool.")},
-    "pool.min": {**POOL, "pool.max": 2},
     "auth.enabled": {"users": [ADMIN]},
     "executor.work_dir": {"agent.id": "elsewhere"},
 }
@@ -313,6 +318,8 @@ def client_of(url: str, settings: ServerSettings, folder: Path) -> Client:
 
 
 def case_of(key: str) -> dict[str, Any]:
+    if key in OF_POOL:
+        return {"pools": {"spare": {**POOL_NEEDS, key: OF_POOL[key]}}}
     if key in OF_TENANT:
         more = {"gpu_hours": 100} if key == "gpu_hours_period" else {}
         return {"tenants": {"lab": {key: OF_TENANT[key], **more}}}
@@ -320,7 +327,7 @@ def case_of(key: str) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a pool's command may outlive the test
-@pytest.mark.parametrize("key", [*OF_SCHEDULER, *OF_TENANT])
+@pytest.mark.parametrize("key", [*OF_SCHEDULER, *OF_TENANT, *OF_POOL])
 def test_a_scheduler_with_this_key_set_accepts_a_task_and_keeps_it_over_a_restart(folder: Path, key: str) -> None:
     needs_openssl(key)
     settings = settings_of(folder, case_of(key))

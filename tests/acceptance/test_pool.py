@@ -16,13 +16,16 @@ def pool(folder: Path, *, in_background: bool = True) -> dict[str, Any]:
     names = f"GPUYARD_AGENT__ID={{node}} GPUYARD_EXECUTOR__WORK_DIR={folder}/{{node}}"
     pid = f"{folder}/{{node}}.pid"
     return {
-        "kind": "pool",
         "gpus": "2:RTX4090:24",
         "boot_command": f"{names} {start} & echo $! > {pid}" if in_background else f"{names} exec {start}",
         "release_command": f"kill $(cat {pid}) && rm {pid}" if in_background else "true",
-        "interval": "200ms",
         "idle": "2s",
     }
+
+
+def pools(of: dict[str, Any], **others: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a scheduler with these pools."""
+    return {"scheduler": {"pool_interval": "200ms"}, "pools": {"pool": of, **others}}
 
 
 def is_agent(process: Path, folder: Path) -> bool:
@@ -44,7 +47,7 @@ def write_agent(running_cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("in_background", [True, False])
 def test_a_pool_grows_for_a_task_and_shrinks_afterwards(tmp_path: Path, in_background: bool) -> None:
-    running_cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path, in_background=in_background)})
+    running_cluster = Cluster(tmp_path, scheduler=pools(pool(tmp_path, in_background=in_background)))
     write_agent(running_cluster)
     try:
         running_cluster.start_server()
@@ -61,8 +64,23 @@ def test_a_pool_grows_for_a_task_and_shrinks_afterwards(tmp_path: Path, in_backg
         running_cluster.end()
 
 
+def test_a_node_of_the_cheapest_pool_is_booted(tmp_path: Path) -> None:
+    dear, cheap = pool(tmp_path) | {"price": 2.0}, pool(tmp_path) | {"price": 0.5}
+    running_cluster = Cluster(tmp_path, scheduler=pools(dear, cheap=cheap))
+    write_agent(running_cluster)
+    try:
+        running_cluster.start_server()
+        client = running_cluster.ready(0)
+        ended = client.wait(client.submit("true", gpu_count=2))
+        assert (ended.status, ended.node_id) == ("success", "cheap-0001")
+        until(lambda: client.nodes().total == 0, what=f"the pools to be empty\n{running_cluster.logs()}")
+        assert not list((tmp_path / "data" / "pools" / "pool").glob("*.log"))
+    finally:
+        running_cluster.end()
+
+
 def test_a_pool_continues_after_the_scheduler_was_killed(tmp_path: Path) -> None:
-    running_cluster = Cluster(tmp_path, scheduler={"pool": pool(tmp_path)})
+    running_cluster = Cluster(tmp_path, scheduler=pools(pool(tmp_path)))
     write_agent(running_cluster)
     try:
         running_cluster.start_server()

@@ -6,7 +6,7 @@ import pytest
 
 from gpuyard.core.domain.events import AttemptStopping, NodeJoined, NodeRemoved, TaskEnded
 from gpuyard.core.domain.pool import PoolSettings
-from gpuyard.simulator.elastic import SimulatedPool
+from gpuyard.simulator.elastic import SimulatedPool, SpotNodes
 from gpuyard.simulator.energy import PowerMeter
 from gpuyard.simulator.failures import Failures
 from gpuyard.testing import ClusterStory, TaskBuilder, cpu_task, gang, node, share, task
@@ -66,3 +66,35 @@ def test_a_pool_whose_nodes_fail_still_ends_everything(seed: int) -> None:
         cluster.passes(chance.choice((0, 50, 500)))
     cluster.runs_out()
     assert sum(isinstance(event, TaskEnded) for _, event in cluster.events) == 30
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pools_of_several_kinds_with_spot_nodes_end_everything_within_their_bounds(seed: int) -> None:
+    chance = Random(seed)
+    cluster = ClusterStory()
+    meter = PowerMeter(1.0, {"spot": 0.3})
+    spot = SimulatedPool(
+        cluster.world, meter, node("spot", gpus=8), PoolSettings(max_nodes=2, idle_seconds=100), boot_seconds=30,
+        spot=SpotNodes(4000.0, 60.0, lambda name: Random(f"{seed} {name}").random),
+    )  # fmt: skip
+    dear = SimulatedPool(
+        cluster.world, meter, node("dear", gpus=4), PoolSettings(min_nodes=1, max_nodes=3, idle_seconds=100),
+        boot_seconds=30, cheaper=(spot,),
+    )  # fmt: skip
+    for order in (*spot.opening(), *dear.opening()):
+        cluster.tells(order)
+    for place in range(40):
+        cluster.submits(task(f"job-{place}", gpus=chance.choice((1, 4, 8)), runs_for=chance.choice((10, 400, 1500))))
+        cluster.passes(chance.choice((0, 50, 500)))
+    cluster.runs_out()
+    events = [event for _, event in cluster.events]
+    assert sum(isinstance(event, TaskEnded) for event in events) == 40
+    assert spot.nodes_revoked > 0
+    for name, most in (("spot", 2), ("dear", 3)):
+        size = 0
+        for event in events:
+            if isinstance(event, NodeJoined) and event.node.id.startswith(name):
+                size += 1
+            elif isinstance(event, NodeRemoved) and event.node.startswith(name):
+                size -= 1
+            assert size <= most

@@ -9,7 +9,7 @@ GROUPS = {
     "a cluster": ("up", "down", "server", "agent"),
     "tasks": ("submit", "run", "ps", "show", "logs", "cancel", "explain", "lease"),
     "the cluster": ("gpus", "nodes", "quota", "predictions", "tenants", "users", "tokens", "login"),
-    "without a cluster": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate"),
+    "without a cluster": ("plan", "analyze", "profile", "train", "predict", "partition", "simulate", "trace"),
 }
 
 

@@ -48,6 +48,7 @@ COMMANDS = {
     "partition": "partition:partition",
     "analyze": "analyze:analyze",
     "simulate": "simulate:simulate",
+    "trace": "trace:app",
     "profile": "profile:app",
 }
 """Every command: its file and the function in it. A group of commands is called `app`."""

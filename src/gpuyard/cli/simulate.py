@@ -15,21 +15,26 @@ from gpuyard.cli.input.options import finite, json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from gpuyard.simulator.bootstrap import IntervalsOfRun
     from gpuyard.simulator.clusters import Cluster
     from gpuyard.simulator.comparison import JobSet, PolicyRun
     from gpuyard.simulator.run import ProgressCallback, Result
 
 
 TITLES = {
+    "p95_ftf": ("P95 FTF", "{:.2f}"),
+    "worst_ftf": ("WORST FTF", "{:,.1f}"),
     "fragmentation": ("FRAGMENTED", "{:.0%}"),
     "energy_kwh": ("KWH", "{:,.0f}"),
     "gpu_hours_up": ("GPU-HOURS UP", "{:,.0f}"),
     "cost": ("COST", "{:,.0f}"),
     "node_failures": ("FAILURES", "{:,}"),
+    "nodes_revoked": ("REVOKED", "{:,}"),
     "attempts_lost": ("LOST", "{:,}"),
     "gpu_hours_lost": ("GPU-HOURS LOST", "{:,.0f}"),
+    "preemption_loss_gpu_hours": ("PREEMPTION LOSS", "{:,.0f}"),
 }
 """Optional figures, with their formats."""
 
@@ -48,7 +53,8 @@ class Estimator(StrEnum):
 def simulate(
     policy: Annotated[str, typer.Option("--policy", metavar="NAME,…", help=(
         "Policies to compare, such as fifo,fifo+backfill,srtf, with settings such as "
-        "default:level_seconds=86400; with --journal also same: the settings of the recorded cluster."
+        "default:level_seconds=86400; your own as mine.py:POLICY or module:POLICY; with --journal also same: the "
+        "settings of the recorded cluster."
     ))] = "",
     trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Jobs from a CSV file with submit_s, duration_s and gpu_num, plain or gzip.")] = None,
     throughputs: Annotated[Path | None, typer.Option("--throughputs", metavar="FILE", help="Speed of each job type on each GPU model, in Gavel's format; --trace then has job_type, total_steps, scale_factor and arrival_s.")] = None,
@@ -56,57 +62,74 @@ def simulate(
     generate: Annotated[str | None, typer.Option("--generate", metavar="N[:LOAD]", help="N randomly generated jobs that request this part of all GPUs while they arrive (default 0.9).")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of all random numbers: the same seed gives the same jobs and failures.")] = 0,
     fractional: Annotated[float, typer.Option("--fractional", callback=finite, metavar="PART", help="With --generate: part of the kinds of one-GPU jobs that request a quarter or a half of a GPU.")] = 0.0,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="With --generate: K workloads from K seeds; prints means with 95 % confidence intervals.")] = 1,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="K", min=1, max=10_000, help="K workloads from K seeds, generated or drawn from the tasks of the journal; prints means with 95 % confidence intervals.")] = 1,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="With --generate: write the jobs as a trace, compressed if the name ends in .gz.")] = None,
-    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool.")] = None,
-    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="N equal nodes with G GPUs each; more kinds of nodes after a +.")] = None,
+    nodes: Annotated[Path | None, typer.Option("--nodes", metavar="FILE", help="Nodes from a CSV file with nodes, and optionally gpus_per_node, model and the pool; with --journal instead of the recorded ones.")] = None,
+    cluster: Annotated[str | None, typer.Option("--cluster", metavar="NxG[:MODEL]", help="N equal nodes with G GPUs each; more kinds of nodes after a +; with --journal instead of the recorded ones.")] = None,
     pool: Annotated[str | None, typer.Option("--pool", metavar="COLUMN", help="Column of both files that names the pool; jobs run only on nodes of their pool.")] = None,
     interference: Annotated[Path | None, typer.Option("--interference", metavar="FILE", help="Speed of jobs that share a GPU, from a CSV file with name, beside and speed. Default: speed falls with the share that the others request.")] = None,
     oracle: Annotated[bool, typer.Option("--oracle", help="Give policies the real run times instead of estimates from completed jobs.")] = False,
     estimator: Annotated[Estimator, typer.Option("--estimator", help="How run times are estimated: statistics of completed jobs, or these corrected by LightGBM.")] = Estimator.HISTORY,
     policy_model: Annotated[Path | None, typer.Option("--policy-model", metavar="MODEL", help="Model of the policy dqn, written by gpuyard train policy (default: the one that is shipped).")] = None,
-    no_preemption: Annotated[bool, typer.Option("--no-preemption", help="With --trace or --generate: no job may be stopped for another, as with tasks that save no checkpoints.")] = False,
-    elastic: Annotated[str | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]]", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle.")] = None,
+    preemptible: Annotated[float | None, typer.Option("--preemptible", callback=finite, metavar="PART", help="Part of the jobs that may be preempted, drawn from the seed (default 0: a live task may not unless its user says so).")] = None,
+    checkpoints: Annotated[str | None, typer.Option("--checkpoints", metavar="published|drawn[:NAME=VALUE]…", help="What a preempted job loses: drawn per job (default), with values such as save_every_seconds=600 or grace_seconds=60, or as in published simulators.")] = None,
+    elastic: Annotated[list[str] | None, typer.Option("--elastic", metavar="MIN:MAX[:BOOT_SECONDS[:FAILING]][:NAME=VALUE]…", help="Also run each policy on an elastic pool: nodes are booted when tasks wait and returned when idle. Repeat it for pools of several kinds, with gpus=N, model=MODEL, price=PRICE, spot=HOURS and notice=SECONDS; the cheapest that fits is used.")] = None,
     suspend_idle: Annotated[str | None, typer.Option("--suspend-idle", metavar="IDLE_SECONDS[:WAKE_SECONDS]", help="Also run each policy on nodes that are suspended when idle.")] = None,
     price: Annotated[float | None, typer.Option("--price", callback=finite, metavar="PRICE", help="Price of one GPU for an hour; adds the cost of each run.")] = None,
     failures: Annotated[str | None, typer.Option("--failures", metavar="MTBF_HOURS:REPAIR_HOURS", help="Let nodes fail and be repaired, after random times with these means.")] = None,
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE.html", help="Write a page with figures and charts, and the charts as PNG beside it.")] = None,
+    quota: Annotated[str | None, typer.Option("--quota", metavar="PART[:MODE]", help="With --journal: another part of the GPUs for online tasks, and strict, borrow or none; 0.6:borrow.")] = None,
+    add_nodes: Annotated[str | None, typer.Option("--add-nodes", metavar="NxG[:MODEL]", help="With --journal: more nodes from the beginning, otherwise like the recorded ones.")] = None,
+    remove_nodes: Annotated[str | None, typer.Option("--remove-nodes", metavar="NAME,…", help="With --journal: recorded nodes that never join.")] = None,
+    tenants: Annotated[list[str] | None, typer.Option("--tenant", metavar="NAME:LIMIT=VALUE…", help="With --journal: other limits of a tenant: max_gpus, guaranteed_gpus, max_open_tasks, weight, gpu_hours, period_seconds; none removes one. Repeatable.")] = None,
+    mix: Annotated[str | None, typer.Option("--mix", metavar="TASKS=FACTOR,…", help="With --journal: factors for the number of tasks; TASKS is all, tenant:NAME, user:NAME or class:NAME.")] = None,
+    jobs_csv: Annotated[Path | None, typer.Option("--jobs-csv", metavar="FILE", help="Write one row for each job and policy as CSV: times, GPUs, user, preemptions; compressed if the name ends in .gz.")] = None,
     as_json: Annotated[bool, json_option("Print the figures as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Compare scheduling policies on recorded or generated jobs, with the engine of the live cluster."""
     from gpuyard.cli.input.scenario_options import check_pools, scenario_of
+    from gpuyard.cli.input.what_if_options import journal_with
+    from gpuyard.cli.output.simulation_intervals import as_figures, print_intervals
     from gpuyard.simulator.accuracy import accuracy
+    from gpuyard.simulator.comparison import ORACLE, intervals, variant_names, write_jobs
     from gpuyard.simulator.comparison import simulate as simulate_runs
-    from gpuyard.simulator.comparison import variant_names
     from gpuyard.simulator.run import NEVER_END
 
-    under = partial(scenario_of, elastic=elastic, suspend_idle=suspend_idle, price=price, failures=failures)
+    under = partial(scenario_of, elastic=elastic or (), suspend_idle=suspend_idle, price=price, failures=failures)
     under(seed)  # wrong options are reported before anything is read
     if report is not None:
         _check_report(report)
+    if jobs_csv is not None and (not jobs_csv.parent.is_dir() or jobs_csv.is_dir()):
+        raise WrongUse(f"--jobs-csv: cannot write {jobs_csv}; use a file in a folder that exists.")
     names = variant_names(policy)
     generated, recorded = generate is not None, journal is not None
     _refuse(
         (sum(source is not None for source in (trace, journal, generate)) != 1, "Choose exactly one workload: --trace, --journal or --generate."),
-        (not generated and (fractional or repeat > 1 or save), "--fractional, --repeat and --save need --generate."),
+        (not generated and (fractional or save), "--fractional and --save need --generate."),
+        (trace and repeat > 1, "--repeat needs --generate or --journal."),
+        (not recorded and (quota or add_nodes or remove_nodes or tenants or mix), "--quota, --add-nodes, --remove-nodes, --tenant and --mix need --journal."),
         (throughputs and (trace is None or pool is not None), "--throughputs needs --trace, and cannot be used with --pool."),
         (not names and save is None, "Name the policies to compare: --policy NAME,…"),
-        (recorded and no_preemption, (
-            "--no-preemption needs --trace or --generate: a journal records for each task whether it may "
-            "be preempted."
+        (recorded and (preemptible is not None or checkpoints is not None), (
+            "--preemptible and --checkpoints need --trace or --generate: a journal records for each task whether "
+            "it may be preempted."
         )),
-        (recorded and (nodes or cluster or pool or interference), (
-            "--nodes, --cluster, --pool and --interference need --trace: a journal has its own nodes and "
-            "run times."
-        )),
+        (recorded and (pool or interference), "--pool and --interference need --trace: a journal has its own nodes and run times."),
         (recorded and (elastic or suspend_idle or price is not None or failures), "--elastic, --suspend-idle, --price and --failures need --trace: a journal has its own nodes."),
         (generated and pool is not None, "--pool needs --trace: generated jobs may run on all nodes."),
-        (repeat > 1 and (report or save), "--report and --save need a single workload; omit --repeat."),
+        (repeat > 1 and (report or save or jobs_csv), "--report, --save and --jobs-csv need a single workload; omit --repeat."),
     )  # fmt: skip
     compare = partial(
         simulate_runs, policies=names, oracle=oracle, estimator=estimator.value, policy_model=policy_model
     )
-    jobs = _jobs(trace, journal, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+    saved = {
+        name: given for name, given in (("preemptible", preemptible), ("checkpoints", checkpoints)) if given is not None
+    }
+    what_if = partial(
+        journal_with, quota=quota, nodes=nodes, cluster=cluster, add_nodes=add_nodes, remove_nodes=remove_nodes,
+        tenants=tenants or (), mix=mix, resample=repeat > 1,
+    )  # fmt: skip
+    jobs = what_if(journal, seed=seed) if journal is not None else _jobs(trace, generate, _Options(seed, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
     if names:
         compare(jobs)  # wrong names of policies are reported before anything is said or simulated
     for note in jobs.notes:
@@ -118,25 +141,39 @@ def simulate(
     found: list[PolicyRun] = []
     for number in range(repeat):
         if number:
-            jobs = _jobs(trace, journal, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, not no_preemption))  # fmt: skip
+            jobs = what_if(journal, seed=seed + number) if journal is not None else _jobs(trace, generate, _Options(seed + number, fractional, nodes, cluster, pool, throughputs, interference, saved))  # fmt: skip
         scenario = under(seed + number)
         check_pools(scenario, jobs.workload)
         note = f" ({number + 1} of {repeat})" if repeat > 1 else ""
         for run in compare(jobs, scenario=scenario, progress=partial(_progress, note)):
             found.append(run)
+            if all(run is not one for one in jobs.recorded) and (
+                refused := jobs.workload.tasks - len(run.result.recorder.lives)
+            ):
+                print(f"Under {run.name} {refused:,} tasks are refused: no node or limit of this cluster allows them.", file=sys.stderr)  # fmt: skip
             if run.unfinished:
                 print(f"Under {run.name} {run.unfinished:,} tasks never end: {NEVER_END}.", file=sys.stderr)  # fmt: skip
+    if oracle and not any(ORACLE in run.name for run in found):
+        print("--oracle has no effect: none of these policies uses run times.", file=sys.stderr)
     if repeat > 1:
-        _print_means(found, as_json)
+        _print_means(found, as_json, jobs.assumptions)
         return
+    sure = intervals(found, seed)
     if report is not None:
-        _write_report(
-            report, f"{jobs.description}{', run times known' if oracle else ''}.", [run.result for run in found]
-        )
+        note = f"{jobs.description}{', run times known' if oracle else ''}. {_assumptions(jobs.assumptions)}"
+        _write_report(report, note, [run.result for run in found], sure)
+    if jobs_csv is not None:
+        write_jobs(jobs_csv, jobs, found)
+        print(f"Written: {jobs_csv}, {jobs.workload.tasks:,} jobs of each policy.", file=sys.stderr)
     if as_json:
-        _print_json({run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found})
+        rows = {run.name: {**run.figures, "prediction": accuracy(run.result.forecasts)} for run in found}
+        for name, each in sure.items():
+            rows[name]["intervals"] = as_figures(each)
+        _print_json(rows, jobs.assumptions)
     else:
         _print_table(found)
+        print_intervals(sure)
+        _print_assumptions(jobs.assumptions)
 
 
 def _refuse(*rules: tuple[object, str]) -> None:
@@ -157,28 +194,27 @@ class _Options:
     pool: str | None
     throughputs: Path | None
     interference: Path | None
-    preemptible: bool
+    saved: "dict[str, Any]"
+    """Which jobs may be preempted and what they lose, where options name it."""
 
 
-def _jobs(trace: Path | None, journal: Path | None, generate: str | None, options: _Options) -> "JobSet":
-    from gpuyard.simulator.comparison import generated_jobs, journal_jobs, trace_jobs
+def _jobs(trace: Path | None, generate: str | None, options: _Options) -> "JobSet":
+    from gpuyard.simulator.comparison import generated_jobs, trace_jobs
     from gpuyard.simulator.interference import by_demand, by_pairs, read_pairs
     from gpuyard.simulator.workloads.generated import read_count
 
-    if journal is not None:
-        return journal_jobs(journal)
     where = _cluster(options.nodes, options.cluster, options.pool if trace is not None else None)
     sharing = by_demand if options.interference is None else by_pairs(read_pairs(options.interference))
     if trace is not None:
         return trace_jobs(
             trace, where, pool=options.pool, throughputs=options.throughputs, interference=sharing,
-            preemptible=options.preemptible,
+            seed=options.seed, **options.saved,
         )  # fmt: skip
     assert generate is not None
     count, load = read_count(generate)
     return generated_jobs(
         count, where, seed=options.seed, load=load, fractional=options.fractional, interference=sharing,
-        preemptible=options.preemptible,
+        **options.saved,
     )  # fmt: skip
 
 
@@ -207,7 +243,7 @@ def _save(path: Path, jobs: "JobSet") -> None:
     print(f"Written: {path}, {jobs.description}.", file=sys.stderr)
 
 
-def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
+def _print_means(found: "list[PolicyRun]", as_json: bool, assumed: "Mapping[str, Any]") -> None:
     """Print the means over all workloads with their confidence intervals."""
     from gpuyard.cli.output.simulation_means import as_figures, print_means
 
@@ -215,15 +251,31 @@ def _print_means(found: "list[PolicyRun]", as_json: bool) -> None:
     for run in found:
         figures.setdefault(run.name, []).append(run.figures)
     if as_json:
-        _print_json(as_figures(figures))
+        _print_json(as_figures(figures), assumed)
     else:
         print_means(figures)
+        _print_assumptions(assumed)
 
 
-def _print_json(policies: "dict[str, Any]") -> None:
+def _print_json(policies: "dict[str, Any]", assumed: "Mapping[str, Any]") -> None:
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode({"policies": policies}), indent=2).decode())
+    answer = {"policies": policies, **({"assumptions": assumed} if assumed else {})}
+    print(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+
+
+def _print_assumptions(assumed: "Mapping[str, Any]") -> None:
+    if assumed:
+        print(_assumptions(assumed))
+
+
+def _assumptions(assumed: "Mapping[str, Any]") -> str:
+    """Say which jobs could be preempted; empty for a journal, which records it."""
+    if not assumed:
+        return ""
+    if not assumed["preemptible"]:
+        return "No job may be preempted, like a live task by default; --preemptible 0.5 lets half of them be preempted."
+    return f"{assumed['preemptible']:.0%} of the jobs may be preempted; checkpoints: {assumed['checkpoints']}."
 
 
 @contextmanager
@@ -262,7 +314,7 @@ def _print_table(runs: "list[PolicyRun]") -> None:
     print_table(titles, [(*row, *more) for row, more in zip(rows, cells, strict=True)], right=titles[1:])
     print(
         "Seconds; QUEUE is time without GPUs, SLOWDOWN time from submission to end over time with GPUs, "
-        "FAIRNESS 1 if all users wait equally long."
+        "FAIRNESS 1 if all users wait equally long, FTF time to end over the time with an even share of the GPUs."
     )  # fmt: skip
 
 
@@ -274,7 +326,7 @@ def _check_report(path: Path) -> None:
         raise WrongUse(f"--report: cannot write {path}; use a file in a folder that exists.")
 
 
-def _write_report(path: Path, note: str, results: "list[Result]") -> None:
+def _write_report(path: Path, note: str, results: "list[Result]", sure: "dict[str, IntervalsOfRun]") -> None:
     from gpuyard.simulator.charts import charts_of
     from gpuyard.simulator.report import page
 
@@ -282,7 +334,7 @@ def _write_report(path: Path, note: str, results: "list[Result]") -> None:
     try:
         for name, content in drawn.items():
             path.with_name(f"{path.stem}-{name}.png").write_bytes(content)
-        path.write_text(page("Policies compared", note, results, drawn), encoding="utf-8")
+        path.write_text(page("Policies compared", note, results, drawn, sure), encoding="utf-8")
     except OSError as error:
         raise WrongUse(f"--report: cannot write {path}: {error.strerror}.") from None
     print(f"Written: {path} and {len(drawn)} pictures beside it.", file=sys.stderr)

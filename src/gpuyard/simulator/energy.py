@@ -5,10 +5,11 @@
               with eight GPUs of 400 W) and 575 W (DGX H100: 10.2 kW with eight of 700 W) for the worst case
     asleep    20 W for each node, for its wake-up circuit: an assumption
 
-A booting node draws as much as an idle one. A lost node is under repair: it draws nothing but is paid for.
+A booting node draws as much as an idle one. A lost node is under repair: it draws nothing but is paid for; a spot node
+that was taken away is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,10 +48,14 @@ class PowerSample:
 class PowerMeter:
     """Listens to the events of a world; booting and sleeping are reported by calls. Counts from the first task on."""
 
-    def __init__(self, price: float = 0.0) -> None:
-        """`price` is the price of one GPU for an hour."""
+    def __init__(self, price: float = 0.0, prices: Mapping[str, float] | None = None) -> None:
+        """`price` is the price of one GPU for an hour; `prices` those of pools, by the kind that begins a node's name."""
         self._price = price
+        self._prices = prices or {}
+        self._cost = 0.0
+        self._cost_per_hour = 0.0
         self._nodes: dict[NodeId, tuple[NodeSpec, NodePower]] = {}
+        self._taken: set[NodeId] = set()
         self._at_work: dict[TaskId, float] = {}
         """Watts that a task draws above the idle power of its GPUs."""
         self._count = dict.fromkeys(NodePower, 0)
@@ -87,7 +92,7 @@ class PowerMeter:
     @property
     def cost(self) -> float:
         """Total cost up to now."""
-        return self.gpu_hours_provisioned * self._price
+        return self._cost
 
     def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
         """Update the totals and the power from a batch of events."""
@@ -100,8 +105,10 @@ class PowerMeter:
                     self._work(task, 0.0)
                 case events.NodeJoined(node):
                     self._be(node, NodePower.UP)
-                case events.NodeLost(name):
-                    self._be(self._nodes[name][0], NodePower.LOST)
+                case events.NodeLost(name) if name in self._nodes:
+                    taken = name in self._taken
+                    self._taken.discard(name)
+                    self._be(self._nodes[name][0], None if taken else NodePower.LOST)
                 case events.NodeReturned(name):
                     self._be(self._nodes[name][0], NodePower.UP)
                 case events.NodeRemoved(name) if self._count_in(name):
@@ -117,6 +124,10 @@ class PowerMeter:
     def sleeps(self, at: float, node: NodeSpec) -> None:
         """Record that a node goes to sleep."""
         self._tell(at, node, NodePower.ASLEEP)
+
+    def is_taken(self, node: NodeSpec) -> None:
+        """Record that the provider has taken a node away: when it is lost, it is not paid any more."""
+        self._taken.add(node.id)
 
     def leaves(self, at: float, node: NodeSpec) -> None:
         """Record that a node is released."""
@@ -137,6 +148,7 @@ class PowerMeter:
         if self._began is None:
             return
         self._watt_seconds += self._watts * seconds
+        self._cost += self._cost_per_hour * seconds / HOUR
         self._provisioned_gpu_seconds += sum(self._gpus.values()) * seconds
         self._up_gpu_seconds += self._gpus[NodePower.UP] * seconds
 
@@ -166,6 +178,10 @@ class PowerMeter:
                 self._count[state] += sign
                 self._gpus[state] += sign * len(node.gpus)
                 self._watts += sign * _resting_watts(node, state)
+                self._cost_per_hour += sign * len(node.gpus) * self._price_of(node)
+
+    def _price_of(self, node: NodeSpec) -> float:
+        return self._prices.get(node.id.rpartition("-")[0], self._price)
 
 
 def _resting_watts(node: NodeSpec, power: NodePower) -> float:

@@ -39,13 +39,7 @@ class Failures:
         self._changes: dict[NodeId, float] = {}
         """When each node of the cluster fails or returns."""
         self._agenda: list[tuple[float, NodeId]] = []
-        self._since: dict[TaskId, tuple[float, int]] = {}
-        self._work: dict[TaskId, float] = {}
-        """GPU-seconds of a task since its last restart from the beginning."""
-        self._losses: dict[TaskId, int] = {}
         self.node_failures = 0
-        self.attempts_lost = 0
-        self.gpu_seconds_lost = 0.0
         world.actors.append(self)
         world.listeners.append(self._hear)
 
@@ -80,6 +74,23 @@ class Failures:
                     self._changes.pop(name, None)
                 case events.NodeLost():
                     self.node_failures += 1
+
+
+class LostWork:
+    """Counts the attempts and the work that are lost with their nodes; a listener of a world."""
+
+    def __init__(self) -> None:
+        self._since: dict[TaskId, tuple[float, int]] = {}
+        self._work: dict[TaskId, float] = {}
+        """GPU-seconds of a task since its last restart from the beginning."""
+        self._losses: dict[TaskId, int] = {}
+        self.attempts_lost = 0
+        self.gpu_seconds_lost = 0.0
+
+    def hear(self, at: float, new_events: Sequence[events.Event]) -> None:
+        """Count the work of a batch of events."""
+        for event in new_events:
+            match event:
                 case events.TaskPlaced(task, _, placement) | events.AttemptResuming(task, _, placement):
                     self._since[task] = at, placement.charge_milli
                 case events.AttemptEnded(task, _, outcome):
@@ -104,5 +115,5 @@ class Failures:
         if self._losses[task] >= MOST_LOSSES:
             raise NeverEnds(
                 f"Task {task} was lost with its nodes {MOST_LOSSES:,} times and would never end: it "
-                "runs longer than they last. Increase the mean time between failures."
+                "runs longer than they last. Increase the mean time between failures, or until spot nodes are taken away."
             )

@@ -28,6 +28,9 @@ class SimulationMeasures(msgspec.Struct, frozen=True):
     makespan_s: float
     """Time from the first submission to the last end."""
     preemptions: int
+    """Stops of a task that continues later or elsewhere, moves included."""
+    moves: int
+    """Stops of a task that continues at once on other GPUs."""
     utilization: float
     """GPU-seconds in use, divided by the GPU-seconds available until the last end."""
     avg_slowdown: float
@@ -62,6 +65,7 @@ def measure(recorder: Recorder, gpus: float) -> SimulationMeasures:
         p999_queue_s=percentile(queues, 0.999),
         makespan_s=makespan,
         preemptions=preemptions,
+        moves=recorder.moves,
         utilization=recorder.gpu_seconds / (gpus * makespan) if gpus and makespan else 0.0,
         avg_slowdown=fsum(slowdowns) / len(slowdowns),
         worst_slowdown=max(slowdowns),

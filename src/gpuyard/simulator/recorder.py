@@ -12,6 +12,8 @@ from gpuyard.core.domain.values import MILLI, TaskId
 
 STOPPED = (CauseKind.PREEMPTED, CauseKind.RECLAIMED, CauseKind.MOVED, CauseKind.EXCHANGED)
 """Reasons for which a task is stopped and continues later or elsewhere."""
+MOVED = (CauseKind.MOVED, CauseKind.EXCHANGED)
+"""Reasons for which a task is stopped to continue on other GPUs, where it is faster or makes room for one that is."""
 SAMPLES = 2_000
 """Maximum number of points of a time series: at twice this number, every second point is dropped."""
 
@@ -140,6 +142,8 @@ class Recorder:
         self.lives = TaskTimelines()
         self.gpu_seconds = 0.0
         """GPUs in use, integrated over time."""
+        self.moves = 0
+        """Number of stops for a move, which count as preemptions of the task."""
         self.line: list[tuple[float, float, int]] = []
         """Instants, with the GPUs in use and the number of waiting tasks from then on."""
         self.last = 0.0
@@ -183,6 +187,7 @@ class Recorder:
             case events.AttemptStopping(task, _, cause) | events.AttemptSuspending(task, _, cause):
                 if cause.why in STOPPED:
                     self.lives.count_preemption(self._open[task].row)
+                    self.moves += cause.why in MOVED
             case _:
                 return
 

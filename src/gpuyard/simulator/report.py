@@ -7,6 +7,7 @@ from html import escape
 from msgspec.structs import astuple
 
 from gpuyard.simulator.accuracy import accuracy
+from gpuyard.simulator.bootstrap import IntervalsOfRun
 from gpuyard.simulator.charts import titles
 from gpuyard.simulator.measures import as_json, rounded
 from gpuyard.simulator.run import Result
@@ -19,7 +20,11 @@ COLUMNS = {
     "avg_queue_s": "average queueing (s)",
     "p99_queue_s": "p99 queueing",
     "p999_queue_s": "p99.9 queueing",
+    "p95_ftf": "p95 finish-time fairness",
+    "worst_ftf": "worst finish-time fairness",
     "preemptions": "preemptions",
+    "moves": "of these, moves",
+    "preemption_loss_gpu_hours": "GPU-hours lost to preemptions",
     "utilization": "utilization",
     "avg_slowdown": "average slowdown",
     "worst_slowdown": "worst slowdown",
@@ -30,6 +35,7 @@ COLUMNS = {
     "gpu_hours_up": "GPU-hours up",
     "cost": "cost",
     "node_failures": "node failures",
+    "nodes_revoked": "nodes taken away",
     "attempts_lost": "attempts lost",
     "gpu_hours_lost": "GPU-hours lost",
 }
@@ -47,7 +53,13 @@ figure { margin: 1.5rem 0 } img { max-width: 100%; height: auto; border: 1px sol
 LESS_IS_BETTER = frozenset(name for name in COLUMNS if name not in {"jobs", "utilization", "user_fairness"})
 
 
-def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str, bytes]) -> str:
+def page(
+    title: str,
+    note: str,
+    results: Sequence[Result],
+    pictures: Mapping[str, bytes],
+    intervals: Mapping[str, IntervalsOfRun] | None = None,
+) -> str:
     """Return the page as HTML."""
     figures = "".join(
         f'<figure><img alt="{escape(title_of)}" src="data:image/png;base64,{b64encode(pictures[name]).decode()}"></figure>'
@@ -59,8 +71,9 @@ def page(title: str, note: str, results: Sequence[Result], pictures: Mapping[str
         f"<title>{escape(title)}</title><style>{STYLE}</style><h1>{escape(title)}</h1><p>{escape(note)}</p>"
         f'<div class="wide">{_table(results)}</div>'
         "<p>jct: from submission to end. Queueing: the part of it without GPUs. Slowdown: jct over the time with GPUs, "
-        "which counts as 10 s at least. Fairness: Jain's index over users' mean slowdowns, 1 is even.</p>"
-        f"{_accuracies(results)}{figures}</html>\n"
+        "which counts as 10 s at least. Finish-time fairness: jct over the jct with an even share of the GPUs; above 1 the "
+        "job ends later than with its share. Fairness: Jain's index over users' mean slowdowns, 1 is even.</p>"
+        f"{_intervals(intervals or {})}{_accuracies(results)}{figures}</html>\n"
     )
 
 
@@ -70,7 +83,7 @@ def _table(results: Sequence[Result]) -> str:
     best = {
         name: (min if name in LESS_IS_BETTER else max)(row[name] for _, row in rows if name in row)
         for name in columns
-        if name not in {"jobs", "gpu_hours_up", "node_failures"} and len(rows) > 1
+        if name not in {"jobs", "moves", "gpu_hours_up", "node_failures", "nodes_revoked"} and len(rows) > 1
     }
     head = "".join(f"<th>{escape(title)}</th>" for title in ("policy", *columns.values()))
     body = "".join(
@@ -85,6 +98,28 @@ def _table(results: Sequence[Result]) -> str:
         for policy, row in rows
     )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _intervals(found: Mapping[str, IntervalsOfRun]) -> str:
+    """Return the table of confidence intervals; empty if the workload was too short for them."""
+    if not found:
+        return ""
+    base, first = next(iter(found.items()))
+    names = {"avg_jct_s": "average jct (s)", "avg_queue_s": "average queueing (s)", "p999_queue_s": "p99.9 queueing"}
+    titles = ["policy", *names.values(), *(f"{title} − {base}" for title in names.values())]
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    body = ""
+    for policy, it in found.items():
+        pairs = [it.figures[name] for name in names]
+        pairs += [it.difference[name] for name in names] if it.difference else []
+        cells = "".join(f"<td>{pair.low:,.0f} to {pair.high:,.0f}</td>" for pair in pairs)
+        body += f"<tr><td>{escape(policy)}</td>{cells}</tr>"
+    return (
+        "<h2>95 % intervals</h2>"
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f"<p>From blocks of {first.block_days} of the {first.days} days, drawn with replacement; differences are paired "
+        "by draw. A difference whose interval contains 0 may be chance.</p>"
+    )
 
 
 def _accuracies(results: Sequence[Result]) -> str:

@@ -11,14 +11,18 @@ from gpuyard.core.domain import commands as command
 from gpuyard.core.domain import events
 from gpuyard.core.domain.errors import GpuyardError
 from gpuyard.core.domain.refusals import Refusal
+from gpuyard.core.domain.remaining_time import RemainingTimeLevels, age_begins_at, age_of, level_of
 from gpuyard.core.domain.task import Estimate, NewTask, TaskSpec
 from gpuyard.core.domain.values import TaskId
 from gpuyard.core.engine.engine import Engine
+from gpuyard.core.engine.policies import POLICIES
+from gpuyard.core.engine.policies.policy import Policy
 from gpuyard.core.engine.scheduling.advice import Advisor
+from gpuyard.core.engine.state import State
 from gpuyard.learn.estimates.history import HistoryPredictor, RuntimePredictor, TaskFeatures
 from gpuyard.learn.estimates.remaining_time import RemainingTimeModel
 from gpuyard.simulator.accuracy import RuntimeForecast, RuntimeForecasts
-from gpuyard.simulator.energy import PowerMeter
+from gpuyard.simulator.energy import HOUR, PowerMeter
 from gpuyard.simulator.fragmentation import FragmentationSampler
 from gpuyard.simulator.measures import SimulationMeasures, measure
 from gpuyard.simulator.policy_variants import EstimateSource, PolicyVariant
@@ -72,7 +76,7 @@ def simulate_policy(
     the run.
     """
     world = World(
-        Engine(advisor=advisor),
+        Engine(State(_policies(policy_variant)), advisor),
         stop_seconds=workload.stop_seconds,
         restart_seconds=workload.restart_seconds,
         slowed_by=workload.slowed_by,
@@ -93,7 +97,7 @@ def simulate_policy(
     forecasts = RuntimeForecasts()
     if policy_variant.estimate_source is not EstimateSource.NONE:
         estimate_source = (
-            _OracleEstimate()
+            _OracleEstimate(policy_variant.estimate_source)
             if oracle
             else _LearnedEstimate(world, policy_variant.estimate_source, predictor(), forecasts)
         )
@@ -103,7 +107,14 @@ def simulate_policy(
         raise NothingEnded(f"Under {policy_variant.name} no task ends: {NEVER_END}.")
     figures = {"fragmentation": fragmentation.average, **setting.figures()}
     measures = measure(recorder, setting.gpus(workload.gpus))
+    if world.preemption_loss_gpu_seconds:  # none without preemptions; unknown in a journal
+        figures["preemption_loss_gpu_hours"] = world.preemption_loss_gpu_seconds / HOUR
     return Result(policy_variant, measures, recorder, figures, setting.meter, forecasts)
+
+
+def _policies(policy_variant: PolicyVariant) -> Mapping[str, Policy]:
+    """Return the policies that the engine of a run knows; one of the user's own replaces another of the same name."""
+    return {**POLICIES, policy_variant.own.name: policy_variant.own} if policy_variant.own else POLICIES
 
 
 def _orders(
@@ -150,13 +161,22 @@ class _SubmittedEstimate:
 
 
 class _OracleEstimate:
-    """Sets the real run time as the estimate."""
+    """Sets the real run time as the estimate, and the levels of the real remaining time."""
+
+    def __init__(self, estimate_source: EstimateSource) -> None:
+        self._levels = estimate_source is EstimateSource.REMAINING_TIME
 
     def estimate(self, arrival: Arrival, now: float) -> TaskSpec:  # noqa: ARG002
         if arrival.seconds is None:
             return arrival.spec
         seconds = max(arrival.seconds, LEAST_SECONDS)
-        return replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
+        known = replace(arrival.spec, estimate=Estimate(seconds, seconds, seconds))
+        return replace(known, remaining_time_levels=known_levels(seconds)) if self._levels else known
+
+
+def known_levels(seconds: float) -> RemainingTimeLevels:
+    """Return the level at each age of a task whose run time is known."""
+    return tuple(level_of(max(seconds - age_begins_at(age), 0.0)) for age in range(age_of(seconds) + 1))
 
 
 class _LearnedEstimate:

@@ -2,8 +2,8 @@
 
 It drives the engine exactly as a control plane does: commands in, events out, effects only from events, and one decision
 for everything that happens at one instant. External inputs (how much work a task really is, its exit code, its speed on
-each GPU model, node failures) are supplied by the caller; nothing here is random. A listener receives every batch of
-events with its instant, in order.
+each GPU model, how it saves its work, node failures) are supplied by the caller; nothing here is random. A listener
+receives every batch of events with its instant, in order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +34,37 @@ ends."""
 
 
 @dataclass(frozen=True, slots=True)
+class SavingBehavior:
+    """How a task saves its work, and what it loses when it is stopped. The engine does not know any of this."""
+
+    save_every_seconds: float
+    """Work between two saves that it makes by itself, counted from the start of an attempt."""
+    save_seconds: float
+    """Time to save when it is told to stop."""
+    restart_seconds: float
+    """Time until it continues its work after a stop, as seconds of work."""
+    grace_seconds: float
+    """Time from SIGTERM to SIGKILL."""
+    ignores_sigterm: bool = False
+
+    @property
+    def saves_when_stopped(self) -> bool:
+        """Whether a stop loses nothing: the task obeys the signal and saves within the grace period."""
+        return not self.ignores_sigterm and self.save_seconds <= self.grace_seconds
+
+    @property
+    def stop_seconds(self) -> float:
+        """Time from the signal to its end."""
+        return self.save_seconds if self.saves_when_stopped else self.grace_seconds
+
+    def kept(self, work: float) -> float:
+        """Return how much of the work of an attempt is left after a stop."""
+        if self.saves_when_stopped:
+            return work
+        return work // self.save_every_seconds * self.save_every_seconds if self.save_every_seconds < inf else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class TaskBehavior:
     """How a task really behaves once it runs."""
 
@@ -46,6 +77,8 @@ class TaskBehavior:
     """Time from placement to start; None means the default of the world."""
     speeds: Speeds | None = None
     """Relative speed on GPU models, where 1 is the fastest; None means as the task declares."""
+    saving: SavingBehavior | None = None
+    """How it saves its work; None means that a stop loses nothing and costs the restart of the world."""
     then: "TaskBehavior | None" = None
     """Behavior of the attempt after a failure; None means the same again."""
 
@@ -100,6 +133,10 @@ class World:
         """Agenda entry that ends each task. A change of speed adds a new entry; older ones are then ignored."""
         self._left: dict[TaskId, float] = {}
         """Remaining work of tasks that have begun, as of the last start, stop or change of speed."""
+        self._opened: dict[TaskId, tuple[float, float]] = {}
+        """Remaining work and restart cost at the start of the current attempt, of tasks with a saving behavior."""
+        self.preemption_loss_gpu_seconds = 0.0
+        """GPU-seconds of preempted tasks that did not advance them: repeated work, stopping, restarting."""
         self._since: dict[TaskId, tuple[float, float]] = {}
         """Since when a task has run at its current speed, and that speed."""
         self._sharing: dict[GpuKey, dict[TaskId, tuple[TaskSpec, Placement]]] = {}
@@ -291,12 +328,14 @@ class World:
         task = self.engine.state.tasks.get(event.task)
         if run is None or task is None or not isinstance(task.phase, Running):
             return
-        left = self._left.get(event.task, run.seconds)
+        left, restart = self._left.get(event.task, run.seconds), 0.0
         if isinstance(event, events.AttemptStarted) and not task.served_seconds:
             left = run.seconds  # the progress of earlier attempts is lost
         elif event.task in self._left and not isinstance(event, events.SuspensionFailed | events.AttemptRecovered):
-            left += self.restart_seconds(task.spec)
-        self._left[event.task] = left
+            restart = self.restart_seconds(task.spec) if run.saving is None else run.saving.restart_seconds
+        if run.saving is not None:
+            self._opened[event.task] = left, restart
+        self._left[event.task] = left + restart
         placement = task.phase.placement
         if gpu := _shared_gpu(placement):
             self._shared_gpus[event.task] = gpu
@@ -305,6 +344,10 @@ class World:
                 self._work_on(each, gpu)
         else:
             self._set_speed(event.task, self._alone(event.task, task.spec, placement))
+        self._count_loss(placement, restart / self._since[event.task][1])
+
+    def _count_loss(self, placement: Placement, seconds: float) -> None:
+        self.preemption_loss_gpu_seconds += seconds * placement.charge_milli / MILLI
 
     def _alone(self, number: TaskId, spec: TaskSpec, placement: Placement) -> float:
         """Return the speed of a task without neighbors on its GPUs."""
@@ -352,16 +395,35 @@ class World:
 
     def _stop(self, event: events.AttemptStopping) -> None:
         """Stop the task's work and schedule the reports of its nodes that it has ended."""
+        speed = self._since[event.task][1] if event.task in self._since else 1.0
         self._pause(event.task)
         task = self.engine.state.tasks.get(event.task)
         if task is not None and isinstance(task.phase, ACTIVE):  # it may have ended at the same instant
-            for node in task.phase.placement.nodes:
+            placement, seconds = task.phase.placement, self.stop_seconds
+            opened, run = self._opened.pop(event.task, None), self.runs.get(event.task)
+            if opened is not None and run is not None and run.saving is not None:
+                seconds = run.saving.stop_seconds
+                self._count_loss(placement, seconds + self._lose(event.task, run.saving, *opened) / speed)
+            for node in placement.nodes:
                 report = command.ReportEnded(event.task, event.attempt, Outcome.STOPPED, node=node, origin=task.origin)
-                self.later(self.now + self.stop_seconds, report)
+                self.later(self.now + seconds, report)
+
+    def _lose(self, task: TaskId, saving: SavingBehavior, before: float, restart: float) -> float:
+        """Set the remaining work of a stopped task back to what it had saved; return the work that is lost.
+
+        `before` and `restart` are the remaining work and the restart cost at the start of the attempt. A restart that
+        was interrupted was counted as a loss in full, so its unused part is returned as negative.
+        """
+        done = before + restart - self._left[task]
+        work = max(0.0, done - restart)
+        kept = saving.kept(work)
+        self._left[task] = before - kept
+        return work - kept - max(0.0, restart - done)
 
     def _forget(self, task: TaskId) -> None:
         """Drop the state of a task that has ended."""
         self._left.pop(task, None)
+        self._opened.pop(task, None)
         self._since.pop(task, None)
         self._ends.pop(task, None)
         self.runs.pop(task, None)

@@ -73,13 +73,25 @@ def test_the_page_shows_nodes_power_and_cost_over_time(
     [
         (("--elastic", "3"), "--elastic is '3'; it must be MIN:MAX[:BOOT_SECONDS[:FAILING]]"),
         (("--elastic", "2:1"), "--elastic is '2:1'; it must be"),
+        (("--elastic", "0:2:colour=red"), "--elastic: 'colour' is unknown; a pool has gpus, model, price, spot and"),
+        (("--elastic", "0:price=1:2"), "--elastic is '0:price=1:2'; it must be"),
+        (("--elastic", "0:2:price=low"), "--elastic: price is 'low'; it must be a number, 0 or more."),
+        (("--elastic", "0:2:price=-1"), "--elastic: price is '-1'; it must be a number, 0 or more."),
+        (("--elastic", "0:2:gpus=0"), "--elastic: gpus is 0; it must be the GPUs of a node, 1 to 64."),
+        (("--elastic", "0:2:gpus=1.5"), "--elastic: gpus is 1.5; it must be the GPUs of a node"),
+        (("--elastic", "0:2:model="), "--elastic is '0:2:model='; it must be"),
+        (("--elastic", "0:2:spot=0"), "--elastic: spot is 0; it must be the mean hours"),
+        (("--elastic", "0:2:notice=60"), "--elastic: notice needs spot"),
+        (("--elastic", "0:2:price=1:price=2"), "it must be MIN:MAX"),
+        (("--elastic", "0:2:price=1", "--elastic", "0:2"), "--elastic: give every pool a price, or --price for"),
+        (("--elastic", "0:9:gpus=4"), "--elastic: a job needs "),
         (("--elastic", "0:0"), "--elastic is '0:0'; it must be"),
         (("--elastic", "0:1.5"), "--elastic is '0:1.5'; it must be"),
         (("--elastic", "0:2:-1"), "--elastic is '0:2:-1'; it must be"),
         (("--elastic", "0:2:10:1"), "--elastic is '0:2:10:1'; it must be"),
         (("--elastic", "0:nan"), "--elastic is '0:nan'; it must be"),
         (("--elastic", "0:2:1:0:1"), "--elastic is '0:2:1:0:1'; it must be"),
-        (("--elastic", "0:1"), "--elastic: a job needs 2 nodes, and the pool has at most 1."),
+        (("--elastic", "0:1"), "--elastic: a job needs 2 nodes with 8 GPUs, and a pool has at most 1."),
         (("--suspend-idle", "soon"), "--suspend-idle is 'soon'; it must be IDLE_SECONDS[:WAKE_SECONDS]"),
         (("--suspend-idle", "-1"), "--suspend-idle is '-1'; it must be"),
         (("--price", "-1"), "--price is -1.0; it must be the price of one GPU for an hour"),
@@ -122,7 +134,34 @@ def test_a_pool_is_of_one_kind(
     nodes = trace.with_name("nodes.csv")
     nodes.write_text("nodes,gpus_per_node\n2,8\n1,4\n")
     assert simulated(monkeypatch, "--trace", trace, "--nodes", nodes, "--policy", "fifo", "--elastic", "0:2") != 0
-    assert "--elastic needs nodes of one kind; this cluster has 2 kinds." in capsys.readouterr().err
+    assert "--elastic needs nodes of one kind, and this cluster has 2 kinds" in capsys.readouterr().err
+    pool = "0:3:gpus=8:model=A100"
+    assert simulated(monkeypatch, "--trace", trace, "--nodes", nodes, "--policy", "fifo", "--elastic", pool) == 0
+
+
+def test_the_cheapest_of_several_pools_is_used_and_spot_nodes_are_taken_away(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def cost(*words: str) -> dict[str, float]:
+        asked = ("--trace", trace, "--cluster", "2x8:A100", "--policy", "fifo", "--json", *words)
+        assert simulated(monkeypatch, *asked) == 0
+        found: dict[str, float] = json.loads(capsys.readouterr().out)["policies"]["fifo+elastic"]
+        return found
+
+    dear, cheap = "0:4:60:price=4", "0:4:60:price=1:model=T4"
+    assert cost("--elastic", dear)["cost"] == pytest.approx(4 * cost("--elastic", cheap)["cost"], abs=0.01)
+    both = cost("--elastic", dear, "--elastic", cheap)
+    assert both["cost"] == cost("--elastic", cheap)["cost"]
+    limited = cost("--elastic", dear, "--elastic", "0:1:60:price=1:gpus=8")
+    assert both["cost"] < limited["cost"] < cost("--elastic", dear)["cost"]
+    assert cost("--elastic", "0:4:60", "--price", "2")["cost"] * 2 == pytest.approx(
+        cost("--elastic", dear)["cost"], abs=0.01
+    )
+    spot = cost("--elastic", dear, "--elastic", "0:4:60:price=1:spot=1:notice=30", "--seed", "3")
+    assert spot["nodes_revoked"] > 0
+    assert spot["gpu_hours_lost"] > 0
+    again = cost("--elastic", dear, "--elastic", "0:4:60:price=1:spot=1:notice=30", "--seed", "3")
+    assert spot | {"wall_s": 0} == again | {"wall_s": 0}
 
 
 def test_a_journal_brings_its_own_nodes(

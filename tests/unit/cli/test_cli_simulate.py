@@ -97,6 +97,39 @@ def test_jobs_that_share_a_gpu_have_the_speed_in_the_file(
     assert found == [125.0, 200.0]
 
 
+def test_rows_with_known_run_times_are_marked(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--trace", trace, "--cluster", "1x8", "--oracle", "--policy")
+    assert simulated(monkeypatch, *words, "fifo,sjf,default", "--json") == 0
+    said = capsys.readouterr()
+    assert list(json.loads(said.out)["policies"]) == ["fifo", "sjf+oracle", "default+oracle"]
+    assert "--oracle" not in said.err
+    assert simulated(monkeypatch, *words, "sjf") == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[0] == "sjf+oracle"
+    assert simulated(monkeypatch, *words, "fifo") == 0
+    assert "--oracle has no effect: none of these policies uses run times." in capsys.readouterr().err
+
+
+def test_jobs_of_every_policy_are_written_as_rows(
+    trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trace.with_name("per_job.csv")
+    words = ("--trace", trace, "--cluster", "1x8", "--policy", "fifo,fifo+backfill", "--jobs-csv", path)
+    assert simulated(monkeypatch, *words) == 0
+    assert f"Written: {path}, 3 jobs of each policy." in capsys.readouterr().err
+    head, *rows = path.read_text().splitlines()
+    assert head == "policy,job,name,user,gpu_num,submit_s,start_s,end_s,jct_s,queue_s,held_s,duration_s,preemptions"
+    assert rows[:3] == [
+        "fifo,1,,ann,6,0.0,0.0,100.0,100.0,0.0,100.0,100.0,0",
+        "fifo,2,,bob,8,1.0,100.0,110.0,109.0,99.0,10.0,10.0,0",
+        "fifo,3,,cem,1,2.0,110.0,120.0,118.0,108.0,10.0,10.0,0",
+    ]
+    assert rows[5] == "fifo+backfill,3,,cem,1,2.0,2.0,12.0,10.0,0.0,10.0,10.0,0"
+    assert simulated(monkeypatch, *words[:-1], trace.with_name("none") / "jobs.csv") == 2
+    assert "--jobs-csv: cannot write" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_page_has_the_table_and_all_charts(
     trace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -254,7 +287,7 @@ def test_repeated_runs_are_shown_as_means_with_their_intervals(
 def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--generate", "100", "--cluster", "4x8", "--repeat", 2, "--policy", "fifo,fifo+backfill")
     assert simulated(monkeypatch, *words) == 0
-    head, row, *_, note = capsys.readouterr().out.splitlines()
+    head, row, *_, note, _ = capsys.readouterr().out.splitlines()
     assert head.split()[:5] == ["POLICY", "AVG", "JCT", "−", "fifo"]
     assert row.split()[2] == "±"
     assert "means over 2 workloads" in note
@@ -275,7 +308,9 @@ def test_means_are_shown_as_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pyt
             ("--generate", "10", "--save", "none/such/jobs.csv"),
             "cannot write none/such/jobs.csv: No such file or directory.",
         ),
-        (("--trace", "jobs.csv", "--repeat", "2"), "--fractional, --repeat and --save need --generate"),
+        (("--trace", "jobs.csv", "--repeat", "2"), "--repeat needs --generate or --journal."),
+        (("--trace", "jobs.csv", "--mix", "all=2"), "--tenant and --mix need --journal."),
+        (("--generate", "10", "--quota", "0.5"), "--tenant and --mix need --journal."),
     ],
 )
 def test_wrong_use_of_seeds_is_reported_in_one_sentence(
@@ -340,6 +375,52 @@ def test_tasks_that_arrive_after_their_node_left_are_counted(
     assert capsys.readouterr().err == f"Under fifo 1 tasks never end: {NEVER_END}.\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "avg_jct_s"),
+    [
+        (("--cluster", "2x8"), (100 + 10 + 10) / 3),
+        (("--add-nodes", "1x8"), (100 + 10 + 10) / 3),
+        (("--quota", "1.0:none"), 110.0),
+        (("--quota", "0.5:borrow"), 110.0),
+        (("--tenant", "team:max_gpus=16:weight=2"), 110.0),
+        (("--mix", "all=1"), 110.0),
+        (("--mix", "class:batch=1,tenant:team=1"), 110.0),
+    ],
+)
+def test_a_journal_is_simulated_with_one_thing_changed(
+    words: tuple[str, ...],
+    avg_jct_s: float,
+    cluster: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert simulated(monkeypatch, "--journal", cluster, "--policy", "same", *words, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert found["recorded"]["avg_jct_s"] == 110.0
+    assert found["same"]["avg_jct_s"] == pytest.approx(avg_jct_s, abs=0.001)
+
+
+def test_tasks_of_a_journal_are_drawn_again_for_intervals(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--journal", cluster, "--policy", "same,fifo+backfill", "--repeat", "6", "--seed", "1", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    found = json.loads(capsys.readouterr().out)["policies"]
+    assert list(found) == ["same", "fifo+backfill"]
+    assert found["same"]["ci95"]["avg_jct_s"] > 0
+    assert found["fifo+backfill"]["difference"]["avg_jct_s"] <= 0
+
+
+def test_refused_tasks_are_counted(
+    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--journal", cluster, "--policy", "same", "--tenant", "team:max_gpus=6", "--json")
+    assert simulated(monkeypatch, *words) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["policies"]["same"]["jobs"] == 2
+    assert "Under same 1 tasks are refused: no node or limit of this cluster allows them." in said.err
+
+
 @pytest.mark.slow
 def test_a_journal_can_be_reported_as_a_page(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -355,7 +436,18 @@ def test_a_journal_can_be_reported_as_a_page(
     ("words", "sentence"),
     [
         (("--journal", "YARD", "--policy", "lifo"), "Unknown policy 'lifo'; available policies: same, fifo"),
-        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--pool", "vc"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--elastic", "1:8"), "a journal has its own nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "1x8", "--nodes", "n.csv"), "Choose the nodes"),
+        (("--journal", "YARD", "--policy", "fifo", "--cluster", "8"), "--cluster is '8'; it must be NODESxGPUS"),
+        (("--journal", "YARD", "--policy", "fifo", "--add-nodes", "x"), "--add-nodes is 'x'; it must be NODESxGPUS"),
+        (("--journal", "YARD", "--policy", "fifo", "--quota", "60"), "The quota is '60'; it must be the part"),
+        (("--journal", "YARD", "--policy", "fifo", "--quota", "0.5:lend"), "(strict, borrow or none)"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "research"), "it must be NAME:LIMIT=VALUE"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "a:gpus=3"), "'gpus' is not a limit of a tenant"),
+        (("--journal", "YARD", "--policy", "fifo", "--tenant", "a:weight=big"), "--tenant a: weight is 'big'"),
+        (("--journal", "YARD", "--policy", "fifo", "--mix", "all"), "it must be TASKS=FACTOR"),
+        (("--journal", "YARD", "--policy", "fifo", "--mix", "all=x"), "--mix all is 'x'; it must be a number."),
         (("--journal", "YARD", "--policy", "fifo", "--throughputs", "t.csv"), "--throughputs needs --trace"),
         (("--journal", "YARD", "--trace", "x.csv", "--policy", "fifo"), "Choose exactly one workload"),
         (("--policy", "fifo"), "Choose exactly one workload"),

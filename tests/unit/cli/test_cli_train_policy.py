@@ -35,7 +35,7 @@ def test_a_model_is_trained_written_and_used(
     assert "The guard was evaluated on: lab, two models" in out.err
     assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 6" in card.read_text()
     assert curves.read_bytes().startswith(b"\x89PNG")
-    played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--no-preemption", "--json")
+    played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--json")
     code, out = said(monkeypatch, capsys, *played, "--policy-model", model)
     assert code == 0, out.err
     assert json.loads(out.out)["policies"]["dqn"]["preemptions"] == 0

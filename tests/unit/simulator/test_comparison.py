@@ -69,9 +69,9 @@ def test_progress_is_reported_for_every_policy() -> None:
 def test_jobs_that_are_not_preemptible_are_not_preempted() -> None:
     drawn = {
         preemptible: next(gpuyard.simulate(generated_jobs(80, "1x4", seed=1, preemptible=preemptible), "srtf"))
-        for preemptible in (True, False)
+        for preemptible in (1.0, 0.0)
     }
-    assert drawn[True].measures.preemptions > 0 == drawn[False].measures.preemptions
+    assert drawn[1.0].measures.preemptions > 0 == drawn[0.0].measures.preemptions
 
 
 def jobs_of(count: Any = 5, cluster: Any = "1x4", **more: Any) -> Any:
@@ -93,7 +93,8 @@ def jobs_of(count: Any = 5, cluster: Any = "1x4", **more: Any) -> Any:
         (lambda: gpuyard.simulate(jobs_of(), scenario={"x": 5}), "scenario must be "),  # type: ignore[dict-item]
         (lambda: gpuyard.simulate(jobs_of(), "dqn", policy_model=5), "policy_model is 5; "),  # type: ignore[arg-type]
         *((lambda it=it: gpuyard.simulate(jobs_of(), oracle=it), "oracle is ") for it in ("no", nan, object(), 1)),
-        *((lambda it=it: jobs_of(preemptible=it), "preemptible is ") for it in ("false", nan, 0)),
+        *((lambda it=it: jobs_of(preemptible=it), "preemptible is ") for it in ("false", nan, True, 2)),
+        *((lambda it=it: jobs_of(checkpoints=it), "checkpoints is ") for it in (None, 5)),
         *((lambda it=it: jobs_of(interference=it), "interference is ") for it in (3, None, "x")),
         (lambda: gpuyard.simulate(jobs_of(), progress=3), "progress is 3; it must be a function."),  # type: ignore[arg-type]
         (lambda: gpuyard.simulate(jobs_of(), scenario={1: Scenario()}), "scenario must be "),  # type: ignore[dict-item]

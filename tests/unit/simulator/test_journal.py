@@ -79,7 +79,10 @@ def test_recorded_changes_of_settings_repeat_only_with_the_same_policy(story: Cl
     story.decides_by(policy="priority")
     story.runs_out()
     found = read(story, tmp_path)
-    assert times(story, simulate_policy(found, found.same))["third"] == (10.0, 20.0)
+    for same in (found.same, policy_variant("same", found.variants)):
+        assert times(story, simulate_policy(found, same))["third"] == (10.0, 20.0)
+    changed = policy_variant("same:search_depth=5", found.variants)
+    assert times(story, simulate_policy(found, changed))["third"] == (0.0, 10.0)
     assert times(story, simulate_policy(found, policy_variant("fifo", found.variants)))["third"] == (20.0, 30.0)
 
 

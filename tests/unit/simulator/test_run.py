@@ -5,9 +5,10 @@ import pytest
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.measures import SimulationMeasures, jain_index, percentile
 from gpuyard.simulator.policy_variants import POLICY_VARIANTS, NoSuchPolicy, policy_variant
-from gpuyard.simulator.run import NothingEnded, simulate_policy
+from gpuyard.simulator.run import NothingEnded, known_levels, simulate_policy
+from gpuyard.simulator.workloads.checkpoints import RESTART_SECONDS
 from gpuyard.simulator.workloads.job import Job
-from gpuyard.simulator.workloads.on_cluster import RESTART_SECONDS, JobsOnCluster, fits, resources
+from gpuyard.simulator.workloads.on_cluster import JobsOnCluster, fits, resources
 
 ONE_NODE = parse_cluster("1x8")
 
@@ -98,3 +99,12 @@ def test_every_policy_variant_runs_to_the_end(name: str) -> None:
     jobs = [Job(place * 7 % 50, 10 + place * 37 % 200, 1 << place % 5, f"user{place % 3}") for place in range(60)]
     jobs.sort(key=lambda job: job.submit)
     assert played(name, *jobs, cluster=parse_cluster("2x8"), oracle=False).jobs == 60
+
+
+def test_with_an_oracle_default_knows_the_remaining_time() -> None:
+    long, short = Job(0.0, 50_000.0, 8), Job(100.0, 300.0, 8)
+    later = Job(49_000.0, 3_000.0, 8)
+    learned = played("default", long, short, later, oracle=False)
+    known = played("default", long, short, later)
+    assert known.avg_jct_s < learned.avg_jct_s
+    assert known_levels(700.0) == (1, 1, 1, 1, 0, 0, 0)

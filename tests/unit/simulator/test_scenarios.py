@@ -2,6 +2,9 @@
 
 from collections.abc import Callable
 from itertools import cycle
+from math import log
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -9,7 +12,7 @@ from gpuyard.core.domain.board_power import IDLE_PART, busy_watts, known_watts
 from gpuyard.core.domain.pool import PoolSettings
 from gpuyard.simulator.clusters import Cluster, parse_cluster
 from gpuyard.simulator.energy import HOST_WATTS, SUSPENDED_WATTS
-from gpuyard.simulator.failures import NeverEnds
+from gpuyard.simulator.failures import NeverEnds, NodeRandom
 from gpuyard.simulator.policy_variants import policy_variant
 from gpuyard.simulator.run import Result, simulate_policy
 from gpuyard.simulator.scenarios import ElasticNodes, FailingNodes, Scenario, SuspendedNodes, kinds_of
@@ -72,6 +75,75 @@ def test_failed_boots_are_retried() -> None:
     found = played(scenario, Job(0, 1000, 8))
     assert found.measures.avg_queue_s == 100 + 60 + 100
     assert found.further["cost"] == pytest.approx(8 * (100 + 100 + 1000))
+
+
+# --- pools of several kinds ---------------------------------------------------------------------------------------------
+
+
+def pool(most: int, price: float, **more: Any) -> ElasticNodes:
+    return ElasticNodes(PoolSettings(0, most, idle_seconds=600), 100.0, price=price, **more)
+
+
+def test_the_cheapest_pool_boots_and_the_next_only_for_the_rest() -> None:
+    jobs = [Job(0, 1000, 8) for _ in range(3)]
+    found = played(Scenario((pool(4, 7200.0), pool(2, 3600.0))), *jobs)
+    assert found.measures.avg_queue_s == 100
+    assert found.further["cost"] == pytest.approx(8 * 1100 * (1 + 1 + 2))
+    assert played(Scenario((pool(4, 7200.0), pool(3, 3600.0))), *jobs).further["cost"] == pytest.approx(3 * 8 * 1100)
+
+
+def test_a_pool_that_cannot_hold_a_job_is_not_used_for_it() -> None:
+    small, large = pool(9, 1.0, gpus=4, model="T4"), pool(1, 3600.0)
+    found = played(Scenario((small, large)), Job(0, 1000, 8))
+    assert found.measures.avg_queue_s == 100
+    assert found.further["cost"] == pytest.approx(8 * 1100)
+
+
+def test_a_price_of_the_scenario_holds_for_pools_without_their_own() -> None:
+    jobs = [Job(0, 1000, 8) for _ in range(2)]
+    found = played(Scenario((elastic(0, 1), pool(1, 7200.0)), price=3600.0), *jobs)
+    assert found.further["cost"] == pytest.approx(8 * 1100 * (1 + 2))
+
+
+def test_a_spot_node_is_drained_and_then_taken_away() -> None:
+    taken = -log(1 - 0.5) * 3600  # the first node lives as long as this draw says
+    spot = pool(1, 1.0, spot_hours=1.0, notice_seconds=200.0)
+    lives = {"spot-1-0001": (0.5, 1 - 1e-12)}
+    scenario = Scenario((spot,), chance=lambda name: iter(lives.get(name.removeprefix("spot "), (0.9,) * 9)).__next__)
+    keeps = played(scenario, Job(0, 5000, 8), policy="levels")
+    loses = simulate_policy(
+        JobsOnCluster((Job(0, 5000, 8),), TWO_NODES, preemptible=False), policy_variant("levels"), scenario=scenario
+    )
+    for found in (keeps, loses):
+        assert found.further["nodes_revoked"] == 1
+    # It stops with the notice, waits for the loss of the only node and the boot of the next, and continues.
+    assert keeps.further["attempts_lost"] == 0
+    assert keeps.measures.avg_jct_s == pytest.approx(100 + taken + 100 + (5000 - (taken - 200)) + 40, abs=15)
+    assert loses.further["attempts_lost"] == 1
+    assert loses.further["gpu_hours_lost"] == pytest.approx(8 * taken / 3600)
+    assert loses.measures.avg_jct_s == pytest.approx(100 + taken + 100 + 5000, abs=15)
+
+
+def test_a_gang_on_a_spot_node_that_is_taken_away_starts_again_and_the_node_is_not_paid_any_more() -> None:
+    taken = -log(1 - 0.5) * 3600
+    lives = {"spot spot-1-0001": (0.5,)}
+    never = (1 - 1e-12,) * 9
+    chance: NodeRandom = lambda name: iter(lives.get(name, never)).__next__  # noqa: E731
+    spot = pool(3, 3600.0, spot_hours=1.0, notice_seconds=0.0)
+    jobs = JobsOnCluster((Job(0, 5000, 16),), TWO_NODES, preemptible=False)
+    found = simulate_policy(jobs, policy_variant("fifo"), scenario=Scenario((spot,), chance=chance))
+    assert (found.measures.jobs, found.further["nodes_revoked"], found.further["attempts_lost"]) == (1, 1, 1)
+    assert found.measures.avg_jct_s == pytest.approx(100 + taken + 100 + 5000, abs=15)
+    assert found.further["cost"] == pytest.approx(8 * (2 * (100 + taken) + 2 * (100 + 5000)), abs=8 * 40)
+
+
+def test_spot_nodes_and_failures_are_counted_separately() -> None:
+    chance = lambda name: Random(f"4 {name}").random  # noqa: E731
+    spot = pool(4, 1.0, spot_hours=2.0)
+    jobs = [Job(600 * place, 3000, 8) for place in range(12)]
+    found = played(Scenario((spot,), FailingNodes(5.0, 0.5), chance=chance), *jobs)
+    assert found.measures.jobs == 12
+    assert min(found.further["nodes_revoked"], found.further["node_failures"]) > 0
 
 
 # --- sleep --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """An elastic pool: nodes of one kind that a provider boots when they are needed and shuts down when they are not."""
 
 from enum import StrEnum
+from math import inf
 
 from gpuyard.core.domain.values import NodeId, Value
 
@@ -42,6 +43,8 @@ class PoolSettings(Value, frozen=True):
     """How long to wait after a node failed to boot before a replacement is requested."""
     boot_limit_seconds: float = 900.0
     """A node that has not joined the cluster this long after it was requested, or became ready, has failed."""
+    lost_seconds: float = inf
+    """A node that has been lost for this long was taken away by the provider: it is removed and released."""
 
 
 class PoolActions(Value, frozen=True):

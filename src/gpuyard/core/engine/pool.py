@@ -8,7 +8,12 @@ requested nodes, enough nodes are requested to make it large enough, or none; an
 others of its class causes pressure only if it needs more than the whole part.
 
 The pool shrinks when a node has been idle for a while and no waiting task could use it, longest idle first, never below
-the minimum. A node is given back only while it is empty: no task is ever stopped to save money.
+the minimum. A node is given back only while it is empty: no task is ever stopped to save money. A node that stays lost
+was taken away, as spot nodes are; it is removed, and another can take its place.
+
+Several pools are evaluated from the cheapest to the most expensive. `covered` carries from one to the next how many
+waiting tasks the cheaper pools have nodes for, up to their maximum; only the rest is pressure on the next pool. A task
+therefore causes a boot in the cheapest pool that can hold it.
 
 The packing counts GPUs, CPUs and host memory of each node; it ignores links between GPUs and fractions of single GPUs,
 so a pool may be one node short for a while, and requests it later. The caller keeps the idle times (`idle_since`); if
@@ -49,10 +54,19 @@ def pool_orders(
     kind: NodeSpec,
     provisioned: Sequence[PoolNode],
     idle_since: dict[NodeId, float],
+    covered: dict[int, int] | None = None,
+    lost_since: dict[NodeId, float] | None = None,
 ) -> PoolActions:
-    """Return the orders for a pool of nodes like `kind`; `idle_since` is kept from one call to the next."""
+    """Return the orders for a pool of nodes like `kind`; `idle_since` is kept from one call to the next.
+
+    `covered`: tasks of each line, by its number, for which cheaper pools have nodes on their way; those of this pool
+    are added. `lost_since`: when nodes of the pool were lost, kept from one call to the next.
+    """
     hosts = state.index.hosts
     coming, kept, failed = _sorted(now, settings, provisioned, hosts)
+    lost = _lost(state, now, kept, {} if lost_since is None else lost_since)
+    taken = [node for node, since in lost.items() if now >= since + settings.lost_seconds]
+    kept = [node for node in kept if node not in taken]
     rested = [node for node, since in failed if now >= since + settings.retry_seconds]
     resting = len(failed) - len(rested)  # failed nodes are not requested again at once
     leaving = sum(it.state is PoolNodeState.LEAVING for it in provisioned)
@@ -61,12 +75,18 @@ def pool_orders(
     ripe = [node for node, since in idle.items() if now >= since + settings.idle_seconds]
     spare = ripe[: max(0, len(coming) + len(kept) - settings.min_nodes)]
     missing, ripens_at = 0, inf
-    if space or spare:
-        on_order = len(coming) + resting
+    on_order = len(coming) + resting
+    if space or spare or (on_order and covered is not None):
         pressing, at_least, ripens_at = _pressing(
             state, now, settings, kind, {it.node for it in provisioned}, space + on_order
         )
-        missing = max(_missing(state, kind, pressing, on_order, space), at_least - on_order)
+        own = {line: count - covered.get(line, 0) for line, count in pressing.items()} if covered else pressing
+        own = {line: count for line, count in own.items() if count > 0}
+        asked, uncovered = _missing(state, kind, own, on_order, space)
+        missing = max(asked, at_least - on_order) if own else 0
+        if covered is not None:
+            for line, count in own.items():
+                covered[line] = covered.get(line, 0) + count - uncovered.get(line, 0)
         if pressing:
             spare = [node for node in spare if not hosts[node].open]  # no waiting task could use those
     boot = min(max(missing, settings.min_nodes - len(coming) - len(kept)), space)
@@ -76,11 +96,12 @@ def pool_orders(
         *(since + settings.idle_seconds for node, since in idle.items() if node not in ripe),
         *(since + settings.retry_seconds for node, since in failed if node not in rested),
         *(since + settings.boot_limit_seconds for since in coming.values()),
+        *(since + settings.lost_seconds for node, since in lost.items() if node not in taken),
     ]
     return PoolActions(
         boot=tuple(_names(kind.id, boot, {*hosts, *(it.node for it in provisioned)})),
         give_back=tuple(spare),
-        remove=tuple(node for node in gone if node in hosts),
+        remove=(*(node for node in gone if node in hosts), *taken),
         release=(*rested, *(node for node in gone if node not in hosts)),
         again_at=min(times) if min(times) < inf else None,
     )
@@ -105,6 +126,14 @@ def _sorted(
             else:
                 failed.append((it.node, late_at))
     return coming, kept, failed
+
+
+def _lost(state: State, now: float, kept: Sequence[NodeId], lost_since: dict[NodeId, float]) -> dict[NodeId, float]:
+    """Return the nodes that are lost and since when."""
+    found = {node: lost_since.get(node, now) for node in kept if state.index.hosts[node].lost}
+    lost_since.clear()
+    lost_since.update(found)
+    return found
 
 
 def _idle(state: State, now: float, kept: Sequence[NodeId], idle_since: dict[NodeId, float]) -> dict[NodeId, float]:
@@ -215,11 +244,13 @@ def _has_room(state: State, shape: Shape) -> bool:
     return choose(shape, state.index, state.order_for(shape.gpus)) is not None
 
 
-def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int, space: int) -> int:
-    """Return how many nodes to request, besides those that are coming."""
+def _missing(
+    state: State, kind: NodeSpec, pressing: dict[int, int], coming: int, space: int
+) -> tuple[int, dict[int, int]]:
+    """Return how many nodes to request, besides those that are coming, and the tasks for which there is no space."""
     whole = (len(kind.gpus) * MILLI, kind.cpus, kind.memory_mib)
     bins: dict[Room, int] = {whole: coming}
-    asked = 0
+    asked, uncovered = 0, dict[int, int]()
     lines = ((state.queue.by_number[number], count) for number, count in pressing.items())
     for line, count in sorted(lines, key=lambda pair: -pair[0].shape.gpus):
         ask = line.shape.resources
@@ -233,8 +264,10 @@ def _missing(state: State, kind: NodeSpec, pressing: dict[int, int], coming: int
         if more > 0:
             asked += more
             bins[whole] = bins.get(whole, 0) + more
-            _put(bins, part, left)
-    return asked
+            left = _put(bins, part, left)
+        if left:
+            uncovered[line.number] = min(count, -(-left // ask.nodes))
+    return asked, uncovered
 
 
 def _part(ask: Resources, kind: NodeSpec) -> Room:

@@ -7,6 +7,7 @@ which they were recorded.
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -107,7 +108,9 @@ class Reservation:
 class State:
     """The complete state of the scheduler."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies: Mapping[str, Policy] = POLICIES) -> None:
+        self.policies = policies
+        """Policies that the settings can name; a simulation may add some."""
         self.cluster_id = ""
         self.now = 0.0
         """Instant of the last event; it never decreases."""
@@ -123,7 +126,7 @@ class State:
         self.scheduler_back_by = 0.0
         """No node counts as lost before this instant: the last scheduler announced that it would be back by then."""
         self.settings = Settings()
-        self.policy: Policy = POLICIES[self.settings.policy]
+        self.policy: Policy = policies[self.settings.policy]
         self.split = Split()
         self.index = Index()
         self.tasks: dict[TaskId, Task] = {}

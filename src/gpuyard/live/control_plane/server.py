@@ -40,7 +40,7 @@ from gpuyard.live.control_plane.access.store import AccessStore
 from gpuyard.live.control_plane.descriptors import for_agents, raise_limit
 from gpuyard.live.control_plane.garbage_collection import collect_when_idle, freeze_recovered
 from gpuyard.live.control_plane.nodes.outputs import WINDOW_BYTES
-from gpuyard.live.control_plane.nodes.pool import ElasticPool
+from gpuyard.live.control_plane.nodes.pool import ElasticPools, Pool
 from gpuyard.live.control_plane.nodes.registration import SchedulerSuperseded, refuse_unsafe_node
 from gpuyard.live.control_plane.options import SchedulerOptions
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
@@ -54,7 +54,7 @@ from gpuyard.live.control_plane.settings import (
     ServerSettings,
     engine_settings_of,
     mapped_to_scheduler,
-    pool_of,
+    pools_of,
     refuse_unsafe_addresses,
     split_of,
     tenants_of,
@@ -130,7 +130,7 @@ async def serve(
     with ExitStack() as stack:
         scheduler, access = _open(settings, stack, take_over=take_over)
         deposed = _deposed_file(settings)
-        pool = _pool(scheduler, settings)
+        pools = _pools(scheduler, settings)
         http = [stack.enter_context(_listen(settings.http_address))]
         if settings.monitor_address is not None:
             http.append(stack.enter_context(_listen(settings.monitor_address)))
@@ -146,7 +146,7 @@ async def serve(
                 await asyncio.to_thread(_add_users, access, scheduler.stores.system_users, settings)
                 _refuse_without_admin(access, settings)
                 freeze_recovered()
-                async with _served(scheduler, running, access, settings, agents, http, pool) as serving:
+                async with _served(scheduler, running, access, settings, agents, http, pools) as serving:
                     address = _address_of(http[0])
                     log.info(
                         "scheduler_started",
@@ -188,7 +188,7 @@ async def _served(
     settings: ServerSettings,
     agents: "grpc.aio.Server",
     http: Sequence[socket.socket],
-    pool: ElasticPool | None,
+    pools: ElasticPools | None,
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """Serve both ports; they stay open while the scheduler notifies the nodes that it stops."""
     allowed_hosts = AllowedHosts(settings.http_address.host, settings.server.host_names)
@@ -203,8 +203,8 @@ async def _served(
         asyncio.create_task(_note_uses(access)),
         asyncio.create_task(collect_when_idle(lambda: len(scheduler.views.tasks))),
     ]
-    if pool is not None:
-        beside.append(asyncio.create_task(pool.run()))
+    if pools is not None:
+        beside.append(asyncio.create_task(pools.run()))
     try:
         yield serving
     finally:
@@ -218,13 +218,17 @@ async def _served(
             await serving
 
 
-def _pool(scheduler: Scheduler, settings: ServerSettings) -> ElasticPool | None:
-    """Return the elastic pool, or None if none is configured."""
-    wanted, pool = pool_of(settings), settings.pool
-    if wanted is None:
-        return None
-    provider = CommandProvider(settings.data_dir / "pool", pool.kind, pool.boot_command, pool.release_command)
-    return ElasticPool(scheduler.loop, provider, *wanted, every_seconds=float(pool.interval))
+def _pools(scheduler: Scheduler, settings: ServerSettings) -> ElasticPools | None:
+    """Return the elastic pools, or None if none is configured."""
+    found = [
+        Pool(
+            CommandProvider(settings.data_dir / "pools" / kind.id, kind.id, said.boot_command, said.release_command),
+            rule,
+            kind,
+        )
+        for rule, kind, said in pools_of(settings)
+    ]
+    return ElasticPools(scheduler.loop, found, float(settings.scheduler.pool_interval)) if found else None
 
 
 async def _while_it_runs(running: "asyncio.Task[None]", work: Coroutine[Any, Any, None]) -> None:

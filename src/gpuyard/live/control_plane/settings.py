@@ -47,9 +47,9 @@ from gpuyard.live.wire.limits import (
     Labels,
     Mebibytes,
     ModelName,
-    NodeNameOrNone,
     Password,
     Percent,
+    PoolName,
     SystemUser,
     TenantName,
     Weight,
@@ -88,6 +88,7 @@ LEAST_SECONDS = {
     "scheduler.schedule_interval": 0.1,
     "scheduler.interval": 0.1,
     "scheduler.snapshot_interval": 1.0,
+    "scheduler.pool_interval": 0.1,
     "scheduler.aging": 1.0,
     "scheduler.level": 1.0,
     "scheduler.task_timeout": 1.0,
@@ -99,15 +100,14 @@ LEAST_SECONDS = {
     "storage.retention": 60.0,
     "storage.audit_retention": 60.0,
     "storage.checkpoint_retention": 1.0,
-    "pool.idle": 1.0,
-    "pool.boot_limit": 1.0,
-    "pool.interval": 0.1,
     "auth.token_lifetime": 60.0,
     "gpu.check_interval": 0.1,
     "monitor.interval": 0.1,
     "monitor.retention": 60.0,
 }
 """Minimum values. Shorter times would fully occupy the scheduler or make the feature useless."""
+LEAST_POOL_SECONDS = 1.0
+"""Minimum of the times of a pool."""
 LEAST_PERIOD_SECONDS = 60.0
 """Minimum period of a tenant's budget."""
 MOST_OPEN_TASKS = 100_000
@@ -178,6 +178,8 @@ class SchedulerSection(Section, frozen=True):
     interval: DurationGivenInMilliseconds | None = None
     """Legacy key for `schedule_interval`, in milliseconds."""
     snapshot_interval: Duration = Duration(30)
+    pool_interval: Duration = Duration(10)
+    """Interval at which the elastic pools are checked."""
     algorithm: str = "default"
     policy_model: FilePath = ""
     """The trained model of the algorithm `dqn`; empty: the built-in model."""
@@ -254,30 +256,6 @@ class PredictionSection(Section, frozen=True):
     """A file of `gpuyard train predictor`, loaded whenever it is new and not worse; empty: the built-in model."""
 
 
-class PoolSection(Section, frozen=True):
-    """Nodes that are booted on demand by an administrator's commands."""
-
-    kind: NodeNameOrNone = ""
-    """Prefix of the node names: kind-0001 and so on; empty: there is no pool."""
-    gpus: GpuKind = ""
-    """The GPUs of each node."""
-    cpus: CpuCount = 0
-    memory_mb: Mebibytes = 0
-    labels: Labels = {}
-    min: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    max: Annotated[int, Meta(ge=1, le=10_000)] = 1
-    boot_command: ShellLine = ""
-    release_command: ShellLine = ""
-    idle: Duration = Duration(600)
-    """A node without tasks for this time is returned."""
-    pressure: DurationOrNone = DurationOrNone(0)
-    """How long a task must have waited before a node is booted for it."""
-    boot_limit: Duration = Duration(900)
-    """A node that has not joined within this time has failed."""
-    interval: Duration = Duration(10)
-    """Interval at which the pool is checked."""
-
-
 class LoggingSection(Section, frozen=True):
     """Level, format and destination of the log."""
 
@@ -311,6 +289,30 @@ class UserEntry(Section, frozen=True):
     """The legacy role `user` is a member."""
     system_user: SystemUser = ""
     """The system account that the user's tasks run as; empty: that of the tenant."""
+
+
+class PoolEntry(Section, frozen=True):
+    """Nodes of one kind that are booted on demand by an administrator's commands."""
+
+    gpus: GpuKind = ""
+    """The GPUs of each node."""
+    cpus: CpuCount = 0
+    memory_mb: Mebibytes = 0
+    labels: Labels = {}
+    min: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    max: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    price: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
+    """Price of a GPU for an hour: the cheapest pool that can hold a waiting task boots a node for it."""
+    boot_command: ShellLine = ""
+    release_command: ShellLine = ""
+    idle: Duration = Duration(600)
+    """A node without tasks for this time is returned."""
+    pressure: DurationOrNone = DurationOrNone(0)
+    """How long a task must have waited before a node is booted for it."""
+    boot_limit: Duration = Duration(900)
+    """A node that has not joined within this time has failed."""
+    lost_limit: Duration = Duration(900)
+    """A node that has been lost for this time was taken away: it is removed and released."""
 
 
 class TenantEntry(Section, frozen=True):
@@ -368,10 +370,10 @@ class ServerSettings(Section, frozen=True):
     agent: AgentsSection = AgentsSection()
     storage: StorageSection = StorageSection()
     prediction: PredictionSection = PredictionSection()
-    pool: PoolSection = PoolSection()
     logging: LoggingSection = LoggingSection()
     auth: AuthSection = AuthSection()
     users: list[UserEntry] = []
+    pools: dict[PoolName, PoolEntry] = {}
     tenants: dict[TenantName, TenantEntry] = {}
     gpu: ServerGpuSection = ServerGpuSection()
     monitor: MonitorSection = MonitorSection()
@@ -527,18 +529,23 @@ def effective(settings: ServerSettings) -> ServerSettings:
     )
 
 
-def pool_of(settings: ServerSettings) -> tuple[PoolSettings, NodeSpec] | None:
-    """Return the elastic pool and the spec of its nodes; None if there is no pool."""
-    pool = settings.pool
-    if not pool.kind:
-        return None
-    count, model, gigabytes = pool.gpus.split(":")
-    gpus = (Gpu(model, int(gigabytes) * 1024),) * int(count)
-    kind = NodeSpec(NodeId(pool.kind), gpus, pool.cpus, pool.memory_mb, tuple(sorted(pool.labels.items())))
-    rule = PoolSettings(
-        pool.min, pool.max, float(pool.idle), float(pool.pressure), boot_limit_seconds=float(pool.boot_limit)
-    )
-    return rule, kind
+def pools_of(settings: ServerSettings) -> list[tuple[PoolSettings, NodeSpec, PoolEntry]]:
+    """Return the elastic pools with the spec of their nodes, the cheapest first."""
+    found = []
+    for name, pool in settings.pools.items():
+        count, model, gigabytes = pool.gpus.split(":")
+        gpus = (Gpu(model, int(gigabytes) * 1024),) * int(count)
+        kind = NodeSpec(NodeId(name), gpus, pool.cpus, pool.memory_mb, tuple(sorted(pool.labels.items())))
+        rule = PoolSettings(
+            pool.min,
+            pool.max,
+            float(pool.idle),
+            float(pool.pressure),
+            boot_limit_seconds=float(pool.boot_limit),
+            lost_seconds=float(pool.lost_limit),
+        )
+        found.append((rule, kind, pool))
+    return sorted(found, key=lambda each: each[2].price)
 
 
 def tenants_of(settings: ServerSettings) -> list[Tenant]:
@@ -656,19 +663,14 @@ def _incomplete(settings: ServerSettings) -> Iterator[Complaint]:
     yield from wrong_tls_files(tls)
     yield from _mapped_to_owner(settings)
     yield from too_short(settings, LEAST_SECONDS)
-    for label in settings.pool.labels:
-        if label.startswith(RESERVED_PREFIX):
-            sentence = (
-                f'pool.labels contains "{label}"; labels that begin with {RESERVED_PREFIX} are reserved for agents.'
-            )
-            yield "pool.labels", sentence
     for name, entry in sorted(settings.tenants.items()):
         if entry.gpu_hours_period < LEAST_PERIOD_SECONDS:
             key = f"tenants.{name}.gpu_hours_period"
             yield key, f"{key} is {entry.gpu_hours_period:g} s; it must be at least {LEAST_PERIOD_SECONDS:g} s."
     if refusal := check_split(split_of(settings)):
         yield "quota", f"quota: {refusal.sentence()}"
-    yield from _pool_incomplete(settings.pool)
+    for name, pool in settings.pools.items():
+        yield from _wrong_pool(f"pools.{name}", pool)
     for tenant in tenants_of(settings):
         if wrong := check_tenant(tenant):
             yield f"tenants.{tenant.id}", f"tenants.{tenant.id}: {wrong.sentence()}"
@@ -725,16 +727,18 @@ def _lacks_an_admin(settings: ServerSettings) -> bool:
     return False
 
 
-def _pool_incomplete(pool: PoolSection) -> Iterator[Complaint]:
-    if not pool.kind:
-        if pool != PoolSection():
-            yield (
-                "pool.kind",
-                ("pool.kind is missing; it is the kind of the nodes in the pool. Set it or remove the pool."),
-            )
-        return
-    for key in ("gpus", "boot_command", "release_command"):
-        if not getattr(pool, key):
-            yield f"pool.{key}", f"pool.{key} is missing; set it or remove pool.kind."
+def _wrong_pool(key: str, pool: PoolEntry) -> Iterator[Complaint]:
+    for part in ("gpus", "boot_command", "release_command"):
+        if not getattr(pool, part):
+            yield f"{key}.{part}", f"{key}.{part} is missing; set it or remove the pool."
     if pool.min > pool.max:
-        yield "pool.min", f"pool.min ({pool.min}) is above pool.max ({pool.max})."
+        yield f"{key}.min", f"{key}.min ({pool.min}) is above {key}.max ({pool.max})."
+    for label in pool.labels:
+        if label.startswith(RESERVED_PREFIX):
+            sentence = (
+                f'{key}.labels contains "{label}"; labels that begin with {RESERVED_PREFIX} are reserved for agents.'
+            )
+            yield f"{key}.labels", sentence
+    for part in ("idle", "boot_limit", "lost_limit"):
+        if (seconds := getattr(pool, part)) < LEAST_POOL_SECONDS:
+            yield f"{key}.{part}", f"{key}.{part} is {seconds:g} s; it must be at least {LEAST_POOL_SECONDS:g} s."

@@ -37,6 +37,14 @@ NodeNameOrNone: TypeAlias = Annotated[
         description="a name of at most 128 letters, digits, dots, dashes and underscores that begins with a letter or digit",
     ),
 ]
+PoolName: TypeAlias = Annotated[
+    str,
+    Meta(
+        max_length=100,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$(?!\n)",
+        description="a name of at most 100 letters, digits, dots, dashes and underscores that begins with a letter or digit",
+    ),
+]
 Title: TypeAlias = Annotated[
     str, Meta(max_length=200, pattern=_PLAIN, description="one line of text of at most 200 characters")
 ]

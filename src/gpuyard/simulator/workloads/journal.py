@@ -38,7 +38,7 @@ from gpuyard.core.journal.records import Record
 from gpuyard.core.journal.stores.sqlite import read_folder
 from gpuyard.input.files import shown_path
 from gpuyard.learn.estimates.history import features_of
-from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant
+from gpuyard.simulator.policy_variants import POLICY_VARIANTS, PolicyVariant, base_name
 from gpuyard.simulator.recorder import Recorder
 from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
 from gpuyard.simulator.world import TaskBehavior
@@ -72,7 +72,7 @@ class JournalWorkload:
     @property
     def tasks(self) -> int:
         """Number of tasks."""
-        return len(self.happened.lives)
+        return sum(len(coming) for _, coming in self.came if isinstance(coming, tuple))
 
     def restart_seconds(self, spec: TaskSpec) -> float:  # noqa: ARG002
         """Return zero: the cost of a restart is part of the recorded run times."""
@@ -89,9 +89,9 @@ class JournalWorkload:
     @property
     def variants(self) -> dict[str, PolicyVariant]:
         """The policy variants that can be compared on this cluster."""
-        return {SAME: self.same} | {name: self._here(each) for name, each in POLICY_VARIANTS.items()}
+        return {SAME: self.same} | {name: self.here(each) for name, each in POLICY_VARIANTS.items()}
 
-    def _here(self, policy_variant: PolicyVariant) -> PolicyVariant:
+    def here(self, policy_variant: PolicyVariant) -> PolicyVariant:
         """Return the variant with its own policy settings and all other settings as at the end of the journal."""
         theirs = policy_variant.settings
         settings = msgspec.structs.replace(
@@ -105,8 +105,9 @@ class JournalWorkload:
 
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """Return all external input; changes of settings are included only for the variant `same`."""
+        as_recorded = policy_variant.settings == self.same.settings and base_name(policy_variant.name) == SAME
         for at, coming in self.came:
-            if policy_variant is self.same or not isinstance(coming, command.ChangeSettings):
+            if as_recorded or not isinstance(coming, command.ChangeSettings):
                 yield at, coming
 
 

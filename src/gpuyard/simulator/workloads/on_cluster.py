@@ -1,4 +1,4 @@
-"""Jobs of a trace on a simulated cluster. A job that is stopped keeps its progress and pays a restart cost."""
+"""Jobs of a trace on a simulated cluster. `checkpoints.py` says what a job loses when it is preempted."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,12 +15,11 @@ from gpuyard.simulator.clusters import POOL, Cluster
 from gpuyard.simulator.interference import Interference, by_demand
 from gpuyard.simulator.policy_variants import PolicyVariant
 from gpuyard.simulator.workloads.arrival import Arrival, TimedInput
+from gpuyard.simulator.workloads.checkpoints import DrawnCheckpoints, RandomStreams, published_restart_seconds
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.world import TaskBehavior
 
 TENANT = TenantId("all")
-RESTART_SECONDS, RESTART_SECONDS_GANG = 40.0, 60.0
-"""Work that a job repeats after a stop, on one node and on several: time to save and to load a checkpoint."""
 
 
 class JobSource(Protocol):
@@ -41,8 +40,12 @@ class JobsOnCluster:
     interference: Interference = by_demand
     say_speeds: bool = True
     """Whether jobs declare their different speeds on GPU models."""
-    preemptible: bool = True
-    """Whether jobs save a checkpoint when told to stop; otherwise they are never preempted."""
+    preemptible: float = 1.0
+    """Share of the jobs that may be preempted; a live task may not unless its user says so."""
+    checkpoints: DrawnCheckpoints | None = None
+    """How jobs save their work; None means the rule of the published simulators."""
+    chance: RandomStreams = lambda _: lambda: 0.0
+    """The random numbers of the jobs, for a share of preemptible jobs and for drawn checkpoints."""
 
     @property
     def tasks(self) -> int:
@@ -56,7 +59,7 @@ class JobsOnCluster:
 
     def restart_seconds(self, spec: TaskSpec) -> float:
         """Return the restart cost of a stop."""
-        return RESTART_SECONDS if spec.resources.nodes == 1 else RESTART_SECONDS_GANG
+        return published_restart_seconds(spec.resources.nodes)
 
     def slowed_by(self, spec: TaskSpec, other: TaskSpec) -> float:
         """Return the share of its speed that a job keeps next to another."""
@@ -69,18 +72,20 @@ class JobsOnCluster:
     def arrivals(self, policy_variant: PolicyVariant) -> Iterator[TimedInput]:
         """Return the jobs in the order of submission."""
         asks: dict[tuple[object, ...], Resources] = {}
-        preemption = (
-            Preemption.CHECKPOINT if self.preemptible and policy_variant.settings.preemption else Preemption.NEVER
-        )
+        chance, draw = self.chance("preemptible"), self.chance("checkpoints")
         for place, job in enumerate(self.jobs, start=1):
             like = (job.gpus, job.pool, job.fraction_milli, job.models, job.speeds)
             ask = asks.get(like)
             if ask is None:
                 ask = resources(job, max(self.cluster.sizes(job.pool, job.models), default=0))
                 asks[like] = ask = ask if self.say_speeds else replace(ask, speeds=())
+            may_stop = chance() < self.preemptible and policy_variant.settings.preemption
+            preemption = Preemption.CHECKPOINT if may_stop else Preemption.NEVER
+            saving = None if self.checkpoints is None else self.checkpoints.behavior(ask.nodes, draw)
+            run = TaskBehavior(job.seconds, speeds=job.speeds, saving=saving if may_stop else None)
             spec = TaskSpec(TENANT, ask, name=job.name, user=job.user, command="true", preemption=preemption)
             asked = TaskFeatures(job.user, "", job.name, job.gpus * job.fraction_milli / MILLI, job.pool)
-            yield job.submit, (Arrival(TaskId(place), spec, asked, TaskBehavior(job.seconds, speeds=job.speeds)),)
+            yield job.submit, (Arrival(TaskId(place), spec, asked, run),)
 
 
 def fitting(jobs: Iterable[Job], cluster: Cluster) -> list[Job]:

@@ -14,7 +14,7 @@ import csv
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -88,18 +88,24 @@ def write_trace(path: Path, jobs: Iterable[Job]) -> None:
             writer.writerow((job.submit, job.seconds, job.gpus, job.user, job.name, job.fraction_milli / MILLI))
 
 
-def rows_of(path: Path, wanted: tuple[str, ...]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield the rows of a CSV file with their line numbers; it must have the wanted columns and be complete."""
+def rows_of(
+    path: Path, wanted: tuple[str, ...], head: Sequence[str] | None = None
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the rows of a CSV file with their line numbers; it must have the wanted columns and be complete.
+
+    `head`: the columns of a file that has no header line, or this one.
+    """
     line = 0
     try:
         with open_file(path) as raw:
             packed = raw.peek(len(GZIP)).startswith(GZIP)
             reader = csv.reader(_lines(path, gzip.GzipFile(fileobj=raw) if packed else raw), strict=True)
-            head = _head(path, next(reader, []), wanted)
+            if head is None:
+                head = _head(path, next(reader, []), wanted)
             line = reader.line_num
             for cells in reader:
                 line = reader.line_num
-                if not cells:
+                if not cells or (line == 1 and cells == list(head)):
                     continue
                 if len(cells) != len(head):
                     raise WrongTrace(

@@ -302,3 +302,81 @@ def test_a_node_that_is_down_is_removed_from_the_cluster_and_forgotten() -> None
         PoolNode(NodeId("pool-0002"), PoolNodeState.GONE, 0.0),
     ]
     assert pool.orders() == PoolActions(remove=(NodeId("pool-0001"),), release=(NodeId("pool-0002"),))
+
+
+# --- several pools ------------------------------------------------------------------------------------------------------
+
+
+def boots_of_two(cluster: ClusterStory, cheap: PoolSettings, dear: PoolSettings, booting: int = 0) -> tuple[int, int]:
+    """How many nodes two pools of different prices boot."""
+    covered: dict[int, int] = {}
+    coming = [PoolNode(NodeId(f"cheap-{place}"), PoolNodeState.BOOTING, cluster.now) for place in range(booting)]
+    first = pool_orders(cluster.state, cluster.now, cheap, node("cheap", gpus=4), coming, {}, covered)
+    second = pool_orders(cluster.state, cluster.now, dear, node("dear", gpus=8), [], {}, covered)
+    return len(first.boot), len(second.boot)
+
+
+def test_tasks_for_which_a_cheaper_pool_boots_are_no_pressure_on_the_next() -> None:
+    cluster = ClusterStory()
+    cluster.submits_many(8, task("small", gpus=2))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=4), PoolSettings(max_nodes=4)) == (4, 0)
+
+
+def test_what_a_cheaper_pool_has_no_space_for_goes_to_the_next() -> None:
+    cluster = ClusterStory()
+    cluster.submits_many(8, task("small", gpus=2))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=1), PoolSettings(max_nodes=4)) == (1, 2)
+    cluster.submits(task("large", gpus=8))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=4), PoolSettings(max_nodes=4)) == (4, 1)
+
+
+def test_nodes_on_their_way_cover_tasks_even_if_the_pool_is_at_its_maximum() -> None:
+    cluster = ClusterStory()
+    cluster.submits_many(2, task("small", gpus=4))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=2), PoolSettings(max_nodes=4), booting=2) == (0, 0)
+    cluster.submits(task("third", gpus=4))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=2), PoolSettings(max_nodes=4), booting=2) == (0, 1)
+
+
+def test_a_gang_that_a_cheaper_pool_cannot_hold_goes_to_the_next() -> None:
+    cluster = ClusterStory()
+    cluster.submits(gang("four", members=4, gpus_each=4))
+    assert boots_of_two(cluster, PoolSettings(max_nodes=2), PoolSettings(max_nodes=4)) == (0, 4)
+
+
+# --- nodes that were taken away -----------------------------------------------------------------------------------------
+
+
+def test_a_node_that_stays_lost_is_removed_and_makes_room_for_another() -> None:
+    pool = Pool("pool-0001", max_nodes=1, lost_seconds=300.0)
+    pool.cluster.submits(task("long", gpus=8))
+    pool.cluster.loses("pool-0001")
+    lost_since: dict[NodeId, float] = {}
+
+    def orders() -> PoolActions:
+        cluster = pool.cluster
+        return pool_orders(
+            cluster.state, cluster.now, pool.settings, KIND, pool.provisioned, pool.idle_since, None, lost_since
+        )
+
+    assert (orders().remove, orders().boot, orders().again_at) == ((), (), 300.0)
+    pool.cluster.passes(299)
+    assert orders().remove == ()
+    pool.cluster.passes(1)
+    assert (orders().remove, orders().boot) == (("pool-0001",), ("pool-0002",))
+
+
+def test_a_node_that_returns_in_time_stays() -> None:
+    pool = Pool("pool-0001", lost_seconds=300.0)
+    lost_since: dict[NodeId, float] = {}
+    for lost in (True, False, True):
+        if lost:
+            pool.cluster.loses("pool-0001")
+        else:
+            pool.cluster.gets_back("pool-0001")
+        cluster = pool.cluster
+        found = pool_orders(
+            cluster.state, cluster.now, pool.settings, KIND, pool.provisioned, pool.idle_since, None, lost_since
+        )
+        assert found.remove == ()
+        pool.cluster.passes(200)

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuyard.core.domain.node import Gpu, NodeSpec
-from gpuyard.core.domain.pool import PoolNodeState, PoolSettings
+from gpuyard.core.domain.pool import PoolNode, PoolNodeState, PoolSettings
+from gpuyard.core.domain.task import Resources
 from gpuyard.core.domain.values import AttemptRef, NodeId
-from gpuyard.live.control_plane.nodes.pool import ElasticPool
+from gpuyard.live.control_plane.nodes.pool import ElasticPools, Pool
 from gpuyard.live.control_plane.scheduler import Scheduler
-from gpuyard.live.control_plane.settings import pool_of
+from gpuyard.live.control_plane.settings import pools_of
 from gpuyard.live.wire.config import WrongSettings
 from gpuyard.testing import MemoryProvider
 from gpuyard.testing.fake_node import FakeNode
@@ -23,9 +24,9 @@ KIND = NodeSpec(NodeId("pool"), (Gpu("virtual", 24_576),) * 2)
 ONE = NodeId("pool-0001")
 
 
-def pooled(scheduler: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPool:
+def pooled(scheduler: Scheduler, provider: MemoryProvider, **settings: float) -> ElasticPools:
     limits = PoolSettings(**{"idle_seconds": 0.0, **settings})  # type: ignore[arg-type]
-    return ElasticPool(scheduler.loop, provider, limits, KIND, every_seconds=0.01)
+    return ElasticPools(scheduler.loop, [Pool(provider, limits, KIND)], every_seconds=0.01)
 
 
 def states(provider: MemoryProvider) -> dict[str, PoolNodeState]:
@@ -111,48 +112,55 @@ def test_a_failing_provider_is_retried(tmp_path: Path) -> None:
 
 
 POOL = """
-pool:
-  kind: big
-  gpus: "2:NVIDIA H100 80GB HBM3:80"
-  cpus: 64
-  memory_mb: 1000
-  labels: {rack: a}
-  max: 4
-  boot_command: boot {node}
-  release_command: release {node}
-  pressure: 30s
+pools:
+  big:
+    gpus: "2:NVIDIA H100 80GB HBM3:80"
+    cpus: 64
+    memory_mb: 1000
+    labels: {rack: a}
+    max: 4
+    price: 2.5
+    boot_command: boot {node}
+    release_command: release {node}
+    pressure: 30s
 """
 
 
 def test_the_settings_file_describes_a_node_of_the_pool(tmp_path: Path) -> None:
-    found = pool_of(load(tmp_path, POOL))
+    ((rule, kind, said),) = pools_of(load(tmp_path, POOL))
     gpu = Gpu("NVIDIA H100 80GB HBM3", 80 * 1024)
-    assert found == (
-        PoolSettings(0, 4, idle_seconds=600.0, pressure_seconds=30.0),
-        NodeSpec(NodeId("big"), (gpu, gpu), 64, 1000, (("rack", "a"),)),
-    )
+    assert rule == PoolSettings(0, 4, idle_seconds=600.0, pressure_seconds=30.0, lost_seconds=900.0)
+    assert kind == NodeSpec(NodeId("big"), (gpu, gpu), 64, 1000, (("rack", "a"),))
+    assert (said.boot_command, said.price) == ("boot {node}", 2.5)
 
 
-def test_without_a_kind_there_is_no_pool(tmp_path: Path) -> None:
-    assert pool_of(load(tmp_path, "{}")) is None
+def test_pools_are_sorted_by_price(tmp_path: Path) -> None:
+    cheap = POOL.split("big:")[1].replace("price: 2.5", "price: 0.5").replace("pressure: 30s", "lost_limit: 5m")
+    found = pools_of(load(tmp_path, f"{POOL}  spot:{cheap}"))
+    assert [(kind.id, rule.lost_seconds) for rule, kind, _ in found] == [("spot", 300.0), ("big", 900.0)]
+
+
+def test_without_pools_there_are_none(tmp_path: Path) -> None:
+    assert pools_of(load(tmp_path, "{}")) == []
 
 
 @pytest.mark.parametrize(
     ("was", "then", "sentence"),
     [
-        ("kind: big", "min: 1", "pool.kind is missing"),
-        ("kind: big", "kind: big one", "it must be a name of at most 128 letters"),
-        ("boot_command: boot {node}", "", "pool.boot_command is missing"),
-        ("release_command: release {node}", "", "pool.release_command is missing"),
-        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "", "pool.gpus is missing"),
-        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "gpus: 2", "pool.gpus"),
+        ("big:", "big one:", "pools has the key"),
+        ("boot_command: boot {node}", "", "pools.big.boot_command is missing"),
+        ("release_command: release {node}", "", "pools.big.release_command is missing"),
+        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "", "pools.big.gpus is missing"),
+        ('gpus: "2:NVIDIA H100 80GB HBM3:80"', "gpus: 2", "pools.big.gpus"),
         (
             'gpus: "2:NVIDIA H100 80GB HBM3:80"',
             'gpus: "0:H100:80"',
             "it must be COUNT:MODEL:GIGABYTES, such as 8:H100:80",
         ),
-        ("max: 4", "max: 4\n  min: 5", "pool.min (5) is above pool.max (4)."),
-        ("max: 4", "max: 0", "pool.max is 0"),
+        ("max: 4", "max: 4\n    min: 5", "pools.big.min (5) is above pools.big.max (4)."),
+        ("max: 4", "max: 0", "pools.big.max is 0"),
+        ("price: 2.5", "price: -1", "pools.big.price"),
+        ("pressure: 30s", "lost_limit: 10ms", "pools.big.lost_limit is 0.01 s; it must be at least 1 s."),
         ("pressure: 30s", "presure: 30s", 'did you mean "pressure"?'),
     ],
 )
@@ -161,3 +169,41 @@ def test_an_invalid_pool_is_one_sentence(tmp_path: Path, was: str, then: str, se
     with pytest.raises(WrongSettings) as wrong:
         load(tmp_path, POOL.replace(was, then))
     assert sentence in str(wrong.value)
+
+
+def test_a_task_boots_a_node_in_the_cheapest_pool_that_can_hold_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            cheap, dear = MemoryProvider(time.time, 1000.0), MemoryProvider(time.time, 1000.0)
+            large = NodeSpec(NodeId("large"), (Gpu("virtual", 24_576),) * 8)
+            pools = ElasticPools(
+                scheduler.loop,
+                [Pool(cheap, PoolSettings(max_nodes=1), KIND), Pool(dear, PoolSettings(max_nodes=4), large)],
+                every_seconds=0.01,
+            )
+            await submit(scheduler, spec(resources=Resources(gpus=2)))
+            await pools.step()
+            assert (list(states(cheap)), list(states(dear))) == ([ONE], [])
+            await submit(scheduler, spec(resources=Resources(gpus=2)))
+            await pools.step()
+            await pools.step()
+            assert (list(states(cheap)), list(states(dear))) == ([ONE], [NodeId("large-0001")])
+
+    run(story)
+
+
+def test_a_pool_that_cannot_be_queried_does_not_stop_the_others(tmp_path: Path) -> None:
+    class Broken(MemoryProvider):
+        def nodes(self) -> Sequence[PoolNode]:
+            raise OSError("no connection")
+
+    async def story() -> None:
+        async with open_scheduler(tmp_path) as (scheduler, _):
+            provider = MemoryProvider(time.time, 1000.0)
+            broken = Pool(Broken(time.time), PoolSettings(), NodeSpec(NodeId("broken"), KIND.gpus))
+            pools = ElasticPools(scheduler.loop, [broken, Pool(provider, PoolSettings(), KIND)], every_seconds=0.01)
+            await submit(scheduler, spec())
+            await pools.step()
+            assert list(states(provider)) == [ONE]
+
+    run(story)

@@ -229,7 +229,7 @@ def test_without_a_quota_section_there_is_no_split_and_with_one_it_is_strict(tmp
         ("tenants: {a: {weight: 5.0e-324}}", "tenants.a.weight"),
         ("tenants: {a: {gpu_hours: 5.0e-324}}", "tenants.a.gpu_hours"),
         ("tenants: {a: {user: root}}", "a system account other than root"),
-        ("pool: {kind: a, gpus: '1:v:1', boot_command: x, release_command: x, labels: {gpuyard/x: y}}", "gpuyard/x"),
+        ("pools: {a: {gpus: '1:v:1', boot_command: x, release_command: x, labels: {gpuyard/x: y}}}", "gpuyard/x"),
         ("storage: {retenton: 5}", 'did you mean "retention"?'),
     ],
 )
@@ -299,7 +299,7 @@ def test_users_without_an_admin_are_valid_if_a_local_user_is_one(tmp_path: Path)
 
 
 def test_every_duration_has_a_minimum() -> None:
-    assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run", "pool.pressure"}
+    assert durations_of(ServerSettings) == LEAST_SECONDS.keys() | {"scheduler.preemption_min_run"}
 
 
 def test_a_relative_data_folder_is_found_whatever_the_process_does_later(

@@ -10,7 +10,6 @@ from gpuyard.core.domain.errors import UnknownEvent
 from gpuyard.core.domain.tenant import QuotaMode, Tenant
 from gpuyard.core.domain.values import TaskId, TenantId
 from gpuyard.core.engine.phases import HOLDING, Running
-from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.engine.quota import BATCH, ONLINE, TenantUsage
 from gpuyard.core.engine.state import DEFAULT_TENANT, State, holds_gpus
 from gpuyard.core.engine.waiting.queue import LIMITS_CHANGED
@@ -132,7 +131,7 @@ def apply_settings_changed(state: State, event: events.SettingsChanged) -> None:
     """Apply new settings: requeue all waiting tasks and publish all wake-ups."""
     at = state.now
     state.settings = event.settings
-    state.policy = POLICIES[event.settings.policy]
+    state.policy = state.policies[event.settings.policy]
     state.weak.clear()
     state.orders.clear()
     if not event.settings.model_affinity:

@@ -9,7 +9,6 @@ from gpuyard.core.domain.causes import Cause, CauseKind
 from gpuyard.core.domain.refusals import Refusal
 from gpuyard.core.domain.validation import check_settings, check_split, check_tenant
 from gpuyard.core.engine.ledger import Ledger
-from gpuyard.core.engine.policies import POLICIES
 from gpuyard.core.placement.scores import SCORES
 
 MOST_SKIPPED = 1_000_000
@@ -89,8 +88,8 @@ def set_split(ledger: Ledger, asked: command.SetSplit) -> Refusal | None:
 def change_settings(ledger: Ledger, asked: command.ChangeSettings) -> Refusal | None:
     """Change the scheduler settings; reservations made under the old ones are dropped."""
     settings = asked.settings
-    if settings.policy not in POLICIES:
-        return no.UnknownPolicy(settings.policy, tuple(POLICIES))
+    if settings.policy not in ledger.state.policies:
+        return no.UnknownPolicy(settings.policy, tuple(ledger.state.policies))
     if settings.score not in SCORES:
         return no.UnknownScore(settings.score, tuple(SCORES))
     if refusal := check_settings(settings):
