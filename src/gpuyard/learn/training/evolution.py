@@ -29,7 +29,7 @@ from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 
 WAITS = FEATURES.index("waits")
-SPREAD = 0.1
+SPREAD = 0.04
 """First standard deviation of a weight; the rule's threshold is three tenths."""
 LARGEST = 1.0
 """A larger difference between two logarithms of completion times counts as this one: one bad workload must not decide."""
