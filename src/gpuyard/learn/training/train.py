@@ -44,6 +44,8 @@ VALIDATION_WORKLOADS = 8
 MARGINS, DOUBTS, TRUSTS = (0.0, 0.05), (0.0, 1.0), (0.5, 1.0)
 NEVER = 1e9
 """A margin that nothing exceeds: the rule decides."""
+TOLERATED = 0.01
+"""A kind of workload may be slower than under the rule by one percent, which is less than the interval of a few dozen workloads."""
 RANGE_PART = 0.0005
 """Share of the rows that may be outside either end of the trained range."""
 ADVISED = policy_variant("dqn")
@@ -371,11 +373,15 @@ def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> d
 
 
 def choose(choices: Mapping[PolicyGuard, Mapping[str, Mean]]) -> PolicyGuard:
-    """Return the guard with the largest mean gain among those that lose nowhere and surely gain somewhere, or the rule."""
+    """Return the guard that is best if all intervals turn out badly, among those that hardly lose and surely gain somewhere.
+
+    The upper ends of the intervals are added up, so a guard with a smaller gain that is more certain goes before. If no
+    guard qualifies, the rule decides alone.
+    """
     harmless = {
-        guard: sum(it.mean for it in by_regime.values())
+        guard: sum(it.mean + it.ci95 for it in by_regime.values())
         for guard, by_regime in choices.items()
-        if all(it.mean <= 0.0 for it in by_regime.values())
+        if all(it.mean <= TOLERATED for it in by_regime.values())
         and any(it.mean + it.ci95 < 0.0 for it in by_regime.values())
     }
     return min(harmless, key=lambda guard: (harmless[guard], guard), default=RULE_ALONE)

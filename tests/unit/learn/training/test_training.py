@@ -107,6 +107,13 @@ def test_if_every_guard_loses_somewhere_the_rule_decides() -> None:
     assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(-0.3, 0.01), "lab": Mean(0.02, 0.05)}}) == RULE_ALONE
 
 
+def test_a_smaller_gain_that_is_more_certain_goes_before_a_larger_one() -> None:
+    bold, careful = PolicyGuard(0.0, 0.0, 1.0), PolicyGuard(0.0, 1.0, 1.0)
+    bold_gains = {"desk": Mean(-0.10, 0.05), "lab": Mean(0.0, 0.10)}
+    careful_gains = {"desk": Mean(-0.06, 0.02), "lab": Mean(0.0, 0.01)}
+    assert choose({bold: bold_gains, careful: careful_gains}) == careful
+
+
 def test_a_guard_that_gains_nowhere_for_sure_is_not_chosen() -> None:
     assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(-0.1, 0.2)}}) == RULE_ALONE
     assert choose({PolicyGuard(0.0, 0.0, 1.0): {"desk": Mean(-0.1, 0.09)}}) != RULE_ALONE
