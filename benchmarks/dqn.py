@@ -1,12 +1,12 @@
-"""The policy `dqn` compared with every other on unseen workloads: which has the lowest average completion time?
+"""The policy `dqn` compared with every other on unseen workloads, above all with the hand-written rule that it corrects.
 
-    python benchmarks/dqn.py --venus venus_sept_jobs.csv.gz --philly philly_oct2017_jobs.csv.gz --table table.md --picture dqn.png
+    python benchmarks/dqn.py --venus venus_sept_jobs.csv.gz --philly philly_oct2017_jobs.csv.gz --seeds 120 --workers 16 --json benchmarks/results/dqn.json
+    python benchmarks/dqn.py --render benchmarks/results/dqn.json
 
-Unseen are all seeds, a load, a size, the second half of Venus (the model was trained on the first) and all of Philly. Each
-kind of workload is generated ten times and simulated under every policy. The *best* heuristic of a kind is the one with the
-lowest mean over those ten, which favors the heuristics: it is chosen on what is reported. Ratios are means of the ten
-paired ratios (of their logarithms), with the interval that holds the true mean 95 times of 100. Beside `dqn` as it ships stand the
-same networks without their guard, and the rule of thumb that the networks begin with, alone. CPU time is that of the simulation.
+Unseen are all seeds, two loads, a size, the second half of Venus (the model was trained on the first) and all of Philly. The
+*rule* is `dqn` without a model: a task waits for faster GPUs if that saves three tenths of its run. It is a baseline like any
+other policy. The *best* policy without learning is the one with the lowest mean over the workloads of a row, which favors it:
+it is chosen on what is reported. Ratios are means of the paired ratios (of their logarithms), with 95 % intervals (Student's t).
 """
 
 import argparse
@@ -14,15 +14,15 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from math import exp, log
 from multiprocessing import get_context
 from pathlib import Path
-from time import process_time
-
-import numpy as np
+from subprocess import run
+from typing import Any
 
 from gpuyard.core.engine.scheduling.advice import FEATURES, Advisor
-from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, Layer, load
+from gpuyard.learn.policy_network import DEFAULT, AdvantageAdvisor, load
 from gpuyard.learn.training.regimes import DESK, GAVEL, GAVEL_NODES, TRAINED, Regime
 from gpuyard.learn.training.train import TEST_SEEDS
 from gpuyard.simulator.confidence import mean_of
@@ -31,22 +31,24 @@ from gpuyard.simulator.run import simulate_policy
 from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.trace import read_trace
 
-HEURISTICS = (
+RULE = "rule"
+PLAIN = (
     "fifo", "fifo+backfill", "sjf", "sjf+backfill", "qssf", "qssf+backfill", "srtf", "default", "levels", "tiresias",
-    "small_first", "priority", "fair_share",
+    "small_first", "priority", "fair_share", RULE,
 )  # fmt: skip
-LEARNED = ("dqn", "dqn, no guard", "rule of thumb")
+"""Policies without learning; `rule` is `dqn` without a model."""
 KINDS = (
     *TRAINED,
-    Regime("one model", "2x8:new", 0.85),
     Regime("desk, busier", "1x4:new+1x4:old", 0.75, DESK),
+    Regime("lab, three models, busier", GAVEL_NODES, 0.6, GAVEL),
     Regime("larger lab, 128 GPUs", "6x8:new+10x8:old", 0.6, DESK),
+    Regime("one model", "2x8:new", 0.85),
     Regime("three models, later Venus", GAVEL_NODES, 0.45, GAVEL, trace="venus"),
     Regime("three models, Philly", GAVEL_NODES, 0.45, GAVEL, trace="philly"),
-    Regime("three models, may be stopped", GAVEL_NODES, 0.45, GAVEL, jobs=300, preemptible=True),
-    Regime("one model, may be stopped", "2x8:new", 0.85, preemptible=True),
+    Regime("three models, preemptible", GAVEL_NODES, 0.45, GAVEL, jobs=300, preemptible=True),
+    Regime("one model, preemptible", "2x8:new", 0.85, preemptible=True),
 )
-"""The first three with other seeds only; then another load, another size, other jobs; and two in which jobs are preemptible."""
+"""The kinds that the model was trained on, with other seeds; then other loads, another size, other jobs; and preemptible jobs."""
 
 
 def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
@@ -61,129 +63,156 @@ def traces_of(venus: Path | None, philly: Path | None) -> dict[str, list[Job]]:
     return found
 
 
-def advisors(path: Path) -> dict[str, Advisor]:
-    """By what they are called in the table."""
-    model = load(path, FEATURES)
-    silent = tuple(tuple(Layer(np.zeros_like(it.weights), np.zeros_like(it.bias)) for it in net) for net in model.nets)
-    return {
-        "dqn": AdvantageAdvisor(model),
-        "dqn, no guard": AdvantageAdvisor(model, guarded=False),
-        "rule of thumb": AdvantageAdvisor(model._replace(nets=silent), guarded=False),
-    }
-
-
-def once(
-    kind: Regime, place: int, path: Path, venus: Path | None, philly: Path | None
-) -> dict[str, tuple[float, float]]:
-    """One workload under every policy: average completion time, and CPU seconds."""
-    workload = kind.workload(TEST_SEEDS + place, traces_of(venus, philly) if kind.trace else {})
-    advise = advisors(path)
-    found = {}
-    for name in (*HEURISTICS, *LEARNED):
-        began = process_time()
-        figures = simulate_policy(
-            workload, policy_variant("dqn" if name in advise else name), advisor=advise.get(name)
-        ).measures
-        found[name] = figures.avg_jct_s, process_time() - began
+def advisors(models: Mapping[str, Path]) -> dict[str, Advisor]:
+    """Each model with its guard and without, by what they are called in the table."""
+    found: dict[str, Advisor] = {}
+    for name, path in models.items():
+        model = load(path, FEATURES)
+        found[name] = AdvantageAdvisor(model)
+        found[f"{name}, no guard"] = AdvantageAdvisor(model, guarded=False)
     return found
 
 
-def compared(runs: Sequence[Mapping[str, tuple[float, float]]]) -> dict[str, object]:
+def once(
+    kind: Regime, seed: int, models: Mapping[str, Path], files: tuple[Path | None, Path | None], plain: Sequence[str]
+) -> dict[str, float]:
+    """The average completion time of one workload under every policy."""
+    workload = kind.workload(seed, traces_of(*files) if kind.trace else {})
+    found = {
+        name: simulate_policy(workload, policy_variant("dqn" if name == RULE else name)).measures.avg_jct_s
+        for name in plain
+    }
+    for name, advisor in advisors(models).items():
+        found[name] = simulate_policy(workload, policy_variant("dqn"), advisor=advisor).measures.avg_jct_s
+    return found
+
+
+def ratio(runs: Sequence[Mapping[str, float]], name: str, other: str) -> list[float]:
+    """Mean of the paired ratios, and its interval."""
+    found = mean_of([log(each[name] / each[other]) for each in runs])
+    return [exp(found.mean), exp(found.mean - found.ci95), exp(found.mean + found.ci95)]
+
+
+def compared(runs: Sequence[Mapping[str, float]], plain: Sequence[str]) -> dict[str, Any]:
     """The figures of one kind."""
-    means = {name: sum(run[name][0] for run in runs) / len(runs) for name in runs[0]}
-    best = min(HEURISTICS, key=lambda name: means[name])
-    ratios = {}
-    for name in LEARNED:
-        ratio = mean_of([log(run[name][0] / run[best][0]) for run in runs])
-        ratios[name] = {
-            "ratio": exp(ratio.mean),
-            "low": exp(ratio.mean - ratio.ci95),
-            "high": exp(ratio.mean + ratio.ci95),
-        }
-    cpu = {name: sum(run[name][1] for run in runs) / len(runs) for name in (best, "dqn")}
+    means = {name: sum(each[name] for each in runs) / len(runs) for name in runs[0]}
+    best = min(plain, key=lambda name: means[name])
+    learned = [name for name in runs[0] if name not in plain]
     return {
         "best": best,
-        "avg_jct_s": means,
-        "ratios": ratios,
-        "cpu_s": cpu,
-        "runs": [{n: r[n][0] for n in r} for r in runs],
+        "avg_jct_s": {name: round(value, 1) for name, value in means.items()},
+        "over_best": {name: ratio(runs, name, best) for name in learned},
+        "over_rule": {name: ratio(runs, name, RULE) for name in (*learned, best)},
+        "seeds": len(runs),
     }
 
 
-def written(found: Mapping[str, dict[str, object]], seeds: int) -> str:
-    """Two tables in Markdown: `dqn` and the best heuristic, and all policies."""
-    lines = [f"| workloads ({seeds} each) | best heuristic | its average (s) | `dqn` over it | no guard | rule of thumb |", "|---|---|---|---|---|---|"]  # fmt: skip
-    for kind, it in found.items():
-        cells = [f"{r['ratio']:.3f} ({r['low']:.3f}–{r['high']:.3f})" for r in it["ratios"].values()]  # type: ignore[attr-defined]
+def cell(figures: Sequence[float]) -> str:
+    """A ratio with its interval; bold if the interval does not contain 1."""
+    middle, low, high = figures
+    text = f"{middle:.3f} ({low:.3f}–{high:.3f})"
+    return f"**{text}**" if high < 1.0 or low > 1.0 else text
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """Two tables in Markdown: each model relative to the rule and to the best policy, and all averages."""
+    kinds: Mapping[str, Any] = data["kinds"]
+    learned = list(next(iter(kinds.values()))["over_best"])
+    lines = [
+        f"| workloads | seeds | best without learning | its average (s) | {' | '.join(f'{name}, over the rule' for name in learned)} | `{learned[0]}` over the best |",
+        f"|---|---|---|---|{'---|' * (len(learned) + 1)}",
+    ]
+    for kind, it in kinds.items():
+        cells = " | ".join(cell(it["over_rule"][name]) for name in learned)
         lines.append(
-            f"| {kind} | `{it['best']}` | {it['avg_jct_s'][it['best']]:,.0f} | **{cells[0]}** | {cells[1]} | {cells[2]} |"
-        )  # type: ignore[index]
-    lines += ["", f"| average completion time (s) | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
-    for name in (*HEURISTICS, *LEARNED):
-        figures = " | ".join(f"{it['avg_jct_s'][name]:,.0f}" for it in found.values())  # type: ignore[index]
-        lines.append(f"| {name if name in LEARNED[1:] else f'`{name}`'} | {figures} |")
+            f"| {kind} | {it['seeds']} | `{it['best']}` | {it['avg_jct_s'][it['best']]:,.0f} | {cells} | {cell(it['over_best'][learned[0]])} |"
+        )
+    lines += ["", f"| average completion time (s) | {' | '.join(kinds)} |", f"|---|{'---|' * len(kinds)}"]
+    for name in next(iter(kinds.values()))["avg_jct_s"]:
+        figures = " | ".join(f"{it['avg_jct_s'][name]:,.0f}" for it in kinds.values())
+        lines.append(f"| `{name}` | {figures} |")
     return "\n".join(lines) + "\n"
 
 
-def draw(found: Mapping[str, dict[str, object]], path: Path) -> None:
-    """The distance of every policy from the best heuristic, by kind."""
+def draw(data: Mapping[str, Any], path: Path) -> None:
+    """The distance of every model from the rule, by kind."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 0.5 * len(found) + 1.2), layout="constrained")
-    for place, (name, colour) in enumerate(zip(LEARNED, ("tab:blue", "tab:orange", "tab:grey"), strict=True)):
-        rows = [kind["ratios"][name] for kind in found.values()]  # type: ignore[index]
-        middle = [row["ratio"] for row in rows]
-        sides = [[row["ratio"] - row["low"] for row in rows], [row["high"] - row["ratio"] for row in rows]]
-        heights = [height + 0.2 * (place - 1) for height in range(len(rows))]
-        axes.errorbar(middle, heights, xerr=sides, fmt="o", color=colour, label=name, markersize=4, capsize=2)
+    kinds: Mapping[str, Any] = data["kinds"]
+    learned = list(next(iter(kinds.values()))["over_best"])
+    figure, axes = plt.subplots(figsize=(9, 0.5 * len(kinds) + 1.2), layout="constrained")
+    for place, name in enumerate(learned):
+        rows = [kind["over_rule"][name] for kind in kinds.values()]
+        middle = [row[0] for row in rows]
+        sides = [[row[0] - row[1] for row in rows], [row[2] - row[0] for row in rows]]
+        heights = [height + 0.15 * (place - (len(learned) - 1) / 2) for height in range(len(rows))]
+        axes.errorbar(middle, heights, xerr=sides, fmt="o", label=name, markersize=4, capsize=2)
     axes.axvline(1.0, color="black", linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(found)), list(found))
+    axes.set_yticks(range(len(kinds)), list(kinds))
     axes.invert_yaxis()
-    axes.set_xlabel("average completion time over that of the best heuristic (left is better)")
+    axes.set_xlabel("average completion time over that of the rule (left is better)")
     axes.legend(loc="best")
     figure.savefig(path, dpi=110, metadata={"Software": None})
+
+
+def commit() -> str:
+    """The commit of the working tree, if it is known."""
+    found = run(["git", "rev-parse", "--short", "HEAD"], check=False, capture_output=True, text=True)
+    return found.stdout.strip()
 
 
 def main() -> None:
     """Simulate everything and write the results."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--model", type=Path, default=DEFAULT)
+    ask.add_argument("--model", action="append", default=[], metavar="NAME=FILE", help="default: the one that ships")
     ask.add_argument("--venus", type=Path)
     ask.add_argument("--philly", type=Path)
-    ask.add_argument("--seeds", type=int, default=10)
+    ask.add_argument("--seeds", type=int, default=10, help="workloads of each kind")
+    ask.add_argument("--first", type=int, default=TEST_SEEDS, help="first seed")
+    ask.add_argument("--only", default="", help="policies without learning, with commas; default: all")
+    ask.add_argument(
+        "--kinds", default="", help="kinds of workloads that contain one of these words, with commas; default: all"
+    )
     ask.add_argument("--workers", type=int, default=1)
-    ask.add_argument("--table", type=Path)
     ask.add_argument("--picture", type=Path)
     ask.add_argument("--json", type=Path)
+    ask.add_argument("--render", type=Path, help="print the tables of a result file and simulate nothing")
     said = ask.parse_args()
+    if said.render:
+        print(render(json.loads(said.render.read_text(encoding="utf-8"))))
+        return
+    models = {name: Path(file) for name, _, file in (each.partition("=") for each in said.model)} or {"dqn": DEFAULT}
+    plain = tuple(dict.fromkeys((*said.only.split(","), RULE))) if said.only else PLAIN
+    words = said.kinds.split(",") if said.kinds else [""]
     there = {"": True, "venus": said.venus, "philly": said.philly}
-    kinds = [kind for kind in KINDS if there[kind.trace]]
+    kinds = [kind for kind in KINDS if there[kind.trace] and any(word in kind.name for word in words)]
+    data: dict[str, Any] = {
+        "command": " ".join(["benchmarks/dqn.py", *sys.argv[1:]]),
+        "commit": commit(),
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "first_seed": said.first,
+        "kinds": {},
+    }
     with ProcessPoolExecutor(said.workers, mp_context=get_context("spawn")) as pool:
         waiting = {
             kind.name: [
-                pool.submit(once, kind, place, said.model, said.venus, said.philly) for place in range(said.seeds)
+                pool.submit(once, kind, said.first + place, models, (said.venus, said.philly), plain)
+                for place in range(said.seeds)
             ]
-            for kind in sorted(kinds, key=lambda kind: -kind.jobs)
+            for kind in kinds
         }
-        found = {}
         for kind in kinds:
-            found[kind.name] = compared([each.result() for each in waiting[kind.name]])
-            print(
-                f"{kind.name}: {json.dumps({k: v for k, v in found[kind.name].items() if k != 'runs'})}",
-                file=sys.stderr,
-                flush=True,
-            )
+            data["kinds"][kind.name] = compared([each.result() for each in waiting[kind.name]], plain)
+            print(f"{kind.name}: {json.dumps(data['kinds'][kind.name])}", file=sys.stderr, flush=True)
             if said.json:
-                said.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+                said.json.parent.mkdir(parents=True, exist_ok=True)
+                said.json.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if said.picture:
-        draw(found, said.picture)
-    table = written(found, said.seeds)
-    print(table)
-    if said.table:
-        said.table.write_text(table, encoding="utf-8")
+        draw(data, said.picture)
+    print(render(data))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def test_a_task_held_back_for_the_fast_gpu_is_explained_and_then_runs_there(tmp_
         why = client.explain(held_back.id)
         assert (why.status, why.reason_code) == ("pending", "HeldBack")
         assert why.reason is not None
-        assert "the advisor of the policy expects all tasks to finish earlier if this one waits" in why.reason
+        assert "Slower GPUs are free, but the task is expected to end earlier" in why.reason
         goes_on.touch()
         until(lambda: client.task(held_back.id).status == "success", what="it runs")
         assert client.task(held_back.id).node_id == "fast"

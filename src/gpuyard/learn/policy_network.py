@@ -1,15 +1,16 @@
-"""Inference of a trained policy in numpy, with a guard: by how much is another decision better than the heuristic's?
+"""Inference of a trained policy in numpy, with a guard: by how much is another decision better than the rule's?
 
 A model is a few small networks that were trained separately (gpuyard.learn.training). Each gives every candidate of a
-question a number; the difference between a candidate's and the first one's is its *advantage*: the share of the first
-task's run that is saved, for all tasks together, by that decision instead of the heuristic's (the first).
+question a number: its correction of a hand-written rule, which is one of the figures of a candidate (wait if that saves
+three tenths of the run). The *advantage* of a candidate over the rule's choice is the share of the first task's run that
+is saved, for all tasks together, by that decision instead of the rule's.
 
-The guard keeps the heuristic's choice unless the advantage is significant:
-- for features outside the range of training the networks are not used, only the rule of thumb that they correct, which
-  has no range; for features that are not numbers the heuristic decides;
+The guard keeps the rule's choice unless the advantage is significant:
+- for features outside the range of training the networks are not used; for features that are not numbers the first
+  candidate is taken;
 - the lower bound of the advantage, the mean of the networks less `doubt` times their spread, must be above `margin`.
   Both are chosen when the model is made, on workloads that the networks have not seen, so that no kind of cluster gets
-  worse.
+  worse than under the rule.
 
 The file is a numpy `npz` and contains everything that is needed to use it.
 """
@@ -60,7 +61,7 @@ class PolicyModel(NamedTuple):
     scale: Array
     """Features are normalized: minus the mean, divided by the scale."""
     rule: Array
-    """Linear weights of the rule of thumb that the networks correct."""
+    """Linear weights of the rule that the networks correct."""
     nets: tuple[tuple[Layer, ...], ...]
     margin: float
     doubt: float
@@ -81,42 +82,39 @@ class AdvantageAdvisor:
         self._biases = [np.stack([net[layer].bias for net in model.nets])[:, None, :] for layer in range(depth)]
 
     def pick(self, rows: Sequence[Sequence[float]]) -> int:
-        """Return the index of a candidate; 0 unless another is significantly better."""
+        """Return the index of a candidate: the rule's choice unless another is significantly better."""
         seen = np.asarray(rows, np.float32)
-        usual = bool(((seen >= self._low) & (seen <= self._high)).all())
-        if not usual and not np.isfinite(seen).all():
+        if not np.isfinite(seen).all():
             return 0
         if not self._guarded:
             return int(self.advantages(seen).mean(axis=0).argmax())
-        worth = self._lower_bound(self.advantages(seen)) if usual else self._by_rule(seen)
-        worth -= self._model.margin
-        worth[0] = 0.0
-        return int(worth.argmax())
+        usual = int((seen @ self._model.rule).argmax())
+        if not bool(((seen >= self._low) & (seen <= self._high)).all()):
+            return usual
+        worth = self._lower_bound(self.advantages(seen), usual) - self._model.margin
+        worth[usual] = 0.0
+        best = int(worth.argmax())
+        return best if worth[best] > 0.0 else usual
 
-    def _lower_bound(self, advantages: Array) -> Array:
-        """Return the lower bound of each candidate's advantage."""
-        mean: Array = advantages.sum(axis=0) / len(advantages)
+    def _lower_bound(self, advantages: Array, usual: int) -> Array:
+        """Return the lower bound of each candidate's advantage over the usual one."""
+        over = advantages - advantages[:, usual : usual + 1]
+        mean: Array = over.mean(axis=0)
         if not self._model.doubt:
             return mean
-        apart = advantages - mean
-        spread: Array = np.sqrt((apart * apart).sum(axis=0) / len(advantages))
+        spread: Array = over.std(axis=0)
         return mean - self._model.doubt * spread
 
     def advantages(self, rows: Array) -> Array:
-        """Return the advantage for every network and candidate."""
+        """Return the advantage over the first candidate for every network and candidate."""
         last = len(self._weights) - 1
         values = ((rows - self._model.mean) / self._model.scale)[None]
         for layer, (weights, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             values = values @ weights + bias
             if layer < last:
                 values = np.maximum(values, 0.0)
-        worth: Array = values[:, :, 0]
-        return worth - worth[:, :1] + self._by_rule(rows)
-
-    def _by_rule(self, rows: Array) -> Array:
-        """Return the advantage of every candidate by the rule of thumb alone."""
-        worth: Array = rows @ self._model.rule
-        return worth - worth[:1]
+        worth: Array = values[:, :, 0] + rows @ self._model.rule
+        return worth - worth[:, :1]
 
 
 def save(path: Path, model: PolicyModel) -> None:

@@ -11,7 +11,7 @@ import pytest
 from gpuyard import cli
 
 JOBS = "submit_s,duration_s,gpu_num,user\n" + "".join(f"{60 * n},{50 + 37 * n % 900},1,u{n % 3}\n" for n in range(80))
-SMALL = ("--jobs", 20, "--episodes", 6, "--training-steps", 20, "--members", 1, "--validation-workloads", 2)
+SMALL = ("--jobs", 20, "--members", 1, "--validation-workloads", 2)
 
 
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, Any]:
@@ -20,20 +20,28 @@ def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *w
     return code, capsys.readouterr()
 
 
+DQN = ("--episodes", 6, "--training-steps", 20)
+EVOLUTION = ("--method", "evolution", "--generations", 1, "--population", 4, "--generation-workloads", 1)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("method", [DQN, EVOLUTION], ids=["dqn", "evolution"])
 def test_a_model_is_trained_written_and_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    method: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, card, curves, jobs = (tmp_path / name for name in ("m.npz", "card.md", "curves.png", "jobs.csv"))
     jobs.write_text(JOBS)
     files = ("--out", model, "--card", card, "--curves", curves, "--trace", jobs)
-    code, out = said(monkeypatch, capsys, "train", "policy", *files, *SMALL, "--json")
+    code, out = said(monkeypatch, capsys, "train", "policy", *files, *SMALL, *method, "--json")
     assert code == 0, out.err
     told = json.loads(out.out)
     assert told["bytes"] == model.stat().st_size
     assert "lab, three models, jobs of jobs" in told["validation"] or told["margin"] > 1
     assert "The guard was evaluated on: lab, two models" in out.err
-    assert "`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --episodes 6" in card.read_text()
+    assert (
+        f"`gpuyard train policy --out m.npz --trace jobs.csv --jobs 20 --members 1 --validation-workloads 2 {method[0]} {method[1]}"
+        in card.read_text()
+    )
     assert curves.read_bytes().startswith(b"\x89PNG")
     played = ("simulate", "--trace", jobs, "--cluster", "1x2", "--policy", "srtf,dqn", "--json")
     code, out = said(monkeypatch, capsys, *played, "--policy-model", model)
@@ -72,7 +80,9 @@ def test_a_scheduler_with_an_invalid_model_does_not_start_and_says_why(tmp_path:
     [
         (("train", "policy", "--out", "nowhere/m.npz"), "Folder nowhere does not exist."),
         (("train", "policy", "--out", "m.npz", "--trace", "missing.csv"), "File missing.csv does not exist."),
-        (("train", "policy", "--out", "m.npz", "--minutes", "nan"), "nan"),
+        (("train", "policy", "--out", "m.npz", "--method", "magic"), "--method: magic is not known; choose dqn or evolution."),
+        (("train", "policy", "--out", "m.npz", "--generations", "3"), "--generations is an option of --method evolution."),
+        (("train", "policy", "--out", "m.npz", "--method", "evolution", "--training-steps", "30"), "--training-steps is an option of --method dqn."),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "dqn", "--policy-model", "no.npz"), "Cannot read no.npz"),
         (("simulate", "--generate", "9", "--cluster", "1x2", "--policy", "fifo", "--policy-model", "no.npz"), "dqn is not among the policies"),
     ],

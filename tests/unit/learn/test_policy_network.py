@@ -44,12 +44,19 @@ def test_if_the_networks_disagree_the_heuristic_decides() -> None:
     assert AdvantageAdvisor(model(2.0, 0.0, doubt=1.0)).pick(BETTER) == 0
 
 
-def test_features_outside_the_training_range_leave_the_choice_to_the_rule_of_thumb() -> None:
+def test_features_outside_the_training_range_leave_the_choice_to_the_rule() -> None:
     waiting_is_good = model(-9.0)._replace(rule=np.array([0.5, 0.0], np.float32))
     assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 0.9]]) == 0
     assert AdvantageAdvisor(waiting_is_good).pick([[0.0, 0.0], [1.0, 1.2]]) == 1
-    assert AdvantageAdvisor(waiting_is_good._replace(margin=0.6)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
     assert AdvantageAdvisor(model(1.0)).pick([[0.0, 0.0], [1.0, 1.2]]) == 0
+
+
+def test_the_rule_decides_unless_another_candidate_is_significantly_better() -> None:
+    waiting_is_good = model(-0.8, doubt=0.0)._replace(rule=np.array([0.2, 0.0], np.float32))
+    question = [[0.0, 0.0], [1.0, 0.5]]  # the rule says 0.2 for waiting, the network 0.4 against it
+    assert AdvantageAdvisor(waiting_is_good._replace(margin=0.1)).pick(question) == 0
+    assert AdvantageAdvisor(waiting_is_good._replace(margin=0.3)).pick(question) == 1
+    assert AdvantageAdvisor(waiting_is_good._replace(margin=1e9)).pick(question) == 1
 
 
 @pytest.mark.parametrize("strange", [float("nan"), float("inf")])

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard.cli.input.options import finite, json_option
+from gpuyard.cli.input.options import json_option
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
     from gpuyard.learn.training.train import Trained
     from gpuyard.simulator.workloads.job import Job
 
-NEEDS = ("numpy", "torch", "gymnasium")
+NEEDS = ("numpy", "torch", "gymnasium", "cma")
 MOST_EPISODES, MOST_MEMBERS = 1_000_000, 16
+METHODS = {
+    "dqn": ("episodes", "training_steps"),
+    "evolution": ("generations", "population", "generation_workloads"),
+}
+"""The methods, and the options that only one of them has."""
 
 
 def policy(
@@ -23,10 +28,13 @@ def policy(
     trace: Annotated[list[Path] | None, typer.Option("--trace", metavar="FILE", help="Recorded jobs to train on in addition to generated ones, in the formats of gpuyard simulate; "
                                                                                      "repeat for several. Only the first half of their time is used.")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=1_000, help="Seed of all random numbers: the same seed gives the same model.")] = 0,
-    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="Number of simulated workloads to train on (1200).")] = None,
-    training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="Number of training steps of each network (6000).")] = None,
+    method: Annotated[str, typer.Option("--method", metavar="METHOD", help="dqn (deep Q-learning) or evolution (direct search with CMA-ES).")] = "dqn",
     members: Annotated[int | None, typer.Option("--members", metavar="N", min=1, max=MOST_MEMBERS, help="Number of networks that are trained separately and averaged (3).")] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes", callback=finite, metavar="M", min=0.01, help="Time limit of the simulation; with it, the same seed may give another model.")] = None,
+    episodes: Annotated[int | None, typer.Option("--episodes", metavar="N", min=4, max=MOST_EPISODES, help="dqn: number of simulated workloads to train on (1200).")] = None,
+    training_steps: Annotated[int | None, typer.Option("--training-steps", metavar="N", min=10, max=10_000_000, help="dqn: number of training steps of each network (6000).")] = None,
+    generations: Annotated[int | None, typer.Option("--generations", metavar="N", min=1, max=100_000, help="evolution: number of generations of each search (20).")] = None,
+    population: Annotated[int | None, typer.Option("--population", metavar="N", min=4, max=1_000, help="evolution: number of policies in a generation (12).")] = None,
+    generation_workloads: Annotated[int | None, typer.Option("--generation-workloads", metavar="N", min=1, max=1_000, help="evolution: number of workloads of each kind on which a generation is compared (2).")] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, max=64, help="CPU cores to use; the model is the same.")] = 1,
     jobs: Annotated[int | None, typer.Option("--jobs", metavar="N", min=10, max=1_000_000, help="Number of jobs in each workload (600).")] = None,
     validation_workloads: Annotated[int | None, typer.Option("--validation-workloads", metavar="N", min=2, max=1_000, help="Number of held-out workloads of each kind on which the guard is chosen (8).")] = None,
@@ -43,27 +51,17 @@ def policy(
     needs = [*NEEDS, *(["matplotlib"] if curves is not None else [])]
     if missing := [name for name in needs if find_spec(name) is None]:
         raise WrongInput(f"Training needs {' and '.join(missing)}: pip install 'gpuyard[learn,profile,simulate]'.")
+    given = {
+        "members": members, "episodes": episodes, "training_steps": training_steps, "generations": generations,
+        "population": population, "generation_workloads": generation_workloads, "jobs": jobs, "validation_workloads": validation_workloads,
+    }  # fmt: skip
+    chosen = {name: value for name, value in given.items() if value is not None}
+    _check_method(method, chosen)
     traces = _traces(trace or [])
     from gpuyard.learn.policy_network import save
-    from gpuyard.learn.training.train import (
-        EPISODES,
-        MEMBERS,
-        TRAINING_STEPS,
-        VALIDATION_WORKLOADS,
-        TrainingOptions,
-        train,
-    )
+    from gpuyard.learn.training.train import TrainingOptions, train
 
-    order = TrainingOptions(
-        seed,
-        episodes or EPISODES,
-        training_steps or TRAINING_STEPS,
-        members or MEMBERS,
-        minutes,
-        workers,
-        jobs,
-        validation_workloads or VALIDATION_WORKLOADS,
-    )
+    order = TrainingOptions(seed=seed, method=method, workers=workers, **chosen)  # type: ignore[arg-type] # both are checked above
     trained = train(order, traces, _tell)
     save(out, trained.model)
     _write(trained, curves, card, out)
@@ -78,6 +76,15 @@ def policy(
         print_json(said)
     else:
         print_pairs(said.items())
+
+
+def _check_method(method: str, chosen: dict[str, int]) -> None:
+    if method not in METHODS:
+        raise WrongInput(f"--method: {method} is not known; choose dqn or evolution.")
+    for other, names in METHODS.items():
+        for name in names:
+            if other != method and name in chosen:
+                raise WrongInput(f"--{name.replace('_', '-')} is an option of --method {other}.")
 
 
 def _traces(files: list[Path]) -> "dict[str, list[Job]]":

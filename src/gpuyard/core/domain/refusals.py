@@ -619,11 +619,11 @@ class NoRoom(NotNow, frozen=True):
 
 
 class HeldBack(NotNow, frozen=True):
-    """The advisor of the policy delays the task; it is asked again when GPUs become free."""
+    """The task waits for faster GPUs although slower ones are free; this is decided again when GPUs become free."""
 
     text = (
-        "GPUs are free, but the advisor of the policy expects all tasks to finish earlier if this one waits. "
-        "It decides again when GPUs become free, and every {minutes} minutes."
+        "Slower GPUs are free, but the task is expected to end earlier, or to delay others less, if it waits for faster ones. "
+        "This is decided again when GPUs become free, and every {minutes} minutes."
     )
     minutes: float
 

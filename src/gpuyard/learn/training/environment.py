@@ -11,7 +11,7 @@ passes. The time between questions differs, so a future reward is discounted by 
 elapsed seconds. With an infinite horizon the sums are exact.
 
 Future rewards depend mostly on what others will submit, which no candidate changes. So the workload is first run once
-without advice or with a *reference* advisor, and `info` has a `potential`: minus what will be charged from now on if
+with a *reference* advisor, by default one that always takes the first candidate, and `info` has a `potential`: minus what will be charged from now on if
 every task that waits or arrives later fares as in that run. Rewards may be shaped with it (Ng, Harada and Russell,
 "Policy invariance under reward transformations", 1999): the best candidate stays the same, an agent that acts like the
 reference gets exactly zero, and the rest is the effect of the answers. `behind` is the number of tasks, per GPU, that
@@ -48,6 +48,14 @@ MOST = 1 + SPEEDS + (TASKS - 1) + 1
 Observation = dict[str, npt.NDArray[Any]]
 
 
+class TakesFirst:
+    """An advisor that always takes the first candidate: no task waits for faster GPUs."""
+
+    def pick(self, rows: Rows) -> int:  # noqa: ARG002
+        """Return the first candidate."""
+        return 0
+
+
 class ClusterEnv(gymnasium.Env[Observation, Any]):
     """One question after another, until the last task has ended."""
 
@@ -67,7 +75,7 @@ class ClusterEnv(gymnasium.Env[Observation, Any]):
         self._workload = workload
         self._horizon = horizon
         self._policy_variant = policy_variant("dqn")
-        self._reference = reference
+        self._reference: Advisor = TakesFirst() if reference is None else reference
         self._advised_run: _AdvisedRun | None = None
 
     def reset(

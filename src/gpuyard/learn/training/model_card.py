@@ -1,7 +1,8 @@
 """The model card of a trained policy, and its learning curves."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from gpuyard.learn.policy_network import PolicyModel
 from gpuyard.learn.training.dqn import HORIZON, LOOKAHEAD
@@ -16,19 +17,21 @@ LIMITS = (
 
 
 def draw_curves(trained: Trained, path: Path) -> None:
-    """Draw two charts with a line for each network: the loss, and completion times on held-out workloads."""
+    """Draw two charts with a line for each network: what training minimizes, and completion times on other workloads."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
+    dqn = trained.model.about["method"] == "dqn"
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
     for number, member in enumerate(trained.members, start=1):
         left.plot([lesson for lesson, _ in member.losses], [loss for _, loss in member.losses], label=f"net {number}")
         right.plot([lesson for lesson, _ in member.checks], [ratio for _, ratio in member.checks], marker=".")
-    left.set(xlabel="lesson", ylabel="loss")
     right.axhline(1.0, color="black", linewidth=0.8, linestyle=":")
-    right.set(xlabel="lesson", ylabel="average completion time\nover that without advice")
+    steps = "training step" if dqn else "generation"
+    left.set(xlabel=steps, ylabel="loss" if dqn else "population: mean log ratio\nof completion times to the rule")
+    right.set(xlabel=steps, ylabel="other workloads: average completion\ntime over that of the rule")
     if len(trained.members) > 1:
         left.legend()
     figure.savefig(path, dpi=110, metadata={"Software": None})
@@ -39,40 +42,31 @@ def card_text(model: PolicyModel, command: str) -> str:
     """Return the model card in Markdown."""
     about = model.about
     guard = (
-        "The heuristic decides everything: no margin was harmless on all kinds of workloads."
+        "The rule decides everything: no guard was harmless on all kinds of workloads and better on one."
         if model.margin >= NEVER
         else (
-            f"A candidate is chosen only if its advantage, minus {model.doubt:g} times the spread of the "
-            f"networks, is above {model.margin:g} of the run time of the first task. If a feature is "
-            "outside its range below, the heuristic decides instead of the networks."
+            f"The rule's choice is replaced only by a candidate whose advantage, minus {model.doubt:g} times the spread "
+            f"of the networks, is above {model.margin:g} of the run time of the first task; the networks count by "
+            f"{about['trust']:g}. If a feature is outside its range below, the rule decides."
         )
     )
     made = (
-        f"Created with `{command}`. On the same machine with the same versions of torch and numpy, "
-        "the same command gives the same bytes, unless a time limit was set."
-    )
-    what = (
-        f"**What it is.** {about['members']} networks of three layers that estimate the advantage of "
-        "a candidate (a task and its placement, or waiting) over the choice of `srtf`. Double "
-        f"dueling DQN with masked candidates, returns over {LOOKAHEAD:g} times the run time of the "
-        f"task, a horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload under the "
-        "heuristic."
-    )
-    trained_on = (
-        f"**What it was trained on.** {about['episodes']:,} simulated workloads with {about['questions']:,} questions, of which "
-        f"{about['remembered']:,} were remembered, {about['training_steps']:,} training steps for each net, with predicted run times: {'; '.join(about['regimes'])}."
-    )
-    how_well = (
-        f"**Accuracy** on {about['choosing']} held-out workloads of each kind, on which the guard was "
-        "chosen: average completion time relative to the same policy without advice."
+        f"Created with `{command}`. On the same machine with the same versions of torch, numpy and cma, "
+        "the same command gives the same bytes."
     )
     parts = [
         "# Card of a policy model",
         made,
-        what,
-        trained_on,
+        (
+            f"**What it is.** {about['members']} networks that correct the rule (wait for faster GPUs if that saves three "
+            f"tenths of the run). {_method(about)}"
+        ),
+        f"**What it was trained on**, with predicted run times: {'; '.join(about['regimes'])}.",
         f"**Guard.** {guard}",
-        how_well,
+        (
+            f"**Accuracy** on {about['validation_workloads']} held-out workloads of each kind, on which the guard was "
+            "chosen: average completion time relative to the rule alone."
+        ),
         _table(
             ("workloads", "ratio", "±"),
             [(name, f"{ratio:.3f}", f"{half:.3f}") for name, (ratio, half) in about["validation"].items()],
@@ -88,6 +82,20 @@ def card_text(model: PolicyModel, command: str) -> str:
         ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _method(about: Mapping[str, Any]) -> str:
+    if about["method"] == "dqn":
+        return (
+            f"Double dueling DQN with masked candidates, returns over {LOOKAHEAD:g} times the run time of the task, a "
+            f"horizon of {HORIZON / 3600:g} h, rewards shaped by the same workload under the rule; {about['episodes']:,} "
+            f"simulated workloads with {about['questions']:,} questions, of which {about['remembered']:,} were "
+            f"remembered, {about['training_steps']:,} training steps for each network."
+        )
+    return (
+        f"CMA-ES over the weights of one sum for waiting: {about['generations']:,} generations of "
+        f"{about['population']:,} policies, each compared on {about['generation_workloads']:,} new workloads of each kind."
+    )
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

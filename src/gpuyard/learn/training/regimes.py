@@ -64,6 +64,8 @@ TRAINED: tuple[Regime, ...] = (
     Regime("desk, old and new", "1x4:new+1x4:old", 0.6, DESK),
     Regime("lab, three models", GAVEL_NODES, 0.45, GAVEL),
     Regime("lab, two models", "2x8:new+2x8:old", 0.65, DESK),
+    Regime("desk, mostly old", "1x2:new+1x4:old", 0.75, DESK),
+    Regime("lab, mostly old", "1x8:new+3x8:old", 0.55, DESK),
 )
 """For training, and with other seeds for selecting the guard. All mix GPU models; without a mix no advice is used."""
 

@@ -1,18 +1,21 @@
 """Trains a policy model: several networks are trained separately, a guard is selected, and both are evaluated.
 
+Two methods: `dqn` (gpuyard.learn.training.dqn) and `evolution` (gpuyard.learn.training.evolution). Both start from a
+hand-written rule and learn its error, and the guard compares with the rule: a model that does not beat it is the rule.
+
 Three disjoint sets of seeds are used: for training, for selecting the guard, and, in benchmarks/dqn.py, for the
 reported results. Of a recorded trace the first half is for training and the guard; the second half is not used.
+The same options give the same model: nothing depends on a clock or on the number of processes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import exp, log
 from multiprocessing import get_context
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +24,7 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.engine.scheduling.advice import FEATURES
 from gpuyard.learn.policy_network import AdvantageAdvisor, Layer, PolicyModel
 from gpuyard.learn.training.dqn import Learner, ReplayBuffer, Transition, transitions
+from gpuyard.learn.training.evolution import Scaling, average, evolve, rows_seen, scaling_of
 from gpuyard.learn.training.network import Net
 from gpuyard.learn.training.regimes import TRAINED, Regime, of_trace
 from gpuyard.simulator.confidence import Mean, mean_of
@@ -30,19 +34,26 @@ from gpuyard.simulator.workloads.job import Job
 from gpuyard.simulator.workloads.on_cluster import JobsOnCluster
 
 EPISODES, TRAINING_STEPS, MEMBERS = 1_200, 6_000, 3
+GENERATIONS, POPULATION, GENERATION_WORKLOADS = 20, 12, 2
+SCALING_WORKLOADS = 4
+"""Workloads of each regime under the rule from which the evolution strategy takes the range of the figures."""
 TRAINING_SEEDS, VALIDATION_SEEDS, TEST_SEEDS = 10_000_000, 20_000_000, 50_000_000
 """First seed of each of the three sets."""
-A_SEED = 10_000
+A_SEED, A_MEMBER = 10_000, 1_000
 VALIDATION_WORKLOADS = 8
-MARGINS, DOUBTS, TRUSTS = (0.0, 0.1), (0.0, 1.0), (0.0, 0.5, 1.0)
+MARGINS, DOUBTS, TRUSTS = (0.0, 0.05), (0.0, 1.0), (0.5, 1.0)
 NEVER = 1e9
-"""A margin that nothing exceeds: the heuristic decides."""
+"""A margin that nothing exceeds: the rule decides."""
+TOLERATED = 0.01
+"""A kind of workload may be slower than under the rule by one percent, which is less than the interval of a few dozen workloads."""
 RANGE_PART = 0.0005
 """Share of the rows that may be outside either end of the trained range."""
 ADVISED = policy_variant("dqn")
+"""Without an advisor it follows the rule."""
 RULE = np.array([name == "rule" for name in FEATURES], np.float32)
-LOSS_EVERY, CHECKS, CHECKED_ON = 100, 8, 15_000_000
+LOSS_EVERY, CHECKS, CHECKED_ON, CHECK_WORKLOADS = 100, 8, 15_000_000, 2
 
+Method = Literal["dqn", "evolution"]
 Traces = Mapping[str, Sequence[Job]]
 ProgressReport = Callable[[str], None]
 AtOnce = Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], Iterator[Any]]
@@ -54,13 +65,20 @@ class TrainingOptions:
     """Options of a training run."""
 
     seed: int = 0
-    episodes: int = EPISODES
-    training_steps: int = TRAINING_STEPS
+    method: Method = "dqn"
     members: int = MEMBERS
-    minutes: float | None = None
-    """Time limit for running episodes; with a limit the same seed need not give the same model."""
+    episodes: int = EPISODES
+    """For dqn: workloads in which answers are tried."""
+    training_steps: int = TRAINING_STEPS
+    """For dqn: updates of each network."""
+    generations: int = GENERATIONS
+    """For evolution."""
+    population: int = POPULATION
+    """For evolution: policies tried in each generation."""
+    generation_workloads: int = GENERATION_WORKLOADS
+    """For evolution: workloads of each regime on which a generation is compared."""
     workers: int = 1
-    """Number of parallel processes, with one core each."""
+    """Number of parallel processes, with one core each; does not change the model."""
     jobs: int | None = None
     """Jobs in each workload; None means as the regime says."""
     validation_workloads: int = VALIDATION_WORKLOADS
@@ -73,18 +91,20 @@ class Member(NamedTuple):
 
     net: tuple[Layer, ...]
     losses: list[tuple[int, float]]
-    """Number of updates, and the mean loss of the last ones."""
+    """For dqn: number of updates and mean loss of the last ones; for evolution: generation and mean of its population
+    (logarithm of the completion time relative to the rule's)."""
     checks: list[tuple[int, float]]
-    """Number of updates, and the completion times without a guard relative to those without advice."""
+    """Number of updates or generations, and the completion times without a guard relative to the rule's, on workloads
+    that were not trained on."""
 
 
 class PolicyGuard(NamedTuple):
-    """Limits on when advice is followed."""
+    """Limits on when the networks overrule the rule."""
 
     margin: float
     doubt: float
     trust: float
-    """Factor on the networks' correction of the rule of thumb."""
+    """Factor on the networks' correction of the rule."""
 
     def on(self, model: PolicyModel) -> PolicyModel:
         """Return the model with this guard."""
@@ -92,8 +112,9 @@ class PolicyGuard(NamedTuple):
         return model._replace(margin=self.margin, doubt=self.doubt, nets=nets)
 
 
-GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS) if each[2] or not each[1]]
-"""The guards that are tried; without `trust` only `doubt` 0 makes sense."""
+GUARDS = [PolicyGuard(*each) for each in product(MARGINS, DOUBTS, TRUSTS)]
+"""The guards that are tried."""
+RULE_ALONE = PolicyGuard(NEVER, 0.0, 1.0)
 
 
 class Trained(NamedTuple):
@@ -102,43 +123,52 @@ class Trained(NamedTuple):
     model: PolicyModel
     members: list[Member]
     choices: dict[PolicyGuard, dict[str, Mean]]
-    """For each guard and each regime, the logarithm of the factor on the average completion time."""
+    """For each guard and each regime, the logarithm of the factor on the rule's average completion time."""
 
 
 def train(order: TrainingOptions, traces: Traces, tell: ProgressReport) -> Trained:
-    """Run episodes, train networks, select the guard, and return the result."""
-    regimes = [*order.regimes, *(of_trace(name) for name in traces)]
-    if order.jobs is not None:
-        regimes = [replace(regime, jobs=order.jobs) for regime in regimes]
+    """Train networks by the chosen method, select the guard, and return the result."""
+    regimes = _regimes(order, traces)
     with _pool(order.workers) as at_once:
-        memory, questions = _advised_run(order, regimes, traces, at_once, tell)
-        low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
-        wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
-        members = []
-        for number, member in enumerate(at_once(_member, wanted), start=1):
-            members.append(member)
-            last = f": completion times relative to those without advice {member.checks[-1][1]:.3f}"
-            tell(f"Network {number} of {order.members} is trained{last}")
-        seen = Net()
-        seen.look_at(torch.from_numpy(memory.rows()))
-        nets = tuple(member.net for member in members)
-        model = PolicyModel(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
+        make = _by_dqn if order.method == "dqn" else _by_evolution
+        model, members, counts = make(order, regimes, traces, at_once, tell)
         choices = judge(model, regimes, traces, order.validation_workloads, at_once, tell)
     guard = choose(choices)
+    chosen = choices.get(guard, {})
     about = {
-        "seed": order.seed,
-        "episodes": order.episodes,
-        "training_steps": order.training_steps,
-        "members": order.members,
-        "choosing": order.validation_workloads,
+        **options_of(order, traces),
+        **counts,
         "trust": guard.trust,
-        "regimes": [regime.name for regime in regimes],
-        "questions": questions,
-        "remembered": memory.count,
-        "validation": {name: [round(exp(it.mean), 4), round(it.ci95, 4)] for name, it in choices.get(guard, {}).items()},
-        "won": [name for name, it in choices.get(guard, {}).items() if it.mean + it.ci95 < 0],
-    }  # fmt: skip
+        "validation": {name: [round(exp(it.mean), 4), round(it.ci95, 4)] for name, it in chosen.items()},
+        "won": [name for name, it in chosen.items() if it.mean + it.ci95 < 0],
+    }
     return Trained(guard.on(model)._replace(about=about), members, choices)
+
+
+def options_of(order: TrainingOptions, traces: Traces) -> dict[str, Any]:
+    """Return what a model file says about its training: every option that changes the model."""
+    unused = {"workers", "regimes", "jobs"} | (
+        {"generations", "population", "generation_workloads"}
+        if order.method == "dqn"
+        else {"episodes", "training_steps"}
+    )
+    given = {name: value for name, value in asdict(replace(order, regimes=())).items() if name not in unused}
+    kinds = {
+        regime.name: {
+            "nodes": regime.nodes,
+            "load": regime.load,
+            "jobs": regime.jobs,
+            "speeds": {model: list(span) for model, span in regime.speeds.items()},
+            "trace": regime.trace,
+        }
+        for regime in _regimes(order, traces)
+    }
+    return {**given, "regimes": kinds, "traces": {name: len(jobs) for name, jobs in traces.items()}}
+
+
+def _regimes(order: TrainingOptions, traces: Traces) -> list[Regime]:
+    regimes = [*order.regimes, *(of_trace(name) for name in traces)]
+    return regimes if order.jobs is None else [replace(regime, jobs=order.jobs) for regime in regimes]
 
 
 @contextmanager
@@ -159,14 +189,38 @@ def _pool(workers: int) -> Iterator[AtOnce]:
             pool.shutdown(cancel_futures=True)
 
 
-# --- episodes and nets -------------------------------------------------------------------------------------------------
+# --- dqn -----------------------------------------------------------------------------------------------------------------
+
+
+def _by_dqn(
+    order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
+) -> tuple[PolicyModel, list[Member], dict[str, int]]:
+    """Run episodes, and train networks on them."""
+    memory, questions = _advised_run(order, regimes, traces, at_once, tell)
+    low, high = np.quantile(memory.rows(), (RANGE_PART, 1 - RANGE_PART), axis=0).astype(np.float32)
+    wanted = [(order, number, memory, regimes, traces) for number in range(order.members)]
+    members = []
+    for number, member in enumerate(at_once(_member, wanted), start=1):
+        members.append(member)
+        tell(_trained(number, order, member))
+    seen = Net()
+    seen.look_at(torch.from_numpy(memory.rows()))
+    nets = tuple(member.net for member in members)
+    model = PolicyModel(FEATURES, low, high, seen.mean.numpy(), seen.scale.numpy(), RULE, nets, NEVER, 0.0, {})
+    return model, members, {"questions": questions, "remembered": memory.count}
+
+
+def _trained(number: int, order: TrainingOptions, member: Member) -> str:
+    last = f"completion times relative to the rule {member.checks[-1][1]:.3f}"
+    return f"Network {number} of {order.members} is trained: {last}"
 
 
 def _advised_run(
     order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
 ) -> tuple[ReplayBuffer, int]:
     """Run all episodes, with the regimes in turn."""
-    began, found, questions = monotonic(), [], 0
+    found: list[Transition] = []
+    questions = 0
     first = TRAINING_SEEDS + order.seed * A_SEED
     wanted = [
         (regimes[place % len(regimes)], first + place, traces if regimes[place % len(regimes)].trace else {})
@@ -177,8 +231,6 @@ def _advised_run(
         questions += asked
         if done % 20 == 0:
             tell(f"Episode {done:,} of {order.episodes:,}: {questions:,} decisions, {len(found):,} stored")
-        if order.minutes is not None and monotonic() - began > order.minutes * 60:
-            break
     if not found:
         raise WrongInput("No episode had a decision to learn from; use more episodes, or more jobs in each.")
     return ReplayBuffer(found), questions
@@ -193,7 +245,7 @@ def _member(
 ) -> Member:
     """Train one network, and evaluate it from time to time."""
     learner = Learner(order.seed * 1_000 + number, memory)
-    alone = [simulate_policy(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
+    alone = _by_rule(regimes, traces)
     losses: list[tuple[int, float]] = []
     checks = [(0, _check(_exported(learner), alone, regimes, traces))]
     recent: list[float] = []
@@ -216,15 +268,72 @@ def _exported(learner: Learner) -> PolicyModel:
 
 
 def _checked(regimes: Sequence[Regime], traces: Traces) -> Iterator[JobsOnCluster]:
-    """Yield a workload of each regime on which networks are evaluated during training."""
-    return (regime.workload(CHECKED_ON, traces) for regime in regimes)
+    """Yield the workloads of each regime on which networks are evaluated during training."""
+    return (regime.workload(CHECKED_ON + place, traces) for regime in regimes for place in range(CHECK_WORKLOADS))
+
+
+def _by_rule(regimes: Sequence[Regime], traces: Traces) -> list[float]:
+    return [simulate_policy(each, ADVISED).measures.avg_jct_s for each in _checked(regimes, traces)]
 
 
 def _check(model: PolicyModel, alone: Sequence[float], regimes: Sequence[Regime], traces: Traces) -> float:
-    """Return the mean ratio of average completion times to those without advice."""
+    """Return the mean ratio of average completion times to those under the rule."""
     advisor = AdvantageAdvisor(model, guarded=False)
     advised = [simulate_policy(each, ADVISED, advisor=advisor).measures.avg_jct_s for each in _checked(regimes, traces)]
     return exp(sum(log(one / other) for one, other in zip(advised, alone, strict=True)) / len(alone))
+
+
+# --- evolution -----------------------------------------------------------------------------------------------------------
+
+
+def _by_evolution(
+    order: TrainingOptions, regimes: Sequence[Regime], traces: Traces, at_once: AtOnce, tell: ProgressReport
+) -> tuple[PolicyModel, list[Member], dict[str, int]]:
+    """Search for the weights of each network, one after the other; the simulations of a generation run in parallel."""
+    first = TRAINING_SEEDS + order.seed * A_SEED
+    wanted = [
+        (regime, first + place, traces if regime.trace else {})
+        for regime in regimes
+        for place in range(SCALING_WORKLOADS)
+    ]
+    seen = [rows for each in at_once(rows_seen, wanted) for rows in each]
+    if not seen:
+        raise WrongInput("No workload had a decision to learn from; use more jobs in each.")
+    scaling = scaling_of(seen, RANGE_PART)
+    base = PolicyModel(FEATURES, scaling.low, scaling.high, scaling.mean, scaling.scale, RULE, (), NEVER, 0.0, {})
+    members = []
+    for number in range(order.members):
+        members.append(_evolved(order, number, base, scaling, regimes, traces, at_once, tell))
+        tell(_trained(number + 1, order, members[-1]))
+    return base._replace(nets=tuple(member.net for member in members)), members, {"questions": scaling.questions}
+
+
+def _evolved(
+    order: TrainingOptions, number: int, base: PolicyModel, scaling: Scaling, regimes: Sequence[Regime],
+    traces: Traces, at_once: AtOnce, tell: ProgressReport,
+) -> Member:  # fmt: skip
+    """Run one search, and evaluate its center from time to time."""
+    sizes = (order.generations, order.population, order.generation_workloads)
+    first = TRAINING_SEEDS + order.seed * A_SEED + (number + 1) * A_MEMBER
+    losses: list[tuple[int, float]] = []
+    checks = [(0, 1.0)]
+    net: tuple[Layer, ...] = ()
+    for generation, net in evolve(order.seed * 1_000 + number, base, scaling, regimes, traces, sizes, first, at_once):
+        losses.append((generation.number, generation.mean))
+        tell(
+            f"Network {number + 1}, generation {generation.number} of {order.generations}: "
+            f"mean {exp(generation.mean):.3f}, best {exp(generation.best):.3f} of the rule's completion times"
+        )
+        if generation.number % max(1, order.generations // CHECKS) == 0 or generation.number == order.generations:
+            wanted = [
+                (model, regime, CHECKED_ON + place, traces if regime.trace else {})
+                for model in (base._replace(nets=(net,)), None)
+                for regime in regimes
+                for place in range(CHECK_WORKLOADS)
+            ]
+            with_net, by_rule = np.array(list(at_once(average, wanted))).reshape(2, -1)
+            checks.append((generation.number, float(np.exp(np.log(with_net / by_rule).mean()))))
+    return Member(net, losses, checks)
 
 
 # --- the guard ---------------------------------------------------------------------------------------------------------
@@ -238,7 +347,7 @@ def judge(
     at_once: AtOnce,
     tell: ProgressReport,
 ) -> dict[PolicyGuard, dict[str, Mean]]:
-    """Evaluate every guard on every regime against the heuristic on the same workloads."""
+    """Evaluate every guard on every regime against the rule on the same workloads."""
     found: dict[PolicyGuard, dict[str, Mean]] = {}
     places = range(validation_workloads)
     wanted = [(model, regime, place, traces if regime.trace else {}) for regime in regimes for place in places]
@@ -252,7 +361,7 @@ def judge(
 
 
 def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> dict[PolicyGuard, float]:
-    """Return for every guard the logarithm of the average completion time relative to no advice, on one workload."""
+    """Return for every guard the logarithm of the average completion time relative to the rule's, on one workload."""
     workload = regime.workload(VALIDATION_SEEDS + place, traces)
     alone = simulate_policy(workload, ADVISED).measures.avg_jct_s
     return {
@@ -264,11 +373,15 @@ def _judged(model: PolicyModel, regime: Regime, place: int, traces: Traces) -> d
 
 
 def choose(choices: Mapping[PolicyGuard, Mapping[str, Mean]]) -> PolicyGuard:
-    """Return the guard with the largest mean gain among those that lose nowhere; if there is none, `NEVER` applies."""
+    """Return the guard that is best if all intervals turn out badly, among those that hardly lose and surely gain somewhere.
+
+    The upper ends of the intervals are added up, so a guard with a smaller gain that is more certain goes before. If no
+    guard qualifies, the rule decides alone.
+    """
     harmless = {
-        guard: sum(it.mean for it in by_regime.values())
+        guard: sum(it.mean + it.ci95 for it in by_regime.values())
         for guard, by_regime in choices.items()
-        if all(it.mean <= 0.0 for it in by_regime.values())
+        if all(it.mean <= TOLERATED for it in by_regime.values())
+        and any(it.mean + it.ci95 < 0.0 for it in by_regime.values())
     }
-    best = min(harmless, key=lambda guard: (harmless[guard], guard), default=None)
-    return PolicyGuard(NEVER, 0.0, 0.0) if best is None or harmless[best] >= 0.0 else best
+    return min(harmless, key=lambda guard: (harmless[guard], guard), default=RULE_ALONE)

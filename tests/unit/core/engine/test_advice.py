@@ -60,14 +60,72 @@ def test_a_task_waits_for_the_faster_gpu_if_the_advisor_says_so() -> None:
     assert cluster.gpus_of("two") == [("fast", (0,))]
 
 
-def test_without_an_advisor_the_task_starts_on_the_slow_gpu() -> None:
-    cluster = ClusterStory(policy="dqn", backfill="greedy")
+def cluster_without_advisor(policy: str, **settings: Any) -> ClusterStory:
+    cluster = ClusterStory(policy=policy, backfill="greedy", **settings)
     cluster.is_split(online=0.0)
     cluster.has_node(node("fast", gpus=1, model="new"))
     cluster.has_node(node("slow", gpus=1, model="old"))
+    return cluster
+
+
+@pytest.mark.parametrize("policy", ["default", "dqn"])
+def test_without_an_advisor_a_task_waits_if_that_saves_much_of_its_run(policy: str) -> None:
+    cluster = cluster_without_advisor(policy)
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    assert cluster.running() == ["one"]  # an hour of waiting and one of running, instead of four
+    assert cluster.why("two") == HeldBack(HOLD_BACK_SECONDS / 60)
+    cluster.finishes("one")
+    assert cluster.gpus_of("two") == [("fast", (0,))]
+
+
+@pytest.mark.parametrize("policy", ["default", "dqn"])
+def test_without_an_advisor_a_task_starts_on_slow_gpus_if_waiting_saves_little(policy: str) -> None:
+    cluster = cluster_without_advisor(policy)
+    cluster.submits(hour("one", seconds=3600.0 * 4))
+    cluster.submits(hour("two"))
+    assert cluster.gpus_of("two") == [("slow", (0,))]  # four hours here, four of waiting and one of running there
+
+
+def test_the_rule_saves_exactly_three_tenths_or_the_task_starts() -> None:
+    for wait_seconds, waits in ((6470.0, True), (6490.0, False)):  # 14,400 s here; 10,080 s is three tenths less
+        cluster = cluster_without_advisor("default")
+        cluster.submits(hour("one", seconds=wait_seconds))
+        cluster.submits(hour("two"))
+        assert (cluster.running() == ["one"]) is waits
+
+
+@pytest.mark.parametrize("policy", ["fifo", "sjf", "qssf", "srtf", "priority", "fair_share", "tiresias", "small_first"])
+def test_under_other_policies_no_task_waits_for_faster_gpus(policy: str) -> None:
+    cluster = cluster_without_advisor(policy)
     cluster.submits(hour("one"))
     cluster.submits(hour("two"))
     assert cluster.running() == ["one", "two"]
+
+
+def test_a_preemptible_task_starts_at_once_because_it_can_move_later() -> None:
+    cluster = cluster_without_advisor("default")
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two", preemption=Preemption.CHECKPOINT))
+    assert cluster.running() == ["one", "two"]
+
+
+def test_a_task_does_not_wait_for_gpus_that_no_running_task_will_free() -> None:
+    cluster = ClusterStory(policy="default", backfill="greedy")
+    cluster.is_split(online=0.0)
+    cluster.has_node(node("slow", gpus=2, model="old"))
+    cluster.submits(hour("one"))
+    assert cluster.running() == ["one"]
+
+
+def test_a_task_that_waits_for_faster_gpus_is_tried_again_after_a_while() -> None:
+    cluster = cluster_without_advisor("default")
+    cluster.submits(hour("one"))
+    cluster.submits(hour("two"))
+    cluster.passes(HOLD_BACK_SECONDS + 1)
+    assert cluster.running() == ["one"]  # the first should have ended by now, so it is expected to end soon
+    cluster.submits(hour("three"))
+    assert cluster.running() == ["one"]
 
 
 def test_the_advisor_is_not_consulted_without_a_choice() -> None:

@@ -69,4 +69,6 @@ def _changes_at(running: Task, now: float, settings: Settings) -> float | None: 
     return None if later is None else now + (age_begins_at(later) - ran) / running.speed
 
 
-POLICY: Policy = Policy("default", starts_all=True, key=_key, rank=_rank, changes_at=_changes_at)
+POLICY: Policy = Policy(
+    "default", starts_all=True, key=_key, rank=_rank, changes_at=_changes_at, waits_for_faster_gpus=True
+)

@@ -22,5 +22,7 @@ class Policy:
     changes_at: Callable[[Task, float, Settings], float | None] | None = None
     drifts: bool = False
     """Ranks of running tasks change continuously and may rise, so no wake-up marks the time at which a task may preempt another."""
+    waits_for_faster_gpus: bool = False
+    """A task that declares its speeds and cannot be moved later waits if that ends it much earlier than slow GPUs that are free."""
     advised: bool = False
     """Consult the advisor of the engine, if it has one, when there are several candidates (gpuyard.core.engine.scheduling.advice)."""

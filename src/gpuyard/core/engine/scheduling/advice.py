@@ -106,13 +106,13 @@ class Candidate(NamedTuple):
 
 
 def is_advised(state: State, task: Task) -> bool:
-    """Whether the advisor is asked about a task that needs whole GPUs.
+    """Whether the advisor, or the rule for waiting, is asked about a task that needs whole GPUs.
 
     It is not asked about a preemptible task, which starts at once because it can be moved later, nor while there are
     reservations, which are honored in the order of the queue.
     """
     stays = task.preemption is Preemption.NEVER and task.spec.resources.gpus > 0
-    return state.policy.advised and stays and not state.reservations
+    return stays and not state.reservations
 
 
 def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: DeviceGroupMask) -> list[Candidate]:
@@ -127,16 +127,22 @@ def candidates(state: State, first: Candidate, ready: Sequence[Ready], closed: D
             continue
         if (other := _instead(state, task, line, group, device_groups)) is not None:
             found.append(other)
-    if not any(_could_be_faster(each) for each in found):
+    if not any(could_be_faster(each) for each in found):
         return [first]
-    if _runs_something(state, better_than(first)):
+    if may_wait(state, first):
         found.append(first._replace(placement=None))
     return found
 
 
-def _could_be_faster(candidate: Candidate) -> bool:
+def could_be_faster(candidate: Candidate) -> bool:
+    """Whether there are GPUs on which the task is faster than in its placement."""
     tiers = candidate.line.shape.tiers
     return bool(tiers) and candidate.speed < tiers[0][0]
+
+
+def may_wait(state: State, first: Candidate) -> bool:
+    """Whether a running task will free GPUs that are better for the first task."""
+    return _runs_something(state, better_than(first))
 
 
 def _next_in_line(ready: Sequence[Ready], count: int) -> list[Ready]:

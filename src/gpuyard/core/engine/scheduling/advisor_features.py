@@ -23,7 +23,7 @@ from gpuyard.core.placement.index import DeviceGroup
 from gpuyard.core.placement.shape import Shape
 
 RULE_SAVES, RULE_MOST = 0.3, 0.7
-"""A rule of thumb, as a feature for learning: waiting is good if it saves more than this fraction of a run."""
+"""The rule for waiting: it is good if it saves more than this fraction of a run. Also a feature for learning."""
 HOUR, FAR = 3_600.0, 10 * 86_400.0
 """Anything further away than ten days counts as ten days away."""
 UNKNOWN_SECONDS = 3_600.0
@@ -249,6 +249,21 @@ def _row(cache: FeatureCache, it: Candidate, view: _View, first: bool, of_all: d
         rule=min(RULE_MOST, max(-RULE_SAVES, saved - RULE_SAVES)) if waits else 0.0,
         **of_all,
     )
+
+
+def waiting_pays(state: State, first: Candidate, at: float) -> bool:
+    """Whether a task ends much earlier if it waits for faster GPUs than in its placement; this is the rule without an advisor."""
+    here = seconds_on(first.task, first.speed, at)
+    cache, shape = FeatureCache(state, at), first.line.shape
+    done = min(
+        (
+            cache.seconds_until(shape, device_groups) + seconds_on(first.task, speed, at)
+            for speed, device_groups in shape.tiers[: SPEEDS + 1]
+            if speed > first.speed
+        ),
+        default=FAR,
+    )
+    return here - done > RULE_SAVES * max(here, 1.0)
 
 
 def seconds_on(task: Task, speed: float, at: float) -> float:

@@ -28,10 +28,12 @@ from gpuyard.core.engine.scheduling.advice import (
     Candidate,
     better_than,
     candidates,
+    could_be_faster,
     is_advised,
+    may_wait,
     speed_at,
 )
-from gpuyard.core.engine.scheduling.advisor_features import FeatureCache, rows_of
+from gpuyard.core.engine.scheduling.advisor_features import FeatureCache, rows_of, waiting_pays
 from gpuyard.core.engine.scheduling.backfill import reservations_before
 from gpuyard.core.engine.scheduling.preemption import preemptible_gpus
 from gpuyard.core.engine.scheduling.try_place import (
@@ -414,11 +416,17 @@ class SchedulingPass:
             heapify(ready)
 
     def _place(self, task: Task, line: Line, group: Group, placement: Placement) -> None:
-        """Place a task, or ask the advisor first if the task is advised."""
-        state, context = self.state, self.context
-        if self.advisor is not None and is_advised(state, task):
-            self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, line.shape, placement)))
-            return
+        """Place a task, or let it wait for faster GPUs if the advisor or the rule of the policy says so."""
+        state, context, policy = self.state, self.context, self.state.policy
+        if self.advisor is not None and policy.advised:
+            if is_advised(state, task):
+                self._place_as_advised(Candidate(task, line, group, placement, speed_at(state, line.shape, placement)))
+                return
+        elif policy.waits_for_faster_gpus and line.shape.tiers and is_advised(state, task):
+            first = Candidate(task, line, group, placement, speed_at(state, line.shape, placement))
+            if could_be_faster(first) and may_wait(state, first) and waiting_pays(state, first, context.at):
+                self._hold_back(first)
+                return
         actions.place(context, task, placement, line.cause)
         if context.only_room is not None:
             self._block_used_up(context.only_room, line)
