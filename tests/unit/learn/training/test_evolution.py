@@ -55,7 +55,7 @@ def test_the_search_finds_weights_that_make_a_known_cost_smaller() -> None:
         if tried is None:
             return 100.0
         over = AdvantageAdvisor(tried).advantages(ROWS)[0][5] - float((ROWS @ RULE)[5] - (ROWS @ RULE)[0])
-        return 100.0 * (1.0 + (1.0 - over) ** 2) / 2.0
+        return float(100.0 * (1.0 + (1.0 - over) ** 2) / 2.0)
 
     generations = list(
         evolve(1, model([0.0] * (len(FEATURES) + 1)), SCALING, [DESK], {}, (12, 8, 2), 0, lambda _, wanted: (cost(*each) for each in wanted))
