@@ -47,4 +47,4 @@ class PlannedLevels:
 
     def close(self) -> None:
         """Reset the clocks of all GPUs."""
-        self._clocks.free_all()
+        self._clocks.close()

@@ -261,11 +261,12 @@ def _levels(
         return None
     import pynvml  # type: ignore[import-untyped]
 
+    from gpuyard.plan.workers.clock_guard import ClockGuard
     from gpuyard.plan.workers.clocks import Clocks
 
     try:
         pynvml.nvmlInit()
-        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml))
+        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml, ClockGuard()))
     except pynvml.NVMLError as error:
         warn(f"The power levels of the plan are not applied: {error}.")
         return None
