@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.workers.clocks import Clocks
+from gpuyard.system.gpu_clocks import Clocks
 
 
 class PlannedLevels:

@@ -261,8 +261,8 @@ def _levels(
         return None
     import pynvml  # type: ignore[import-untyped]
 
-    from gpuyard.plan.workers.clock_guard import ClockGuard
-    from gpuyard.plan.workers.clocks import Clocks
+    from gpuyard.system.clock_guard import ClockGuard
+    from gpuyard.system.gpu_clocks import Clocks
 
     try:
         pynvml.nvmlInit()

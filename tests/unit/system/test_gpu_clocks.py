@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.plan.workers.clocks import Clocks
+from gpuyard.system.gpu_clocks import Clocks
 
 
 class NVMLError(Exception):

@@ -11,8 +11,8 @@ from typing import IO
 
 import pytest
 
-from gpuyard.plan.workers.clock_guard import guard
-from tests.unit.plan.workers.test_clocks import FakeNvml
+from gpuyard.system.clock_guard import guard
+from tests.unit.system.test_gpu_clocks import FakeNvml
 
 NVML = """
 import os
@@ -31,8 +31,8 @@ def nvmlDeviceResetGpuLockedClocks(gpu): _say(f"{gpu} reset")
 """
 LOCKS_TWO = """
 import sys, pynvml
-from gpuyard.plan.workers.clock_guard import ClockGuard
-from gpuyard.plan.workers.clocks import Clocks
+from gpuyard.system.clock_guard import ClockGuard
+from gpuyard.system.gpu_clocks import Clocks
 
 clocks = Clocks(pynvml, ClockGuard())
 clocks.lock("0", 900)

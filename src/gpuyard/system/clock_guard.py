@@ -1,4 +1,4 @@
-"""Resets the clocks of GPUs if the process that locked them is killed: `python -m gpuyard.plan.workers.clock_guard`.
+"""Resets the clocks of GPUs if the process that locked them is killed: `python -m gpuyard.system.clock_guard`.
 
 A locked clock stays locked after the process that locked it has ended. That process resets it itself when a run ends,
 fails or is interrupted. Against SIGKILL it starts this guard before the first lock and reports what it does:
@@ -29,7 +29,7 @@ class ClockGuard:
         """Report that a GPU is about to be locked."""
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpuyard.plan.workers.clock_guard"],
+                [sys.executable, "-m", "gpuyard.system.clock_guard"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 text=True,

@@ -1,4 +1,4 @@
-"""Power levels of a plan on real GPUs: NVML locks the clock of a GPU to that of a level, where permitted.
+"""The clocks of real GPUs: NVML locks the clock of a GPU, for power levels of plans and for measurements.
 
 Only root may do that, and not every GPU supports it. Otherwise the GPU stays at full speed: the plan is kept, the
 energy is not saved, and the caller is told why. A clock that was locked here is reset at the latest when the process
@@ -7,7 +7,7 @@ ends, however it ends (`clock_guard`).
 
 from typing import Any
 
-from gpuyard.plan.workers.clock_guard import ClockGuard, handle_of, reset
+from gpuyard.system.clock_guard import ClockGuard, handle_of, reset
 
 
 class Clocks:
