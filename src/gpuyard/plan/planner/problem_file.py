@@ -21,7 +21,7 @@ from gpuyard.input import strict
 from gpuyard.input.document import parse, refuse_repeated_names, with_line
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
-from gpuyard.plan.planner.problem import Calls, Level, Model, PlannerGpu, Problem, Requests, Workflow
+from gpuyard.plan.planner.problem import Calls, Level, Model, ModelLevel, PlannerGpu, Problem, Requests, Workflow
 from gpuyard.plan.planner.validate import validate
 from gpuyard.plan.planner.workflow_format import to_instance
 
@@ -122,6 +122,7 @@ def problem_of(said: Instance) -> Problem:
             m.gpus,
             m.load_time_s if m.load_time_s is not UNSET else m.memory_gb / said.pcie_gb_s + said.switch_overhead_s,
             m.memory_gb / said.pcie_gb_s,
+            tuple(ModelLevel(level.speed, level.watts) for level in m.levels),
         )
         for name, m in said.models.items()
     )
