@@ -3,7 +3,8 @@
     models:    {chat: {memory_gb: 16, gpus_required: 1, load_time_seconds: 3}}          or a list with names
     workflows: {w: {nodes: [{node_id: a, model_name: chat, estimated_time: 4}, …],      or a list with ids
                     edges: [[a, b], {from: b, to: c}]}}
-    requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10}]
+    requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10},
+                {request_id: s, workflow_id: w, count: 400}]                            s-0 to s-399
     gpus:      4                                                                        or a list, or {count, memory_gb}
 
 Each field has one name in an instance and may have aliases here. An unknown name is refused, with the closest known
@@ -49,7 +50,7 @@ class _Words:
 _TOP: Final = _Words(
     Instance,
     {
-        "gpus": "num_gpus gpu_count",
+        "gpus": "gpus num_gpus gpu_count",
         "pcie_gb_s": "pcie_bandwidth_gb_s pcie_bandwidth",
         "switch_overhead_s": "switch_overhead_seconds switch_overhead",
     },
@@ -80,7 +81,10 @@ _REQUEST: Final = _Words(
         "arrival_s": "arrival_time arrival_time_seconds arrival",
         "deadline_s": "deadline deadline_seconds",
     },
+    "count",
 )
+MOST_ALIKE: Final = 1_000_000
+"""The largest `count` of a request."""
 _ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
@@ -192,14 +196,25 @@ def _ends(edge: Any, path: FieldPath) -> tuple[str, str]:
 
 
 def _requests(ours: dict[str, Any], spelled: dict[FieldPath, FieldPath]) -> list[dict[str, Any]]:
-    made = []
+    made: list[dict[str, Any]] = []
     for place, request in enumerate(_objects(ours.get("requests", []), ("requests",), named=True)):
-        path: FieldPath = ("requests", place)
-        one = _renamed(request, _REQUEST, path, path, spelled)
+        path: FieldPath = ("requests", len(made))
+        spelled[path] = ("requests", place)
+        one = _renamed(request, _REQUEST, path, ("requests", place), spelled)
         one |= {word: _name(one[word], spelled[(*path, word)]) for word in ("id", "workflow") if word in one}
         if isinstance(one.get("exec_times"), Mapping):
             one["exec_times"] = _times(ours["workflows"], one, spelled[(*path, "exec_times")])
-        made.append(one)
+        if "count" not in one:
+            made.append(one)
+            continue
+        count = one.pop("count")
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_ALIKE:
+            raise LocatedError(
+                spelled[(*path, "count")], f"this is {count!r}; it must be a whole number from 1 to {MOST_ALIKE:,}."
+            )
+        for number in range(count):
+            spelled[("requests", len(made))] = ("requests", place)
+            made.append({**one, "id": f"{one['id']}-{number}"} if "id" in one else one)
     return made
 
 
