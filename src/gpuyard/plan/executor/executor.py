@@ -105,6 +105,8 @@ class Executor:
         self.execution = ExecutionState(work)
         self.counts = ExecutionCounts()
         self.runs: list[Run] = []
+        self.restored: set[int] = set()
+        """Calls that an earlier run has done."""
         self.given_up: dict[int, str] = {}
         """Calls that will not be done, and the reason."""
         self._work = work
@@ -152,7 +154,7 @@ class Executor:
     @property
     def done(self) -> int:
         """The number of calls that are done."""
-        return len(self.runs)
+        return len(self.runs) + len(self.restored)
 
     def why_not(self, call: int) -> str:
         """Return why a call was not done."""
@@ -170,12 +172,26 @@ class Executor:
     def begin(self, now: float) -> list[ExecutorCommand]:
         """Start following the plan. Every GPU that is present must have a worker that is ready."""
         self._restless.update(range(len(self.execution.gpus)))
+        for call in sorted(self.restored):
+            self._forget_result_of(call)
         return self.handle(Tick(), now)
 
     def absent(self, gpu: int) -> None:
         """Mark a GPU as not present yet; call it before `begin`. `Back` reports when it is."""
         self._remove(gpu)
         self._commands.clear()
+
+    def restore(self, call: int, result: object) -> None:
+        """Mark a call as done by an earlier run, with its result; call it before `begin`."""
+        execution = self.execution
+        execution.dequeue(call)
+        execution.status[call] = CallStatus.DONE
+        self.restored.add(call)
+        self._open -= 1
+        self._results[call] = result
+        self._wants_plan = True
+        for later in self._work.after[call]:
+            execution.missing[later] -= 1
 
     def handle(self, event: ExecutorEvent, now: float) -> list[ExecutorCommand]:
         """Handle an event and return the commands that follow."""
