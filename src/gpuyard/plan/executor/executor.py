@@ -396,6 +396,10 @@ class Executor:
     def _look(self, gpu: int) -> None:
         execution = self.execution
         call = own(execution, gpu)
+        if call is not None and call != execution.gpus[gpu].queue[0] and self._overtakes(call, gpu):
+            first = execution.home[call]
+            execution.dequeue(call)
+            execution.enqueue(call, first, at_head=True)
         if call is not None and execution.is_ready(call):
             self._advance(call, execution.home[call])
         # Steal before preparing for the own next call: once a load has started, the GPU is busy until it ends.
@@ -407,6 +411,11 @@ class Executor:
             self._look_again_s[gpu] = execution.now + self._quiet_s
         if execution.gpus[gpu].idle and call is not None and execution.home[call] != NOWHERE:
             self._advance(call, execution.home[call])
+
+    def _overtakes(self, call: int, gpu: int) -> bool:
+        """Whether a call is more urgent than the first one of the queue."""
+        priority = self._work.priority
+        return self._work.has_priorities and priority[call] > priority[self.execution.gpus[gpu].queue[0]]
 
     def _take_unassigned(self) -> None:
         """Assign an unassigned call regardless of what it delays, because nothing is under way."""
