@@ -237,3 +237,46 @@ def test_an_error_in_a_request_after_a_count_names_its_own_line() -> None:
 def test_the_documented_name_of_the_gpus_is_offered_for_an_unknown_one() -> None:
     with pytest.raises(WrongInput, match=r'Unknown name "xyzzy" in the file; known names: .*\bgpus\b'):
         read_problem((USERS + "xyzzy: 1\n").encode())
+
+
+PREDICTED = """
+models: {encoder: {memory_gb: 4}}
+workflows:
+  w:
+    nodes:
+      - {id: a, model: encoder, exec_time: predicted, work: {model: bert-base, batch: 8}}
+      - {id: b, model: encoder, exec_time: 2}
+requests:
+  - {id: r0, workflow: w}
+  - {id: r1, workflow: w, exec_times: {b: 5}}
+gpus: {count: 2, type: H200}
+"""
+
+
+def test_a_predicted_time_is_asked_for_with_the_work_and_the_type_of_the_gpus() -> None:
+    asked: list[object] = []
+
+    def predict(work: Any, gpu: str) -> float:
+        asked.append((work, gpu))
+        return 0.25
+
+    assert read_problem(PREDICTED.encode(), predict=predict).calls.seconds.tolist() == [0.25, 2, 0.25, 5]
+    assert asked == [({"model": "bert-base", "batch": 8}, "H200")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            ", work: {model: bert-base, batch: 8}",
+            "",
+            r"line 6, .*nodes\[0\]\.exec_time: to predict it, describe the work",
+        ),
+        (", type: H200", "", r"line 6, .*exec_time: to predict it, give the type of the GPUs"),
+        ("predicted", "3", r"line 6, .*nodes\[0\]\.work: this needs exec_time: predicted"),
+        ("", "", r"line 6, .*exec_time: this reader has no predictor"),
+    ],
+)
+def test_a_time_that_cannot_be_predicted_is_reported_with_its_place(old: str, new: str, sentence: str) -> None:
+    with pytest.raises(WrongInput, match=sentence):
+        read_problem(PREDICTED.replace(old, new).encode() if old else PREDICTED.encode())
