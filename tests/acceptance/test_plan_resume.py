@@ -94,3 +94,22 @@ def test_the_record_of_another_problem_and_a_file_that_is_none_are_refused(run: 
         assert done.returncode == 2
         assert sentence in done.stderr
         assert record.read_text() == content
+
+
+def test_the_energy_of_a_run_with_real_models_is_reported(
+    run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NVML is a module whose counters advance by 2 J whenever they are read; the problem has two GPUs."""
+    (tmp_path / "pynvml.py").write_text(
+        "class NVMLError(Exception): pass\n"
+        "counter = 0\n"
+        "def nvmlInit(): pass\n"
+        "def nvmlDeviceGetHandleByIndex(number): return number\n"
+        "def nvmlDeviceGetTotalEnergyConsumption(gpu):\n"
+        "    global counter\n"
+        "    counter += 2000\n"
+        "    return counter\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=120)
+    assert json.loads(done.stdout)["energy_j"] == 8.0

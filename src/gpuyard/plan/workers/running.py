@@ -29,6 +29,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
+from gpuyard.plan.workers.energy_meter import meter_here
 from gpuyard.plan.workers.follow import FollowOptions, FollowResult, GpuSource, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.plans import actual_plan, at_levels
@@ -88,6 +89,8 @@ class PlanRun:
     followed: FollowResult
     level_warnings: tuple[str, ...] = ()
     """Power levels of the plan that could not be set."""
+    energy_j: float | None = None
+    """The energy of the GPUs during the run, as counted by NVML; None if they were borrowed, elsewhere or not counted."""
 
     @property
     def ended_early(self) -> bool:
@@ -117,6 +120,7 @@ class PlanRun:
             "planned_makespan_s": planned_s,
             "makespan_s": makespan,
             "gap": (makespan / planned_s - 1 if planned_s else 0.0) if self.complete else None,
+            **({} if self.energy_j is None else {"energy_j": self.energy_j}),
             "planned_switches": measure(self.problem, self.planned).switches,
             **asdict(executor.counts),
             "ended_by_hand": self.ended_early,
@@ -207,8 +211,12 @@ def run_plan(
         if levels is not None:
             held.callback(levels.close)
             following = replace(following, begins=levels.begins, leaves=levels.leaves)
+        meter = None
+        if isinstance(pool, LocalPool) and isinstance(source, OwnGpus) and not how.are_virtual:
+            meter = meter_here(pool.devices)
         followed = follow(following)
-    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else ())
+        energy_j = None if meter is None else meter.joules()
+    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else (), energy_j)
 
 
 def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtimes:
