@@ -62,6 +62,7 @@ def random_work(chance: Random) -> Work:
         speed=[chance.choice([1.0, 1.0, 0.5]) for _ in range(gpus)],
         host=[0] * gpus,
         multi_model=chance.random() < 0.3,
+        priority=[chance.choice([10, 50, 90]) for _ in model] if chance.random() < 0.5 else (),
     )
 
 

@@ -1,1 +1,1 @@
-"""Small operating-system helpers: atomic file replacement, lock files, exponential backoff. No gpuyard logic."""
+"""Small operating-system helpers: atomic file replacement, lock files, exponential backoff, GPU clocks. No gpuyard logic."""

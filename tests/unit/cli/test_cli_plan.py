@@ -262,3 +262,30 @@ def test_the_record_of_a_run_can_be_drawn_but_not_checked_or_executed(
             f"gpuyard: {actual}: This file is not a plan but the record of an execution: "
             "`gpuyard plan draw` draws it.\n"
         )
+
+
+PREDICTED = """
+models: {encoder: {memory_gb: 4, load_time: 1}}
+workflows: {w: {nodes: [{id: a, model: encoder, exec_time: predicted, work: {model: NAME, mode: infer, batch: 64, steps: 100}}]}}
+requests: [{id: r, workflow: w, count: 3}]
+gpus: {count: 1, type: H200}
+"""
+
+
+def test_the_time_of_a_node_is_predicted_for_the_type_of_the_gpus(plan: Plan, tmp_path: Path, capsys: Said) -> None:
+    from gpuyard import predict
+
+    file = tmp_path / "lab.yaml"
+    file.write_text(PREDICTED.replace("NAME", "bert-base"))
+    assert plan("solve", file, "--strategy", "dynamic", "--json") == 0
+    (one,) = predict({"model": "bert-base", "mode": "infer", "batch": 64, "steps": 100}, "H200")
+    assert json.loads(capsys.readouterr().out)["makespan_s"] == pytest.approx(1 + 3 * one.seconds)
+
+
+def test_an_unknown_model_of_a_predicted_node_is_reported_with_its_line(
+    plan: Plan, tmp_path: Path, capsys: Said
+) -> None:
+    file = tmp_path / "lab.yaml"
+    file.write_text(PREDICTED.replace("NAME", "no-such-model"))
+    assert plan("solve", file, "--strategy", "dynamic") == 2
+    assert "line 3, workflows.w.nodes[0].work: Unknown model 'no-such-model'" in capsys.readouterr().err

@@ -1,9 +1,9 @@
 """Read and write files of problems and plans; names that end in .gz are compressed."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,7 +39,15 @@ def open_problem(path: Path, gpus: int | None = None, multi_model: bool | None =
     """Read the problem of a file and apply the options."""
     from gpuyard.plan.planner import read
 
-    return read(path, gpus=gpus, multi_model=multi_model)
+    return read(path, gpus=gpus, multi_model=multi_model, predict=_predicted_seconds)
+
+
+def _predicted_seconds(work: "Mapping[str, Any]", gpu: str) -> float:
+    """Return the predicted seconds of all steps of a work on a GPU."""
+    from gpuyard.learn.performance.api import predict
+
+    (found,) = predict(work, gpu)
+    return found.seconds
 
 
 def can_be_written(*paths: Path | None, beside: Sequence[Path | None]) -> None:

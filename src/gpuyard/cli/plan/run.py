@@ -36,6 +36,8 @@ def run(
     seed: PlanSeedOption = 0,
     retries: Annotated[int, typer.Option("--retries", metavar="N", help="Number of retries of a failed call.")] = 2,
     speed_up: Annotated[float, typer.Option("--speed-up", metavar="X", callback=finite, help="Divide all sleeps by this number; for virtual runtimes only.")] = 1.0,
+    resume: Annotated[Path | None, typer.Option("--resume", metavar="FILE", help="Record calls in this file as they end; calls that it already contains are not run again.")] = None,
+    times: Annotated[Path | None, typer.Option("--times", metavar="FILE", help="Plan with the call and load times that an earlier run recorded with --resume.")] = None,
     gpus: Gpus = None,
     multi_model: MultiModel = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the executed plan to this file.")] = None,
@@ -48,11 +50,14 @@ def run(
     """Execute a plan: workers load, call and unload models. Exit code 1 if a call failed."""
     from gpuyard.cli.output.printing import print_json, print_pairs
     from gpuyard.plan.planner.api import valid_plan
+    from gpuyard.plan.workers.run_record import read_record, with_measured_times
     from gpuyard.plan.workers.running import RunWatch, run_plan, runtimes_of
 
     problem = open_problem(file, gpus, multi_model)
     how = runtimes_of(problem, runtimes, here=on is On.LOCAL)
-    can_be_written(out, results, beside=[file, plan, runtimes])
+    can_be_written(out, results, resume, beside=[file, plan, runtimes, times])
+    if times is not None:
+        problem = with_measured_times(problem, read_record(times))
     given = None if plan is None else valid_plan(plan, problem)
     with InterruptGuard() as interrupts, ExitStack() as held:
         kept, progress, waiting = Results(results, problem), RunProgress(quiet=as_json), TaskProgress(quiet=as_json)
@@ -79,6 +84,7 @@ def run(
             seed=seed,
             retries=retries,
             speed_up=speed_up,
+            resume=resume,
             borrow=_borrowing(on, cluster, server, token),
             watch=RunWatch(
                 ready,

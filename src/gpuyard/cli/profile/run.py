@@ -1,6 +1,8 @@
 """`gpuyard profile run`: measure training and inference of PyTorch models, one row a configuration."""
 
 import sys
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
@@ -16,7 +18,9 @@ from gpuyard.core.domain.errors import WrongInput
 if TYPE_CHECKING:
     from gpuyard.learn.profiler.rows import Configuration
     from gpuyard.learn.profiler.zoo import ProfiledModel
+    from gpuyard.system.gpu_clocks import Clocks
 
+OWN_CLOCK = "own"
 ON_CPU = "fp32"
 """The only precision that is measured on a CPU."""
 
@@ -29,6 +33,7 @@ def run(
     sample: Annotated[float, typer.Option("--sample", metavar="FRACTION", callback=finite, min=0.0, max=1.0, help="Measure only this fraction of the configurations, evenly chosen.")] = 1.0,
     seconds: Annotated[float, typer.Option("--seconds", callback=finite, min=0.0, metavar="S", help="Measuring time of each configuration.")] = 0.6,
     minutes: Annotated[float, typer.Option("--minutes", callback=finite, min=0.0, metavar="M", help="Stop after this time; the next call continues.")] = 60.0,
+    clocks: Annotated[str, typer.Option("--clocks", metavar="MHZ,…", help="Measure at each of these clocks, which needs root; own: at the GPU's own clock.")] = OWN_CLOCK,
     compiled: Annotated[bool, typer.Option("--compiled", help="Measure models after torch.compile.")] = False,
     device: Annotated[str | None, typer.Option("--device", metavar="cuda|cpu", help="Device to measure on (default: the first GPU).")] = None,
     out: Annotated[Path, typer.Option("--out", metavar="FILE.csv", help="Append rows to this file; configurations that it already contains are not measured again.")] = Path("profiles.csv"),
@@ -58,25 +63,33 @@ def run(
     from gpuyard.learn.profiler.measure import MeasurementSetup, measure
 
     _known("--precisions", precisions, PRECISIONS)
+    at_clocks = _clocks(clocks)
+    if here == "cpu" and at_clocks != [None]:
+        raise WrongInput("--clocks needs a GPU, and --device is cpu.")
     room_for(out)
     has = measured_configurations([out])
     place = MeasurementSetup.here(datetime.now(UTC).date().isoformat(), here)
+    if at_clocks != [None]:
+        place = replace(place, clocks=_locks())
     todo = {
-        s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, sample, compiled=compiled) if c not in has]
+        s: [c for c in _configurations(s, modes, precisions if place.device == "cuda" else ON_CPU, batches, sample, compiled=compiled, clocks=at_clocks) if c not in has]
         for s in chosen
     }  # fmt: skip
     wanted, made, until = sum(map(len, todo.values())), 0, monotonic() + 60 * minutes
-    for subject, configurations in todo.items():
-        if not configurations or monotonic() > until:
-            continue
-        for row in measure(subject, configurations, place, seconds):
-            append(out, row)
-            made += 1
-            sys.stderr.write(
-                f"gpuyard: {made}/{wanted} {row.model} {row.mode} {row.batch} {row.precision}: {row.step_ms:.3g} ms\n"
-            )
-            if monotonic() > until:
-                break
+    with closing(place.clocks) if place.clocks is not None else nullcontext():
+        for subject, configurations in todo.items():
+            if not configurations or monotonic() > until:
+                continue
+            for row in measure(subject, configurations, place, seconds):
+                append(out, row)
+                made += 1
+                at = f" {row.clock_mhz} MHz" if row.clock_mhz else ""
+                sys.stderr.write(
+                    f"gpuyard: {made}/{wanted} {row.model} {row.mode} {row.batch} {row.precision}{at}: "
+                    f"{row.step_ms:.3g} ms\n"
+                )
+                if monotonic() > until:
+                    break
     figures = {"measured": made, "wanted": wanted, "had": len(has), "gpu": place.gpu, "file": str(out)}
     if as_json:
         print_json(figures)
@@ -87,7 +100,14 @@ def run(
 
 
 def _configurations(
-    subject: "ProfiledModel", modes: str, precisions: str, batches: str, sample: float, *, compiled: bool
+    subject: "ProfiledModel",
+    modes: str,
+    precisions: str,
+    batches: str,
+    sample: float,
+    *,
+    compiled: bool,
+    clocks: "list[int | None]",
 ) -> "list[Configuration]":
     from gpuyard.learn.profiler.sweep import MODES, PRECISIONS, configurations
 
@@ -98,7 +118,27 @@ def _configurations(
         _counts(batches) or subject.batches,
         sample,
         compiled=compiled,
+        clocks=clocks,
     )
+
+
+def _clocks(said: str) -> "list[int | None]":
+    clocks: list[int | None] = []
+    for word in said.split(","):
+        mhz = int(word) if word.strip().isdecimal() else None
+        if word.strip() != OWN_CLOCK and not mhz:
+            raise WrongInput(f"--clocks must be MHz, or {OWN_CLOCK}, separated by commas, not {said!r}.")
+        clocks.append(mhz)
+    return clocks
+
+
+def _locks() -> "Clocks":
+    import pynvml  # type: ignore[import-untyped]
+
+    from gpuyard.system.clock_guard import ClockGuard
+    from gpuyard.system.gpu_clocks import Clocks
+
+    return Clocks(pynvml, ClockGuard())
 
 
 def _known(option: str, said: str, known: tuple[str, ...]) -> list[str]:

@@ -2,6 +2,13 @@
 
 A step is timed by events on the GPU, after a few warm-up steps (they load kernels and fill the allocator). On a CPU the
 host clock is used. A configuration that runs out of memory has no row.
+
+The time between two events includes the time in which the GPU waits for the host to launch kernels. The time of the GPU
+alone is measured with a few more steps, each queued while the GPU is kept busy:
+
+    host   delay  launch launch launch launch                   the delay lasts longer than all launches
+    GPU    ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░ kernel kernel kernel kernel
+                                             event             event
 """
 
 import gc
@@ -15,14 +22,25 @@ from typing import Any
 
 import torch
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.profiler.counting import counted
 from gpuyard.learn.profiler.rows import Configuration, ProfileRow
 from gpuyard.learn.profiler.watch import GpuSamples, GpuWatch
 from gpuyard.learn.profiler.zoo import ProfiledModel
+from gpuyard.system.gpu_clocks import Clocks
 
 WARM_UP = 3
 LEAST_STEPS = 4
-MOST_STEPS = 400
+MOST_STEPS = 5000
+ALONE_STEPS = 5
+"""The number of steps that measure the GPU alone."""
+DELAY_MARGIN = 2.0
+"""How much longer than the launches of a step the GPU is kept busy."""
+LONGEST_DELAY_S = 0.5
+CYCLES_PER_S = 2e9
+"""At least the clock of any GPU."""
+COUNTED_S = 1.0
+"""Shorter measurements do not use the driver's counter of energy, which advances in steps of up to a tenth of a second."""
 LAUNCHING_S = 0.05
 """Duration of the launch-time measurement for each configuration: the speed of the host varies over time."""
 
@@ -36,6 +54,8 @@ class MeasurementSetup:
     driver: str
     today: str
     watch: GpuWatch | None
+    clocks: Clocks | None = None
+    """Locks the GPU to the clocks of configurations that have one."""
 
     @classmethod
     def here(cls, today: str, device: str) -> "MeasurementSetup":
@@ -44,6 +64,17 @@ class MeasurementSetup:
             return cls("cpu", "cpu", "", today, None)
         watch = GpuWatch(torch.cuda.current_device())
         return cls("cuda", torch.cuda.get_device_name(), watch.driver, today, watch)
+
+    def set_clock(self, mhz: int | None) -> None:
+        """Lock the GPU to this clock; None: let it choose its own. Raise `WrongInput` if that is not possible."""
+        gpu = str(torch.cuda.current_device()) if self.device == "cuda" else "0"
+        if mhz is None:
+            if self.clocks is not None:
+                self.clocks.free(gpu)
+            return
+        why = "there is no GPU" if self.clocks is None else self.clocks.lock(gpu, mhz)
+        if why is not None:
+            raise WrongInput(f"--clocks: {why}")
 
 
 def measure(
@@ -55,6 +86,7 @@ def measure(
         built = subject.build()
     full: dict[str, Any] = {"model": built, "dtype": torch.float32}
     for wanted in configurations:
+        place.set_clock(wanted.clock_mhz)
         dtype = torch.bfloat16 if wanted.precision == "bf16" else torch.float32
         if full["dtype"] != dtype:
             full = {"model": full["model"].to(dtype), "dtype": dtype}
@@ -98,6 +130,7 @@ def _row(
     seen: GpuSamples | None = place.watch.seen if place.watch else None
     low, *_, high = quantiles(times_ms, n=10, method="inclusive")
     on_gpu = place.device == "cuda"
+    alone_ms = min(median(times_ms), median(gpu_times(step))) if on_gpu else None
     return ProfileRow(
         model=subject.name,
         family=subject.family,
@@ -107,6 +140,7 @@ def _row(
         batch=wanted.batch,
         precision=wanted.precision,
         compiled=wanted.compiled,
+        clock_mhz=wanted.clock_mhz,
         gpu=place.gpu,
         driver=place.driver,
         launch_us=quick_us,
@@ -116,13 +150,14 @@ def _row(
         step_ms=median(times_ms),
         step_ms_p10=low,
         step_ms_p90=high,
+        gpu_ms=alone_ms,
         memory_allocated_mib=torch.cuda.max_memory_allocated() / 2**20 if on_gpu else 0.0,
         memory_reserved_mib=torch.cuda.max_memory_reserved() / 2**20 if on_gpu else 0.0,
         memory_nvml_mib=seen.memory_mib if seen else None,
         utilization=seen.utilization if seen else None,
         memory_utilization=seen.memory_utilization if seen else None,
         power_w=seen.power_w if seen else None,
-        energy_j=seen.power_w * sum(times_ms) / len(times_ms) / 1000 if seen and seen.power_w else None,
+        energy_j=None if seen is None else _energy_j(seen, times_ms),
         sm_clock_mhz=seen.sm_clock_mhz if seen else None,
         memory_clock_mhz=seen.memory_clock_mhz if seen else None,
         temperature_c=seen.temperature_c if seen else None,
@@ -183,6 +218,33 @@ def timed(step: Callable[[], object], device: str, seconds: float) -> list[float
             marks[-2].synchronize()
     torch.cuda.synchronize()
     return [a.elapsed_time(b) for a, b in pairwise(marks)]
+
+
+def _energy_j(seen: GpuSamples, times_ms: list[float]) -> float | None:
+    """Return the joules of one step."""
+    seconds = sum(times_ms) / 1000
+    if seen.energy_j is not None and seconds >= COUNTED_S:
+        return seen.energy_j / len(times_ms)
+    return None if seen.power_w is None else seen.power_w * seconds / len(times_ms)
+
+
+def gpu_times(step: Callable[[], object]) -> list[float]:
+    """Return the milliseconds of a few steps on the GPU, without the time in which it would wait for the host."""
+    torch.cuda.synchronize()
+    began = perf_counter()
+    step()
+    launching_s = perf_counter() - began
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(ALONE_STEPS):
+        first, last = _mark(), _mark()
+        torch.cuda._sleep(int(min(LONGEST_DELAY_S, DELAY_MARGIN * launching_s) * CYCLES_PER_S))  # type: ignore[no-untyped-call]
+        first.record()
+        step()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last))
+    return times
 
 
 def launch_us(device: str, seconds: float) -> float:

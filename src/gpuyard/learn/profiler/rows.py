@@ -22,6 +22,8 @@ class Configuration(msgspec.Struct, frozen=True):
     precision: str
     """`fp32` (no TF32), `tf32`, `bf16` (everything in bf16), `amp` (autocast to bf16)."""
     compiled: bool = False
+    clock_mhz: int | None = None
+    """The clock that the GPU is locked to; None: its own."""
 
 
 class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +37,7 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     precision: str
     compiled: bool
+    clock_mhz: int | None
     gpu: str
     driver: str
     launch_us: float
@@ -47,6 +50,8 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     """Median."""
     step_ms_p10: float
     step_ms_p90: float
+    gpu_ms: float | None
+    """Median of the GPU alone, without waiting for the host to launch kernels; None on a CPU and in older rows."""
     memory_allocated_mib: float
     """Peak memory of PyTorch's tensors."""
     memory_reserved_mib: float
@@ -58,7 +63,7 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     memory_utilization: float | None
     power_w: float | None
     energy_j: float | None
-    """Energy of a step: power × time."""
+    """Energy of a step: by NVML's counter if the measurement took a second or longer, else power × time."""
     sm_clock_mhz: float | None
     memory_clock_mhz: float | None
     temperature_c: float | None
@@ -80,12 +85,12 @@ class ProfileRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def configuration(self) -> Configuration:
         """The configuration that was measured."""
-        return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled)
+        return Configuration(self.model, self.mode, self.batch, self.precision, self.compiled, self.clock_mhz)
 
 
 _KINDS = get_type_hints(ProfileRow)
 COLUMNS = tuple(_KINDS)
-_PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind == float | None)
+_PERHAPS = frozenset(name for name, kind in _KINDS.items() if kind in (float | None, int | None))
 
 
 def append(path: Path, row: ProfileRow) -> None:

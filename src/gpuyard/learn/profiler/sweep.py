@@ -18,14 +18,19 @@ def configurations(
     part: float = 1.0,
     *,
     compiled: bool = False,
+    clocks: Iterable[int | None] = (None,),
 ) -> list[Configuration]:
-    """Return configurations ordered so that the number type changes once and the largest batch comes last."""
-    modes, batches = tuple(modes), tuple(batches or subject.batches)
+    """Return configurations ordered so that the number type changes once and the largest batch comes last.
+
+    Each is measured at all `clocks` (MHz; None: the GPU's own clock), one after another.
+    """
+    modes, batches, clocks = tuple(modes), tuple(batches or subject.batches), tuple(clocks)
     every = [
-        Configuration(subject.name, mode, batch, precision, compiled)
+        Configuration(subject.name, mode, batch, precision, compiled, clock)
         for precision in sorted(precisions, key=lambda p: p == "bf16")
         for mode in modes
         for batch in sorted(batches)
+        for clock in clocks
     ]
     return [one for one in every if _lot(one) < part]
 

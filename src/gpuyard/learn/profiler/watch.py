@@ -17,6 +17,8 @@ class GpuSamples:
     """Means over the watched time; None if it was too short for a sample."""
 
     power_w: float | None
+    energy_j: float | None
+    """By the driver's counter of energy; None if the GPU has none."""
     utilization: float | None
     memory_utilization: float | None
     sm_clock_mhz: float
@@ -39,6 +41,7 @@ class GpuWatch:
         nvml.nvmlInit()
         self._gpu = nvml.nvmlDeviceGetHandleByIndex(gpu)
         self._began = 0.0
+        self._energy_j: float | None = None
         self.seen: GpuSamples | None = None
 
     @property
@@ -47,6 +50,7 @@ class GpuWatch:
         return str(self._nvml.nvmlSystemGetDriverVersion())
 
     def __enter__(self) -> Self:
+        self._energy_j = self.energy_j()
         self._began = time.time()
         return self
 
@@ -54,6 +58,7 @@ class GpuWatch:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         n = self._nvml
+        energy_j = self.energy_j()
         ended, sm_clock_mhz = time.time(), n.nvmlDeviceGetClockInfo(self._gpu, n.NVML_CLOCK_SM)
         power = self._mean(n.NVML_TOTAL_POWER_SAMPLES, 0.02, ended)
         use, memory_use = (
@@ -61,6 +66,7 @@ class GpuWatch:
         )
         self.seen = GpuSamples(
             None if power is None else power / 1000,
+            None if energy_j is None or self._energy_j is None else energy_j - self._energy_j,
             None if use is None else use / 100,
             None if memory_use is None else memory_use / 100,
             sm_clock_mhz,
@@ -68,6 +74,13 @@ class GpuWatch:
             n.nvmlDeviceGetTemperature(self._gpu, n.NVML_TEMPERATURE_GPU),
             n.nvmlDeviceGetMemoryInfo(self._gpu).used / 2**20,
         )
+
+    def energy_j(self) -> float | None:
+        """Return the joules since the driver was loaded; None if the GPU does not count them."""
+        try:
+            return float(self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._gpu)) / 1000
+        except self._nvml.NVMLError:
+            return None
 
     def memory_of(self, pids: set[int]) -> float:
         """Return the MiB that these processes hold on the GPU."""

@@ -1,5 +1,6 @@
 """Chooses what a free GPU does next.
 
+0. The call of its queue with the highest priority, if that is ready and above the priority of the first.
 1. The first call of its queue, if that is ready.
 2. Otherwise another call of its queue that is ready, needs no other model and ends before the first can start. The
    plan's order was best for the planned durations; with other durations a later call is often ready first.
@@ -27,6 +28,9 @@ def own(execution: ExecutionState, gpu: int) -> int | None:
     queue = execution.gpus[gpu].queue
     if not queue:
         return None
+    urgent = _urgent(execution, queue) if execution.work.has_priorities else None
+    if urgent is not None:
+        return urgent
     head = queue[0]
     group = execution.work.group(execution.work.model[head], execution.home[head])
     if execution.is_ready(head) and all(execution.gpus[other].idle for other in group):
@@ -36,6 +40,18 @@ def own(execution: ExecutionState, gpu: int) -> int | None:
         if execution.is_ready(call) and _fills(execution, call, room):
             return call
     return head
+
+
+def _urgent(execution: ExecutionState, queue: list[int]) -> int | None:
+    """Return the first ready call of the highest priority, if that is above the priority of the first call."""
+    priority = execution.work.priority
+    best = None
+    for call in queue[1:]:
+        if priority[call] > priority[queue[0] if best is None else best] and execution.is_ready(call):
+            group = execution.work.group(execution.work.model[call], execution.home[call])
+            if all(execution.gpus[gpu].idle for gpu in group):
+                best = call
+    return best
 
 
 def _fills(execution: ExecutionState, call: int, room_s: float) -> bool:

@@ -105,6 +105,8 @@ class Executor:
         self.execution = ExecutionState(work)
         self.counts = ExecutionCounts()
         self.runs: list[Run] = []
+        self.restored: set[int] = set()
+        """Calls that an earlier run has done."""
         self.given_up: dict[int, str] = {}
         """Calls that will not be done, and the reason."""
         self._work = work
@@ -152,7 +154,7 @@ class Executor:
     @property
     def done(self) -> int:
         """The number of calls that are done."""
-        return len(self.runs)
+        return len(self.runs) + len(self.restored)
 
     def why_not(self, call: int) -> str:
         """Return why a call was not done."""
@@ -170,12 +172,26 @@ class Executor:
     def begin(self, now: float) -> list[ExecutorCommand]:
         """Start following the plan. Every GPU that is present must have a worker that is ready."""
         self._restless.update(range(len(self.execution.gpus)))
+        for call in sorted(self.restored):
+            self._forget_result_of(call)
         return self.handle(Tick(), now)
 
     def absent(self, gpu: int) -> None:
         """Mark a GPU as not present yet; call it before `begin`. `Back` reports when it is."""
         self._remove(gpu)
         self._commands.clear()
+
+    def restore(self, call: int, result: object) -> None:
+        """Mark a call as done by an earlier run, with its result; call it before `begin`."""
+        execution = self.execution
+        execution.dequeue(call)
+        execution.status[call] = CallStatus.DONE
+        self.restored.add(call)
+        self._open -= 1
+        self._results[call] = result
+        self._wants_plan = True
+        for later in self._work.after[call]:
+            execution.missing[later] -= 1
 
     def handle(self, event: ExecutorEvent, now: float) -> list[ExecutorCommand]:
         """Handle an event and return the commands that follow."""
@@ -380,6 +396,10 @@ class Executor:
     def _look(self, gpu: int) -> None:
         execution = self.execution
         call = own(execution, gpu)
+        if call is not None and call != execution.gpus[gpu].queue[0] and self._overtakes(call, gpu):
+            first = execution.home[call]
+            execution.dequeue(call)
+            execution.enqueue(call, first, at_head=True)
         if call is not None and execution.is_ready(call):
             self._advance(call, execution.home[call])
         # Steal before preparing for the own next call: once a load has started, the GPU is busy until it ends.
@@ -391,6 +411,11 @@ class Executor:
             self._look_again_s[gpu] = execution.now + self._quiet_s
         if execution.gpus[gpu].idle and call is not None and execution.home[call] != NOWHERE:
             self._advance(call, execution.home[call])
+
+    def _overtakes(self, call: int, gpu: int) -> bool:
+        """Whether a call is more urgent than the first one of the queue."""
+        priority = self._work.priority
+        return self._work.has_priorities and priority[call] > priority[self.execution.gpus[gpu].queue[0]]
 
     def _take_unassigned(self) -> None:
         """Assign an unassigned call regardless of what it delays, because nothing is under way."""

@@ -27,6 +27,8 @@ class Work:
     host: Sequence[int]
     """The machine of each GPU: no group spans two machines."""
     multi_model: bool = False
+    priority: Sequence[int] = ()
+    """The priority of the request of each call; empty: all are equal."""
 
     def __len__(self) -> int:
         return len(self.model)
@@ -44,6 +46,11 @@ class Work:
             )
             for width, memory in zip(self.width, self.memory_gb, strict=True)
         ]
+
+    @cached_property
+    def has_priorities(self) -> bool:
+        """Whether some calls are more urgent than others."""
+        return len(set(self.priority)) > 1
 
     @cached_property
     def rank(self) -> list[int]:

@@ -35,6 +35,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
+from gpuyard.plan.planner.workflow_format import Predict
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.energy import Power
@@ -275,17 +276,20 @@ def _power_with_levels(problem: Problem) -> "Power":
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def read(path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = None) -> Problem:
+def read(
+    path: AnyPath, *, gpus: int | None = None, multi_model: bool | None = None, predict: Predict | None = None
+) -> Problem:
     """Read the problem in a file, plain or compressed (.gz).
 
     `gpus` replaces the GPUs in the file by that number of GPUs. `multi_model` overrides the file: whether a GPU may
-    hold several models. A problem without a name gets the name of the file.
+    hold several models. `predict` returns the seconds of a work on a type of GPU, for nodes with `exec_time: predicted`.
+    A problem without a name gets the name of the file.
     """
     path = path_of("problem", path)
     gpus = argument("gpus", gpus, PlannerGpuCount | None)
     multi_model = argument("multi_model", multi_model, bool | None)
     try:
-        problem = read_problem(_content(path), gpus=gpus)
+        problem = read_problem(_content(path), gpus=gpus, predict=predict)
     except WrongInput as error:
         raise WrongInput(f"{shown_path(path)}: {error}") from None
     many = problem.multi_model if multi_model is None else multi_model

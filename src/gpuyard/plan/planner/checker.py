@@ -119,6 +119,11 @@ def _lasts(said: _Sentences, problem: Problem, plan: Plan, width: Ints) -> None:
         chosen = level == number
         # The slowest speed is NaN if one GPU of the group does not have the level.
         speed[chosen] = _per_call(np.array(of_gpus), plan, width)[chosen]
+        for model, of_model in enumerate(problem.models):
+            if number < len(of_model.levels):
+                its = chosen & (problem.calls.model == model) & ~np.isnan(speed)
+                own = np.array([gpu.speed * of_model.levels[number].speed for gpu in problem.gpus])
+                speed[its] = _per_call(own, plan, width)[its]
     said.add(
         _where(np.isnan(speed)),
         lambda _, call: (

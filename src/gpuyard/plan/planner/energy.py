@@ -10,6 +10,9 @@ the plan keeps its GPUs and its order, and every call gets the level with the le
 `slower` the whole plan may take longer by that fraction, which gives every call more slack. All GPUs draw idle power
 until the last end, so the longer plan is used only if it saves more than that costs.
 
+Watts depend on what a GPU computes, and so does the speed at a lower clock. A model may therefore have its own speed and
+watts for the levels of the GPUs.
+
 The power of GPUs comes from the file (`idle_watts`, `levels`), or from their type in `domain.board_power`, which has
 one level.
 """
@@ -104,13 +107,26 @@ def _choices(problem: Problem, plan: Plan, power: Power) -> tuple[Floats, Floats
     slowest = np.full((len(plan.gpu), power.speed.shape[1]), np.inf)
     extra = np.zeros_like(slowest)
     for offset in range(int(width.max(initial=1))):
-        wide = np.flatnonzero(width > offset)
+        wide = np.flatnonzero(width > offset).astype(np.int32)
         g = plan.gpu[wide] + offset
-        slowest[wide] = np.minimum(slowest[wide], power.speed[g])
-        extra[wide] += power.watts[g] - power.idle[g, None]
+        speed, watts = _of_models(problem, power, wide, g)
+        slowest[wide] = np.minimum(slowest[wide], speed)
+        extra[wide] += watts - power.idle[g, None]
     seconds = problem.calls.seconds[:, None] / slowest
     joules = seconds * extra
     return np.where(np.isnan(seconds), np.inf, seconds), np.where(np.isnan(joules), np.inf, joules)
+
+
+def _of_models(problem: Problem, power: Power, calls: Ints, gpu: Ints) -> tuple[Floats, Floats]:
+    """Speed and watts of these calls at each level of these GPUs: those of their models, otherwise those of the GPUs."""
+    speed, watts = power.speed[gpu], power.watts[gpu]
+    for number, model in enumerate(problem.models):
+        chosen = np.flatnonzero(problem.calls.model[calls] == number) if model.levels else ()
+        for at, level in enumerate(model.levels[: speed.shape[1]]):
+            has = ~np.isnan(speed[chosen, at])
+            speed[chosen, at] = np.where(has, problem.speed[gpu[chosen]] * level.speed, np.nan)
+            watts[chosen, at] = np.where(has, level.watts, np.nan)
+    return speed, watts
 
 
 TimedGraph = tuple[Ints, Floats, Ints, Ints, Floats]

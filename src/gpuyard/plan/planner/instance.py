@@ -23,13 +23,22 @@ Deadline = Annotated[
 PlannerGpuCount = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-class WrittenModel(msgspec.Struct, forbid_unknown_fields=True):
+class WrittenModelLevel(msgspec.Struct, forbid_unknown_fields=True):
+    """Speed and power of one model at a power level."""
+
+    speed: Annotated[float, Meta(ge=0.001, le=1)]
+    watts: Quantity
+
+
+class WrittenModel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The resources that a model needs on each of its GPUs."""
 
     memory_gb: Quantity
     gpus: PlannerGpuCount = 1
     load_time_s: TimeSeconds | UnsetType = UNSET
     """The measured load time; if missing, it is computed from the memory and the speed of the bus."""
+    levels: tuple[WrittenModelLevel, ...] = ()
+    """Replace speed and watts of the GPUs' power levels with the same numbers."""
 
 
 class WrittenLevel(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

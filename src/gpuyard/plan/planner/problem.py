@@ -29,6 +29,14 @@ EMPTY: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
+class ModelLevel:
+    """Speed and power of a model at a power level: relative to its full speed, and while a call of it runs."""
+
+    speed: float
+    watts: float
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A model: the resources its calls need on a GPU, and the time to load and unload it."""
 
@@ -38,6 +46,8 @@ class Model:
     load_s: float
     """Seconds from an empty GPU until the model is ready."""
     unload_s: float
+    levels: tuple[ModelLevel, ...] = ()
+    """Speed and power at the GPUs' power levels, as far as they differ from those of the GPU."""
 
 
 @dataclass(frozen=True, slots=True)

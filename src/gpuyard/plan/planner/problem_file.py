@@ -21,21 +21,24 @@ from gpuyard.input import strict
 from gpuyard.input.document import parse, refuse_repeated_names, with_line
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.plan.planner.instance import FORMAT, Instance, WrittenGpu, WrittenWorkflow
-from gpuyard.plan.planner.problem import Calls, Level, Model, PlannerGpu, Problem, Requests, Workflow
+from gpuyard.plan.planner.problem import Calls, Level, Model, ModelLevel, PlannerGpu, Problem, Requests, Workflow
 from gpuyard.plan.planner.validate import validate
-from gpuyard.plan.planner.workflow_format import to_instance
+from gpuyard.plan.planner.workflow_format import Predict, to_instance
 
 _STRICT: Final = strict.Strict(Instance, what="the file")
 _LARGEST_WITH_NAMES: Final = 64_000_000
 """Longer texts, which programs wrote, are not checked for repeated names."""
 
 
-def read_problem(text: bytes, *, gpus: int | None = None) -> Problem:
-    """Read a problem. `gpus`: use that number of GPUs, which repeat those of the file in turn."""
+def read_problem(text: bytes, *, gpus: int | None = None, predict: Predict | None = None) -> Problem:
+    """Read a problem. `gpus`: use that number of GPUs, which repeat those of the file in turn.
+
+    `predict` returns the seconds of nodes whose time is to be predicted.
+    """
     spelled: dict[FieldPath, FieldPath] = {}
     """The paths in the file, for paths that have another name in an instance."""
     try:
-        said = _quick(text) or _careful(text, spelled)
+        said = _quick(text) or _careful(text, spelled, predict)
         if gpus is not None:
             said.gpus = [_like(said.gpus, number) for number in range(gpus)]
         try:
@@ -67,13 +70,13 @@ def _quick(text: bytes) -> Instance | None:
     return said
 
 
-def _careful(text: bytes, spelled: dict[FieldPath, FieldPath]) -> Instance:
+def _careful(text: bytes, spelled: dict[FieldPath, FieldPath], predict: Predict | None) -> Instance:
     said = parse(text).value
     if not isinstance(said, Mapping) or not said:
         raise WrongInput("This is not a problem: it must have models, workflows, requests and gpus.")
     _finite(said, ())
     if "format" not in said:
-        said = {"format": FORMAT, **to_instance(said, spelled)}
+        said = {"format": FORMAT, **to_instance(said, spelled, predict)}
     elif said["format"] != FORMAT:
         raise LocatedError(
             ("format",), f"this is {said['format']!r}; known is {FORMAT!r}, or no format for the workflow file format."
@@ -122,6 +125,7 @@ def problem_of(said: Instance) -> Problem:
             m.gpus,
             m.load_time_s if m.load_time_s is not UNSET else m.memory_gb / said.pcie_gb_s + said.switch_overhead_s,
             m.memory_gb / said.pcie_gb_s,
+            tuple(ModelLevel(level.speed, level.watts) for level in m.levels),
         )
         for name, m in said.models.items()
     )

@@ -24,6 +24,7 @@ def validate(said: Instance) -> None:
                     "the others fractions of it."
                 ),
             )
+    _model_levels(said)
     for name, workflow in said.workflows.items():
         _workflow(said, workflow, ("workflows", name, "nodes"))
     _unique((request.id for request in said.requests), ("requests",))
@@ -32,6 +33,18 @@ def validate(said: Instance) -> None:
     for name, model in said.models.items():
         if name in called:
             _fits(model, said.gpus, ("models", name))
+
+
+def _model_levels(said: Instance) -> None:
+    most = max(max(len(gpu.levels), 1) for gpu in said.gpus)
+    for name, model in said.models.items():
+        path: FieldPath = ("models", name, "levels")
+        if model.levels and model.levels[0].speed != 1:
+            raise LocatedError(
+                (*path, 0, "speed"), f"this is {model.levels[0].speed:g}; the first level is full speed, 1."
+            )
+        if len(model.levels) > most:
+            raise LocatedError(path, f"there are {len(model.levels)} power levels, and the GPUs have {most}.")
 
 
 def _unique(ids: Iterable[object], path: FieldPath) -> None:

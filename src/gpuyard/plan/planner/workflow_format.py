@@ -3,18 +3,23 @@
     models:    {chat: {memory_gb: 16, gpus_required: 1, load_time_seconds: 3}}          or a list with names
     workflows: {w: {nodes: [{node_id: a, model_name: chat, estimated_time: 4}, …],      or a list with ids
                     edges: [[a, b], {from: b, to: c}]}}
-    requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10}]
+    requests:  [{request_id: r, workflow_id: w, node_execution_times: {a: 3.5}, arrival_time: 10},
+                {request_id: s, workflow_id: w, count: 400}]                            s-0 to s-399
     gpus:      4                                                                        or a list, or {count, memory_gb}
+
+`exec_time: predicted` with `work: {model: bert-base, mode: infer, batch: 8}` asks the function `predict` that the caller
+passes for the seconds of that work on the type of the GPUs.
 
 Each field has one name in an instance and may have aliases here. An unknown name is refused, with the closest known
 one. Errors name the path as it is in the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.error_location import FieldPath, LocatedError, format_path
 from gpuyard.input.nearest_name import closest_word
 from gpuyard.plan.planner.instance import (
@@ -25,6 +30,10 @@ from gpuyard.plan.planner.instance import (
     WrittenRequest,
     WrittenWorkflow,
 )
+
+PREDICTED: Final = "predicted"
+Predict = Callable[[Mapping[str, Any], str], float]
+"""Returns the seconds of a work, as `gpuyard predict` describes it, on a type of GPU."""
 
 
 class _Words:
@@ -49,7 +58,7 @@ class _Words:
 _TOP: Final = _Words(
     Instance,
     {
-        "gpus": "num_gpus gpu_count",
+        "gpus": "gpus num_gpus gpu_count",
         "pcie_gb_s": "pcie_bandwidth_gb_s pcie_bandwidth",
         "switch_overhead_s": "switch_overhead_seconds switch_overhead",
     },
@@ -70,6 +79,7 @@ _NODE: Final = _Words(
         "exec_time": "estimated_time execution_time execution_time_seconds estimated_time_seconds exec_time_s",
         "deps": "dependencies depends_on",
     },
+    "work",
 )
 _REQUEST: Final = _Words(
     WrittenRequest,
@@ -80,11 +90,16 @@ _REQUEST: Final = _Words(
         "arrival_s": "arrival_time arrival_time_seconds arrival",
         "deadline_s": "deadline deadline_seconds",
     },
+    "count",
 )
+MOST_ALIKE: Final = 1_000_000
+"""The largest `count` of a request."""
 _ENDS: Final = _Words(None, {"from": "source", "to": "target"})
 
 
-def to_instance(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) -> dict[str, Any]:
+def to_instance(
+    said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath], predict: Predict | None = None
+) -> dict[str, Any]:
     """Convert a file to an instance; `spelled` is filled with the path in the file of each path in the instance."""
     ours = _renamed(said, _TOP, (), (), spelled)
     memory = ours.pop("gpu_memory_gb", None)
@@ -92,9 +107,35 @@ def to_instance(said: Mapping[str, Any], spelled: dict[FieldPath, FieldPath]) ->
     ours["workflows"] = _by_name(ours, "workflows", _WORKFLOW, spelled)
     for name, workflow in ours["workflows"].items():
         ours["workflows"][name] = _workflow(workflow, ("workflows", name), spelled)
-    ours["requests"] = _requests(ours, spelled)
     ours["gpus"] = _gpus(ours.get("gpus", []), memory, spelled)
+    for name, workflow in ours["workflows"].items():
+        for place, node in enumerate(workflow["nodes"]):
+            _predicted(node, ours["gpus"], ("workflows", name, "nodes", place), spelled, predict)
+    ours["requests"] = _requests(ours, spelled)
     return ours
+
+
+def _predicted(
+    node: dict[str, Any], gpus: Any, path: FieldPath, spelled: dict[FieldPath, FieldPath], predict: Predict | None
+) -> None:
+    """Replace a predicted time by seconds."""
+    work = node.pop("work", None)
+    if node.get("exec_time") != PREDICTED:
+        if work is not None:
+            raise LocatedError(spelled[(*path, "work")], f"this needs exec_time: {PREDICTED}.")
+        return
+    theirs = spelled[(*path, "exec_time")]
+    if not isinstance(work, Mapping):
+        raise LocatedError(theirs, "to predict it, describe the work: work: {model: bert-base, mode: infer, batch: 8}.")
+    kind = gpus[0].get("type") if gpus and isinstance(gpus[0], Mapping) else None
+    if not isinstance(kind, str) or not kind:
+        raise LocatedError(theirs, "to predict it, give the type of the GPUs: gpus: {count: 4, type: H200}.")
+    if predict is None:
+        raise LocatedError(theirs, "this reader has no predictor; use a `gpuyard plan` command, or read(…, predict=…).")
+    try:
+        node["exec_time"] = predict(work, kind)
+    except WrongInput as error:
+        raise LocatedError(spelled[(*path, "work")], str(error)) from None
 
 
 def _renamed(
@@ -192,14 +233,25 @@ def _ends(edge: Any, path: FieldPath) -> tuple[str, str]:
 
 
 def _requests(ours: dict[str, Any], spelled: dict[FieldPath, FieldPath]) -> list[dict[str, Any]]:
-    made = []
+    made: list[dict[str, Any]] = []
     for place, request in enumerate(_objects(ours.get("requests", []), ("requests",), named=True)):
-        path: FieldPath = ("requests", place)
-        one = _renamed(request, _REQUEST, path, path, spelled)
+        path: FieldPath = ("requests", len(made))
+        spelled[path] = ("requests", place)
+        one = _renamed(request, _REQUEST, path, ("requests", place), spelled)
         one |= {word: _name(one[word], spelled[(*path, word)]) for word in ("id", "workflow") if word in one}
         if isinstance(one.get("exec_times"), Mapping):
             one["exec_times"] = _times(ours["workflows"], one, spelled[(*path, "exec_times")])
-        made.append(one)
+        if "count" not in one:
+            made.append(one)
+            continue
+        count = one.pop("count")
+        if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST_ALIKE:
+            raise LocatedError(
+                spelled[(*path, "count")], f"this is {count!r}; it must be a whole number from 1 to {MOST_ALIKE:,}."
+            )
+        for number in range(count):
+            spelled[("requests", len(made))] = ("requests", place)
+            made.append({**one, "id": f"{one['id']}-{number}"} if "id" in one else one)
     return made
 
 

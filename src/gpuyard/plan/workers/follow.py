@@ -5,13 +5,13 @@ Replanning runs in a thread, while the old plan is followed. Seconds are those o
 only virtual runtimes support, the clock here runs faster by that factor.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Protocol
 
-from gpuyard.plan.executor.executor import Executor, Rules
+from gpuyard.plan.executor.executor import Executor, Rules, Run
 from gpuyard.plan.executor.messages import (
     Back,
     Call,
@@ -34,6 +34,7 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.workers.order import CallInput, Order, OrderKind, Runtime
 from gpuyard.plan.workers.plans import assignment_of, replanner, work_of
 from gpuyard.plan.workers.pool import Pool
+from gpuyard.plan.workers.run_record import RecordWriter
 from gpuyard.plan.workers.settings import Runtimes
 
 LOOK_S = 0.5
@@ -109,6 +110,10 @@ class FollowOptions:
     """Called with the results that no other call waits for."""
     ended: Callable[[], bool] = lambda: False
     """Polled; True ends the run."""
+    restored: Mapping[int, Any] = field(default_factory=dict)
+    """Calls that an earlier run has done, with their results."""
+    record: RecordWriter | None = None
+    """Where calls and loads are recorded as they end."""
 
 
 def follow(it: FollowOptions) -> FollowResult:
@@ -124,7 +129,12 @@ class _Driver:
         self._it = it
         work = work_of(it.problem, it.pool.hosts, it.plan)
         self._executor = Executor(work, assignment_of(it.problem, it.plan), it.rules)
+        for call, result in it.restored.items():
+            self._executor.restore(call, result)
         self._after = work.after
+        self._pace = work.pace
+        self._loading: dict[int, int] = {}
+        """The models of loads under way, by operation."""
         self._plan_again = replanner(it.problem, it.strategy)
         self._planner = ThreadPoolExecutor(1, "planning-again")
         self._planned: Future[Assignment | None] | None = None
@@ -180,7 +190,20 @@ class _Driver:
     def _tell(self, event: ExecutorEvent) -> None:
         if isinstance(event, Lost):
             self.state.losses.append(event.why)
-        self._obey(self._executor.handle(event, self._now()))
+        before = len(self._executor.runs)
+        commands = self._executor.handle(event, self._now())
+        if isinstance(event, Done) and self._it.record is not None:
+            self._record(self._it.record, event, self._executor.runs[before:])
+        self._obey(commands)
+
+    def _record(self, record: RecordWriter, event: Done, runs: Sequence[Run]) -> None:
+        """Record a call or a load; a reply that came too late is neither."""
+        model = self._loading.pop(event.operation, None)
+        if model is not None:
+            record.loaded(model, event.seconds)
+        for run in runs:
+            pace = self._pace(int(self._it.problem.calls.model[run.call]), run.gpu)
+            record.called(run.call, event.seconds * pace, event.result)  # type: ignore[arg-type]
 
     def _now(self) -> float:
         return (monotonic() - self._began) * self._it.speed_up
@@ -210,6 +233,8 @@ class _Driver:
                 case Load() | Unload() | Call():
                     if isinstance(command, Call):
                         self._it.begins(command.call, command.gpus)
+                    if isinstance(command, Load):
+                        self._loading[command.operation] = command.model
                     pool.send([(command.gpus[0], self._order(command))])
                 case Stop(gpu):
                     pool.stop([gpu], for_good=False)

@@ -50,6 +50,7 @@ def work_of(problem: Problem, host: Sequence[int] | None = None, plan: Plan | No
         speed=problem.speed.tolist(),
         host=[0] * len(problem.gpus) if host is None else host,
         multi_model=problem.multi_model,
+        priority=problem.requests.priority[calls.request].tolist(),
     )
 
 

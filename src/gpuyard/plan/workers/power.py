@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.workers.clocks import Clocks
+from gpuyard.system.gpu_clocks import Clocks
 
 
 class PlannedLevels:
@@ -47,4 +47,4 @@ class PlannedLevels:
 
     def close(self) -> None:
         """Reset the clocks of all GPUs."""
-        self._clocks.free_all()
+        self._clocks.close()

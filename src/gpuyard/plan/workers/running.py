@@ -29,11 +29,13 @@ from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.strategies import SearchBudget, can_plan
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
+from gpuyard.plan.workers.energy_meter import meter_here
 from gpuyard.plan.workers.follow import FollowOptions, FollowResult, GpuSource, OwnGpus, follow
 from gpuyard.plan.workers.local import LocalPool
 from gpuyard.plan.workers.plans import actual_plan, at_levels
 from gpuyard.plan.workers.pool import Pool
 from gpuyard.plan.workers.power import PlannedLevels
+from gpuyard.plan.workers.run_record import RecordWriter, RunRecord, read_record, with_measured_times
 from gpuyard.plan.workers.settings import Runtimes, all_virtual, read_runtimes
 
 CallRetries = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -87,6 +89,8 @@ class PlanRun:
     followed: FollowResult
     level_warnings: tuple[str, ...] = ()
     """Power levels of the plan that could not be set."""
+    energy_j: float | None = None
+    """The energy of the GPUs during the run, as counted by NVML; None if they were borrowed, elsewhere or not counted."""
 
     @property
     def ended_early(self) -> bool:
@@ -103,14 +107,20 @@ class PlanRun:
         executor, calls = self.followed.executor, len(self.problem.calls)
         makespan = max((one.end_s for one in executor.runs), default=0.0)
         # In a run that was ended early, most missing calls were just not reached.
-        left = executor.given_up if self.ended_early else set(range(calls)) - {one.call for one in executor.runs}
+        left = (
+            executor.given_up
+            if self.ended_early
+            else set(range(calls)) - {one.call for one in executor.runs} - executor.restored
+        )
         planned_s = self.planned.makespan_s
         return {
             "calls": calls,
             "done": executor.done,
+            "done_before": len(executor.restored),
             "planned_makespan_s": planned_s,
             "makespan_s": makespan,
             "gap": (makespan / planned_s - 1 if planned_s else 0.0) if self.complete else None,
+            **({} if self.energy_j is None else {"energy_j": self.energy_j}),
             "planned_switches": measure(self.problem, self.planned).switches,
             **asdict(executor.counts),
             "ended_by_hand": self.ended_early,
@@ -136,6 +146,8 @@ def run_plan(
     retries: int = 2,
     speed_up: float = 1.0,
     borrow: Borrowing | None = None,
+    resume: AnyPath | None = None,
+    times: AnyPath | None = None,
     watch: RunWatch | None = None,
 ) -> PlanRun:
     """Follow a plan with workers that load, hold, unload and call models.
@@ -143,7 +155,9 @@ def run_plan(
     Without `plan` one is made first, within `seconds`; `strategy` also replans the remaining work when the plan no
     longer holds. `runtimes` is a file that says how each model is run; without it all models sleep for the planned time
     divided by `speed_up`. `borrow` obtains GPUs, for example from a cluster that may reclaim them; without it the GPUs
-    of this machine, or of the Ray cluster, are used.
+    of this machine, or of the Ray cluster, are used. `resume` is a file in which every call and load is recorded as it
+    ends; the calls that it already contains are not run again. `times` is such a file whose measured durations of nodes
+    and load times replace those of the problem.
     """
     watch = watch or RunWatch()
     seconds, _, seed, _ = check_search(seconds=seconds, seed=seed)
@@ -154,6 +168,15 @@ def run_plan(
         raise WrongInput("--speed-up works only with virtual runtimes.")
     if borrow is not None and on is On.RAY:
         raise WrongInput("--borrow uses GPUs of this machine, and --on ray those of the Ray cluster; omit one of them.")
+    if resume is not None and on is On.RAY:
+        raise WrongInput("--resume records results of workers of this machine; it does not work with --on ray.")
+    if times is not None:
+        problem = with_measured_times(problem, read_record(times))
+    record = RunRecord() if resume is None else read_record(resume, may_be_missing=True)
+    try:
+        restored = record.done(problem)
+    except WrongInput as error:
+        raise WrongInput(f"{resume}: {error}") from None
     can_plan(strategy, problem)
     given = plan if plan is None or isinstance(plan, Plan) else valid_plan(plan, problem)
     watch.preparing(strategy, problem)
@@ -181,13 +204,19 @@ def run_plan(
             watch.progress,
             outcome=watch.result,
             ended=watch.stopped,
+            restored=restored,
+            record=None if resume is None else held.enter_context(closing(RecordWriter(resume, problem, record))),
         )
         levels = _levels(problem, planned, pool, watch.warning, virtual=how.are_virtual)
         if levels is not None:
             held.callback(levels.close)
             following = replace(following, begins=levels.begins, leaves=levels.leaves)
+        meter = None
+        if isinstance(pool, LocalPool) and isinstance(source, OwnGpus) and not how.are_virtual:
+            meter = meter_here(pool.devices)
         followed = follow(following)
-    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else ())
+        energy_j = None if meter is None else meter.joules()
+    return PlanRun(problem, planned, followed, tuple(levels.troubles) if levels is not None else (), energy_j)
 
 
 def runtimes_of(problem: Problem, path: AnyPath | None, *, here: bool) -> Runtimes:
@@ -261,11 +290,12 @@ def _levels(
         return None
     import pynvml  # type: ignore[import-untyped]
 
-    from gpuyard.plan.workers.clocks import Clocks
+    from gpuyard.system.clock_guard import ClockGuard
+    from gpuyard.system.gpu_clocks import Clocks
 
     try:
         pynvml.nvmlInit()
-        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml))
+        return PlannedLevels(problem, planned, pool.devices, Clocks(pynvml, ClockGuard()))
     except pynvml.NVMLError as error:
         warn(f"The power levels of the plan are not applied: {error}.")
         return None

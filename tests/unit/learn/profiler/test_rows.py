@@ -9,8 +9,8 @@ from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.profiler.rows import Configuration, ProfileRow, append, measured_configurations, read
 
 ROW = ProfileRow(
-    model="own/mlp", family="mlp", kind="vector", size=512, mode="train", batch=8, precision="fp32", compiled=False,
-    gpu="H200", driver="", launch_us=7.0, torch="2", measured_on="2026-11-15", steps=10, step_ms=1.5, step_ms_p10=1.0, step_ms_p90=2.0,
+    model="own/mlp", family="mlp", kind="vector", size=512, mode="train", batch=8, precision="fp32", compiled=False, clock_mhz=None,
+    gpu="H200", driver="", launch_us=7.0, torch="2", measured_on="2026-11-15", steps=10, step_ms=1.5, step_ms_p10=1.0, step_ms_p90=2.0, gpu_ms=1.2,
     memory_allocated_mib=10.0, memory_reserved_mib=20.0, memory_nvml_mib=None, utilization=0.5, memory_utilization=None,
     power_w=300.0, energy_j=0.45, sm_clock_mhz=None, memory_clock_mhz=1.0, temperature_c=40.0, parameters=7,
     flops=1e9, bytes=2e6, heavy_bytes=1e6, kernels=12.0, heavy_kernels=4.0, parameter_bytes=28.0, activation_bytes=0.0,
@@ -23,6 +23,12 @@ def test_written_rows_are_read_back(tmp_path: Path) -> None:
     append(tmp_path / "rows.csv", ROW)
     append(tmp_path / "rows.csv", other)
     assert read(tmp_path / "rows.csv") == [ROW, other]
+
+
+def test_steps_at_two_clocks_are_two_configurations(tmp_path: Path) -> None:
+    append(tmp_path / "rows.csv", ROW)
+    append(tmp_path / "rows.csv", msgspec.structs.replace(ROW, clock_mhz=1200))
+    assert {one.clock_mhz for one in measured_configurations([tmp_path / "rows.csv"])} == {None, 1200}
 
 
 def test_a_run_resumes_where_it_was_stopped(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 import gc
 from collections.abc import Callable
-from itertools import count
+from dataclasses import replace
+from itertools import count, groupby
 from typing import Any
 
 import pytest
@@ -11,10 +12,24 @@ pytest.importorskip("torch")
 
 import torch
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.profiler import measure as measuring
-from gpuyard.learn.profiler.measure import LEAST_STEPS, MOST_STEPS, WARM_UP, MeasurementSetup, best_ms, measure, timed
+from gpuyard.learn.profiler.measure import (
+    ALONE_STEPS,
+    LEAST_STEPS,
+    MOST_STEPS,
+    WARM_UP,
+    MeasurementSetup,
+    best_ms,
+    gpu_times,
+    measure,
+    timed,
+)
 from gpuyard.learn.profiler.rows import Configuration
+from gpuyard.learn.profiler.watch import GpuSamples
 from gpuyard.learn.profiler.zoo import ProfiledModel
+from gpuyard.system.gpu_clocks import Clocks
+from tests.unit.system.test_gpu_clocks import FakeNvml
 
 HERE = MeasurementSetup.here("2026-11-16", "cpu")
 
@@ -107,3 +122,57 @@ def test_a_row_records_where_when_and_with_what_it_was_measured() -> None:
     assert (row.measured_on, row.torch, row.parameters, row.steps) == ("2026-11-16", torch.__version__, 20, LEAST_STEPS)
     assert (row.power_w, row.energy_j, row.memory_nvml_mib, row.utilization) == (None, None, None, None)
     assert row.flops == 2 * 2 * 4 * 4
+
+
+def test_each_configuration_is_measured_at_its_clock_and_one_without_at_the_clock_of_the_gpu() -> None:
+    nvml = FakeNvml()
+    seen: list[dict[str, tuple[int, int]]] = []
+    place = replace(HERE, clocks=Clocks(nvml))
+    some = [Configuration("test/body", "infer", 1, "fp32", False, clock) for clock in (1500, 900, None)]
+    rows = list(measure(subject(lambda _: seen.append(dict(nvml.clocks))), some, place, seconds=0.0))
+    assert [row.clock_mhz for row in rows] == [1500, 900, None]
+    assert [clocks for clocks, _ in groupby(seen)] == [{"GPU-a": (1500, 1500)}, {"GPU-a": (900, 900)}, {}]
+
+
+def test_a_clock_that_cannot_be_set_is_an_error_and_not_a_row_at_another_clock() -> None:
+    place = replace(HERE, clocks=Clocks(FakeNvml()))
+    some = [Configuration("test/body", "infer", 1, "fp32", False, 5)]
+    with pytest.raises(WrongInput, match="its clock cannot be locked to 5 MHz: Invalid Argument"):
+        list(measure(subject(), some, place, seconds=0.0))
+
+
+def test_the_time_of_the_gpu_alone_is_taken_while_all_launches_of_a_step_are_queued(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The GPU is kept busy for twice the time of the launches; the events enclose the kernels only."""
+    now, done = 0.0, []
+
+    class Mark:
+        def record(self) -> None:
+            done.append("mark")
+
+        def elapsed_time(self, _: object) -> float:
+            return 1.5
+
+    def step() -> None:
+        nonlocal now
+        now += 0.01
+        done.append("step")
+
+    monkeypatch.setattr(measuring, "perf_counter", lambda: now)
+    monkeypatch.setattr(measuring, "_mark", Mark)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(str(cycles)))
+    assert gpu_times(step) == [1.5] * ALONE_STEPS
+    assert done == ["step", *["40000000", "mark", "step", "mark"] * ALONE_STEPS]
+
+
+@pytest.mark.parametrize(
+    ("counted", "times_ms", "joules"),
+    [(300.0, [500.0, 1000.0], 150.0), (300.0, [10.0, 20.0], 6.0), (None, [500.0, 1000.0], 300.0)],
+)
+def test_the_energy_of_a_step_is_counted_if_the_measurement_was_long_enough(
+    counted: float | None, times_ms: list[float], joules: float
+) -> None:
+    seen = GpuSamples(400.0, counted, None, None, 1980, 3201, 40, 0.0)
+    assert measuring._energy_j(seen, times_ms) == pytest.approx(joules)

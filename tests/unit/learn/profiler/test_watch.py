@@ -25,6 +25,7 @@ class FakeNvml:
         self._samples = samples
         self._kind = kind
         self.processes: list[Any] = []
+        self.energy_mj: list[int] = []
 
     def nvmlInit(self) -> None:  # noqa: N802 as NVIDIA spells it
         pass
@@ -43,6 +44,11 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, _gpu: int) -> Any:  # noqa: N802
         return SimpleNamespace(used=5 * 2**20)
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, _gpu: int) -> int:  # noqa: N802
+        if not self.energy_mj:
+            raise NVMLError("Not Supported")
+        return self.energy_mj.pop(0)
 
     def nvmlDeviceGetComputeRunningProcesses(self, _gpu: int) -> list[Any]:  # noqa: N802
         return self.processes
@@ -93,6 +99,20 @@ def test_a_value_the_driver_does_not_sample_is_none() -> None:
     seen = watched(FakeNvml({}), for_seconds=10.0).seen
     assert seen is not None
     assert (seen.power_w, seen.utilization, seen.memory_utilization) == (None, None, None)
+
+
+def test_energy_is_the_difference_of_the_counter() -> None:
+    nvml = FakeNvml({})
+    nvml.energy_mj = [5_000_000, 5_012_500]
+    seen = watched(nvml, for_seconds=1.0).seen
+    assert seen is not None
+    assert seen.energy_j == 12.5
+
+
+def test_a_gpu_without_a_counter_of_energy_has_no_energy() -> None:
+    seen = watched(FakeNvml({}), for_seconds=1.0).seen
+    assert seen is not None
+    assert seen.energy_j is None
 
 
 def test_a_very_short_time_has_no_sample() -> None:

@@ -26,6 +26,7 @@ def work(
     gpu_memory_gb: Sequence[float] | None = None,
     kind: Sequence[int] | None = None,
     multi_model: bool = False,
+    priority: Sequence[int] = (),
 ) -> Work:
     return Work(
         model=[model for model, _, _ in calls],
@@ -42,6 +43,7 @@ def work(
         speed=speed or [1.0] * gpus,
         host=host or [0] * gpus,
         multi_model=multi_model,
+        priority=priority,
     )
 
 

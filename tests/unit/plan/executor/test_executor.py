@@ -253,3 +253,37 @@ def test_a_failed_unload_stops_the_worker() -> None:
         return Failed(command.operation, "stuck") if isinstance(command, Unload) else None
 
     assert rehearse(executor, watch=fails, restart_s=3.0) == 10 + 5 + 1 + 3 + 10 + 5
+
+
+def test_a_ready_call_of_higher_priority_overtakes_although_it_needs_another_model() -> None:
+    calls: list[tuple[int, float, list[int]]] = [(0, 5, []), (0, 5, []), (1, 7, []), (0, 5, [])]
+    executor = Executor(work(calls, priority=[50, 50, 90, 50]), plan((0, 0), (1, 0), (2, 0), (3, 0)), FOLLOWS_ONLY)
+    rehearse(executor)
+    assert starts(executor) == {2: 10, 0: 28, 1: 33, 3: 38}
+
+
+def test_a_request_that_arrives_late_overtakes_at_the_next_call_if_it_is_more_urgent() -> None:
+    calls: list[tuple[int, float, list[int]]] = [(0, 5, []), (0, 5, []), (0, 5, []), (0, 1, [])]
+    some = work(calls, priority=[50, 50, 50, 51], earliest=[0, 0, 0, 12.0])
+    executor = Executor(some, plan((0, 0), (1, 0), (2, 0), (3, 0)), FOLLOWS_ONLY)
+    rehearse(executor)
+    assert starts(executor) == {0: 10, 3: 15, 1: 16, 2: 21}
+
+
+def test_a_call_does_not_overtake_one_that_it_depends_on() -> None:
+    calls: list[tuple[int, float, list[int]]] = [(0, 5, []), (0, 5, []), (0, 1, [1])]
+    executor = Executor(work(calls, priority=[10, 10, 90]), plan((0, 0), (1, 0), (2, 0)), FOLLOWS_ONLY)
+    rehearse(executor)
+    assert starts(executor) == {0: 10, 1: 15, 2: 20}
+
+
+def test_calls_that_an_earlier_run_has_done_are_not_run_and_their_results_are_passed_on() -> None:
+    executor = Executor(work([(0, 5, []), (0, 5, [0]), (0, 5, [])]), plan((0, 0), (1, 0), (2, 0)), FOLLOWS_ONLY)
+    executor.restore(0, "from before")
+    executor.restore(2, "a last one")
+    assert only(executor.begin(0.0), DropResult) == [DropResult(2, "a last one")]
+    loaded = executor.handle(Done(1, 10.0), 10.0)
+    assert [(c.call, c.results) for c in loaded if isinstance(c, Call)] == [(1, {0: "from before"})]
+    executor.handle(Done(2, 5.0), 15.0)
+    assert executor.is_over
+    assert (executor.done, executor.restored) == (3, {0, 2})

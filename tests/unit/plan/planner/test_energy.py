@@ -6,16 +6,18 @@ from itertools import product
 import numpy as np
 import pytest
 
+from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.compiled.timing import order_of, timed
 from gpuyard.plan.planner.energy import Power, Source, energy_kwh, power_of, with_power_levels
 from gpuyard.plan.planner.generate import FAMILIES, generate
-from gpuyard.plan.planner.instance import Instance, WrittenLevel
+from gpuyard.plan.planner.instance import Instance, WrittenLevel, WrittenModelLevel
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.dynamic import dynamic
+from tests.unit.plan.planner.problem_stories import problem
 from tests.unit.plan.planner.small_problems import instance, plan
 
 LEVELS = (WrittenLevel(1.0, 500.0), WrittenLevel(0.8, 300.0), WrittenLevel(0.5, 150.0))
@@ -109,3 +111,50 @@ def test_levels_are_near_the_optimum() -> None:
     whole = energy_kwh(asked, first, power)
     saved = whole - energy_kwh(asked, with_power_levels(asked, first, power, 0.1), power)
     assert saved >= 0.8 * (whole - best)
+
+
+def test_a_model_has_its_own_speed_and_watts_at_the_levels_of_the_gpus() -> None:
+    """A waits for memory: it hardly slows down at a lower clock. B keeps the figures of the GPUs."""
+    said = instance(("a", "A", 10.0, ""), ("b", "B", 10.0, ""), gpus=2)
+    said.models["A"].levels = (WrittenModelLevel(1.0, 250.0), WrittenModelLevel(0.95, 200.0))
+    asked = with_levels(said)
+    slow = replace(plan((0, 3, 3 + 10 / 0.95), (1, 3, 3 + 10 / 0.8)), level=np.array([1, 1], dtype=np.int32))
+    assert check(asked, slow) == []
+    end = 3 + 10 / 0.8
+    joules = 2 * end * 100 + 10 / 0.95 * 100 + 10 / 0.8 * 200
+    assert energy_kwh(asked, slow, known(asked)) == pytest.approx(joules / KWH)
+    fast = plan((0, 3, 13), (1, 3, 13))
+    assert energy_kwh(asked, fast, known(asked)) == pytest.approx((2 * 13 * 100 + 10 * 150 + 10 * 400) / KWH)
+    wrong = replace(slow, end=np.array([3 + 10 / 0.8, 3 + 10 / 0.8]))
+    assert check(asked, wrong) == ["r0/a takes 10.526316 s there, but is planned for 12.500000 s."]
+
+
+def test_the_model_that_loses_least_is_slowed_down() -> None:
+    said = instance(("a", "A", 10.0, ""), ("b", "B", 10.0, ""), gpus=2)
+    said.models["A"].levels = (WrittenModelLevel(1.0, 500.0), WrittenModelLevel(0.97, 250.0))
+    asked = with_levels(said)
+    chosen = with_power_levels(asked, plan((0, 3, 13), (1, 3, 13)), known(asked), slower=0.05)
+    assert chosen.level is not None
+    assert chosen.level.tolist() == [1, 0]
+    assert check(asked, chosen) == []
+
+
+def test_the_watts_of_a_model_replace_those_of_the_data_sheet() -> None:
+    said = instance(("a", "A", 10.0, ""), gpus=1)
+    said.gpus[0].type = "H200"
+    said.gpus[0].idle_watts = 100.0
+    said.models["A"].levels = (WrittenModelLevel(1.0, 220.0),)
+    asked = problem_of(said)
+    assert energy_kwh(asked, plan((0, 3, 13)), known(asked)) == pytest.approx((13 * 100 + 10 * 120) / KWH)
+
+
+@pytest.mark.parametrize(
+    ("levels", "sentence"),
+    [
+        ([{"speed": 0.9, "watts": 100}], r"models\.A\.levels\[0\]\.speed: this is 0\.9; the first level is full speed"),
+        ([{"speed": 1, "watts": 9}] * 2, r"models\.A\.levels: there are 2 power levels, and the GPUs have 1"),
+    ],
+)
+def test_levels_of_a_model_that_no_gpu_can_have_are_refused(levels: list[object], sentence: str) -> None:
+    with pytest.raises(WrongInput, match=sentence):
+        problem([("a", "A", 1.0, [])], {"A": {"memory_gb": 1, "levels": levels}}, gpus=1)  # type: ignore[dict-item]

@@ -204,3 +204,79 @@ def test_a_request_may_run_nodes_in_any_order_of_the_file() -> None:
 def test_reading_equals_converting_an_instance() -> None:
     drawn = generate("tiny", 50, 3)
     assert read_problem(write_instance(drawn)).workflows == problem_of(drawn).workflows
+
+
+def test_a_count_stands_for_that_number_of_equal_requests() -> None:
+    alike = USERS.replace("{request_id: r0, workflow_id: answer}", "{request_id: r0, workflow_id: answer, count: 400}")
+    problem = read_problem(alike.encode())
+    assert problem.requests.ids[:2] == ("r0-0", "r0-1")
+    assert problem.requests.ids[-2:] == ("r0-399", "r1")
+    assert len(problem.calls) == 3 * 401
+    assert problem.calls.seconds[-3:].tolist() == [4, 9, 1]
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "1.5", "many", "true", "1000001"])
+def test_a_count_that_is_no_number_of_requests_is_refused(count: str) -> None:
+    alike = USERS.replace(
+        "{request_id: r0, workflow_id: answer}", f"{{request_id: r0, workflow_id: answer, count: {count}}}"
+    )
+    with pytest.raises(
+        WrongInput, match=r"line 13, requests\[0\]\.count: this is .*; it must be a whole number from 1 to"
+    ):
+        read_problem(alike.encode())
+
+
+def test_an_error_in_a_request_after_a_count_names_its_own_line() -> None:
+    alike = USERS.replace("workflow_id: answer}\n", "workflow_id: answer, count: 3}\n").replace(
+        "workflow_id: answer, node_execution_times", "workflow_id: ansver, node_execution_times"
+    )
+    with pytest.raises(WrongInput, match=r"line 14, requests\[1\]\.workflow_id: unknown workflow 'ansver'"):
+        read_problem(alike.encode())
+
+
+def test_the_documented_name_of_the_gpus_is_offered_for_an_unknown_one() -> None:
+    with pytest.raises(WrongInput, match=r'Unknown name "xyzzy" in the file; known names: .*\bgpus\b'):
+        read_problem((USERS + "xyzzy: 1\n").encode())
+
+
+PREDICTED = """
+models: {encoder: {memory_gb: 4}}
+workflows:
+  w:
+    nodes:
+      - {id: a, model: encoder, exec_time: predicted, work: {model: bert-base, batch: 8}}
+      - {id: b, model: encoder, exec_time: 2}
+requests:
+  - {id: r0, workflow: w}
+  - {id: r1, workflow: w, exec_times: {b: 5}}
+gpus: {count: 2, type: H200}
+"""
+
+
+def test_a_predicted_time_is_asked_for_with_the_work_and_the_type_of_the_gpus() -> None:
+    asked: list[object] = []
+
+    def predict(work: Any, gpu: str) -> float:
+        asked.append((work, gpu))
+        return 0.25
+
+    assert read_problem(PREDICTED.encode(), predict=predict).calls.seconds.tolist() == [0.25, 2, 0.25, 5]
+    assert asked == [({"model": "bert-base", "batch": 8}, "H200")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            ", work: {model: bert-base, batch: 8}",
+            "",
+            r"line 6, .*nodes\[0\]\.exec_time: to predict it, describe the work",
+        ),
+        (", type: H200", "", r"line 6, .*exec_time: to predict it, give the type of the GPUs"),
+        ("predicted", "3", r"line 6, .*nodes\[0\]\.work: this needs exec_time: predicted"),
+        ("", "", r"line 6, .*exec_time: this reader has no predictor"),
+    ],
+)
+def test_a_time_that_cannot_be_predicted_is_reported_with_its_place(old: str, new: str, sentence: str) -> None:
+    with pytest.raises(WrongInput, match=sentence):
+        read_problem(PREDICTED.replace(old, new).encode() if old else PREDICTED.encode())

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gpuyard.plan.planner.compiled.timing import timed
-from gpuyard.plan.workers.clocks import Clocks
 from gpuyard.plan.workers.plans import at_levels
 from gpuyard.plan.workers.power import PlannedLevels
+from gpuyard.system.gpu_clocks import Clocks
 from tests.unit.plan.planner.problem_stories import ints, problem
-from tests.unit.plan.workers.test_clocks import FakeNvml
+from tests.unit.system.test_gpu_clocks import FakeNvml
 
 LEVELS = [{"speed": 1.0, "watts": 300, "mhz": 1500}, {"speed": 0.8, "watts": 200, "mhz": 1100}]
 TWO = problem(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuyard.plan.workers.clocks import Clocks
+from gpuyard.system.gpu_clocks import Clocks
 
 
 class NVMLError(Exception):
@@ -22,6 +22,9 @@ class FakeNvml:
     def __init__(self) -> None:
         self.clocks: dict[str, tuple[int, int]] = {}
 
+    def nvmlInit(self) -> None:  # noqa: N802
+        pass
+
     def nvmlDeviceGetHandleByIndex(self, number: int) -> str:  # noqa: N802
         return ("GPU-a", "GPU-b")[number]
 
@@ -33,6 +36,8 @@ class FakeNvml:
     def nvmlDeviceSetGpuLockedClocks(self, handle: str, low: int, high: int) -> None:  # noqa: N802
         if handle == "GPU-b":
             raise NVMLError_NoPermission("Insufficient Permissions")
+        if low < 300:
+            raise NVMLError("Invalid Argument")
         self.clocks[handle] = low, high
 
     def nvmlDeviceResetGpuLockedClocks(self, handle: str) -> None:  # noqa: N802
@@ -46,8 +51,8 @@ def test_a_clock_is_locked_and_released_at_the_end(card: str) -> None:
     assert clocks.lock(card, 1200) is None
     assert clocks.lock(card, 1500) is None
     assert nvml.clocks == {"GPU-a": (1500, 1500)}
-    clocks.free_all()
-    clocks.free_all()
+    clocks.close()
+    clocks.close()
     assert nvml.clocks == {}
 
 
@@ -62,3 +67,14 @@ def test_a_missing_gpu_is_reported() -> None:
     assert Clocks(FakeNvml()).lock("GPU-c", 900) == (
         "GPU GPU-c stays at full speed: its clock cannot be locked to 900 MHz: Not Found."
     )
+
+
+def test_a_gpu_whose_next_level_cannot_be_locked_does_not_stay_at_the_clock_of_the_level_before() -> None:
+    nvml = FakeNvml()
+    clocks = Clocks(nvml)
+    clocks.lock("GPU-a", 1200)
+    assert clocks.lock("GPU-a", 5) == (
+        "GPU GPU-a stays at full speed: its clock cannot be locked to 5 MHz: Invalid Argument."
+    )
+    assert nvml.clocks == {}
+    clocks.close()
