@@ -13,9 +13,12 @@ from gpuyard.core.domain.precision import PRECISIONS
 
 def predict(
     gpu: Annotated[str, typer.Option("--gpu", metavar="NAME,...", help="GPUs to predict for.")],
+    name: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Name of a model, such as bert-base-uncased; or a config.json, or a folder with one.")] = None,
     task: Annotated[Path | None, typer.Option("--task", metavar="FILE", help="Workload in YAML; see the manual.")] = None,
     script: Annotated[Path | None, typer.Option("--script", metavar="FILE.py", help="Script that creates a PyTorch model; only its imports and definitions are executed.")] = None,
     model: Annotated[Path | None, typer.Option("--model", metavar="MODEL", help="Model of the predictor, written by 'gpuyard train predictor' (default: the one that is shipped).")] = None,
+    mode: Annotated[str | None, typer.Option("--mode", metavar="MODE", help="train or infer, for a named model (default: train).")] = None,
+    size: Annotated[int | None, typer.Option("--size", metavar="N", help="Tokens, or pixels per side, for a named model (default: 224).")] = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Batch size; overrides the file.")] = None,
     precision: Annotated[str | None, typer.Option("--precision", metavar="NAME", help=f"{', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}, whatever the file says.")] = None,
     specs: SpecsFile = None,
@@ -28,13 +31,16 @@ def predict(
     from gpuyard.cli.output.printing import print_json, print_table
     from gpuyard.learn.performance import api
 
-    if (task is None) == (script is None):
-        raise WrongInput("Choose either --task FILE or --script FILE.py")
-    workload = (
-        api.workload_of_file(existing_file(task))
-        if task is not None
-        else api.workload_of_script(existing_file(script or Path()))
-    )
+    if sum(one is not None for one in (name, task, script)) != 1:
+        raise WrongInput("Choose exactly one workload: MODEL, --task FILE or --script FILE.py")
+    if name is None and (mode is not None or size is not None):
+        raise WrongInput("--mode and --size apply to a named model; a task file or a script has its own.")
+    if name is not None:
+        workload = api.workload_of_model(name if api.is_model_name(name) else Path(name), mode=mode, size=size)
+    elif task is not None:
+        workload = api.workload_of_file(existing_file(task))
+    else:
+        workload = api.workload_of_script(existing_file(script or Path()))
     workload = workload.changed(batch=batch, precision=precision)
     answers = api.predict(workload, gpu, model=model, specs=specs, calibration=calibration)
     if as_json:

@@ -27,6 +27,7 @@ from gpuyard.learn.performance import gpu_specs
 from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import SHIPPED, load
+from gpuyard.learn.performance.model_configs import read_config
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.query import GpuPrediction, predict_on_gpus, profile_of
 from gpuyard.live.wire.tasks import WorkRequest
@@ -63,10 +64,11 @@ def predict(
 ) -> list[GpuPrediction]:
     """Predict time, memory and utilization of one step on each of these GPUs, whether they were measured or not.
 
-    `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
-    (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
-    predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks. Raises
-    `WrongInput` if an argument or a file cannot be meant.
+    `workload`: the name of a model; a `config.json` or a folder with one; the fields that a task of the API declares
+    under `work`, as a mapping or as a YAML file; or a script (`.py`) that creates a PyTorch model, which is read in a
+    separate process. `model`: a file written by `gpuyard train predictor`, instead of the shipped one. `specs`,
+    `calibration`: files of GPUs and of their measured peaks. Raises `WrongInput` if an argument or a file cannot be
+    meant.
     """
     found = describe_workload(workload).changed(batch=batch, precision=precision)
     names = names_in("gpus", gpus)
@@ -91,8 +93,31 @@ def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, 
                 return _of_fields(fields, "the workload")
             except WrongRequest as error:
                 raise WrongInput(str(error)) from None
-    path = existing(workload, "workload")
+    if isinstance(workload, str) and is_model_name(workload):
+        return workload_of_model(workload)
+    path = path_of("workload", workload)
+    if path.suffix == ".json" or path.is_dir():
+        return workload_of_model(path)
+    path = existing(path, "workload")
     return workload_of_script(path) if path.suffix == ".py" else workload_of_file(path)
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text is the name of a model rather than a path: no file has that name, and it does not look so."""
+    path = Path(text)
+    is_path = text.startswith((".", "/", "~")) or path.suffix in {".py", ".yaml", ".yml", ".json"}
+    return not is_path and "\0" not in text and not path.exists()
+
+
+def workload_of_model(model: str | Path, *, mode: str | None = None, size: int | None = None) -> DescribedWorkload:
+    """Return steps of a model given by its name, or by its `config.json` or the folder that contains it."""
+    changes: dict[str, Any] = {"mode": mode, "size": size}
+    given = {name: argument(name, value, _FIELDS[name]) for name, value in changes.items() if value is not None}
+    if isinstance(model, str):
+        return describe_workload({"model": model, **given})
+    config = read_config(model)
+    spec = WorkloadSpec(model=config.name, family=config.family, **given)
+    return DescribedWorkload(spec, config.profile(spec.mode, spec.size))
 
 
 def workload_of_file(path: Path) -> DescribedWorkload:
