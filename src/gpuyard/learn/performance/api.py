@@ -21,15 +21,19 @@ from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.arguments import argument
 from gpuyard.input.arguments import names as names_in
 from gpuyard.input.document import InputDocument, Unreadable, parse
+from gpuyard.input.error_location import shortened
 from gpuyard.input.files import LARGEST_TEXT_BYTES, AnyPath, is_file, path_of, read_file, shown_path
 from gpuyard.input.strict import Strict, WrongRequest
-from gpuyard.learn.performance import gpu_specs
+from gpuyard.learn.performance import gpu_specs, model_configs
 from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import SHIPPED, load
-from gpuyard.learn.performance.model_configs import read_config
+from gpuyard.learn.performance.model_configs import TransformerConfig, read_config
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.query import GpuPrediction, predict_on_gpus, profile_of
+from gpuyard.learn.performance.serving import ServingPrediction
+from gpuyard.learn.performance.serving import load as load_serving
+from gpuyard.learn.performance.serving import prediction as serving
 from gpuyard.live.wire.tasks import WorkRequest
 
 SCRIPT_SECONDS = 120.0
@@ -80,6 +84,44 @@ def predict(
         raise WrongInput(f"{shown_path(str(model))}: {error.strerror}") from None
     known = learned.specs if specs is None and calibration is None else read_gpu_specs(specs, calibration)
     return predict_on_gpus(learned, found.spec, found.profile, names, known)
+
+
+def predict_serving(
+    model: AnyPath,
+    gpus: Sequence[str] | str,
+    *,
+    prompt: int = 1024,
+    output: int = 256,
+    batches: Sequence[int] = serving.BATCHES,
+    precision: str = "bf16",
+    tensor_parallel: int = 1,
+    specs: AnyPath | None = None,
+) -> list[ServingPrediction]:
+    """Predict prefill, decode, throughput and memory of a served language model on each of these GPUs.
+
+    `model`: the name of a decoder, such as `meta-llama/Meta-Llama-3-8B`; or its `config.json`, or the folder that
+    contains it. Raises `WrongInput` if an argument or a file cannot be meant.
+    """
+    names = names_in("gpus", gpus)
+    if not names:
+        raise WrongInput("No GPU is given; use names such as H200,A100.")
+    known = read_gpu_specs(specs, None)
+    return serving.predict_serving(
+        load_serving(), config_of(model), [known.find(name) for name in names], known,
+        prompt=prompt, output=output, batches=batches, precision=precision, gpus=tensor_parallel,
+    )  # fmt: skip
+
+
+def config_of(model: AnyPath) -> TransformerConfig:
+    """Return the configuration of a transformer given by its name, or by its `config.json` or folder."""
+    if not isinstance(model, str) or not is_model_name(model):
+        return read_config(path_of("model", model))
+    found = model_configs.find(model)
+    if found is None:
+        near = model_configs.similar(model)
+        offered = f"; similar names: {', '.join(near)}" if near else ""
+        raise WrongInput(f"Unknown language model {shortened(model)!r}{offered}. Use the config.json of the model.")
+    return found
 
 
 def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:

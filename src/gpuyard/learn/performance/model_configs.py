@@ -92,6 +92,11 @@ class TransformerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return STYLES[self.style].is_causal and not self.decoder_layers
 
     @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward part has three weights instead of two."""
+        return STYLES[self.style].is_gated
+
+    @property
     def layer_parameters(self) -> float:
         """Parameters of one layer without cross attention."""
         style = STYLES[self.style]

@@ -115,13 +115,14 @@ def trained(parts: Sequence[OperationRows], specs: GpuSpecs, seed: int = 1) -> S
 
 
 def joined(parts: Sequence[OperationRows]) -> OperationRows:
-    """Concatenate rows of one kind."""
+    """Concatenate rows of one kind, with the columns that all parts have."""
     first = parts[0]
+    names = [name for name in first.shape if all(name in one.shape for one in parts)]
     return OperationRows(
         first.kind,
         np.concatenate([one.gpu for one in parts]),
         np.concatenate([one.group for one in parts]),
-        {name: np.concatenate([one.shape[name] for one in parts]) for name in first.shape},
+        {name: np.concatenate([one.shape[name] for one in parts]) for name in names},
         np.concatenate([one.measured for one in parts]),
     )
 

@@ -107,10 +107,14 @@ def _layers(columns: CsvColumns) -> Iterator[OperationRows]:
     n = np.select(chosen, [inner + 2 * kv, width, gated * wide, width], 1.0)
     k = np.select(chosen, [width, inner, width, wide], 1.0)
     measured = columns.numbers("latency_ms", above=0)
-    yield OperationRows("product_bf16", gpu, model, {"m": tokens, "n": n, "k": k}, measured).take(np.isin(op, PRODUCTS))
+    yield OperationRows(
+        "product_bf16", gpu, model, {"m": tokens, "n": n, "k": k, "tokens": tokens, "parts": parts}, measured
+    ).take(np.isin(op, PRODUCTS))
     passed = np.select(
         [op == "add", op == "attn_rope", op == "mlp_act"],
         [3 * width, 2 * (inner + kv), (gated + 1) * wide],
         2 * width,
     )
-    yield OperationRows("passes", gpu, model, {"bytes": 2.0 * tokens * passed}, measured).take(np.isin(op, PASSES))
+    yield OperationRows(
+        "passes", gpu, model, {"bytes": 2.0 * tokens * passed, "tokens": tokens, "parts": parts}, measured
+    ).take(np.isin(op, PASSES))
