@@ -82,29 +82,28 @@ def without(parts: list[OperationRows], gpu: str = "", group: str = "") -> list[
 
 
 def cases(parts: list[OperationRows]) -> list[dict[str, Any]]:
-    found = []
     chance = np.random.default_rng(1)
     fold = [chance.integers(0, 5, len(one)) for one in parts]
     model = trained([one.take(lot != 0) for one, lot in zip(parts, fold, strict=True)], SPECS)
-    for kind in KINDS:
-        for one, lot in zip(parts, fold, strict=True):
-            if one.kind == kind and len(one):
-                found.append(operations(model, "a fifth of the rows", one.take(lot == 0), "known", one.gpu[0]))
+    found = [
+        operations(model, "a fifth of the rows", one.take(lot == 0), "known", "rows")
+        for kind in KINDS
+        for one, lot in zip(parts, fold, strict=True)
+        if one.kind == kind and len(one)
+    ]
+    vidur = [one for one in parts if (one.group != "").any()]
     for gpu in sorted({name for one in parts for name in np.unique(one.gpu).tolist()}):
         model = trained(without(parts, gpu=gpu), SPECS)
-        for one in parts:
-            if (one.gpu == gpu).any():
-                found.append(operations(model, "a GPU", one.take(one.gpu == gpu), "unseen", gpu))
-    vidur = [one for one in parts if one.kind in {"product_bf16", "passes"} and (one.group != "").any()]
+        there = [one.take(one.gpu == gpu) for one in parts]
+        found += [operations(model, "a GPU", one, "unseen", gpu) for one in there if len(one)]
+        groups = sorted(set(vidur[0].group[vidur[0].gpu == gpu].tolist()))
+        found += [layers(model, vidur, gpu, group, "a GPU", f"{gpu}, {group}") for group in groups]
     for group in sorted(set(vidur[0].group.tolist())):
         model = trained(without(parts, group=group), SPECS)
-        for gpu in np.unique(vidur[0].gpu[vidur[0].group == group]).tolist():
-            found.append(layers(model, vidur, gpu, group, "layers of a model", f"{group}, {gpu}"))
-    for gpu in np.unique(vidur[0].gpu).tolist():
-        model = trained(without(parts, gpu=gpu), SPECS)
-        for group in sorted(set(vidur[0].group[vidur[0].gpu == gpu].tolist())):
-            found.append(layers(model, vidur, gpu, group, "layers, a GPU left out", f"{gpu}, {group}"))
-    return found
+        gpus = np.unique(vidur[0].gpu[vidur[0].group == group]).tolist()
+        found += [layers(model, vidur, gpu, group, "a language model", f"{group}, {gpu}") for gpu in gpus]
+    order = ["a fifth of the rows", "a language model", "a GPU"]
+    return sorted(found, key=lambda one: order.index(one["situation"]))
 
 
 def render(data: dict[str, Any]) -> str:
