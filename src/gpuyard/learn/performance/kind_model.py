@@ -200,7 +200,7 @@ class KindModel:
         at = np.flatnonzero(known)
         names = np.array(self.vocabulary["gpu"])[numbers[at].astype(np.intp)]
         most = np.array([self.measured.get(name, -np.inf) for name in _situations(names, rows.take(at)).tolist()])
-        known[at] = _launching(table.take(at)) <= most + 1.0
+        known[at] = _launching(self.kind, table.take(at)) <= most + 1.0
         return known
 
     def _unlike(self, table: FeatureTable, gpus: TextArray, specs: GpuSpecs) -> FloatArray:
@@ -253,9 +253,10 @@ def _situations(gpus: TextArray, rows: ProfileRows) -> TextArray:
     return np.char.add(np.char.add(np.char.add(np.char.add(gpus, "|"), mode), "|"), rows.precision)
 
 
-def _launching(table: FeatureTable) -> FloatArray:
+def _launching(kind: str, table: FeatureTable) -> FloatArray:
     """Return the logarithm of the share of launching; zero for kinds of work in which it plays no part."""
-    return table.columns.get("launch", np.zeros(len(table.base)))
+    name = ROOFLINES[kind].launch_share
+    return table.columns[name] if name else np.zeros(len(table.base))
 
 
 def _between(band: FloatArray, narrowest: Band, otherwise: FloatArray) -> FloatArray:
@@ -324,7 +325,7 @@ def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
 
 def _measured_situations(rows: ProfileRows, gpus: TextArray, table: FeatureTable) -> dict[str, float]:
     """Return the kinds of work with enough rows, and the largest share of launching among 99 of 100 of these rows."""
-    named, launching = _situations(gpus, rows), _launching(table)
+    named, launching = _situations(gpus, rows), _launching(rows.kind, table)
     different, counts = np.unique(named, return_counts=True)
     least = min(FEW_ROWS, int(counts.max()))
     return {
