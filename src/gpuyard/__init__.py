@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpuyard import simulator as simulator
     from gpuyard.core.domain.errors import WrongInput as WrongInput
     from gpuyard.learn.performance.api import predict as predict
+    from gpuyard.learn.performance.api import predict_serving as predict_serving
     from gpuyard.live.sdk import Client as Client
     from gpuyard.live.sdk import ClusterError as ClusterError
     from gpuyard.live.sdk import Task as Task
@@ -30,7 +31,7 @@ else:
     _HOMES = {
         **dict.fromkeys(("Client", "Task", "ClusterError", "connect"), "gpuyard.live.sdk"),
         "WrongInput": "gpuyard.core.domain.errors",
-        "predict": "gpuyard.learn.performance.api",
+        **dict.fromkeys(("predict", "predict_serving"), "gpuyard.learn.performance.api"),
         "simulate": "gpuyard.simulator",
     }
 

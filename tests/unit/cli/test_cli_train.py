@@ -315,3 +315,73 @@ def test_a_cluster_with_too_few_tasks_is_wrong_use(
     assert not out.exists()
     assert gpuyard("train", "predictor", "--out", out) == 2
     assert "--journal DIR" in capsys.readouterr().err
+
+
+def test_a_model_is_predicted_by_its_name(gpuyard: Gpuyard, capsys: Said) -> None:
+    words = ("predict", "bert-base-uncased", "--gpu", "H200", "--mode", "infer", "--size", 128, "--batch", 8)
+    assert gpuyard(*words, "--precision", "bf16", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["work"]["mode"], said["work"]["size"], said["work"]["batch"]) == ("infer", 128, 8)
+    assert said["gpus"][0]["from"] == "gpu_and_family"
+
+
+def test_a_model_is_predicted_by_its_config_json(gpuyard: Gpuyard, capsys: Said, tmp_path: Path) -> None:
+    said = {"model_type": "gpt2", "n_embd": 512, "n_layer": 4, "n_head": 8, "vocab_size": 1000, "n_positions": 256}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    assert gpuyard("predict", tmp_path, "--gpu", "H200", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["work"]["family"] == "gpt2"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Choose exactly one workload: MODEL, --task FILE or --script FILE.py"),
+        (("gpt2", "--task", "x.yaml"), "Choose exactly one workload"),
+        (("--task", "x.yaml", "--size", 12), "--mode and --size apply to a named model"),
+        (("gpt2", "--mode", "fly"), "mode"),
+        (("gpt3-ada",), "Unknown model 'gpt3-ada'"),
+        (("./nowhere",), "No such file or directory"),
+        (("gpt2", "--serve", "--mode", "infer"), "--serve takes MODEL, --gpu, --prompt"),
+        (("bert-base-uncased", "--serve"), "serving is predicted for decoders only"),
+    ],
+)
+def test_a_workload_that_cannot_be_meant_is_refused(
+    words: tuple[object, ...], sentence: str, gpuyard: Gpuyard, capsys: Said
+) -> None:
+    assert gpuyard("predict", *words, "--gpu", "H200") == 2
+    assert sentence in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_serving_is_predicted_at_one_or_several_batch_sizes(gpuyard: Gpuyard, capsys: Said) -> None:
+    words = ("predict", "meta-llama/Llama-3-8B", "--serve", "--gpu", "H100,L4", "--prompt", 512, "--output", 64)
+    assert gpuyard(*words, "--json") == 0
+    many = json.loads(capsys.readouterr().out)["serving"]
+    assert [one["batch"] for one in many] == [1, 4, 16, 64, 256] * 2
+    assert gpuyard(*words, "--batch", 2, "--precision", "fp8", "--tensor-parallel", 2) == 0
+    table = capsys.readouterr().out
+    assert "2 x H100-SXM" in table
+    assert "TOKENS/S" in table
+
+
+def test_a_serving_model_is_trained_on_tables_of_operations(gpuyard: Gpuyard, capsys: Said, tmp_path: Path) -> None:
+    gemm = [[gpu, dtype, 2**i, 8192, 512 * n, 0.1 * n + 0.0001 * 2**i] for gpu in ("L40S", "H100-SXM") for dtype in ("bfloat16", "fp8") for i in range(13) for n in range(24, 34)]  # fmt: skip
+    attention = [["H100-SXM", phase, batch, 1 if phase == "generation" else 1024, 8192 * n if phase == "generation" else 0, 32, 32, 128, 0, 0.002 * n * batch + 0.01]
+                 for phase in ("context", "generation") for batch in (64, 128, 256) for n in range(1, 30)]  # fmt: skip
+    layers = [
+        ["A40", "m", "add", 32, 8, 4096, 14336, 32000, "True", tokens, 1, 0.004 + tokens * 4e-5]
+        for tokens in range(8, 800, 8)
+    ]
+    files = (
+        write(tmp_path / "g.csv", ("gpu", "dtype", "m", "n", "k", "latency_ms"), gemm),
+        write(tmp_path / "a.csv", ("gpu", "phase", "batch_size", "isl", "step", "num_heads", "num_key_value_heads", "head_dim", "window_size", "latency_ms"), attention),
+        write(tmp_path / "l.csv", ("gpu", "model", "op", "n_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size", "use_gated_mlp", "num_tokens", "num_tensor_parallel_workers", "latency_ms"), layers),
+    )  # fmt: skip
+    out = tmp_path / "serving.json"
+    assert gpuyard("train", "serving", "--out", out, "--profiles", *files, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == ["A40", "H100-SXM", "L40S"]
+    first = out.read_bytes()
+    assert gpuyard("train", "serving", "--out", out, "--profiles", *files) == 0
+    assert out.read_bytes() == first
+    assert gpuyard("train", "serving", "--out", out, "--profiles", files[0]) == 2
+    assert gpuyard("train", "serving", "--out", tmp_path / "no" / "x", "--profiles", *files) == 2
+    assert out.read_bytes() == first

@@ -7,10 +7,12 @@ from gpuyard.cli.input.suggestions import CommandGroup
 from gpuyard.cli.train.evaluate import evaluate
 from gpuyard.cli.train.policy import policy
 from gpuyard.cli.train.predictor import predictor
+from gpuyard.cli.train.serving import serving
 
 app = typer.Typer(cls=CommandGroup, rich_markup_mode=None)
 app.command(cls=MultiValueCommand)(predictor)
 app.command(cls=MultiValueCommand)(evaluate)
+app.command(cls=MultiValueCommand)(serving)
 app.command(cls=MultiValueCommand)(policy)
 
 

@@ -21,14 +21,19 @@ from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.input.arguments import argument
 from gpuyard.input.arguments import names as names_in
 from gpuyard.input.document import InputDocument, Unreadable, parse
+from gpuyard.input.error_location import shortened
 from gpuyard.input.files import LARGEST_TEXT_BYTES, AnyPath, is_file, path_of, read_file, shown_path
 from gpuyard.input.strict import Strict, WrongRequest
-from gpuyard.learn.performance import gpu_specs
+from gpuyard.learn.performance import gpu_specs, model_configs
 from gpuyard.learn.performance.calibration import read_peaks
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.model import SHIPPED, load
+from gpuyard.learn.performance.model_configs import TransformerConfig, read_config
 from gpuyard.learn.performance.operation_profile import OperationProfile
 from gpuyard.learn.performance.query import GpuPrediction, predict_on_gpus, profile_of
+from gpuyard.learn.performance.serving import ServingPrediction
+from gpuyard.learn.performance.serving import load as load_serving
+from gpuyard.learn.performance.serving import prediction as serving
 from gpuyard.live.wire.tasks import WorkRequest
 
 SCRIPT_SECONDS = 120.0
@@ -63,10 +68,11 @@ def predict(
 ) -> list[GpuPrediction]:
     """Predict time, memory and utilization of one step on each of these GPUs, whether they were measured or not.
 
-    `workload`: the fields that a task of the API declares under `work`, as a mapping or as a YAML file; or a script
-    (`.py`) that creates a PyTorch model, which is read in a separate process. `model`: a file written by `gpuyard train
-    predictor`, instead of the shipped one. `specs`, `calibration`: files of GPUs and of their measured peaks. Raises
-    `WrongInput` if an argument or a file cannot be meant.
+    `workload`: the name of a model; a `config.json` or a folder with one; the fields that a task of the API declares
+    under `work`, as a mapping or as a YAML file; or a script (`.py`) that creates a PyTorch model, which is read in a
+    separate process. `model`: a file written by `gpuyard train predictor`, instead of the shipped one. `specs`,
+    `calibration`: files of GPUs and of their measured peaks. Raises `WrongInput` if an argument or a file cannot be
+    meant.
     """
     found = describe_workload(workload).changed(batch=batch, precision=precision)
     names = names_in("gpus", gpus)
@@ -80,6 +86,44 @@ def predict(
     return predict_on_gpus(learned, found.spec, found.profile, names, known)
 
 
+def predict_serving(
+    model: AnyPath,
+    gpus: Sequence[str] | str,
+    *,
+    prompt: int = 1024,
+    output: int = 256,
+    batches: Sequence[int] = serving.BATCHES,
+    precision: str = "bf16",
+    tensor_parallel: int = 1,
+    specs: AnyPath | None = None,
+) -> list[ServingPrediction]:
+    """Predict prefill, decode, throughput and memory of a served language model on each of these GPUs.
+
+    `model`: the name of a decoder, such as `meta-llama/Meta-Llama-3-8B`; or its `config.json`, or the folder that
+    contains it. Raises `WrongInput` if an argument or a file cannot be meant.
+    """
+    names = names_in("gpus", gpus)
+    if not names:
+        raise WrongInput("No GPU is given; use names such as H200,A100.")
+    known = read_gpu_specs(specs, None)
+    return serving.predict_serving(
+        load_serving(), config_of(model), [known.find(name) for name in names], known,
+        prompt=prompt, output=output, batches=batches, precision=precision, gpus=tensor_parallel,
+    )  # fmt: skip
+
+
+def config_of(model: AnyPath) -> TransformerConfig:
+    """Return the configuration of a transformer given by its name, or by its `config.json` or folder."""
+    if not isinstance(model, str) or not is_model_name(model):
+        return read_config(path_of("model", model))
+    found = model_configs.find(model)
+    if found is None:
+        near = model_configs.similar(model)
+        offered = f"; similar names: {', '.join(near)}" if near else ""
+        raise WrongInput(f"Unknown language model {shortened(model)!r}{offered}. Use the config.json of the model.")
+    return found
+
+
 def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, Any] | AnyPath) -> DescribedWorkload:
     """Return the workload given in any of the forms that `predict` accepts."""
     match workload:
@@ -91,8 +135,31 @@ def describe_workload(workload: DescribedWorkload | WorkloadSpec | Mapping[str, 
                 return _of_fields(fields, "the workload")
             except WrongRequest as error:
                 raise WrongInput(str(error)) from None
-    path = existing(workload, "workload")
+    if isinstance(workload, str) and is_model_name(workload):
+        return workload_of_model(workload)
+    path = path_of("workload", workload)
+    if path.suffix == ".json" or path.is_dir():
+        return workload_of_model(path)
+    path = existing(path, "workload")
     return workload_of_script(path) if path.suffix == ".py" else workload_of_file(path)
+
+
+def is_model_name(text: str) -> bool:
+    """Return whether a text is the name of a model rather than a path: no file has that name, and it does not look so."""
+    path = Path(text)
+    is_path = text.startswith((".", "/", "~")) or path.suffix in {".py", ".yaml", ".yml", ".json"}
+    return not is_path and "\0" not in text and not path.exists()
+
+
+def workload_of_model(model: str | Path, *, mode: str | None = None, size: int | None = None) -> DescribedWorkload:
+    """Return steps of a model given by its name, or by its `config.json` or the folder that contains it."""
+    changes: dict[str, Any] = {"mode": mode, "size": size}
+    given = {name: argument(name, value, _FIELDS[name]) for name, value in changes.items() if value is not None}
+    if isinstance(model, str):
+        return describe_workload({"model": model, **given})
+    config = read_config(model)
+    spec = WorkloadSpec(model=config.name, family=config.family, **given)
+    return DescribedWorkload(spec, config.profile(spec.mode, spec.size))
 
 
 def workload_of_file(path: Path) -> DescribedWorkload:

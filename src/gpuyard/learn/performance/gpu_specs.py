@@ -46,6 +46,7 @@ class GpuSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
 
     gpu: str
     aliases: str = ""
+    vendor: str = ""
     arch_family: str = ""
     compute_capability: str = ""
     sm_count: float

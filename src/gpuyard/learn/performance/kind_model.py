@@ -11,8 +11,15 @@ which behaves similarly on every GPU. Which head predicts depends on what was me
                      where each GPU has enough rows for a model of its own, their median counts as much (a committee)
     corrected        as data_sheet, with a `Correction` from the few rows that were measured on the GPU
 
+A GPU counts as measured for the modes and precisions that were measured on it, and up to the share of launching that was:
+inference of large batches says little about training or about steps that wait for their host.
+
 Each head has a band by split conformal prediction: held-out rows, families or GPUs are predicted from the rest, and the
-band is as wide as those errors; separately for each measured GPU, because some are harder to predict than others.
+band is as wide as those errors; separately for each measured GPU, because some are harder to predict than others. The
+band of `data_sheet` also depends on the work: coarse trees (`spread`) learn the size of the errors on held-out GPUs, and
+the band is fitted to errors over that size. A correction narrows it only near the measured rows, and never below the
+band of `gpu`. A mode that was measured nowhere doubles the band; so does such a source, and a GPU of another maker than
+every measured one.
 LightGBM's own quantiles promise 80 % and reach 60 %.
 """
 
@@ -25,7 +32,7 @@ from numpy.typing import NDArray
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.learn.performance.arrays import FloatArray, TextArray
-from gpuyard.learn.performance.calibration import Correction
+from gpuyard.learn.performance.calibration import DEVIATIONS, Correction
 from gpuyard.learn.performance.dataset import ProfileRows
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
 from gpuyard.learn.performance.rooflines import ROOFLINES
@@ -33,6 +40,8 @@ from gpuyard.learn.performance.rooflines.chips import GpuColumns
 
 BAND = 0.83
 """The share of new rows that a band is fitted to contain; 80 % are promised."""
+HELD_OUT_GPU_BAND = 0.80
+"""The same for bands from held-out GPUs: those are predicted from one GPU less than a user's, so the band is wide."""
 LEAST_ROWS = 10
 """Minimum number of rows of a kind to learn anything."""
 MEASURED_ROWS = 400
@@ -46,6 +55,15 @@ allow 10,000 predictions in a fifth of a second."""
 SHARED: TreeParameters = {"num_leaves": 63, "learning_rate": 0.08, "min_data_in_leaf": 20, "trees": 200}
 DETAILED: TreeParameters = {"num_leaves": 40, "learning_rate": 0.11, "min_data_in_leaf": 20, "trees": 160}
 PLAIN: TreeParameters = {"num_leaves": 15, "learning_rate": 0.08, "min_data_in_leaf": 60, "trees": 150}
+COARSE: TreeParameters = {"num_leaves": 4, "learning_rate": 0.1, "min_data_in_leaf": 300, "trees": 40}
+"""For the size of errors: trees that are too coarse to learn the errors of one GPU."""
+LEAST_ERROR = 0.03
+"""Added to errors before the logarithm is taken, so that the smallest do not count most."""
+FEW_ROWS = 20
+"""Number of rows from which a mode and precision counts as measured on a GPU."""
+UNLIKE_WORDS = ("mode", "source")
+UNLIKE = 2.0
+"""Factor on the band for each of these: a mode or a source that was measured nowhere, a maker whose GPUs were not."""
 SQUARED_ERROR_ROWS = 5_000
 """From this number of rows on, fine trees use squared instead of absolute errors; with fewer, outliers mislead them."""
 MOST_ROWS = {"gpu_and_family": 80_000, "gpu": 80_000, "data_sheet": 24_000, "expert": 8_000, "fold": 16_000}
@@ -109,11 +127,14 @@ class KindModel:
     vocabulary: dict[str, list[str]]
     """The known words of each categorical column in order, including `gpu` and `family`."""
     heads: dict[str, list[TreeModel]]
-    """gpu_and_family, gpu, data_sheet, and experts (one for each measured GPU)."""
+    """gpu_and_family, gpu, data_sheet, experts (one for each measured GPU), and spread, the size of errors from a data
+    sheet."""
     bands: dict[str, dict[str, Band]]
-    """For each head: the bands of GPUs that have their own, and one for all others."""
+    """For each head: the bands of GPUs that have their own, and one for all others; of data_sheet in units of `spread`."""
     corrections: dict[str, Correction] = field(default_factory=dict)
     """Corrections of GPUs with few rows."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """The kinds of work measured on the GPUs of the vocabulary (`_situations`), with their largest share of launching."""
 
     def table(self, rows: ProfileRows, specs: GpuSpecs) -> FeatureTable:
         """Return the features of the rows; an unknown word is NaN."""
@@ -127,27 +148,30 @@ class KindModel:
     def predict(self, rows: ProfileRows, specs: GpuSpecs) -> KindPrediction:
         """Predict each row by the most specific head that applies."""
         table = self.table(rows, specs)
-        logs, low, high = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
-        head, gpus = self._heads(table), _names(rows, specs)
+        logs, bands = np.zeros(len(rows)), np.zeros((len(rows), 2))
+        head, gpus = self._heads(rows, table), _names(rows, specs)
         for name in np.unique(head).tolist():
             which = np.flatnonzero(head == name)
-            said = (
-                self.from_data_sheet(table.take(which))
-                if name == "data_sheet"
-                else self.heads[name][0](table.take(which))
-            )
-            logs[which] = said
-            bands = np.array([self._band(name, gpu) for gpu in (*self.vocabulary["gpu"], OTHERS)])
-            low[which], high[which] = bands[np.nan_to_num(table.columns["gpu"][which], nan=-1).astype(np.intp)].T
+            some = table.take(which)
+            if name == "data_sheet":
+                logs[which], bands[which] = self.from_data_sheet(some), self.data_sheet_bands(some)
+                continue
+            logs[which] = self.heads[name][0](some)
+            known = np.array([self._band(name, gpu) for gpu in self.vocabulary["gpu"]])
+            bands[which] = known[some.columns["gpu"].astype(np.intp)]
         same_chip = np.flatnonzero((head != "data_sheet") & ~np.isin(gpus, self.vocabulary["gpu"]))
-        low[same_chip], high[same_chip] = np.mean([self.bands["gpu"][OTHERS], self.bands["data_sheet"][OTHERS]], axis=0)
+        bands[same_chip] = 0.5 * (self.data_sheet_bands(table.take(same_chip)) + np.array(self.bands["gpu"][OTHERS]))
         head[same_chip] = "same_chip"
         for gpu, correction in self.corrections.items():
             which = np.flatnonzero(gpus == gpu)
             if len(which):
-                logs[which] += correction.at(self.seen(table.take(which)))
-                low[which], high[which] = correction.low, correction.high
+                some = table.take(which)
+                more, factor = correction.at(self.seen(some), self.words(some))
+                logs[which] += more
+                bands[which] = _between(bands[which] * factor[:, None], self.bands["gpu"][OTHERS], bands[which])
                 head[which] = "corrected"
+        bands *= UNLIKE ** self._unlike(table, gpus, specs)[:, None]
+        low, high = bands.T
         middle = table.base * np.exp(logs)
         most = 1.0 if ROOFLINES[self.kind].unit == "part" else np.inf
         low, high = np.minimum(middle * np.exp(low), most), np.minimum(middle * np.exp(high), most)
@@ -164,10 +188,39 @@ class KindModel:
         }
         return np.array([taken.get(gpu, gpu) for gpu in gpus.tolist()])
 
-    def _heads(self, table: FeatureTable) -> TextArray:
-        gpu, family = np.isfinite(table.columns["gpu"]), np.isfinite(table.columns["family"])
+    def _heads(self, rows: ProfileRows, table: FeatureTable) -> TextArray:
+        gpu, family = self._is_measured(rows, table), np.isfinite(table.columns["family"])
         both = gpu & family if "gpu_and_family" in self.heads else np.zeros(len(gpu), dtype=np.bool_)
         return np.where(both, "gpu_and_family", np.where(gpu, "gpu", "data_sheet")).astype("<U14")
+
+    def _is_measured(self, rows: ProfileRows, table: FeatureTable) -> NDArray[np.bool_]:
+        """Return whether this kind of work was measured on the GPU of each row."""
+        numbers = table.columns["gpu"]
+        known = np.isfinite(numbers)
+        at = np.flatnonzero(known)
+        names = np.array(self.vocabulary["gpu"])[numbers[at].astype(np.intp)]
+        most = np.array([self.measured.get(name, -np.inf) for name in _situations(names, rows.take(at)).tolist()])
+        known[at] = _launching(self.kind, table.take(at)) <= most + 1.0
+        return known
+
+    def _unlike(self, table: FeatureTable, gpus: TextArray, specs: GpuSpecs) -> FloatArray:
+        """Return for how many reasons nothing like a row was measured: its mode, its source, a GPU of this maker."""
+        words = [np.isnan(table.columns[name]) for name in ROOFLINES[self.kind].words if name in UNLIKE_WORDS]
+        known = {specs.gpus[name].vendor for name in self.vocabulary["gpu"] if name in specs.gpus}
+        corrected = self.corrections.keys()
+        makers = {name: name not in corrected and specs.gpus[name].vendor not in known for name in set(gpus.tolist())}
+        reasons = [*words, np.array([makers[name] for name in gpus.tolist()])]
+        return np.asarray(np.sum(reasons, axis=0), dtype=np.float64)
+
+    def words(self, table: FeatureTable) -> FloatArray:
+        """Return the categorical features of the rows as numbers; NaN for a word that was measured nowhere."""
+        names = ROOFLINES[self.kind].words
+        return np.column_stack([table.columns[name] for name in names]) if names else np.zeros((len(table.base), 0))
+
+    def data_sheet_bands(self, table: FeatureTable) -> FloatArray:
+        """Return the low and high end of the band of each row if only the data sheet of its GPU is known."""
+        size = np.exp(self.heads["spread"][0](table)) if "spread" in self.heads else np.ones(len(table.base))
+        return np.outer(size, np.array(self.bands["data_sheet"][OTHERS]))
 
     def from_data_sheet(self, table: FeatureTable) -> FloatArray:
         """Predict rows of GPUs without measurements."""
@@ -179,7 +232,8 @@ class KindModel:
 
     def seen(self, table: FeatureTable) -> FloatArray:
         """Return the features in which corrections are made: the ratios, and what other heads predict."""
-        ratios = table.matrix(self.heads["data_sheet"][0].columns)
+        words = ROOFLINES[self.kind].words
+        ratios = table.matrix(tuple(name for name in self.heads["data_sheet"][0].columns if name not in words))
         return np.column_stack([ratios, *(expert(table) for expert in self.heads.get("experts", []))])
 
     def _band(self, head: str, gpu: str) -> Band:
@@ -191,6 +245,24 @@ def _names(rows: ProfileRows, specs: GpuSpecs) -> TextArray:
     """Return the GPUs by their name in the specs."""
     named = {gpu: specs.find(gpu).gpu for gpu in set(rows.gpu.tolist())}
     return np.array([named[gpu] for gpu in rows.gpu.tolist()])
+
+
+def _situations(gpus: TextArray, rows: ProfileRows) -> TextArray:
+    """Return what must have been measured for a row to be known on its GPU: the GPU, the mode and the precision."""
+    mode = rows.words.get("mode", np.full(len(rows), ""))
+    return np.char.add(np.char.add(np.char.add(np.char.add(gpus, "|"), mode), "|"), rows.precision)
+
+
+def _launching(kind: str, table: FeatureTable) -> FloatArray:
+    """Return the logarithm of the share of launching; zero for kinds of work in which it plays no part."""
+    name = ROOFLINES[kind].launch_share
+    return table.columns[name] if name else np.zeros(len(table.base))
+
+
+def _between(band: FloatArray, narrowest: Band, otherwise: FloatArray) -> FloatArray:
+    """Return the bands, not narrower than `narrowest` unless `otherwise` already was."""
+    low = np.minimum(band[:, 0], np.maximum(narrowest[0], otherwise[:, 0]))
+    return np.column_stack([low, np.maximum(band[:, 1], np.minimum(narrowest[1], otherwise[:, 1]))])
 
 
 def _numbered(said: TextArray, known: list[str]) -> FloatArray:
@@ -210,12 +282,12 @@ def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
     names, counts = np.unique(gpu, return_counts=True)
     enough = min(MEASURED_ROWS, len(rows) / len(names) / 2)
     measured_gpus = [name for name, count in zip(names.tolist(), counts.tolist(), strict=True) if count >= enough]
-    vocabulary = {name: sorted(set(rows.words[name].tolist())) for name in kind.words}
+    taught = np.isin(gpu, measured_gpus)
+    vocabulary = {name: sorted(set(rows.words[name][taught].tolist())) for name in kind.words}
     vocabulary |= {"gpu": measured_gpus, "family": sorted(set(family.tolist())) if kind.knows_family else []}
     made = KindModel(rows.kind, vocabulary, {}, {})
     table = made.table(rows, specs)
     target = np.log(rows.measured / table.base)
-    taught = np.isin(gpu, measured_gpus)
     learner = _Learner(table, target, gpu, np.random.default_rng(seed), seed)
     common = tuple(name for name in table.columns if name not in {"gpu", "family"})
     ratios = tuple(name for name in common if name not in kind.gives_away)
@@ -232,47 +304,77 @@ def fit(rows: ProfileRows, specs: GpuSpecs, seed: int = 1) -> KindModel:
         made.bands["gpu_and_family"] = learner.bands(with_both, taught, None, FINE)
     if kind.is_committee and len(measured_gpus) > 1:
         made.heads["experts"] = [learner.head(ratios, gpu == one, coarse, "expert") for one in measured_gpus]
-    made.bands["data_sheet"] = {OTHERS: _data_sheet_band(made, learner, coarse, measured_gpus, taught)}
+    _fit_data_sheet_band(made, learner, coarse, measured_gpus, taught)
+    made.measured = _measured_situations(rows.take(taught), gpu[taught], table.take(taught))
+    scale = np.nanstd(made.seen(table.take(learner.some(taught, MOST_ROWS["fold"]))), axis=0)
+    scale = np.where(scale > 1e-9, scale, 1.0)
     for one in sorted(set(names.tolist()) - set(measured_gpus)):
         which = np.flatnonzero(gpu == one)
         if len(which) >= 5:
             few = table.take(which)
-            made.corrections[one] = Correction.of(made.seen(few), target[which] - made.from_data_sheet(few), BAND)
+            low, high = made.data_sheet_bands(few).T
+            made.corrections[one] = Correction.of(
+                made.seen(few),
+                made.words(few),
+                target[which] - made.from_data_sheet(few),
+                (high - low) / 2.0 / DEVIATIONS,
+                scale,
+            )
     return made
 
 
-def _data_sheet_band(
+def _measured_situations(rows: ProfileRows, gpus: TextArray, table: FeatureTable) -> dict[str, float]:
+    """Return the kinds of work with enough rows, and the largest share of launching among 99 of 100 of these rows."""
+    named, launching = _situations(gpus, rows), _launching(rows.kind, table)
+    different, counts = np.unique(named, return_counts=True)
+    least = min(FEW_ROWS, int(counts.max()))
+    return {
+        name: float(np.quantile(launching[named == name], 0.99))
+        for name, count in zip(different.tolist(), counts.tolist(), strict=True)
+        if count >= least
+    }
+
+
+def _fit_data_sheet_band(
     made: KindModel,
     learner: "_Learner",
     shape: TreeParameters,
     known: list[str],
     taught: NDArray[np.bool_],
-) -> Band:
-    """Return the band from held-out known GPUs. With one GPU, families are held out instead and the band is doubled."""
+) -> None:
+    """Fit `spread` and the band to held-out known GPUs. With one GPU, families are held out and the band is doubled."""
     if len(known) < 2:
         low, high = made.bands["gpu"][OTHERS]
-        return 2.0 * low, 2.0 * high
+        made.bands["data_sheet"] = {OTHERS: (2.0 * low, 2.0 * high)}
+        return
     experts, ratios, gpu = made.heads.get("experts"), made.heads["data_sheet"][0].columns, learner.gpu
-    wrong = []
+    places, wrong = [], []
     for place, one in enumerate(known):
         which = learner.some(gpu == one, MOST_ROWS["fold"] // len(known))
         said = learner.head(ratios, taught & (gpu != one), shape, "fold")(learner.table.take(which))
         if experts and len(known) > 2:
             others = [expert(learner.table.take(which)) for at, expert in enumerate(experts) if at != place]
             said = 0.5 * (said + np.median(others, axis=0))
+        places.append(which)
         wrong.append(learner.target[which] - said)
-    return _quantiles(wrong)
+    every = np.concatenate(places)
+    sizes = np.log(np.abs(np.concatenate(wrong)) + LEAST_ERROR)
+    made.heads["spread"] = [learner.trees(ratios, every, sizes, COARSE)]
+    size = np.exp(made.heads["spread"][0](learner.table.take(every)))
+    cuts = np.cumsum([len(which) for which in places])[:-1]
+    relative = [w / s for w, s in zip(wrong, np.split(size, cuts), strict=True)]
+    made.bands["data_sheet"] = {OTHERS: _quantiles(relative, HELD_OUT_GPU_BAND)}
 
 
-def _quantiles(wrong: list[FloatArray]) -> Band:
-    """Return the band that contains the share `BAND` of these errors; each group has equal weight."""
+def _quantiles(wrong: list[FloatArray], part: float = BAND) -> Band:
+    """Return the band that contains this part of the errors; each group has equal weight."""
     errors = np.concatenate(wrong)
     weights = np.concatenate([np.full(len(w), 1.0 / len(w)) for w in wrong])
     order = np.argsort(errors)
     below = np.cumsum(weights[order]) / weights.sum()
     low, high = (
         float(errors[order][np.searchsorted(below, q).clip(0, len(errors) - 1)])
-        for q in ((1 - BAND) / 2, (1 + BAND) / 2)
+        for q in ((1 - part) / 2, (1 + part) / 2)
     )
     return min(low, 0.0), max(high, 0.0)
 
@@ -301,9 +403,15 @@ class _Learner:
 
     def head(self, columns: tuple[str, ...], which: NDArray[np.bool_], shape: TreeParameters, size: str) -> TreeModel:
         """Train a head on these rows."""
+        places = self.some(which, MOST_ROWS[size])
+        return self.trees(columns, places, self.target[places], shape)
+
+    def trees(
+        self, columns: tuple[str, ...], places: NDArray[np.intp], target: FloatArray, shape: TreeParameters
+    ) -> TreeModel:
+        """Train trees on the rows at these places."""
         import lightgbm
 
-        places = self.some(which, MOST_ROWS[size])
         settings = {
             "objective": "regression"
             if shape in (FINEST, FINE, SHARED) and len(places) >= SQUARED_ERROR_ROWS
@@ -322,7 +430,7 @@ class _Learner:
         settings["min_data_in_leaf"] = max(2, min(int(shape["min_data_in_leaf"]), len(places) // 40))
         data = lightgbm.Dataset(
             self.table.take(places).matrix(columns),
-            self.target[places],
+            target,
             feature_name=list(columns),
             categorical_feature=[name for name in columns if name in {"gpu", "family"}],
         )

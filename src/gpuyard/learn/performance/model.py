@@ -23,7 +23,7 @@ from gpuyard.learn.performance.kind_model import Band, KindModel, KindPrediction
 from gpuyard.system.files import replace_file
 
 FORMAT = "gpuyard performance model"
-VERSION = 4
+VERSION = 5
 SHIPPED = Path(__file__).parent / "data" / "performance.model"
 """The model that ships with gpuyard."""
 
@@ -38,6 +38,7 @@ class _KindFile(msgspec.Struct):
     heads: dict[str, list[_Head]]
     bands: dict[str, dict[str, Band]]
     corrections: dict[str, Correction]
+    measured: dict[str, float]
 
 
 class _File(msgspec.Struct):
@@ -101,7 +102,7 @@ def _written(one: KindModel) -> _KindFile:
         name: [_Head(list(head.columns), head.trees.model_to_string(num_iteration=-1)) for head in some]
         for name, some in one.heads.items()
     }
-    return _KindFile(one.vocabulary, heads, one.bands, one.corrections)
+    return _KindFile(one.vocabulary, heads, one.bands, one.corrections, one.measured)
 
 
 def load(path: Path) -> PerformanceModel:
@@ -133,6 +134,7 @@ def load(path: Path) -> PerformanceModel:
             },
             one.bands,
             one.corrections,
+            one.measured,
         )
         for kind, one in said.kind_models.items()
     }

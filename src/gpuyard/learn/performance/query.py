@@ -1,14 +1,17 @@
 """Queries to the performance model: one workload on several GPUs."""
 
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import cache
 
 import msgspec
 import numpy as np
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.core.domain.workload import WorkloadSpec
-from gpuyard.learn.performance import operation_profile
+from gpuyard.input.error_location import shortened
+from gpuyard.learn.performance import model_configs, operation_profile
 from gpuyard.learn.performance.arrays import FloatArray
 from gpuyard.learn.performance.dataset import ProfileRows, constant_column, families, missing_column
 from gpuyard.learn.performance.gpu_specs import GpuSpecs
@@ -54,9 +57,16 @@ class GpuPrediction(msgspec.Struct, frozen=True):
 
 
 def profile_of(work: WorkloadSpec) -> OperationProfile:
-    """Return the operations of a step: as counted, otherwise a typical mixture with the declared totals."""
+    """Return the operations of a step: of a known transformer, as counted, or a typical mixture with the declared totals.
+
+    A Hugging Face name of an image model finds the model of timm with the same letters and digits.
+    """
+    config = model_configs.find(work.model)
+    if config is not None:
+        return config.profile(work.mode, work.size)
     library = operation_profile.shipped()
     names = [work.model, *(f"{zoo}/{work.model}" for zoo in ("torchvision", "transformers", "own"))]
+    names += filter(None, (_image_models().get(_plain(name)) for name in _without_owner(work.model)))
     counted = [operation_profile.find_profile(library, name, work.mode, work.size) for name in names]
     inference = [operation_profile.find_profile(library, name, "infer", work.size) for name in names]
     if work.flops and work.activations and work.parameters:
@@ -65,9 +75,36 @@ def profile_of(work: WorkloadSpec) -> OperationProfile:
         return found.with_largest()
     for found in filter(None, inference):
         return (found if work.mode == "infer" else found.as_training(TRAINING_COST_RATIO)).with_largest()
-    near = get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5)
-    offered = f"; similar names: {', '.join(near)}" if near else ""
-    raise WrongInput(f"Unknown model {work.model!r}{offered}. Specify its flops, activations and parameters.")
+    near = [
+        *model_configs.similar(work.model),
+        *get_close_matches(work.model, {name for name, _ in library}, n=3, cutoff=0.5),
+    ]
+    offered = f"; similar names: {', '.join(near[:4])}" if near else ""
+    raise WrongInput(
+        f"Unknown model {shortened(work.model)!r}{offered}. Use the config.json of the model, or specify its flops, "
+        "activations and parameters."
+    )
+
+
+def _without_owner(name: str) -> list[str]:
+    """Return the name of an image model without its owner, its weights (`.a1_in1k`) and the size of its images."""
+    short = name.rpartition("/")[2].partition(".")[0]
+    return [short, re.sub(r"[-_](?:\d{3})$", "", short)]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+@cache
+def _image_models() -> dict[str, str]:
+    return {_plain(name): name for name, _ in operation_profile.shipped() if "/" not in name}
+
+
+def family_of(work: WorkloadSpec) -> str:
+    """Return the declared family, that of a known transformer, or the first letters of the name."""
+    config = None if work.family else model_configs.find(work.model)
+    return work.family or (config.family if config else str(families(np.array([work.model.split("/")[-1]]))[0]))
 
 
 def predict_on_gpus(
@@ -149,11 +186,7 @@ def query_rows(
         if kind == "memory"
         else {"batch": batch, "torch": np.full(count, work.torch), "launch_us": missing_column(count)}
     )
-    family = (
-        constant_column(work.family, count)
-        if work.family
-        else families(constant_column(work.model.split("/")[-1], count))
-    )
+    family = constant_column(family_of(work), count)
     return ProfileRows(
         kind,
         np.array(gpus),

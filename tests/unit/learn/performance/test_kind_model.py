@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import WorkloadSpec
 from gpuyard.learn.performance import evaluation, kind_model
 from gpuyard.learn.performance import model as performance_model
 from gpuyard.learn.performance.dataset import ProfileRows, merge_rows, read
 from gpuyard.learn.performance.gpu_specs import GpuSpec, GpuSpecs
 from gpuyard.learn.performance.model import PerformanceModel, accuracy
+from gpuyard.learn.performance.query import predict_on_gpus, profile_of, query_rows
 from tests.unit.learn.performance.synthetic_rows import COLUMNS, FAST, MIDDLE, SLOW, SPECS, products, write
 
 
@@ -90,7 +92,7 @@ def test_a_model_of_another_version_is_refused(
     monkeypatch.setattr(performance_model, "VERSION", 99)
     trained.save(file)
     monkeypatch.undo()
-    with pytest.raises(WrongInput, match=r"yard.model has version 99, and this gpuyard reads version 4"):
+    with pytest.raises(WrongInput, match=r"yard.model has version 99, and this gpuyard reads version 5"):
         performance_model.load(file)
 
 
@@ -185,3 +187,58 @@ def test_a_range_from_one_family_is_as_wide_as_its_rows_differ(tmp_path: Path) -
 def test_a_handful_of_rows_trains_nothing(tmp_path: Path) -> None:
     with pytest.raises(WrongInput, match="The training data has 4 rows of neusight_matmul; at least 10 are needed"):
         kind_model.fit(measured(tmp_path, [SLOW], 4), SPECS)
+
+
+@pytest.mark.slow
+def test_few_rows_of_another_kind_do_not_narrow_the_range_of_a_data_sheet(tmp_path: Path) -> None:
+    def with_op(rows: ProfileRows, op: str) -> ProfileRows:
+        return replace(rows, words={"op": np.full(len(rows), op)})
+
+    train = measured(tmp_path, [SLOW, FAST], 400)
+    few = with_op(measured(tmp_path, [MIDDLE], 11, seed=2), "bmm")
+    test = measured(tmp_path, [MIDDLE], 150, seed=3)
+    sheet = PerformanceModel.trained({train.kind: train}, SPECS).predict(test)
+    said = PerformanceModel.trained(merge_rows([train, few]), SPECS).predict(test)
+    assert set(said.head.tolist()) == {"corrected"}
+    assert np.mean(np.log(said.high / said.low)) > 0.85 * np.mean(np.log(sheet.high / sheet.low))
+
+
+def test_work_of_a_mode_that_was_measured_nowhere_has_a_range_twice_as_wide() -> None:
+    model = performance_model.load(performance_model.SHIPPED)
+    work = WorkloadSpec(model="resnet50", mode="train", precision="amp", batch=64)
+    rows = query_rows("network", work, [profile_of(work)], np.array([64.0]), ["L4"])
+    known = model.predict(rows)
+    unknown = model.predict(replace(rows, words={**rows.words, "source": np.array(["nobody"])}))
+    ratio = np.log(unknown.high / unknown.low) / np.log(known.high / known.low)
+    assert ratio[0] > 1.5
+
+
+@pytest.mark.parametrize(("mode", "basis"), [("infer", "gpu_and_family"), ("train", "data_sheet")])
+def test_a_gpu_counts_as_measured_only_in_the_modes_that_were_measured_on_it(mode: str, basis: str) -> None:
+    """The shipped rows of an RTX 4090 are inference of large batches in 16 bits."""
+    model = performance_model.load(performance_model.SHIPPED)
+    work = WorkloadSpec(model="resnet50", mode=mode, precision="amp_fp16", batch=256)
+    (said,) = predict_on_gpus(model, work, profile_of(work), ["RTX4090"], model.specs)
+    assert said.from_ == basis
+
+
+def test_a_step_that_waits_for_its_host_is_not_taken_for_the_large_batches_that_were_measured() -> None:
+    model = performance_model.load(performance_model.SHIPPED)
+    work = WorkloadSpec(model="resnet50", mode="infer", precision="amp_fp16", batch=1)
+    (said,) = predict_on_gpus(model, work, profile_of(work), ["RTX4090"], model.specs)
+    assert said.from_ == "data_sheet"
+    assert said.step_high_ms > 1.4 * said.step_low_ms
+
+
+def test_a_gpu_of_another_maker_than_every_measured_one_has_a_wider_range() -> None:
+    model = performance_model.load(performance_model.SHIPPED)
+    network = model.kind_models["network"]
+    alone = replace(network, corrections={})
+    work = WorkloadSpec(model="resnet50", mode="train", precision="fp32", batch=64)
+    specs = model.specs
+    ours = msgspec.structs.replace(specs.find("MI100"), gpu="same", aliases="", vendor="NVIDIA")
+    both = GpuSpecs([*specs.gpus.values(), ours])
+    rows = query_rows("network", work, [profile_of(work)] * 2, np.full(2, 64.0), ["MI100", "same"])
+    said = alone.predict(rows, both)
+    widths = np.log(said.high / said.low)
+    assert widths[0] == pytest.approx(2.0 * widths[1])

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 
 import pytest
 
@@ -75,3 +76,15 @@ def test_a_command_whose_gpu_can_not_be_sampled_is_not_left_running(tmp_path: Pa
     with pytest.raises(NVMLError, match="GPU is lost"):
         watch_command([sys.executable, "-c", script], GpuWatch(0, BrokenNvml({})))
     assert over.exists()
+
+
+def test_the_peak_memory_of_a_short_command_comes_from_the_kernel_not_from_samples() -> None:
+    held_mib = int(2 * getrusage(RUSAGE_SELF).ru_maxrss / 2**10) + 200
+    hold = f"b'x' * ({held_mib} * 2**20)"
+    seen = watch_command([sys.executable, "-c", hold], watch=None, every_s=60.0)
+    assert held_mib <= seen.memory_mib < 1.5 * held_mib
+
+
+def test_memory_of_a_small_command_is_not_that_of_the_profiler() -> None:
+    seen = watch_command(["sh", "-c", "sleep 0.3"], watch=None, every_s=0.02)
+    assert 0.0 < seen.memory_mib < 30.0

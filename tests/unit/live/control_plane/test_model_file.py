@@ -3,6 +3,7 @@
 import os
 import zlib
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,7 @@ import pytest
 from gpuyard.learn.performance.calibration import Correction
 from gpuyard.learn.performance.ended_tasks import EndedRun, ended_runs
 from gpuyard.learn.performance.model import SHIPPED, PerformanceModel, load
+from gpuyard.learn.performance.rooflines import ROOFLINES
 from gpuyard.live.control_plane.prediction.model_file import ENOUGH, ModelFile
 from gpuyard.live.control_plane.prediction.performance_predictor import PerformancePredictor
 from gpuyard.live.control_plane.stores.archiver import archive_row
@@ -28,9 +30,12 @@ def shipped() -> PerformanceModel:
 def slower(model: PerformanceModel, times: float, seen_until: float = 0.0) -> PerformanceModel:
     """The same, but that steps take so many times as long on an H200."""
     network = model.kind_models["network"]
-    columns = len(network.heads["data_sheet"][0].columns)
-    one = np.zeros((1, columns))
-    offset = Correction([0.0] * columns, [1e9] * columns, one.tolist(), [float(np.log(times)) / 2.0], -0.1, 0.1)
+    columns = [name for name in network.heads["data_sheet"][0].columns if name not in ROOFLINES["network"].words]
+    words = list(product(*(range(len(network.vocabulary[name])) for name in ROOFLINES["network"].words)))
+    known, named = [[0.0] * len(columns)] * len(words), [list(map(float, one)) for one in words]
+    one = Correction([1e9] * len(columns), known, named, [1.0] * len(words), 1.0)
+    shown, _ = one.at(np.array(known[:1]), np.array(named[:1]))
+    offset = msgspec.structs.replace(one, wrong=[float(np.log(times) / shown[0])] * len(words))
     corrected = replace(network, corrections={**network.corrections, "H200-SXM": offset})
     return PerformanceModel(
         {**model.kind_models, "network": corrected}, model.specs, model.trained_on, seen_until

@@ -32,6 +32,8 @@ class Roofline:
     """Whether irregularities of one size occur on every GPU: then they are learned in detail for new GPUs, too."""
     knows_family: bool = False
     """Whether there are few enough families to learn each."""
+    launch_share: str = ""
+    """The feature with the share of launching in a step, as a logarithm; empty if it plays no part."""
     unit: str = "ms"
 
 
@@ -47,6 +49,7 @@ ROOFLINES = {
         names("kernel_cache largest_cache kernel_waves torch batch kernels fixed"),
         is_committee=False,
         knows_family=True,
+        launch_share="launch",
     ),
     "memory": Roofline(
         memory.features, ("source", "mode", "numbers"), names("sm"), is_committee=False, knows_family=True, unit="MiB"
@@ -57,6 +60,7 @@ ROOFLINES = {
         names("kernel_cache largest_cache kernel_waves torch layout source"),
         is_committee=False,
         knows_family=True,
+        launch_share="launch",
         unit="part",
     ),
 }

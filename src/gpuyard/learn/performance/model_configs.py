@@ -1,0 +1,324 @@
+"""Transformers by their configuration: the names people type, and `config.json` files.
+
+A transformer is described by a dozen numbers, which its `config.json` contains. From them the operations of a step are
+counted here without PyTorch and without the network: `data/models.csv` has these numbers for well-known models by their
+Hugging Face name, and other models are read from a file or folder. The passes over activations that PyTorch makes
+between matrix products depend on how the layers are written; `STYLES` has them for the five ways in use, read from
+models of each style that were counted on PyTorch's `meta` device.
+"""
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.input.files import LARGEST_TEXT_BYTES, read_file, shown_path
+from gpuyard.learn.performance.operation_profile import OperationProfile
+
+SHIPPED = Path(__file__).parent / "data" / "models.csv"
+FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How the layers of a model are written in PyTorch: passes over activations of one layer in inference."""
+
+    is_causal: bool
+    is_gated: bool
+    """Whether the feed-forward part has three weights instead of two."""
+    has_biases: bool
+    """Whether linear layers have biases, norms are layer norms in one kernel, and positions are learned."""
+    light_kernels: float
+    passes: float
+    """Reads and writes of activations as wide as the model, outside of products, norms and attention."""
+    wide_passes: float
+    """The same for activations as wide as the feed-forward part."""
+    kept_wide: float
+    """Activations as wide as the feed-forward part that are kept for the backward pass."""
+
+
+STYLES = {
+    "bert": Style(False, False, True, 4.6, 9.0, 2.0, 2.0),
+    "gpt2": Style(True, False, True, 13.2, 11.0, 20.0, 5.0),
+    "opt": Style(True, False, True, 5.8, 11.0, 2.0, 1.0),
+    "t5": Style(False, False, False, 25.4, 41.0, 2.0, 1.0),
+    "llama": Style(True, True, False, 40.0, 56.0, 8.0, 4.0),
+}
+KEPT = 10.0
+"""Activations as wide as the model that a layer keeps for the backward pass."""
+LOSS_PASSES = 14.0
+"""Passes over the logits in training: loss, its gradient, casts."""
+TRAINING_LIGHT = 2.4
+"""Passes over activations in training, forward and backward, over those of inference."""
+TRAINING_KERNELS = 14.0
+"""Additional small kernels for each layer in training if it has biases: their gradients."""
+
+
+class TransformerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers that determine the cost of a transformer."""
+
+    name: str
+    family: str
+    style: str
+    layers: int
+    """Layers of the encoder, or of the only stack."""
+    width: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    feed_forward: int
+    vocabulary: int
+    positions: int
+    """Longest input."""
+    decoder_layers: int = 0
+    """Layers of a decoder that attends to the encoder; 0 if there is only one stack."""
+    encoder_tokens: int = 0
+    """Fixed length of the encoder's input; 0 if it is that of the tokens."""
+    experts: int = 1
+    experts_used: int = 1
+    tied: bool = False
+    """Whether input and output embeddings are one matrix."""
+
+    @property
+    def is_decoder(self) -> bool:
+        """Whether it generates token by token from one stack of layers: what inference engines serve."""
+        return STYLES[self.style].is_causal and not self.decoder_layers
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward part has three weights instead of two."""
+        return STYLES[self.style].is_gated
+
+    @property
+    def layer_parameters(self) -> float:
+        """Parameters of one layer without cross attention."""
+        style = STYLES[self.style]
+        projected = self.width * self.head_width * (2 * self.heads + 2 * self.kv_heads)
+        feed = (3 if style.is_gated else 2) * self.width * self.feed_forward
+        biases = 6 * self.width + self.feed_forward if style.has_biases else 0
+        router = self.width * self.experts if self.experts > 1 else 0
+        return projected + feed * self.experts + router + biases + (4 if style.has_biases else 2) * self.width
+
+    @property
+    def parameters(self) -> float:
+        """All parameters."""
+        cross = self.decoder_layers * self.width * self.head_width * (2 * self.heads + 2 * self.kv_heads)
+        positions = self.positions * self.width if STYLES[self.style].has_biases else 0
+        tables = self.vocabulary * self.width * (1 if self.tied else 2)
+        return (self.layers + self.decoder_layers) * self.layer_parameters + cross + positions + tables
+
+    def profile(self, mode: str, tokens: int) -> OperationProfile:
+        """Return the operations of a step with one sample of so many tokens, in fp32."""
+        _Counting.check(self, tokens)
+        return _Counting(self, mode == "train").profile(float(tokens))
+
+
+@dataclass(frozen=True, slots=True)
+class _Counting:
+    """Counts the groups of operations of one model."""
+
+    config: TransformerConfig
+    is_training: bool
+
+    @staticmethod
+    def check(config: TransformerConfig, tokens: int) -> None:
+        if tokens > config.positions:
+            raise WrongInput(f"{config.name} takes at most {config.positions:,} tokens; size is {tokens:,}")
+
+    def profile(self, tokens: float) -> OperationProfile:
+        config, b = self.config, FP32_BYTES
+        encoded = float(config.encoder_tokens or tokens)
+        groups = self._layers(config.layers, encoded, encoded, crossed=False)
+        if config.decoder_layers:
+            groups += self._layers(config.decoder_layers, tokens, encoded, crossed=True)
+        logits = tokens * config.vocabulary
+        groups.append(
+            self._product(1, 2 * logits * config.width, b * (tokens * config.width + logits), b * config.vocabulary * config.width)
+        )  # fmt: skip
+        if self.is_training:
+            groups.append(("light", 10.0, 0.0, LOSS_PASSES * b * logits, 0.0))
+        kept = sum(
+            self._kept(count, length) for count, length in ((config.layers, encoded), (config.decoder_layers, tokens))
+        )
+        widest = max(logits, encoded * config.feed_forward)
+        return OperationProfile.of(
+            groups,
+            (kept + b * logits) if self.is_training else 0.0,
+            (3.0 if self.is_training else 2.0) * b * widest,
+            b * config.parameters,
+        )
+
+    def _layers(self, count: int, tokens: float, others: float, *, crossed: bool) -> list[tuple[Any, ...]]:
+        """Return the groups of a stack; with `crossed`, each layer also attends to the `others` of the encoder."""
+        config, b = self.config, FP32_BYTES
+        style = STYLES[config.style]
+        width, inner, kv = config.width, config.heads * config.head_width, config.kv_heads * config.head_width
+        feed, used = config.feed_forward, config.experts_used
+        blocks = [(tokens, tokens)] + ([(tokens, others)] if crossed else [])
+        found: list[tuple[Any, ...]] = []
+        for asks, keys in blocks:
+            weights = width * (2 * inner + 2 * kv)
+            flops = 2 * (asks * width * 2 * inner + keys * width * 2 * kv)
+            moved = b * (asks * (2 * width + 2 * inner) + keys * 2 * (width + kv))
+            found.append(self._product(4 * count, flops * count, moved * count, b * weights * count))
+            pairs = asks * keys * (0.5 if style.is_causal and keys == asks else 1.0)
+            ways = (3.0, 3.5, 2.75) if self.is_training else (1.0, 1.0, 1.0)
+            found.append(
+                ("attention", ways[0] * count, ways[1] * 4 * pairs * inner * count, ways[2] * b * 2 * (asks + keys) * inner * count, 0.0)
+            )  # fmt: skip
+        weights = (3 if style.is_gated else 2) * width * feed
+        moved = b * tokens * used * ((3 if style.is_gated else 2) * (width + feed))
+        kernels = (3 if style.is_gated else 2) * config.experts
+        found.append(
+            self._product(kernels * count, 2 * tokens * weights * used * count, moved * count, b * weights * config.experts * count)
+        )  # fmt: skip
+        if style.has_biases:
+            norms = (2.0, 2.5) if self.is_training else (1.0, 1.0)
+            found.append(("norm", norms[0] * 2 * count, 0.0, norms[1] * 4 * b * tokens * width * count, 0.0))
+        passes = b * tokens * (style.passes * width + style.wide_passes * feed * used)
+        kernels_light = style.light_kernels
+        if self.is_training:
+            passes, kernels_light = TRAINING_LIGHT * passes, TRAINING_LIGHT * kernels_light
+            kernels_light += TRAINING_KERNELS if style.has_biases else 0.0
+        found.append(("light", kernels_light * count, 0.0, passes * count, 0.0))
+        return found
+
+    def _product(self, kernels: float, flops: float, moved: float, weights: float) -> tuple[Any, ...]:
+        ways = 3.0 if self.is_training else 1.0
+        return ("matmul", ways * kernels, ways * flops, ways * moved, ways * weights)
+
+    def _kept(self, count: int, tokens: float) -> float:
+        config = self.config
+        wide = STYLES[config.style].kept_wide * config.feed_forward * config.experts_used
+        return FP32_BYTES * count * tokens * (KEPT * config.width + wide)
+
+
+@cache
+def shipped() -> Mapping[str, TransformerConfig]:
+    """Return the models that ship with gpuyard, by their name in small letters."""
+    with SHIPPED.open(encoding="utf-8", newline="") as file:
+        known = [msgspec.convert(line, TransformerConfig, strict=False) for line in csv.DictReader(file)]
+    return {one.name.lower(): one for one in known}
+
+
+def find(name: str) -> TransformerConfig | None:
+    """Find a model by its Hugging Face name: with or without its owner, in capital or small letters.
+
+    `Meta-`, `-hf` and the owner may be left out: `llama-7b`, `meta-llama/Llama-3-8B`, `Mistral-7B-v0.1`.
+    """
+    models = shipped()
+    if name.lower() in models:
+        return models[name.lower()]
+    return _by_short_name().get(_short(name))
+
+
+@cache
+def _by_short_name() -> Mapping[str, TransformerConfig]:
+    found: dict[str, TransformerConfig] = {}
+    for one in shipped().values():
+        found.setdefault(_short(one.name), one)
+    return found
+
+
+def _short(name: str) -> str:
+    return re.sub(r"^(meta-)|(-hf)$", "", name.lower().rpartition("/")[2])
+
+
+def similar(name: str) -> list[str]:
+    """Return names of known models that are similar to this one."""
+    near = get_close_matches(_short(name), _by_short_name(), n=3, cutoff=0.6)
+    return [_by_short_name()[one].name for one in near]
+
+
+_KEYS = {
+    "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers"),
+    "width": ("hidden_size", "n_embd", "d_model", "dim"),
+    "heads": ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads"),
+    "kv_heads": ("num_key_value_heads",),
+    "head_width": ("head_dim", "d_kv"),
+    "feed_forward": ("intermediate_size", "ffn_dim", "n_inner", "d_ff", "hidden_dim", "encoder_ffn_dim"),
+    "vocabulary": ("vocab_size",),
+    "positions": ("max_position_embeddings", "n_positions", "max_target_positions", "seq_length", "n_ctx"),
+    "experts": ("num_local_experts", "num_experts"),
+    "experts_used": ("num_experts_per_tok",),
+}
+"""Names of the same number in the configurations of different models, in the order in which they are looked for."""
+_STYLE_OF = {
+    "gpt2": "gpt2", "gpt_neo": "gpt2", "gptj": "gpt2", "gpt_neox": "gpt2", "gpt_bigcode": "gpt2", "phi": "gpt2",
+    "falcon": "gpt2", "bloom": "gpt2", "opt": "opt", "t5": "t5", "mt5": "t5", "umt5": "t5",
+    "bert": "bert", "roberta": "bert", "xlm-roberta": "bert", "distilbert": "bert", "electra": "bert", "mpnet": "bert",
+    "camembert": "bert", "whisper": "bert", "bart": "bert", "mbart": "bert",
+    **dict.fromkeys(
+        ("llama", "mistral", "mixtral", "qwen2", "qwen3", "gemma", "gemma2", "phi3", "stablelm", "olmo", "cohere",
+         "internlm2", "granite", "deepseek", "starcoder2", "smollm3", "qwen2_moe", "qwen3_moe"), "llama"),
+}  # fmt: skip
+_FAMILY_OF = {"mistral": "llama", "xlm-roberta": "roberta"}
+"""Models with the layers of another family."""
+
+
+def read_config(path: Path) -> TransformerConfig:
+    """Read a `config.json` in the form of Hugging Face, or a folder that contains one."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        said = msgspec.json.decode(read_file(file, largest=LARGEST_TEXT_BYTES))
+    except OSError as error:
+        raise WrongInput(f"{shown_path(file)}: {error.strerror}") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise WrongInput(f"{shown_path(file)} is not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise WrongInput(f"{shown_path(file)} does not contain one JSON object")
+    kind = said.get("model_type")
+    if kind not in _STYLE_OF:
+        raise WrongInput(
+            f"{shown_path(file)}: model_type {kind!r} is not supported; supported types: {', '.join(sorted(_STYLE_OF))}"
+        )
+    return _of_json(said, str(kind), file)
+
+
+def _of_json(said: dict[str, Any], kind: str, file: Path) -> TransformerConfig:
+    numbers = {name: _number(said, keys, file) for name, keys in _KEYS.items()}
+    width, heads = numbers["width"], numbers["heads"]
+    for name in ("layers", "width", "heads", "vocabulary"):
+        if numbers[name] is None:
+            raise WrongInput(f"{shown_path(file)} has none of the keys {', '.join(_KEYS[name])}")
+    assert width is not None
+    assert heads is not None
+    style = _STYLE_OF[kind]
+    crossed = bool(said.get("is_encoder_decoder")) or kind in {"t5", "mt5", "umt5", "whisper", "bart", "mbart"}
+    decoder = _number(said, ("decoder_layers", "num_decoder_layers"), file) if crossed else None
+    return TransformerConfig(
+        name=str(said.get("_name_or_path") or file.resolve().parent.name),
+        family=_FAMILY_OF.get(kind, kind),
+        style=style,
+        layers=numbers["layers"] or 0,
+        width=width,
+        heads=heads,
+        kv_heads=numbers["kv_heads"] or heads,
+        head_width=numbers["head_width"] or max(width // heads, 1),
+        feed_forward=numbers["feed_forward"] or 4 * width,
+        vocabulary=numbers["vocabulary"] or 0,
+        positions=numbers["positions"] or 1_000_000,
+        decoder_layers=(decoder or numbers["layers"] or 0) if crossed else 0,
+        encoder_tokens=_number(said, ("max_source_positions",), file) or 0,
+        experts=numbers["experts"] or 1,
+        experts_used=numbers["experts_used"] or 1,
+        tied=bool(said.get("tie_word_embeddings", style != "llama")),
+    )
+
+
+def _number(said: dict[str, Any], keys: tuple[str, ...], file: Path) -> int | None:
+    """Return the first of these keys that the configuration has. Raises `WrongInput` unless it is a positive integer."""
+    for key in keys:
+        value = said.get(key)
+        if value is not None:
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= 10**9:
+                raise WrongInput(f"{shown_path(file)}: {key} must be an integer from 1 to 1000000000, not {value!r}")
+            return value
+    return None

@@ -1,0 +1,144 @@
+"""Transformers by their Hugging Face name or config.json: their parameters, and the operations of a step."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from gpuyard.core.domain.errors import WrongInput
+from gpuyard.core.domain.workload import WorkloadSpec
+from gpuyard.learn.performance import api, model_configs, operation_profile
+from gpuyard.learn.performance.flops import count
+from gpuyard.learn.performance.query import family_of, profile_of
+
+PUBLISHED = {
+    "bert-base-uncased": 110e6, "bert-large-uncased": 336e6, "roberta-base": 125e6, "distilbert-base-uncased": 66e6,
+    "sentence-transformers/all-MiniLM-L6-v2": 22.7e6, "gpt2": 124e6, "gpt2-xl": 1.56e9, "facebook/opt-1.3b": 1.32e9,
+    "t5-base": 223e6, "openai/whisper-small": 242e6, "openai/whisper-large-v3": 1.54e9, "llama-7b": 6.74e9,
+    "meta-llama/Llama-2-13b-hf": 13.0e9, "meta-llama/Llama-3-8B": 8.03e9, "meta-llama/Llama-3-70B": 70.6e9,
+    "meta-llama/Llama-3.2-1B": 1.24e9, "TinyLlama/TinyLlama-1.1B-Chat-v1.0": 1.10e9, "mistralai/Mistral-7B-v0.1": 7.24e9,
+    "mistralai/Mixtral-8x7B-v0.1": 46.7e9, "Qwen/Qwen2.5-7B": 7.62e9, "Qwen/Qwen2.5-0.5B": 494e6, "microsoft/phi-2": 2.78e9,
+    "stabilityai/stablelm-3b-4e1t": 2.80e9, "01-ai/Yi-34B": 34.4e9,
+}  # fmt: skip
+"""Parameters as the makers of the models state them."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_known_model_has_the_parameters_that_its_maker_states(name: str) -> None:
+    found = model_configs.find(name)
+    assert found is not None
+    assert found.parameters == pytest.approx(PUBLISHED[name], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["google/vit-base-patch16-224", "microsoft/resnet-50", "facebook/convnext-tiny-224", "timm/resnet50.a1_in1k", "google/efficientnet-b0",
+     "facebook/deit-base-patch16-224", "microsoft/swin-tiny-patch4-window7-224"],
+)  # fmt: skip
+def test_an_image_model_is_found_by_its_hugging_face_name(name: str) -> None:
+    assert profile_of(WorkloadSpec(model=name, mode="infer")).parameter_bytes > 0
+
+
+def test_names_are_found_in_small_letters_and_without_their_owner() -> None:
+    names = ("meta-llama/Meta-Llama-3-8B", "meta-llama/Llama-3-8B", "llama-3-8b", "LLAMA-3-8B")
+    assert {model_configs.find(name) for name in names} == {model_configs.find("Meta-Llama-3-8B")}
+
+
+def test_an_unknown_name_is_answered_with_similar_ones() -> None:
+    with pytest.raises(WrongInput, match="Unknown model 'berd-base-uncased'; similar names: bert-base-uncased"):
+        profile_of(WorkloadSpec(model="berd-base-uncased"))
+
+
+@pytest.mark.parametrize(("name", "counted"), [("bert-base-uncased", "bert-base"), ("gpt2", "gpt2"), ("facebook/opt-1.3b", "opt-1.3b"), ("bert-large-uncased", "bert-large")])  # fmt: skip
+@pytest.mark.parametrize("mode", ["infer", "train"])
+def test_operations_of_a_config_agree_with_those_that_pytorch_dispatches(name: str, counted: str, mode: str) -> None:
+    """The same models were counted on the meta device; they are in the shipped library."""
+    config = model_configs.find(name)
+    assert config is not None
+    ((tokens, known),) = operation_profile.shipped()[f"transformers/{counted}", mode].items()
+    ours = config.profile(mode, tokens)
+    assert ours.parameter_bytes == pytest.approx(known.parameter_bytes, rel=0.01)
+    assert ours.groups[:, 2].sum() == pytest.approx(known.groups[:, 2].sum(), rel=0.05)
+    assert ours.groups[:, 3].sum() == pytest.approx(known.groups[:, 3].sum(), rel=0.2)
+    assert ours.groups[:, 1].sum() == pytest.approx(known.groups[:, 1].sum(), rel=0.3)
+    assert ours.kept_bytes == pytest.approx(known.kept_bytes, rel=0.05)
+
+
+class Encoder(nn.Module):
+    """An encoder with the layers of PyTorch, of another size than every shipped model."""
+
+    def __init__(self, width: int, layers: int, words: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(words, width)
+        layer = nn.TransformerEncoderLayer(width, width // 64, 3 * width, batch_first=True, activation="gelu")
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.out = nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return self.out(self.layers(self.table(tokens)))
+
+
+def test_arithmetic_of_a_config_json_is_that_of_the_module_on_the_meta_device(tmp_path: Path) -> None:
+    said = {"model_type": "bert", "hidden_size": 320, "num_hidden_layers": 5, "num_attention_heads": 5, "intermediate_size": 960,
+            "vocab_size": 7_000, "max_position_embeddings": 512}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    made = api.workload_of_model(tmp_path, mode="infer", size=96)
+    seen = count(lambda: Encoder(320, 5, 7_000), lambda: (torch.zeros(1, 96, dtype=torch.long),), training=False)
+    assert made.profile.groups[:, 2].sum() == pytest.approx(seen.flops, rel=0.03)
+    assert made.spec.family == "bert"
+
+
+def test_a_config_json_is_predicted_like_the_name_of_its_model(tmp_path: Path) -> None:
+    said = {"model_type": "llama", "_name_or_path": "mine", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+            "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192,
+            "tie_word_embeddings": False}  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    for model in (tmp_path, tmp_path / "config.json"):
+        assert api.config_of(model).parameters == pytest.approx(8.03e9, rel=0.01)
+    (by_file,) = api.predict_serving(tmp_path, "H100", batches=(8,))
+    (by_name,) = api.predict_serving("meta-llama/Meta-Llama-3-8B", "H100", batches=(8,))
+    assert by_file == by_name
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "does not contain one JSON object"),
+        ("{}", "model_type None is not supported"),
+        ('{"model_type": "resnet"}', "model_type 'resnet' is not supported"),
+        ('{"model_type": "bert"}', "has none of the keys num_hidden_layers"),
+        ('{"model_type": "bert", "num_hidden_layers": -1}', "num_hidden_layers must be an integer from 1"),
+        ('{"model_type": "bert", "num_hidden_layers": true}', "num_hidden_layers must be an integer from 1"),
+    ],
+)
+def test_an_invalid_config_is_refused_in_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(WrongInput, match=sentence):
+        api.workload_of_model(tmp_path / "config.json")
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WrongInput, match=r"config.json: No such file or directory"):
+        api.predict(tmp_path, "H200")
+
+
+def test_an_input_longer_than_the_model_takes_is_refused() -> None:
+    with pytest.raises(WrongInput, match="bert-base-uncased takes at most 512 tokens; size is 600"):
+        profile_of(WorkloadSpec(model="bert-base-uncased", size=600))
+
+
+def test_a_model_of_a_measured_family_belongs_to_it() -> None:
+    assert family_of(WorkloadSpec(model="mistralai/Mistral-7B-v0.1")) == "llama"
+    assert family_of(WorkloadSpec(model="mistralai/Mistral-7B-v0.1", family="mine")) == "mine"
+
+
+@pytest.mark.parametrize("mode", ["train", "infer"])
+def test_predict_takes_the_name_of_a_model(mode: str) -> None:
+    work = api.workload_of_model("bert-base-uncased", mode=mode, size=128).changed(batch=16, precision="amp")
+    (said,) = api.predict(work, "H200")
+    assert said.from_ == "gpu_and_family"
+    assert 0.5 < said.step_ms < 200.0
