@@ -11,30 +11,40 @@ from tests.unit.learn.analysis.test_submission import PIPELINE, SWEEP
 
 def test_the_parts_of_a_script_run_on_a_cluster_in_dependency_order(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        (tmp_path / "pipeline.py").write_text(PIPELINE)
-        said = json.loads(cluster.does("analyze", "pipeline.py", "--submit", "--json"))
+        folder = tmp_path / "scripts"
+        folder.mkdir()
+        (folder / "pipeline.py").write_text(PIPELINE)
+        said = json.loads(cluster.does("analyze", "scripts/pipeline.py", "--submit", "--json"))
+        assert said["trial"]["outcome"] == "not tried"
+        [task] = cluster.client().wait(said["submitted"], timeout=60, check=True)
+        assert task.name == "pipeline"
+
+        said = json.loads(cluster.does("analyze", "scripts/pipeline.py", "--submit", "--json", "--trial"))
+        assert said["trial"]["outcome"] == "equal"
         tasks = cluster.client().wait(said["submitted"], timeout=60, check=True)
         assert [task.name for task in tasks] == ["prepare", "greet", "total"]
         assert tasks[2].depends_on == [tasks[0].id]
         assert [task.gpu_count for task in tasks] == [0, 0, 0]
-        assert (tmp_path / "total.json").read_text() == "6"
+        assert (folder / "total.json").read_text() == "6"
 
-        (tmp_path / "sweep.py").write_text(SWEEP)
-        said = json.loads(cluster.does("analyze", "sweep.py", "--submit", "--json"))
+        (folder / "sweep.py").write_text(SWEEP)
+        said = json.loads(cluster.does("analyze", "scripts/sweep.py", "--submit", "--json", "--trial"))
         rounds = cluster.client().wait(said["submitted"], timeout=60, check=True)
         assert [task.array_index for task in rounds] == [0, 1, 2, None]
         assert rounds[3].depends_on == [task.id for task in rounds[:3]]
-        assert (tmp_path / "all.json").read_text() == "[0.2, 0.4, 0.6]"
+        assert (folder / "all.json").read_text() == "[0.2, 0.4, 0.6]"
 
 
 def test_if_one_part_is_refused_none_is_submitted(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         long = "count_" * 40  # longer than the name of a task may be
-        (tmp_path / "two.py").write_text(
+        folder = tmp_path / "scripts"
+        folder.mkdir()
+        (folder / "two.py").write_text(
             "from pathlib import Path\ndef prepare(): Path('a.txt').write_text('1')\n"
             f"def {long}(): return len(Path('a.txt').read_text())\nprepare()\n{long}()\n"
         )
-        done = cluster.call("analyze", "two.py", "--submit")
+        done = cluster.call("analyze", "scripts/two.py", "--submit", "--trial")
         assert done.returncode == 1
         assert "at most 200" in done.stderr
         left = cluster.client().wait(list(cluster.client().tasks()), timeout=60)

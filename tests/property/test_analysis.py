@@ -2,14 +2,18 @@
 the program does.
 """
 
+import contextlib
 import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuyard.learn.analysis import TaskGraph, analyze
+from tests.unit.learn.analysis.orders import reordered
 
 FUNCTIONS = """
 SEEN = []
@@ -206,3 +210,108 @@ def test_the_width_is_the_largest_set_of_independent_tasks(drawn: list[set[int]]
         if not any(one in reach[other] or other in reach[one] for one, other in combinations(group, 2))
     ]
     assert width(dict.fromkeys(before, 1), before) == max(map(len, apart))
+
+
+# --- objects, aliases, methods, closures and files ----------------------------------------------------------------------
+
+OBJECTS = """
+import json
+from pathlib import Path
+
+class Base:
+    shared = []
+
+    def __init__(self, content=None):
+        self.content = [] if content is None else content
+
+    def put(self, value):
+        self.content.append(value)
+        return self
+
+    def share(self, value):
+        self.shared.append(value)
+
+    def __len__(self):
+        return len(self.content)
+
+class Child(Base):
+    def put(self, value):
+        super().put(value)
+        self.content.append(-1)
+        return self
+
+    def write(self, name):
+        Path(name).write_text(json.dumps([len(repr(part)) for part in self.content]))
+
+def closure(box):
+    def put():
+        box.put(7)
+    return put
+
+def read(name):
+    return len(Path(name).read_text()) if Path(name).exists() else 0
+
+def write(name, box):
+    Path(name).write_text(repr(len(box)) + repr(len(box.content)))
+
+def note(box, path="log.txt"):
+    with open(path, "a") as file:
+        file.write(str(len(box)))
+
+def pair(one, other):
+    return Child([one.content, other.content])
+"""
+SHAPES = [
+    "{new} = Child()",
+    "{new} = Base({one}.content)",
+    "{new} = pair({one}, {two})",
+    "{new} = {one}",
+    "{one}.put({number})",
+    "{one}.share({number})",
+    "{one}.content.append({number})",
+    "{one}.content = {two}.content",
+    "write('{file}', {one})",
+    "n{number} = read('{file}')",
+    "f{number} = closure({one}); f{number}()",
+    "note({one})",
+    "Child().write('{file}')",
+    "{one}.content.sort(key=repr)",
+    "for i in range(2):\n    write(f'{file}_{{i}}', {one})",
+    "for i in range(2):\n    {one}.put(i)\n    write(f'{file}_{{i}}', {two})",
+    "for box in [{one}, {two}]:\n    box.put({number})",
+    "g{number} = (part for part in {one}.content)\nh{number} = len(list(g{number}))",
+    "m{number} = {one}.put\nm{number}({number})",
+    "d{number} = dict(box={one})\nd{number}['box'].put({number})",
+]
+
+
+@st.composite
+def object_programs(draw: st.DrawFn) -> str:
+    made, usable = ["b0 = Child()", "b1 = Base()"], ["b0", "b1"]
+    for number in range(2, draw(st.integers(4, 12))):
+        one, two = draw(st.sampled_from(usable)), draw(st.sampled_from(usable))
+        shape = draw(st.sampled_from(SHAPES))
+        file = draw(st.sampled_from(["x", "y"]))
+        made.append(shape.format(new=f"b{number}", one=one, two=two, number=number, file=file))
+        usable += [f"b{number}"] if "{new}" in shape else []
+    contents = ", ".join(f"[len(repr(part)) for part in {name}.content]" for name in usable)
+    made.append(f"Path('end.json').write_text(json.dumps([{contents}, len(Base.shared)]))")
+    return OBJECTS + "\n".join(made) + "\n"
+
+
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(object_programs(), st.integers(0, 1000))
+def test_programs_with_objects_leave_the_same_files_in_every_order_that_is_allowed(program: str, seed: int) -> None:
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch, "program.py")
+        path.write_text(program)
+        other = reordered(path, seed=seed)
+        left = []
+        for number, source in enumerate((program, other)):
+            folder = Path(scratch, str(number))
+            folder.mkdir()
+            with contextlib.chdir(folder):
+                exec(compile(source, "program.py", "exec"), {"__name__": "__main__"})
+            left.append({file.name: file.read_text() for file in folder.iterdir()})
+        assert left[0] == left[1], other

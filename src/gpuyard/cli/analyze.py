@@ -12,7 +12,7 @@ from gpuyard.cli.input.options import ServerOption, TokenOption, client, json_op
 from gpuyard.core.domain.errors import WrongInput
 
 if TYPE_CHECKING:
-    from gpuyard.learn.analysis import SubmitRequest, TaskGraph
+    from gpuyard.learn.analysis import SubmitRequest, TaskGraph, Trial
     from gpuyard.live.sdk import Client
 
 
@@ -25,6 +25,10 @@ def analyze(
     submit: Annotated[bool, typer.Option("--submit", help="Print the tasks, then submit them.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --submit: only print them.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="With --submit: do not ask for confirmation.")] = False,
+    trial: Annotated[bool, typer.Option("--trial", help="With --submit: before a script is submitted in parts, run it and its parts here and compare their files.")] = False,
+    trial_args: Annotated[str | None, typer.Option("--trial-args", metavar="ARGUMENTS", help="Like --trial, with these arguments of the script in place of its own: small data.")] = None,
+    trial_env: Annotated[list[str] | None, typer.Option("--trial-env", metavar="NAME=VALUE", help="Like --trial, with this variable: small data.")] = None,
+    trial_seconds: Annotated[float, typer.Option("--trial-seconds", metavar="SECONDS", min=1, max=86_400, help="The longest that a trial may take.")] = 300,
     python: Annotated[str | None, typer.Option("--python", metavar="PROGRAM", help="Python interpreter that runs the script (default: this one).")] = None,
     as_json: Annotated[bool, json_option("Print everything as one JSON object.")] = False,
     server: ServerOption = None,
@@ -32,15 +36,21 @@ def analyze(
 ) -> None:  # fmt: skip
     """Read the steps of a Python script and their dependencies without running it."""
     from msgspec import to_builtins
+    from msgspec.structs import replace
 
     from gpuyard.cli.output.printing import print_json
+    from gpuyard.learn.analysis import NOT_TRIED, try_division
     from gpuyard.learn.analysis import analyze as read
 
-    if dry_run and not submit:
-        raise WrongInput("--dry-run requires --submit.")
+    tries = trial or trial_args is not None or bool(trial_env)
+    for option, given in (("--dry-run", dry_run), ("--trial", tries)):
+        if given and not submit:
+            raise WrongInput(f"{option} requires --submit.")
     if out is not None and out.suffix != ".mmd":
         raise WrongInput(f"{out}: the diagram is written in Mermaid format; use a file name that ends in .mmd.")
-    graph = read(source, arguments or (), seconds=_seconds(takes or []), python=python or sys.executable)
+    interpreter, variables = python or sys.executable, _variables(trial_env or [])
+    small_arguments = _words(trial_args) if trial_args is not None else arguments or []
+    graph = read(source, arguments or (), seconds=_seconds(takes or []), python=interpreter)
     if out is not None:
         from gpuyard.learn.analysis.mermaid import mermaid
 
@@ -50,8 +60,14 @@ def analyze(
             raise WrongInput(f"Cannot write {out}: {error.strerror}.") from None
     if not as_json:
         _show(graph, evidence=evidence)
+    tried = None
+    if submit and graph.is_divided and graph.whole is not None:
+        small = read(source, small_arguments, python=interpreter) if tries else graph
+        tried = try_division(graph, small, variables, trial_seconds) if tries else NOT_TRIED
+        if tried.outcome != "equal":
+            graph = replace(graph, requests=(graph.whole,))
     if submit and not as_json:
-        _show_requests(graph.requests)
+        _show_requests(graph.requests, tried)
     ids: list[str] | None = None
     confirmed = yes or as_json or not sys.stdin.isatty()
     if submit and not dry_run and graph.requests and (confirmed or typer.confirm("Submit?")):
@@ -59,7 +75,24 @@ def analyze(
         if not as_json:
             typer.echo("\n".join(ids))
     if as_json:
-        print_json(to_builtins(graph) | ({"submitted": ids} if ids is not None else {}))
+        more = {"trial": to_builtins(tried)} if tried is not None else {}
+        print_json(to_builtins(graph) | more | ({"submitted": ids} if ids is not None else {}))
+
+
+def _words(text: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}: {error}", param_hint="'--trial-args'") from None
+
+
+def _variables(texts: list[str]) -> dict[str, str]:
+    for text in texts:
+        if not re.match(r"[A-Za-z_]\w*=", text):
+            raise typer.BadParameter(f"{text!r} does not have the form NAME=VALUE", param_hint="'--trial-env'")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def _seconds(takes: list[str]) -> dict[str, float]:
@@ -104,7 +137,7 @@ def _show(graph: "TaskGraph", *, evidence: bool) -> None:
         typer.echo(note)
 
 
-def _show_requests(requests: "tuple[SubmitRequest, ...]") -> None:
+def _show_requests(requests: "tuple[SubmitRequest, ...]", trial: "Trial | None") -> None:
     import shlex
 
     from gpuyard.cli.output.printing import print_table
@@ -113,6 +146,8 @@ def _show_requests(requests: "tuple[SubmitRequest, ...]") -> None:
         typer.echo("\nThe script has no tasks to submit.")
         return
     is_one = len(requests) == 1 and requests[0].array is None
+    if trial is not None:
+        typer.echo(f"\n{trial.says}")
     typer.echo("\nTo be submitted, as one process:" if is_one else "\nTo be submitted:")
     rows = [(r.name, r.array or 1, r.gpus, list(r.after), shlex.join(r.command)) for r in requests]
     print_table(("TASK", "TASKS", "GPUS", "AFTER", "COMMAND"), rows, right=("TASKS", "GPUS"))

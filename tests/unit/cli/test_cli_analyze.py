@@ -84,6 +84,45 @@ def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
     assert "a         1     1  –      python3 a.py" in out
 
 
+DIVISIBLE = (
+    "import sys\nfrom pathlib import Path\nn = sys.argv[1]\ndef a(): Path('a').write_text(n)\n"
+    "def b(): Path('b').write_text(n)\na()\nb()\n"
+)
+
+
+def test_a_division_that_was_not_tried_is_submitted_as_one_process(
+    analyze: Analyze, source: Path, capsys: Said
+) -> None:
+    source.write_text(DIVISIBLE)
+    assert analyze(source, "--submit", "--dry-run", "--", "1") == 0
+    out = capsys.readouterr().out
+    assert "The division was not tried: --trial-args or --trial-env try it with small data, --trial as it is." in out
+    assert "To be submitted, as one process:" in out
+    assert analyze(source, "--submit", "--dry-run", "--json", "--", "1") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["trial"]["outcome"] == "not tried"
+    assert [request["name"] for request in said["requests"]] == ["a"] == [said["whole"]["name"]]
+
+
+@pytest.mark.slow
+def test_a_division_is_tried_with_the_arguments_variables_and_time_of_the_trial(
+    analyze: Analyze, source: Path, capsys: Said
+) -> None:
+    source.write_text("import os\n" + DIVISIBLE.replace("sys.argv[1]", "sys.argv[1] * int(os.environ['N'])"))
+    trial = ("--submit", "--dry-run", "--json", "--trial-args", "tiny", "--trial-env", "N=2")
+    assert analyze(source, *trial, "--", "large") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["trial"]["outcome"] == "equal"
+    assert [request["name"] for request in said["requests"]] == ["a", "b"]
+    assert [request["command"][-1] for request in said["requests"]] == ["large", "large"]
+    assert analyze(source, "--submit", "--dry-run", "--trial", "--", "large") == 0
+    out = capsys.readouterr().out
+    assert "The division could not be tried: the script ended with exit status 1 (KeyError: 'N')." in out
+    source.write_text(source.read_text() + "while True: pass\n")
+    assert analyze(source, *trial, "--trial-seconds", "1", "--", "large") == 0
+    assert "longer than the trial may take" in json.loads(capsys.readouterr().out)["trial"]["says"]
+
+
 @pytest.mark.parametrize(
     ("content", "words", "sentence"),
     [
@@ -100,6 +139,10 @@ def test_a_dry_run_shows_what_would_be_submitted_and_contacts_no_scheduler(
         (SOURCE, ("--duration", "trian=3"), "Unknown task 'trian' in a.py. Did you mean 'train'?"),
         (SOURCE, ("--duration", "train"), "'train' does not have the form TASK=SECONDS"),
         (SOURCE, ("--dry-run",), "--dry-run requires --submit."),
+        (SOURCE, ("--trial",), "--trial requires --submit."),
+        (SOURCE, ("--submit", "--trial-env", "X"), "'X' does not have the form NAME=VALUE"),
+        (SOURCE, ("--submit", "--trial-args", "'a"), "No closing quotation"),
+        (SOURCE, ("--submit", "--trial", "--trial-seconds", "0"), "0.0 is not between 1 and 86400"),
     ],
 )
 def test_unreadable_or_invalid_input_is_reported_in_one_sentence(

@@ -2,13 +2,15 @@
 
     source ─► steps ─► effects ─► dataflow ─► graph ─► levels, critical path, width
     (names)   (units)  (per unit)  (reasons)    │
-                           │                    └─► submission: one process, or parts connected by files only
-                           └─► step_classifier: training, inference, data, hpc, other
+        │                  │                    └─► submission: one process, or parts connected by files only ─► trial
+        └─► hazards        └─► step_classifier: training, inference, data, hpc, other
 
 Read `effects` first: its head has the assumptions about code. `library_calls.toml` has all knowledge of libraries.
+Only `trial` runs anything, and only when asked.
 """
 
 from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest, TaskGraph
 from gpuyard.learn.analysis.script_analysis import analyze
+from gpuyard.learn.analysis.trial import NOT_TRIED, Trial, try_division
 
-__all__ = ["ScriptTask", "SubmitRequest", "TaskGraph", "analyze"]
+__all__ = ["NOT_TRIED", "ScriptTask", "SubmitRequest", "TaskGraph", "Trial", "analyze", "try_division"]

@@ -1,10 +1,11 @@
 """Knowledge about library calls: the kind of work they belong to, the files they use, and what they change.
 
-The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them may change
-anything outside of the program: files, random numbers, the state of any library (`OUTSIDE`). Functions are found by
-dotted name; the longest known prefix wins. Methods are found by their last name, on any object.
+The tables are in `library_calls.toml`; a new library is a line there. A call that is in none of them is unknown: it may
+do anything. Functions are found by dotted name; the longest known prefix wins. Methods are found by their last name;
+the tables hold for objects of the known libraries only.
 """
 
+import enum
 import tomllib
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,7 +16,8 @@ from gpuyard.learn.analysis.graph import StepKind, TaskBound
 
 T = TypeVar("T")
 RANDOM: Final = "random numbers"
-OUTSIDE: Final = "unknown effects"
+CLOCK: Final = "the clock"
+"""Values that differ from run to run. They order nothing, but must not be computed in several processes."""
 EXITS: Final = "the end of the script"
 
 
@@ -41,6 +43,22 @@ class FileUse(NamedTuple):
     """Number of the argument; -1 is the object of a method, -2 the path that the call returns."""
 
 
+class Kind(enum.Enum):
+    """What is known about a value."""
+
+    PLAIN = "a number, a string, a path: it never changes"
+    LIST = "a list, dictionary, array, table or tensor: iterating over it changes nothing"
+    HANDLE = "an open file or the like: iterating over it changes it and nothing else"
+    OWN = "an object of a class of the project that inherits from no library"
+    OBJECT = "anything"
+
+    def __or__(self, other: "Kind") -> "Kind":
+        """Return the kind of a value that is of one of two kinds."""
+        if self is other:
+            return self
+        return Kind.LIST if {self, other} == {Kind.PLAIN, Kind.LIST} else Kind.OBJECT
+
+
 class Effect(NamedTuple):
     """What a call changes besides its result."""
 
@@ -48,14 +66,13 @@ class Effect(NamedTuple):
     """Arguments that it changes; -1 is the object of a method."""
     state: str = ""
     """The hidden state that it uses and changes."""
-    is_plain: bool = False
-    """The result is a number, a string or the like: it refers to no argument."""
+    result: Kind | None = Kind.OBJECT
+    """None: the kind of the object."""
     iterates: bool = False
     """It iterates over its arguments, which consumes iterators."""
 
 
-NOTHING: Final = Effect()
-PLAIN: Final = Effect(is_plain=True)
+UNKNOWN: Final = Effect(state="unknown")
 CHANGES_OBJECT: Final = Effect(changes=(-1,))
 INFERENCE: Final = Pattern("inference", "compute", 5, "runs a model without gradients", gpu=True)
 TRAIN: Final = Pattern("training", "compute", 8, "trains", gpu=True)
@@ -74,7 +91,9 @@ def _files(uses: str) -> tuple[FileUse, ...]:
 
 
 def _effect(changes: list[int], state: str, flags: str) -> Effect:
-    return Effect(tuple(changes), state, "plain" in flags, "iterates" in flags)
+    results = {"plain": Kind.PLAIN, "list": Kind.LIST, "handle": Kind.HANDLE, "same": None}
+    result = next((kind for flag, kind in results.items() if flag in flags), Kind.OBJECT)
+    return Effect(tuple(changes), state, result, "iterates" in flags)
 
 
 _TABLES: Final[dict[str, Any]] = tomllib.loads(
@@ -89,8 +108,10 @@ def _table(name: str, made: Callable[..., T]) -> dict[str, T]:
 _PATTERNS, _METHOD_PATTERNS = _table("function_patterns", _pattern), _table("method_patterns", _pattern)
 _FILES, _METHOD_FILES = _table("function_files", _files), _table("method_files", _files)
 _EFFECTS, _METHOD_EFFECTS = _table("function_effects", _effect), _table("method_effects", _effect)
-_CONTAINERS, _ITERATORS = tuple(_TABLES["containers"].split()), tuple(_TABLES["iterators"].split())
-CONTAINER_METHODS: Final = frozenset(_TABLES["container_methods"].split())
+_EFFECTS |= dict.fromkeys(_TABLES["unknown"].split(), UNKNOWN)
+LIBRARIES: Final = frozenset(name.partition(".")[0] for name in _EFFECTS)
+DECORATORS: Final = frozenset(_TABLES["decorators"].split())
+LATER: Final = {what: frozenset(_TABLES[f"later_{what}"].split()) for what in ("modules", "names", "methods")}
 WRAPPERS: Final = frozenset(_TABLES["wrappers"].split())
 FILE_KEYWORDS: Final = frozenset(_TABLES["file_keywords"].split())
 MPI_METHODS: Final = frozenset(_TABLES["mpi_methods"].split())
@@ -124,7 +145,10 @@ def files_of(dotted: str, method: str) -> tuple[FileUse, ...]:
 @lru_cache(maxsize=65536)
 def function_effect(dotted: str) -> Effect | None:
     """Return what a function changes; None if it is not known."""
-    return Effect(changes=(0,)) if _is_in_place(dotted) else _longest(_EFFECTS, dotted)
+    found = _longest(_EFFECTS, dotted)
+    if found is None or found is UNKNOWN or dotted.endswith(".at"):
+        return None
+    return Effect(changes=(0,)) if _is_in_place(dotted) else found
 
 
 def method_effect(name: str) -> Effect | None:
@@ -137,6 +161,6 @@ def _is_in_place(name: str) -> bool:
     return name.endswith("_") and not name.endswith("__")
 
 
-def is_container(dotted: str) -> bool:
-    """Return whether the function returns something that can be iterated any number of times."""
-    return any(f"{dotted}.".startswith(f"{name}.") for name in _CONTAINERS) and not dotted.startswith(_ITERATORS)
+def is_module(dotted: str) -> bool:
+    """Return whether the tables have functions below this name."""
+    return any(name.startswith(f"{dotted}.") for name in _EFFECTS)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from gpuyard.learn.analysis.api_patterns import EXITS, OUTSIDE
+from gpuyard.learn.analysis.api_patterns import CLOCK, EXITS
 from gpuyard.learn.analysis.effects import EVERYTHING, Effects, FileAccess, Variable
 from gpuyard.learn.analysis.groups import Groups
 from gpuyard.learn.analysis.paths import may_meet
@@ -33,8 +33,8 @@ Edges = dict[tuple[int, int], set[Reason]]
 """Reasons by the numbers of the earlier and the later unit."""
 
 
-def dependencies(units: Sequence[Unit]) -> Edges:
-    """Return every pair of units that must keep its order."""
+def dependencies(units: Sequence[Unit], hazard: str | None = None) -> Edges:
+    """Return every pair of units that must keep its order; because of a hazard, all do."""
     effects = _with_private_names([unit.effects for unit in units])
     groups = Groups(pair for one in effects for pair in one.aliases)
     held: dict[Variable, set[FileAccess]] = {}
@@ -46,8 +46,11 @@ def dependencies(units: Sequence[Unit]) -> Edges:
     for later in range(len(units)):
         for earlier in range(later):
             found = set(_reasons(effects, uses, earlier, later))
-            if effects[earlier].exits or EXITS in effects[earlier].states:
-                found.add(Reason("control", one_line(units[earlier].node, 40)))
+            for number in (earlier, later):  # nothing is moved across the end of the script
+                if effects[number].exits or EXITS in effects[number].states:
+                    found.add(Reason("control", one_line(units[number].node, 40)))
+            if hazard is not None:
+                found.add(Reason("state", hazard))
             if found:
                 edges[earlier, later] = found
     return edges
@@ -64,7 +67,6 @@ class _Use:
         files = set(effects.files).union(*(held.get(group, ()) for group in self.reads))
         self.files = sorted({(file.path.pattern, file.writes) for file in files})
         self.states = effects.states
-        self.is_empty = not (self.files or self.states)
 
 
 def _with_private_names(effects: Sequence[Effects]) -> list[Effects]:
@@ -111,9 +113,7 @@ def _reasons(effects: Sequence[Effects], uses: Sequence[_Use], earlier: int, lat
         for using, writes_too in after.files:
             if (writes or writes_too) and may_meet(used, using):
                 yield Reason("file", min(used, using, key=lambda path: path.count("*")))
-    for state in sorted(before.states & after.states - {EXITS}):
+    for state in sorted(before.states & after.states - {EXITS, CLOCK}):
         yield Reason("state", state)
-    if (OUTSIDE in before.states and not after.is_empty) or (OUTSIDE in after.states and not before.is_empty):
-        yield Reason("state", OUTSIDE)
     if EVERYTHING in before.states | after.states:
         yield Reason("state", EVERYTHING)

@@ -1,11 +1,16 @@
 """Finds what code reads, assigns and changes: variables, files and hidden state, through all functions that it calls.
 
-The analysis is conservative: in doubt the answer is "may". Objects are not tracked. Variables that a statement combines
-may from then on refer to a common object: they are *aliases*, and a change of one is a change of all in its group. A
-call that is not known to leave its arguments unchanged changes all of them. An unknown call may also change anything
-outside of the program (`api_patterns.OUTSIDE`). A method call is a call of every method of that name in the project.
-Iterating over an object changes it unless it is known to be a container. Plain values (numbers, strings, options) have
-no aliases.
+The analysis is conservative: what was not shown to be harmless is ordered with everything (`EVERYTHING`). Objects are
+not tracked. Variables that a statement combines may from then on refer to a common object: they are *aliases*, and a
+change of one is a change of all in its group. These calls are unknown, and an unknown call is ordered with everything:
+
+- a library function or method that the tables do not have;
+- any method of an object that may come from an unknown call, and any call of an object, such as a model;
+- a function of the project with a decorator or a default that is not known to be harmless.
+
+Iterating over anything but a list or the like is unknown, too: it may run a generator or draw from a data loader.
+A method call is a call of every method of that name in the project. Operators, attributes and calls of library
+functions may run special methods and properties of classes of the project.
 
 A function of the project is summarized once for each set of paths that it is called with. A file belongs to the values
 that were made with it: a statement that uses such a value may use the file.
@@ -17,23 +22,33 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpuyard.learn.analysis import api_patterns as api
+from gpuyard.learn.analysis.api_patterns import Kind
 from gpuyard.learn.analysis.groups import Groups
-from gpuyard.learn.analysis.paths import OPTIONS, UNKNOWN, NameScope, Text, text
-from gpuyard.learn.analysis.source import Found, Function, Module, Project, assigned, dotted_name, resolved, statements
+from gpuyard.learn.analysis.paths import UNKNOWN, NameScope, Text, text
+from gpuyard.learn.analysis.source import (
+    Found,
+    Function,
+    Module,
+    Project,
+    assigned,
+    dotted_name,
+    is_main_guard,
+    resolved,
+    statements,
+)
 from gpuyard.learn.analysis.step_classifier import Clues, function_clue, method_clue
 
 DEEPEST = 20
 """Maximum depth of nested calls that are followed."""
-EVERYTHING: Final = "code made at run time"
-"""The state of code that is executed from a string: it is ordered with everything."""
+EVERYTHING: Final = "unknown effects"
+"""The state of an unknown call: it is ordered with everything."""
 MODULES: Final = re.compile(r"(^self$|model|net|module|encoder|decoder)", re.IGNORECASE)
 """Names of objects whose `train()` only switches a mode."""
-DISPLAYS = (
-    ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.JoinedStr,
-)  # fmt: skip
+DISPLAYS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 
 
 class Variable(NamedTuple):
@@ -41,6 +56,11 @@ class Variable(NamedTuple):
 
     scope: str
     name: str
+
+
+ESCAPED: Final = Variable("", "given to an unknown call")
+"""All objects that an unknown call was given or has returned may refer to each other."""
+ENVIRONMENT: Final = Variable("os", "environ")
 
 
 class FileAccess(NamedTuple):
@@ -73,9 +93,8 @@ class Effects:
     keeps_arguments: bool = False
     """For a function: whether a variable outside of it may refer to its arguments."""
     iterates_arguments: bool = False
-    """For a function: whether it iterates over its arguments, which changes iterators."""
-    returns_plain: bool = True
-    returns_container: bool = True
+    """For a function: whether it iterates over its arguments, which may run anything."""
+    returns: Kind = Kind.PLAIN
     calls: list[Found] = field(default_factory=list)
     """Functions of the project that are called here directly."""
     unknown_calls: list[str] = field(default_factory=list)
@@ -87,10 +106,16 @@ class Analysis:
 
     def __init__(self, project: Project, scope: NameScope) -> None:
         self.project, self.scope = project, scope
-        self.options_change = _options_change(project)
+        self.plain_options = _options_are_plain(project)
+        self.has_strangers = any(_is_strange(project, module) for module in project.modules())
+        """Whether any object may be of an unknown library, so that the tables of methods do not hold for it."""
+        imported = {dotted for module in project.modules() for dotted in module.imports.values()}
+        self.subscripts_change = bool(imported & {"collections", "collections.defaultdict"})
+        """Whether reading an element may add it."""
         self.outer: dict[int, tuple[tuple[str, frozenset[str]], ...]] = {}
         """For nested functions: the enclosing scopes, the innermost first."""
         self._known: dict[tuple[int, tuple[tuple[str, Text], ...]], Effects] = {}
+        self._acting: dict[Path, bool] = {}
         self._open: list[int] = []
         self._met_open = False
 
@@ -101,31 +126,61 @@ class Analysis:
             return self._known[key]
         if id(found.function) in self._open or len(self._open) >= DEEPEST:
             self._met_open = True  # an incomplete summary is not cached
-            deep = set() if id(found.function) in self._open else {api.OUTSIDE}
-            return Effects(changes_arguments=True, returns_plain=False, returns_container=False, states=deep)
+            deep = set() if id(found.function) in self._open else {EVERYTHING}
+            return Effects(changes_arguments=True, returns=Kind.OBJECT, states=deep)
         self._open.append(id(found.function))
         scope = self.scope.inside(found.module, dict(texts))
         scope.learn(found.function.body)
         walker = Walker(self, found.module, scope, found)
-        for mark in found.function.decorator_list:
-            walker.decorator(mark)
+        walker.definition(found.function)
         walker.block(found.function.body)
         made = _from_outside(walker.effects, walker.key, set(parameters(found.function)))
-        defaults = [*found.function.args.defaults, *filter(None, found.function.args.kw_defaults)]
-        if made.changes_arguments and not all(isinstance(value, ast.Constant) for value in defaults):
-            made.states.add(f"defaults of {found.name}")
         self._open.pop()
         if not self._met_open or not self._open:
             self._known[key] = made
             self._met_open = False
         return made
 
+    def acts(self, module: Module) -> bool:
+        """Return whether importing a file of the project does more than define names."""
+        if module.path not in self._acting:
+            self._acting[module.path] = False  # while it is being found out: files may import each other
+            walker = Walker(self, module, NameScope(module))
+            walker.block(node for node in module.tree.body if not isinstance(node, ast.If) or not is_main_guard(node))
+            files, states = walker.effects.files, walker.effects.states
+            self._acting[module.path] = bool(states) or any(file.writes for file in files)
+        return self._acting[module.path]
 
-def _options_change(project: Project) -> bool:
-    """Return whether any function changes command-line options, or an attribute of an object that holds them."""
-    functions = [node for module in project.modules() for node in ast.walk(module.tree) if isinstance(node, Function)]
-    parts = [part for function in functions for part in ast.walk(function) if isinstance(part, ast.Attribute)]
-    return any(isinstance(part.ctx, ast.Store) and OPTIONS.search(ast.unparse(part.value)) for part in parts)
+
+def _is_strange(project: Project, module: Module) -> bool:
+    """Return whether a file imports or calls anything that is neither in the project nor in the tables."""
+    calls = {resolved(node.func, module) for node in ast.walk(module.tree) if isinstance(node, ast.Call)}
+    called = {dotted for dotted in calls if dotted and dotted.partition(".")[0] in set(module.imports.values())}
+    origins = {dotted.lstrip(".") for dotted in module.imports.values()}
+    strange = {name for name in origins if name.partition(".")[0] not in api.LIBRARIES | {"sys", "os"}}
+    strange |= {name for name in called if api.function_effect(name) is None}
+    return any(project.target(module, name)[0] is None for name in strange)
+
+
+def _options_are_plain(project: Project) -> bool:
+    """Return whether command-line options are only numbers and strings, and never change."""
+    for node in (node for module in project.modules() for node in ast.walk(module.tree)):
+        match node:
+            case ast.Attribute(ctx=ast.Store() | ast.Del(), value=value) if ast.unparse(value) != "self":
+                return False
+            case ast.Call(func=ast.Name(id="vars")) | ast.Attribute(attr="__dict__"):
+                return False
+            case ast.Call(func=ast.Attribute(attr="add_argument"), keywords=words):
+                given = {word.arg: ast.unparse(word.value) for word in words}
+                if "nargs" in given or given.get("action", "'store'") not in {
+                    "'store'",
+                    "'store_true'",
+                    "'store_false'",
+                }:
+                    return False
+                if given.get("type", "str") not in {"str", "int", "float", "bool", "Path", "pathlib.Path"}:
+                    return False
+    return True
 
 
 def parameters(function: Function) -> list[str]:
@@ -142,12 +197,15 @@ def _from_outside(inside: Effects, scope: str, given: set[str]) -> Effects:
     changed = {groups.group(variable) for variable in inside.changes}
     every = inside.reads | inside.changes | {variable for pair in inside.aliases for variable in pair}
     outer = {variable for variable in every if variable.scope != scope}
+    together: dict[Variable, list[Variable]] = {}
+    for variable in sorted(outer):
+        together.setdefault(groups.group(variable), []).append(variable)
     return replace(
         inside,
         reads=outer,
         assigns={variable for variable in inside.assigns if variable.scope != scope},
         changes={variable for variable in outer if groups.group(variable) in changed},
-        aliases=set(),
+        aliases={pair for group in together.values() for pair in pairwise(group)},
         holds={(variable, file) for variable, file in inside.holds if variable.scope != scope},
         changes_arguments=bool(own & changed),
         keeps_arguments=any(groups.group(variable) in own for variable in outer),
@@ -162,11 +220,13 @@ class Walker:
         self.effects = Effects()
         self.loops = 0
         self.key = module.shown
-        self._value_kinds: dict[Variable, tuple[bool, bool]] = {}
-        """For each variable: whether all values so far were plain, and whether all were containers."""
+        self._kinds: dict[Variable, Kind] = {}
+        """The kind of all values so far of each variable."""
         self._sure: set[Variable] = set()
         """Variables that are assigned on every path."""
         self._given: set[str] = set()
+        self._owner: tuple[Module, str] | None = None
+        """In a method: its class."""
         self._locals = frozenset(module.variables)
         self._outer: tuple[tuple[str, frozenset[str]], ...] = ()
         self._functions: dict[str, Found] = {}
@@ -178,6 +238,8 @@ class Walker:
         self.key = f"{self.module.shown}:{found.name}:{node.lineno}"
         self._outer = self.analysis.outer.get(id(node), ())
         self._given = set(parameters(node))
+        owner, _, _ = found.name.partition(".")
+        self._owner = (self.module, owner) if found.is_method and owner in self.module.classes else None
         declared = {n for part in ast.walk(node) if isinstance(part, ast.Global | ast.Nonlocal) for n in part.names}
         inside = list(statements(node.body))
         self._locals = frozenset({name for part in inside for name in assigned(part)} - declared | self._given)
@@ -192,15 +254,14 @@ class Walker:
         scope = self.scope.inside(found.module, dict(texts))
         scope.learn(found.function.body)
         inner = Walker(self.analysis, found.module, scope, found)
-        given = [*call.args, *(word.value for word in call.keywords)]
-        plain = all(self._is_plain(arg) for arg in given)
+        given, defaults = [*call.args, *(word.value for word in call.keywords)], _defaults(found.function)
+        plain = all(self.kind(arg) is Kind.PLAIN for arg in given) and all(map(_is_constant, defaults))
         own = {Variable(inner.key, name) for name in parameters(found.function)}
-        inner._value_kinds, inner._given = dict.fromkeys(own, (plain, plain)), set()
+        inner._kinds, inner._given = dict.fromkeys(own, Kind.PLAIN if plain else Kind.OBJECT), set()
         self.effects, self._sure = Effects(), set()
         self._read(self._mentioned(call))
         self._alias(own | self._references(call) if not plain else [])
-        for mark in found.function.decorator_list:
-            inner.decorator(mark)
+        inner.definition(found.function)
         self.effects.states |= inner.effects.states
         self.effects.assigns |= own
         self.effects.always_assigns |= own
@@ -213,7 +274,12 @@ class Walker:
                 return Variable(key, name)
         if name in self.module.variables:
             return Variable(self.module.shown, name)
-        dotted = self.module.imports.get(name)
+        return self._variable_elsewhere(self.module.imports.get(name))
+
+    def _variable_elsewhere(self, dotted: str | None) -> Variable | None:
+        """Return the variable of another file, or the environment, that a dotted name refers to."""
+        if dotted in {"os.environ", "os.getenv", "os.putenv", "os.unsetenv", "os.environb"}:
+            return ENVIRONMENT
         there = self.analysis.project.variable(self.module, dotted) if dotted else None
         return Variable(there[0].shown, there[1]) if there else None
 
@@ -231,8 +297,8 @@ class Walker:
         """Return the function of the project that an expression names."""
         if isinstance(node, ast.Name) and node.id in self._functions:
             return self._functions[node.id]
-        dotted = resolved(node, self.module)
-        if dotted is None or (isinstance(node, ast.Name) and node.id in self._locals - set(self.module.imports)):
+        dotted, first = resolved(node, self.module), (dotted_name(node) or "").partition(".")[0]
+        if dotted is None or first in self._locals - set(self.module.imports) - set(self.module.classes):
             return None
         return self.analysis.project.function(self.module, dotted)
 
@@ -243,9 +309,7 @@ class Walker:
             if isinstance(part, ast.Name):
                 found.add(self.variable(part.id) or self._undefined(part))
             elif isinstance(part, ast.Attribute) and (dotted := self._library_name(part)):
-                there = self.analysis.project.variable(self.module, dotted)
-                found.add(Variable(there[0].shown, there[1]) if there else None)
-                found.add(Variable("os", "environ") if dotted == "os.environ" else None)
+                found.add(self._variable_elsewhere(dotted))
         return {variable for variable in found if variable is not None}
 
     def _undefined(self, node: ast.Name) -> Variable | None:
@@ -255,19 +319,67 @@ class Walker:
 
     def _references(self, node: ast.AST) -> set[Variable]:
         """Return the mentioned variables whose values are not plain."""
-        return {variable for variable in self._mentioned(node) if not self._value_kind(variable)[0]}
+        return {variable for variable in self._mentioned(node) if self._kind_of(variable) is not Kind.PLAIN}
 
-    def _value_kind(self, variable: Variable) -> tuple[bool, bool]:
+    def _kind_of(self, variable: Variable) -> Kind:
         if variable.name in self.module.shared and variable.scope == self.module.shown:
-            return False, False
-        if variable in self._value_kinds:
-            return self._value_kinds[variable]
-        return (False, False) if variable.scope == self.key else literal_value_kind(self.analysis.project, variable)
+            return Kind.OBJECT
+        if variable in self._kinds:
+            return self._kinds[variable]
+        if variable.scope == self.key:
+            return Kind.PLAIN if variable.name in self.scope.names else Kind.OBJECT  # a parameter with a known text
+        return literal_kind(self.analysis.project, variable)
+
+    def kind(self, node: ast.expr) -> Kind:
+        """Return the kind of the value of an expression."""
+        match node:
+            case ast.Constant() | ast.JoinedStr():
+                return Kind.PLAIN
+            case ast.Name(id=name):
+                variable = self.variable(name)
+                return self._kind_of(variable) if variable else Kind.OBJECT if self.function(node) else Kind.PLAIN
+            case ast.Attribute(value=value) | ast.Subscript(value=value):
+                elsewhere = self._variable_elsewhere(self._library_name(node))
+                base = self._kind_of(elsewhere) if elsewhere else self.kind(value)
+                return base if base is Kind.PLAIN or elsewhere else Kind.OBJECT
+            case ast.Compare(ops=ops) if all(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in ops):
+                return Kind.PLAIN
+            case ast.Tuple(elts=parts):
+                return Kind.PLAIN if all(self.kind(part) is Kind.PLAIN for part in parts) else Kind.LIST
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare() | ast.BoolOp() | ast.IfExp():
+                found = Kind.PLAIN
+                for part in ast.iter_child_nodes(node):
+                    if isinstance(part, ast.expr) and part is not getattr(node, "test", None):
+                        found |= self.kind(part)
+                return found
+            case ast.NamedExpr(value=value):
+                return self.kind(value)
+            case ast.Call():
+                return self._result_kind(node)
+        return Kind.LIST if isinstance(node, DISPLAYS) else Kind.OBJECT
+
+    def _element_kind(self, node: ast.expr) -> Kind:
+        """Return the kind of the elements of a value."""
+        match node:
+            case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Set(elts=parts):
+                found = Kind.PLAIN
+                for part in parts:
+                    found |= self.kind(part)
+                return found
+            case ast.Call(func=func, args=args):
+                dotted = self._library_name(func) or ""
+                if dotted in {"enumerate", "zip", "reversed", "sorted", "list", "tuple"} and args:
+                    return Kind.PLAIN if all(self._element_kind(arg) is Kind.PLAIN for arg in args) else Kind.OBJECT
+                named = isinstance(func, ast.Attribute) and self.kind(func.value) is Kind.PLAIN
+                if dotted in {"os.listdir", "glob.glob"} or (named and self._result_kind(node) is Kind.LIST):
+                    return Kind.PLAIN  # names of files, or parts of a text
+        return Kind.PLAIN if self.kind(node) is Kind.PLAIN else Kind.OBJECT
 
     def unit(self, body: Iterable[ast.stmt], loop: ast.For | None = None) -> Effects:
         """Return the effects of these statements alone, or of one iteration of a loop."""
         self.effects, self._sure = Effects(), set()
         if loop is not None:
+            self._expression(loop.iter)
             self._assign([loop.target], loop.iter, is_element=True)
         self.block(body)
         self.effects.always_assigns = set(self._sure)
@@ -298,14 +410,7 @@ class Walker:
                     self._expression(case.guard or ast.Constant(True))
                     self._maybe(case.body)
             case ast.With() | ast.AsyncWith():
-                for item in node.items:
-                    self._expression(item.context_expr)
-                    if item.optional_vars is not None:
-                        self._assign([item.optional_vars], item.context_expr, is_element=True)
-                self.block(node.body)
-                for item in node.items:  # leaving the context may do anything that __exit__ does
-                    self._change(self._references(item))
-                    self._call_methods("__exit__", item.context_expr)
+                self._with(node)
             case ast.Try() | ast.TryStar():
                 self._maybe([*node.body, *node.orelse])
                 for handler in node.handlers:
@@ -313,7 +418,18 @@ class Walker:
                     self._maybe(handler.body)
                 self.block(node.finalbody)
             case ast.ClassDef():
+                for mark in node.decorator_list:
+                    self._decorator(mark)
                 self.block(part for part in node.body if not isinstance(part, Function))
+                self._read(self._mentioned(node) - {self.variable(node.name) or ESCAPED})
+                self._assign([ast.Name(node.name, ast.Store())], None)
+                own = self.variable(node.name) or ESCAPED
+                self._kinds[own] = Kind.OBJECT if node.name in self.module.stateful else Kind.PLAIN
+                self._alias({own, *self._references(node)} if self._kinds[own] is Kind.OBJECT else [])
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                self.definition(node)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node)
             case ast.Assign(targets=targets, value=value):
                 self._expression(value)
                 self._assign(targets, value)
@@ -323,21 +439,37 @@ class Walker:
             case ast.AugAssign(target=target, value=value):
                 self._expression(value)
                 self._read(self._mentioned(target))
-                if not (self._is_plain(value) and self._is_plain(target)):
+                load: ast.expr = ast.parse(ast.unparse(target), mode="eval").body
+                if not self.kind(value) is self.kind(load) is Kind.PLAIN:
                     self._change(self._mentioned(target))
-                self._assign([target], value)
+                    self._implicit(target)
+                self._assign([target], ast.BinOp(load, node.op, value))
             case ast.Delete(targets=targets):
+                self._read(set().union(*map(self._mentioned, targets)))
                 self._assign(targets, None)
             case ast.Return(value=value):
                 self._expression(value or ast.Constant(None))
-                self.effects.returns_plain &= value is None or self._is_plain(value)
-                self.effects.returns_container &= value is None or self._is_container(value)
+                self.effects.returns |= self.kind(value) if value is not None else Kind.PLAIN
                 self.effects.exits = True
             case _:
                 for part in ast.iter_child_nodes(node):
                     if isinstance(part, ast.expr):
                         self._expression(part)
                 self.effects.exits = self.effects.exits or isinstance(node, ast.Raise | ast.Assert)
+
+    def _with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            source = item.context_expr
+            self._expression(source)
+            if not isinstance(source, ast.Call) and self.kind(source) is not Kind.HANDLE:
+                self._unknown("", source)
+            self._call_methods("__enter__", source)
+            if item.optional_vars is not None:
+                self._assign([item.optional_vars], source)
+        self.block(node.body)
+        for item in node.items:
+            self._change(self._references(item))
+            self._call_methods("__exit__", item.context_expr)
 
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         before = set(self._sure)
@@ -356,6 +488,33 @@ class Walker:
         self.block(body)
         self._sure = before
 
+    def definition(self, node: Function) -> None:
+        """Process what defining a function does, and what its decorators and defaults do when it is called."""
+        for mark in node.decorator_list:
+            self._decorator(mark)
+        for value in _defaults(node):
+            if not _is_constant(value) and self.kind(value) is not Kind.PLAIN:  # calls share what it refers to
+                self._unknown("", value)
+
+    def _decorator(self, mark: ast.expr) -> None:
+        func = mark.func if isinstance(mark, ast.Call) else mark
+        dotted = self._library_name(func) or dotted_name(func) or ""
+        self.effects.clues.note(function_clue(mark, self.module, dotted), self.loops)
+        is_accessor = isinstance(func, ast.Attribute) and func.attr in {"setter", "deleter", "getter"}
+        if dotted not in api.DECORATORS and not is_accessor:
+            self._unknown("", mark)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Process an import: of an unknown library, or of a file of the project that does more than define names."""
+        project = self.analysis.project
+        names = [f"{'.' * node.level}{node.module or ''}"] if isinstance(node, ast.ImportFrom) else []
+        for name in names or [one.name for one in node.names]:
+            there, _ = project.target(self.module, name)
+            if (there is None and name.partition(".")[0] not in api.LIBRARIES | {"sys", "os", ""}) or (
+                there is not None and there.path != project.script_path and self.analysis.acts(there)
+            ):
+                self.effects.states.add(EVERYTHING)
+
     def _read(self, variables: Iterable[Variable]) -> None:
         self.effects.reads |= set(variables) - self._sure
 
@@ -367,32 +526,30 @@ class Walker:
 
     def _assign(self, targets: Sequence[ast.expr], value: ast.expr | None, *, is_element: bool = False) -> None:
         """Assign a value, or an element of it, to targets; the value's expression was already processed."""
-        plain = value is None or self._is_plain(value)
-        container = value is None or (self._is_container(value) and not is_element)
+        kind = Kind.PLAIN if value is None else self._element_kind(value) if is_element else self.kind(value)
         referred, files = self._made_of(value) if value is not None else (set(), set())
-        referred = set() if plain else referred
         for target in targets:
             parts = [part for part in ast.walk(target) if not isinstance(getattr(part, "ctx", ast.Load()), ast.Load)]
             stored = {part.id for part in parts if isinstance(part, ast.Name)}
             variables = {self.variable(name) or Variable(self.key, name) for name in stored}
             self.effects.assigns |= variables
+            own = kind if isinstance(target, ast.Name) or kind is Kind.PLAIN else Kind.OBJECT
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and not is_element:
+                own = self._element_kind(value)
             for variable in variables:
-                before = self._value_kinds.get(variable, (True, True))
-                whole = container and (plain or isinstance(target, ast.Name))
-                self._value_kinds[variable] = (before[0] and plain, before[1] and whole)
+                self._kinds[variable] = self._kinds.get(variable, own) | own
             self._sure |= variables
             for part in parts:
                 if isinstance(part, ast.Attribute | ast.Subscript):
                     self._expression(part.value)
+                    self._implicit(target)
                     owners = self._mentioned(part.value) or self._mentioned(part)
                     if not owners:  # an attribute of a library, or of a class or function of the project
-                        self.effects.states.add(api.OUTSIDE if self._library_name(part.value) else EVERYTHING)
-                    is_new = (
-                        ast.unparse(part.value) == "self" and ".__init__:" in self.key
-                    )  # a new object changes nothing
-                    self._change(set() if is_new else owners)
+                        self.effects.states.add(EVERYTHING)
+                    is_new = ast.unparse(part.value) == "self" and ".__init__:" in self.key
+                    self._change(set() if is_new else owners)  # a new object changes nothing
                     variables |= owners
-            self._alias(variables | referred if referred else [])
+            self._alias(variables | referred if kind is not Kind.PLAIN else [])
             self.effects.holds |= {(variable, file) for variable in variables for file in files}
 
     def _expression(self, node: ast.expr) -> None:
@@ -400,7 +557,10 @@ class Walker:
         self._sure |= self._bound_in(node)
         self._read(self._mentioned(node))
         parts = list(ast.walk(node))
-        in_calls = {id(part) for call in parts if isinstance(call, ast.Call) for part in (call.func, *_given(call))}
+        called = {id(call.func) for call in parts if isinstance(call, ast.Call)}
+        given = {id(part) for call in parts if isinstance(call, ast.Call) for part in _given(call)}
+        if any(not isinstance(part, ast.Name | ast.Attribute | ast.Constant | ast.expr_context) for part in parts):
+            self._implicit(node)
         for part in parts:
             match part:
                 case ast.NamedExpr(target=target, value=value):
@@ -409,23 +569,39 @@ class Walker:
                     self._iterate(source)
                     self._assign([target], source, is_element=True)
                 case ast.Lambda():
-                    self._alias(self._bound_in(part) | self._references(node))
+                    self._alias(self._bound_in(part) | self._references(node) | {ESCAPED})
+                case ast.Starred(value=value):
+                    self._iterate(value)
                 case ast.Yield(value=value) | ast.YieldFrom(value=value):
-                    self.effects.returns_plain = self.effects.returns_container = False
+                    self.effects.returns = Kind.OBJECT
                     if value is not None:
                         self._alias(self._references(value) | {Variable(self.key, name) for name in self._given})
                 case ast.Constant(value=str() as word) if re.fullmatch(r"cuda(:\d+)?", word):
                     self.effects.clues.note(function_clue(part, self.module, "cuda:"), self.loops)
                 case ast.BinOp(op=ast.MatMult()):
                     self.effects.clues.note(function_clue(part, self.module, "@"), self.loops)
-                case ast.Subscript(value=base) if self._references(base):
-                    self._call_methods("__getitem__", part)
+                case ast.Subscript(value=base) if self.analysis.subscripts_change:
+                    if self.kind(base) is Kind.OBJECT:
+                        self._unknown("", base)
                 case ast.Call():
                     self._call(part)
-                case ast.Name() | ast.Attribute() if id(part) not in in_calls:
-                    found = self.function(part)
-                    if found is not None:  # it may be called later, with any arguments
-                        self._apply(found, {}, node)
+                case ast.Name() | ast.Attribute() if id(part) not in called:
+                    self._value(part, node, is_given=id(part) in given)
+
+    def _value(self, part: ast.Name | ast.Attribute, node: ast.expr, *, is_given: bool) -> None:
+        """Process a function or method that is mentioned, not called: it may be called later, with any arguments."""
+        found = self.function(part)
+        methods = self.analysis.project.methods_named(part.attr) if isinstance(part, ast.Attribute) else []
+        for one in [found] if found is not None and not is_given else [*methods]:
+            outside = self.analysis.summary(one, {}).reads
+            self._alias({v for v in outside if self._kind_of(v) is not Kind.PLAIN} | self._references(node) | {ESCAPED})
+            self._apply(one, {}, node)
+
+    def _implicit(self, node: ast.expr) -> None:
+        """Process the special methods of the project that operators and library functions may run."""
+        if self.analysis.project.special_methods and self._references(node):
+            for found in self.analysis.project.special_methods:
+                self._apply(found, {}, node)
 
     def _bound_in(self, node: ast.expr) -> set[Variable]:
         """Return the variables of comprehensions and lambdas."""
@@ -438,106 +614,154 @@ class Walker:
         return {variable for variable in found if variable is not None}
 
     def _iterate(self, node: ast.expr) -> None:
-        """Process iteration over a value: an iterator is consumed, a data loader draws random numbers."""
-        if self._is_container(node) or isinstance(node, ast.GeneratorExp):  # its sources are processed on their own
+        """Process iteration over a value: a handle is read, anything but a list may run code."""
+        if isinstance(node, ast.GeneratorExp):  # its sources are processed on their own
             return
-        own = {Variable(self.key, name) for name in self._given} & self._references(node)
-        self.effects.iterates_arguments |= bool(own)
-        others = self._references(node) - own
-        self._change(others)
-        is_new = isinstance(node, ast.Call) and isinstance(self._effect_of(node), api.Effect)
-        if others or not (own or (is_new and "DataLoader" not in ast.unparse(node))):
-            self.effects.states.add(api.RANDOM)
-            for name in ("__iter__", "__next__", "__getitem__"):
-                self._call_methods(name, node)
+        if isinstance(node, ast.Call):
+            dotted, found = self._library_name(node.func) or "", self.function(node.func)
+            if found is not None and _is_generator(found.function):
+                return  # its effects are those of the call
+            if found is None and dotted and not dotted.startswith("torch.utils.data"):
+                effect = None if self._mentioned(node.func) else api.function_effect(dotted)
+                if effect is not None and effect.iterates and effect.result is Kind.OBJECT:
+                    return  # its arguments are gone through where it is called
+        kind = self.kind(node)
+        references = self._references(node)
+        if kind is Kind.HANDLE:
+            self._change(references)
+        elif kind in {Kind.OWN, Kind.OBJECT}:
+            own = {Variable(self.key, name) for name in self._given} & references
+            self.effects.iterates_arguments |= bool(own)
+            if references - own or not own:
+                self._change(references)
+                self._unknown("", node)
 
-    def _is_plain(self, node: ast.expr) -> bool:
-        """Return whether the value is a number, a string or the like."""
-        match node:
-            case ast.Constant() | ast.Compare() | ast.JoinedStr():
-                return True
-            case ast.Name():
-                variable = self.variable(node.id)
-                return self._value_kind(variable)[0] if variable else self.function(node) is None
-            case ast.Attribute(value=value) | ast.Subscript(value=value):
-                return self._is_plain(value)
-            case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.IfExp() | ast.Tuple():
-                return all(self._is_plain(part) for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr))
-            case ast.Call():
-                effect = self._effect_of(node)
-                return effect.returns_plain if isinstance(effect, Effects) else effect is not None and effect.is_plain
-        return False
-
-    def _is_container(self, node: ast.expr) -> bool:
-        """Return whether the value can be iterated any number of times."""
-        match node:
-            case ast.BinOp():
-                return True
-            case ast.Name():
-                variable = self.variable(node.id)
-                return variable is not None and any(self._value_kind(variable))
-            case ast.Call(func=func, args=args):
-                effect, dotted = self._effect_of(node), self._library_name(func) or ""
-                if dotted in {"enumerate", "zip", "reversed", "tqdm.tqdm", "tqdm.auto.tqdm", "tqdm"}:
-                    return all(map(self._is_container, args))
-                if isinstance(func, ast.Attribute) and func.attr in api.CONTAINER_METHODS and not dotted:
-                    return True
-                return effect.returns_container if isinstance(effect, Effects) else api.is_container(dotted)
-        return isinstance(node, DISPLAYS) or self._is_plain(node)
-
-    def _effect_of(self, node: ast.Call) -> Effects | api.Effect | None:
-        """Return what is known about a call: the effects of a function of the project, a table entry, or None."""
+    def _candidates(self, node: ast.Call) -> list[Found]:
+        """Return the functions and methods of the project that a call may reach."""
         found = self.function(node.func)
         if found is not None:
-            return self.analysis.summary(found, self._texts(found, node))
-        dotted = self._library_name(node.func)
-        if dotted is not None and not self._mentioned(node.func):
-            known = api.function_effect(dotted)
-            return api.PLAIN if known is None and api.files_of(dotted, "") else known
-        if isinstance(node.func, ast.Attribute):
-            return self._method_effect(node, node.func)
-        return None
+            return [found]
+        made = self.analysis.project.find_class(self.module, resolved(node.func, self.module) or "")
+        if made is not None:
+            named = (self.analysis.project.method(made, name) for name in ("__init__", "__post_init__"))
+            return [one for one in named if one is not None]
+        if isinstance(node.func, ast.Attribute) and not self._is_library(node):
+            return self.analysis.project.methods_named(node.func.attr)
+        return []
 
-    def _method_effect(self, node: ast.Call, func: ast.Attribute) -> api.Effect | None:
-        name, owner = func.attr, (dotted_name(func.value) or "").rpartition(".")[2]
-        if "trainer" in owner.lower():
+    def _is_library(self, node: ast.Call) -> bool:
+        """Return whether a call names something imported or built in."""
+        return self._library_name(node.func) is not None and not self._mentioned(node.func)
+
+    def _effect_of(self, node: ast.Call) -> api.Effect | None:
+        """Return what the tables say about a call of something that is not in the project; None if it is unknown."""
+        dotted = self._library_name(node.func)
+        if dotted is not None and self._is_library(node):
+            is_ours = self.analysis.project.target(self.module, dotted)[0] is not None
+            return None if is_ours else api.function_effect(dotted)
+        if not isinstance(node.func, ast.Attribute):
             return None
-        if ast.unparse(func.value).startswith("super(") or (
-            name == "train" and len(node.args) <= 1 and MODULES.search(owner)
-        ):
+        name, base = node.func.attr, node.func.value
+        kind, owner = self.kind(base), (dotted_name(base) or "").rpartition(".")[2]
+        if ast.unparse(base) == "super()":
+            return api.CHANGES_OBJECT if name == "__init__" else None
+        if name == "train" and len(node.args) <= 1 and MODULES.search(owner):
             return api.CHANGES_OBJECT
-        if name in {"parse_args", "parse_known_args"}:
-            return api.NOTHING if self.analysis.options_change else api.PLAIN
-        known = api.method_effect(name)
+        if name == "open" and kind is Kind.PLAIN:
+            return api.Effect(result=Kind.HANDLE)
+        if kind is Kind.OWN or (kind is Kind.OBJECT and self.analysis.has_strangers):
+            return None
+        if name == "join" and kind is not Kind.PLAIN:  # a thread, or a table
+            return None
         if any(word.arg == "inplace" for word in node.keywords):
             return api.CHANGES_OBJECT
-        return (api.NOTHING if name == "open" else api.PLAIN) if known is None and api.files_of("", name) else known
+        return api.method_effect(name)
+
+    def _is_known(self, node: ast.Call) -> bool:
+        """Return whether everything that a call may reach is known."""
+        project, func = self.analysis.project, node.func
+        if self.function(func) is not None or self._effect_of(node) is not None:
+            return True
+        made = project.find_class(self.module, resolved(func, self.module) or "")
+        if made is not None:
+            return True
+        if not isinstance(func, ast.Attribute) or self._is_library(node) or not self._candidates(node):
+            return False
+        if isinstance(func.value, ast.Name) and func.value.id == "self" and self._owner is not None:
+            return project.method(self._owner, func.attr) is not None
+        return self.kind(func.value) is Kind.OWN
+
+    def _result_kind(self, node: ast.Call) -> Kind:
+        made = self.analysis.project.find_class(self.module, resolved(node.func, self.module) or "")
+        if made is not None and self.function(node.func) is None:
+            return Kind.OWN if self.analysis.project.is_own(made) else Kind.OBJECT
+        if not self._is_known(node):
+            return Kind.OBJECT
+        effect, candidates = self._effect_of(node), self._candidates(node)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in {"parse_args", "parse_known_args"}:
+            return Kind.PLAIN if self.analysis.plain_options else Kind.OBJECT
+        found: Kind | None = None
+        for one in candidates:
+            returned = self.analysis.summary(one, self._texts(one, node)).returns
+            returned = Kind.OBJECT if _is_generator(one.function) else returned
+            found = returned if found is None else found | returned
+        if effect is not None and self.function(node.func) is None:
+            own = effect.result
+            if self._library_name(node.func) in {"enumerate", "zip", "reversed", "tqdm.tqdm", "tqdm.auto.tqdm"}:
+                is_list = all(self.kind(arg) in {Kind.PLAIN, Kind.LIST} for arg in node.args)
+                own = Kind.LIST if is_list else Kind.OBJECT
+            if own is None and isinstance(node.func, ast.Attribute):
+                own = self.kind(node.func.value)
+            found = (own or Kind.OBJECT) if found is None else found | (own or Kind.OBJECT)
+        return Kind.OBJECT if found is None else found
 
     def _call(self, node: ast.Call) -> None:
-        found, dotted = self.function(node.func), self._library_name(node.func)
-        for word in _given(node):  # functions among the arguments are called, too
+        func, dotted = node.func, self._library_name(node.func)
+        is_library = self._is_library(node)
+        for word in _given(node)[1 if isinstance(func, ast.Attribute) else 0 :]:
             handed = self.function(word) if isinstance(word, ast.Name | ast.Attribute) else None
-            if handed is not None:
+            if handed is not None:  # functions among the arguments are called, too
                 self.effects.calls += [handed] if dotted not in api.WRAPPERS else []
                 self._apply(handed, {}, node)
-        made = self.analysis.project.find_class(self.module, resolved(node.func, self.module) or "")
-        if found is not None:
+        for found in self._candidates(node):
             self.effects.calls.append(found)
             self._apply(found, self._texts(found, node), node)
-        elif made is not None:
-            self._construct(made, node)
-        elif dotted is not None and not self._mentioned(node.func):
+        if self.function(func) is not None:
+            return
+        made = self.analysis.project.find_class(self.module, resolved(func, self.module) or "")
+        if made is not None:
+            self._construct(made)
+            return
+        if dotted is not None and is_library:
             self._library(node, dotted)
-        elif isinstance(node.func, ast.Attribute):
-            self._method(node, node.func)
-        elif isinstance(node.func, ast.Name) and self.variable(node.func.id) is None:
-            self._unknown(node.func.id, node)
-        else:  # an object is called, such as a model
-            self._change(self._references(node))
+        elif isinstance(func, ast.Attribute):
+            owner = (dotted_name(func.value) or "").rpartition(".")[2]
+            self.effects.clues.note(method_clue(node, self.module, func.attr, owner), self.loops)
+        if not self._is_known(node):
+            name = func.id if isinstance(func, ast.Name) and self.variable(func.id) is None else ""
+            self._unknown(dotted if is_library and dotted else name, node)
+            for name in ("__call__", "forward") if not isinstance(func, ast.Attribute) else ():
+                self._call_methods(name, node)
+        effect = self._effect_of(node)
+        if effect is not None:
+            self._table(node, effect)
+        self.effects.files |= self._accesses(node)
+
+    def _table(self, node: ast.Call, effect: api.Effect) -> None:
+        """Apply what the tables say about a call."""
+        changed = [node.args[place] for place in effect.changes if 0 <= place < len(node.args)]
+        changed += [word.value for word in node.keywords if word.arg in {"out", "file"}]
+        if -1 in effect.changes and isinstance(node.func, ast.Attribute):
+            changed.append(node.func.value)
+            root = dotted_name(node.func.value)
+            if root is not None and not self._mentioned(node.func.value):  # of a class, function or library
+                self.effects.states.add(EVERYTHING)
             self._alias(self._references(node))
-            self.effects.states.add(api.RANDOM)  # for dropout
-            self._call_methods("__call__", node)
-            self._call_methods("forward", node)
+        for arg in changed:
+            self._change(self._mentioned(arg) if isinstance(arg, ast.Name | ast.Attribute) else self._references(arg))
+        for arg in node.args if effect.iterates else ():
+            self._iterate(arg)
+        self.effects.states |= {effect.state} if effect.state else set()
 
     def _apply(self, found: Found, texts: dict[str, Text], node: ast.expr) -> None:
         """Apply the effects of a call of a function of the project; `node` has all possible arguments."""
@@ -546,9 +770,10 @@ class Walker:
         self._read(inside.reads)
         effects.assigns |= inside.assigns
         effects.changes |= inside.changes
+        effects.aliases |= inside.aliases
         self._change(given if inside.changes_arguments else ())
         if inside.changes_arguments or inside.keeps_arguments:
-            self._alias(given | {variable for variable in inside.reads if not self._value_kind(variable)[0]})
+            self._alias(given | {v for v in inside.reads if self._kind_of(v) is not Kind.PLAIN})
         for part in (_given(node) if isinstance(node, ast.Call) else [node]) if inside.iterates_arguments else ():
             self._iterate(part)
         effects.files |= inside.files
@@ -562,91 +787,46 @@ class Walker:
         for found in self.analysis.project.methods_named(name):
             self._apply(found, {}, node)
 
-    def _construct(self, made: tuple[Module, str], node: ast.Call) -> None:
+    def _construct(self, made: tuple[Module, str]) -> None:
         module, name = made
         for base in module.classes[name].bases:
             dotted = resolved(base, module) or ""
             if self.analysis.project.find_class(module, dotted) is None and not hasattr(builtins, dotted):
-                self._state_of(api.function_effect(dotted), dotted)
-        found = self.analysis.project.method(made, "__init__")
-        if found is not None:
-            self.effects.calls.append(found)
-            self._apply(found, self._texts(found, node), node)
-
-    def _method(self, node: ast.Call, func: ast.Attribute) -> None:
-        owner = (dotted_name(func.value) or "").rpartition(".")[2]
-        self.effects.clues.note(method_clue(node, self.module, func.attr, owner), self.loops)
-        candidates = self.analysis.project.methods_named(func.attr)
-        effect = self._method_effect(node, func)
-        for found in candidates if not ast.unparse(func.value).startswith("super(") else ():
-            self.effects.calls.append(found)
-            self._apply(found, self._texts(found, node), node)
-        self.effects.files |= self._accesses(node)
-        if effect is None and not candidates:
-            self._unknown("", node)
-        elif effect is not None:
-            self._change(self._references(func.value) if -1 in effect.changes else ())
-            self._alias(self._references(node) if -1 in effect.changes else ())
-            self._state_of(effect, func.attr)
+                effect = api.function_effect(dotted)
+                self.effects.states |= {effect.state if effect is not None else EVERYTHING} - {""}
 
     def _library(self, node: ast.Call, dotted: str) -> None:
-        """Process a call of a library function or a builtin."""
+        """Process what a call of a library function or a builtin says about the work."""
         self.effects.clues.note(function_clue(node, self.module, dotted), self.loops)
-        self.effects.files |= self._accesses(node)
         if dotted == "torch.multiprocessing.spawn":
             count = _argument(node, 2, {"nprocs"})
             self.effects.clues.processes = count.value if isinstance(count, ast.Constant) else 1  # type: ignore[assignment]
-        if dotted in {"exec", "eval", "compile", "__import__", "globals", "locals"}:
-            self.effects.states.add(EVERYTHING)
-        effect = self._effect_of(node)
-        if not isinstance(effect, api.Effect):
-            self._unknown(dotted, node)
-            return
-        changed = [node.args[place] for place in effect.changes if place < len(node.args)]
-        for arg in changed + [word.value for word in node.keywords if word.arg == "out"]:
-            self._change(self._references(arg))
-        for arg in node.args if effect.iterates else ():
-            self._iterate(arg)
-        self._state_of(effect, dotted)
 
     def _unknown(self, name: str, node: ast.AST) -> None:
         """Process a call that is not known."""
-        self._outside(name)
-        self._change(self._references(node))
-        self._alias(self._references(node))
-
-    def _outside(self, name: str) -> None:
-        self.effects.states.add(api.OUTSIDE)
+        self.effects.states.add(EVERYTHING)
         self.effects.unknown_calls += [name] if name else []
-
-    def _state_of(self, effect: api.Effect | None, name: str) -> None:
-        if effect is None:
-            self._outside(name)
-        self.effects.states |= {effect.state} if effect is not None and effect.state else set()
-
-    def decorator(self, mark: ast.expr) -> None:
-        """Process a decorator as a call with the decorated object."""
-        dotted = self._library_name(mark)
-        if dotted is None:
-            self._expression(mark)
-        elif not hasattr(builtins, dotted):
-            self.effects.clues.note(function_clue(mark, self.module, dotted), self.loops)
-            self._state_of(api.function_effect(dotted), dotted)
+        self._read({ESCAPED})
+        self._change(self._references(node))
+        self._alias(self._references(node) | {ESCAPED})
 
     def _made_of(self, node: ast.expr) -> tuple[set[Variable], set[FileAccess]]:
         """Return the variables that a value may refer to, and the files that it was made with."""
         referred, files = self._references(node), set()
         for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
-            effect = self._effect_of(call)
-            files |= effect.files if isinstance(effect, Effects) else self._accesses(call)
-            referred |= (
-                {v for v in effect.reads if not self._value_kind(v)[0]} if isinstance(effect, Effects) else set()
-            )
+            files |= self._accesses(call)
+            for found in self._candidates(call):
+                inside = self.analysis.summary(found, self._texts(found, call))
+                files |= inside.files
+                referred |= {v for v in inside.reads if self._kind_of(v) is not Kind.PLAIN}
+            referred |= set() if self._is_known(call) else {ESCAPED}
         return referred, files
 
     def _accesses(self, node: ast.Call) -> set[FileAccess]:
         dotted = self._library_name(node.func) or ""
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in {"rename", "replace"} and not dotted and (len(node.args) != 1 or node.keywords):
+            return set()  # a table or a text, not a path
         found: set[FileAccess] = set()
         for use in api.files_of(dotted, method):
             if use.place == -2:
@@ -675,18 +855,37 @@ class Walker:
         return {name: made for name, made in texts.items() if made is not None}
 
 
-def literal_value_kind(project: Project, variable: Variable) -> tuple[bool, bool]:
-    """Return whether a file's variable is assigned only plain values, and only containers, as far as the code shows."""
+def literal_kind(project: Project, variable: Variable) -> Kind:
+    """Return the kind of a file's variable as far as its assignments show it, wherever they are."""
     module = next((module for module in project.modules() if module.shown == variable.scope), None)
-    if module is None:
-        return False, False
+    if module is None or variable.name in module.stateful:
+        return Kind.OBJECT
     values = [
         node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
         for node in ast.walk(module.tree)
         if isinstance(node, ast.stmt) and variable.name in assigned(node)
     ]
-    constant = all(isinstance(value, ast.Constant) for value in values)
-    return constant, all(isinstance(value, DISPLAYS) for value in values)
+    if all(value is not None and _is_constant(value) for value in values):
+        return Kind.PLAIN
+    return Kind.LIST if all(isinstance(value, DISPLAYS) for value in values) else Kind.OBJECT
+
+
+def _is_constant(node: ast.expr) -> bool:
+    """Return whether a value is written as a number or string, or as a tuple of those."""
+    match node:
+        case ast.Tuple(elts=parts):
+            return all(map(_is_constant, parts))
+        case ast.UnaryOp(operand=part):
+            return _is_constant(part)
+    return isinstance(node, ast.Constant)
+
+
+def _defaults(function: Function) -> list[ast.expr]:
+    return [*function.args.defaults, *(value for value in function.args.kw_defaults if value is not None)]
+
+
+def _is_generator(function: Function) -> bool:
+    return any(isinstance(part, ast.Yield | ast.YieldFrom) for part in ast.walk(function))
 
 
 def _given(call: ast.Call) -> list[ast.expr]:

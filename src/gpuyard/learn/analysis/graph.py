@@ -91,11 +91,23 @@ class TaskGraph(Struct, frozen=True, kw_only=True):
     """An upper bound, with any number of GPUs."""
     in_seconds: bool
     requests: tuple[SubmitRequest, ...] = ()
+    """The script as one process, or the parts that it can be divided into."""
+    whole: SubmitRequest | None = None
+    """The script as one process; None if it has no tasks."""
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether the requests are more than the script as one process."""
+        return len(self.requests) > 1 or any(request.array for request in self.requests)
 
 
 def graph_of(
-    source: str, tasks: Sequence[ScriptTask], notes: Iterable[str] = (), requests: Iterable[SubmitRequest] = ()
+    source: str,
+    tasks: Sequence[ScriptTask],
+    notes: Iterable[str] = (),
+    requests: Iterable[SubmitRequest] = (),
+    whole: SubmitRequest | None = None,
 ) -> TaskGraph:
     """Compute everything that follows from the tasks and their dependencies."""
     before = {task.id: [need.task for need in task.needs] for task in tasks}
@@ -120,6 +132,7 @@ def graph_of(
         speedup=total / critical if critical else 1.0,
         in_seconds=in_seconds,
         requests=tuple(requests),
+        whole=whole,
         notes=tuple(notes),
     )
 

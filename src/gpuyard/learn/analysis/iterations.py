@@ -1,28 +1,33 @@
 """Proves that the iterations of a loop are independent and could run at once; unproven means dependent."""
 
 import ast
+import re
 from dataclasses import replace
 
+from gpuyard.learn.analysis.api_patterns import CLOCK
 from gpuyard.learn.analysis.groups import Groups
 from gpuyard.learn.analysis.paths import Text, may_meet
-from gpuyard.learn.analysis.source import dotted_name
+from gpuyard.learn.analysis.source import assigned, dotted_name, statements
 from gpuyard.learn.analysis.steps import Script, Unit
 
 
 def are_independent(unit: Unit, script: Script) -> bool:
     """Return whether each iteration uses only its own variables and files and no hidden state; never for training."""
     loop = unit.node
-    if not isinstance(loop, ast.For) or loop.orelse or not unit.rounds or unit.effects.clues.trains:
+    if not isinstance(loop, ast.For) or loop.orelse or not unit.rounds or script.hazard is not None:
+        return False
+    if unit.effects.clues.has_training:
         return False
     if any(isinstance(part, ast.Break | ast.Return | ast.Yield) for part in ast.walk(loop)):
         return False
-    distinct = _distinct_names(loop.target, loop.iter)
+    body = {name for part in statements(loop.body) for name in assigned(part)}
+    distinct = _distinct_names(loop.target, loop.iter) - body
     walker, scope = unit.walker, unit.walker.scope
     names = {name: Text("*", frozenset([name])) for name in distinct}
     walker.scope = replace(scope, names=scope.names | names)
     effects = walker.unit(loop.body, loop)
     walker.scope = scope
-    if effects.states or effects.exits or effects.reads & effects.assigns:
+    if effects.states - {CLOCK} or effects.exits or effects.reads & effects.assigns:
         return False
     groups = Groups(effects.aliases)
     outside = {groups.group(variable) for variable in effects.reads}
@@ -46,5 +51,6 @@ def _distinct_names(target: ast.expr, source: ast.expr) -> frozenset[str]:
             return frozenset([name])
         case ast.Name(id=name), ast.List(elts=parts) | ast.Tuple(elts=parts):
             values = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
-            return frozenset([name]) if len(set(values)) == len(parts) else frozenset()
+            differ = len(set(values)) == len(parts) and all(re.fullmatch(r"\w[\w.-]*", value) for value in values)
+            return frozenset([name]) if differ else frozenset()
     return frozenset()

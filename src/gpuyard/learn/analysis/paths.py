@@ -229,6 +229,8 @@ def _option(name: str) -> str:
 def may_meet(one: str, other: str) -> bool:
     """Return whether two patterns may be the same file, or one may be inside the other. In doubt, return True."""
     one, other = posixpath.normpath(one), posixpath.normpath(other)
+    if "." in {one, other}:  # the current directory
+        return True
     if one.startswith("/") != other.startswith("/") or one.startswith("..") or other.startswith(".."):
         one, other = (path if path.startswith("/") else f"{ANY}/{path.lstrip('./')}" for path in (one, other))
     return _overlap(one, other) or _may_hold(one, other) or _may_hold(other, one)

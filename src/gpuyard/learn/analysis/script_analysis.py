@@ -16,7 +16,7 @@ from gpuyard.learn.analysis.dataflow import Edges, Reason, dependencies
 from gpuyard.learn.analysis.graph import Need, ScriptTask, TaskGraph, graph_of, reduced
 from gpuyard.learn.analysis.source import one_line
 from gpuyard.learn.analysis.steps import Script, Unit, read_script, step_name
-from gpuyard.learn.analysis.submission import requests_of
+from gpuyard.learn.analysis.submission import requests_of, whole_of
 
 Durations = dict[str, Annotated[float, Meta(ge=0, le=315_360_000)]] | None
 """In seconds, at most ten years."""
@@ -47,7 +47,7 @@ def analyze(
     try:
         sys.setrecursionlimit(max(limit, DEEP))
         script = read_script(path, arguments)
-        edges = dependencies(script.units)
+        edges = dependencies(script.units, script.hazard)
         tasks = _tasks(script, edges, seconds or {})
     except RecursionError:
         raise WrongInput(f"{shown_path(path)}: it is nested too deeply to be read.") from None
@@ -55,8 +55,11 @@ def analyze(
         sys.setrecursionlimit(limit)
     _check_names(path, [task.id for task in tasks.values()], seconds or {})
     notes = () if tasks else (f"{script.module.shown} contains no tasks.",)
+    if len(tasks) > 1 and script.hazard is not None:
+        notes = (f"All steps keep their order: {script.hazard}.",)
     requests = requests_of(script, edges, tasks, path, arguments, python)
-    return graph_of(script.module.shown, list(tasks.values()), notes, requests)
+    whole = whole_of(tasks, path, arguments, python)
+    return graph_of(script.module.shown, list(tasks.values()), notes, requests, whole)
 
 
 def _tasks(script: Script, edges: Edges, seconds: Mapping[str, float]) -> dict[int, ScriptTask]:

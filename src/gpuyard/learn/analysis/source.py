@@ -11,13 +11,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.input.files import is_file
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 DEEPEST_PACKAGE = 20
+EXPLICIT = {"__init__", "__post_init__", "__call__", "__enter__", "__exit__"}
+"""Special methods that run only where the code shows it."""
 
 
 @dataclass
@@ -30,7 +32,11 @@ class Module:
     tree: ast.Module
     functions: dict[str, Function] = field(default_factory=dict)
     """Functions by name, methods as Class.name."""
+    methods: list[tuple[str, Function]] = field(default_factory=list)
+    """All methods as Class.name; a property and its setter have the same name."""
     classes: dict[str, ast.ClassDef] = field(default_factory=dict)
+    stateful: set[str] = field(default_factory=set)
+    """Classes whose objects may share something that changes."""
     imports: dict[str, str] = field(default_factory=dict)
     """The dotted name that an imported name stands for."""
     variables: set[str] = field(default_factory=set)
@@ -73,9 +79,8 @@ class Project:
         if known is None:
             shown = path.name if path == self.script_path else os.path.relpath(path, self.script_path.parent)
             known = self._modules[path] = read_module(path, shown)
-            for name, function in known.functions.items():
-                if "." in name:
-                    self._methods.setdefault(name.partition(".")[2], []).append(Found(known, function, name))
+            for name, function in known.methods:
+                self._methods.setdefault(name.partition(".")[2], []).append(Found(known, function, name))
             for dotted in known.imports.values():
                 self.target(known, dotted)
         return known
@@ -83,7 +88,8 @@ class Project:
     def function(self, module: Module, dotted: str) -> Found | None:
         """Return the function that a dotted name refers to, as seen from a file; None if it is not in the project."""
         there, name = self._definition(module, dotted)
-        return Found(there, there.functions[name], name) if name in there.functions else None
+        known = name in there.functions and name.partition(".")[0] not in there.variables - set(there.classes)
+        return Found(there, there.functions[name], name) if known else None
 
     def find_class(self, module: Module, dotted: str) -> tuple[Module, str] | None:
         """Return the class that a dotted name refers to, and its file; None if it is not in the project."""
@@ -127,6 +133,19 @@ class Project:
     def methods_named(self, name: str) -> list[Found]:
         """Return the methods of that name of any class: those that a call on an unknown object may reach."""
         return self._methods.get(name, [])
+
+    @property
+    def special_methods(self) -> list[Found]:
+        """Return the methods that operators and library functions may run."""
+        named = [name for name in self._methods if name.startswith("__") and name not in EXPLICIT]
+        return [found for name in named for found in self._methods[name]]
+
+    def is_own(self, made: tuple[Module, str]) -> bool:
+        """Return whether a class and all classes above it are in the project."""
+        module, name = made
+        above = [resolved(base, module) or "" for base in module.classes[name].bases]
+        found = [self.find_class(module, dotted) for dotted in above if dotted != "object"]
+        return all(one is not None and one != made and self.is_own(one) for one in found)
 
     def modules(self) -> list[Module]:
         """Return all files that were read."""
@@ -189,12 +208,33 @@ def read_module(path: Path, shown: str) -> Module:
 def _collect(module: Module, body: list[ast.stmt], owner: str) -> None:
     for node in statements(body):
         if isinstance(node, Function):
+            twice = f"{owner}{node.name}" in module.functions
+            module.variables |= {node.name} if twice and not owner else set()
             module.functions[f"{owner}{node.name}"] = node
+            module.methods += [(f"{owner}{node.name}", node)] if owner else []
         elif isinstance(node, ast.ClassDef) and not owner:
             module.classes[node.name] = node
+            module.variables.add(node.name)
+            module.stateful |= {node.name} if _has_state(node) else set()
             _collect(module, node.body, f"{node.name}.")
         elif not owner:
             module.variables |= assigned(node)
+
+
+def _has_state(node: ast.ClassDef) -> bool:
+    """Return whether objects of a class may share something that changes."""
+    values = [part.value for part in node.body if isinstance(part, ast.Assign | ast.AnnAssign) and part.value]
+    own = [
+        value
+        for value in values
+        if not (
+            isinstance(value, ast.Call)
+            and dotted_name(value.func) in {"field", "dataclasses.field", "auto", "enum.auto"}
+        )
+    ]
+    return not all(isinstance(value, ast.Constant) for value in own) or any(
+        isinstance(part, ast.Name) and part.id in {"cls", "classmethod", "type"} for part in ast.walk(node)
+    )
 
 
 def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -253,6 +293,11 @@ def resolved(node: ast.expr, module: Module) -> str | None:
     first, _, rest = name.partition(".")
     origin = module.imports.get(first, first)
     return f"{origin}.{rest}" if rest else origin
+
+
+def is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    """Return whether a statement is `if __name__ == "__main__":`."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" and not node.orelse
 
 
 def one_line(node: ast.AST, most: int = 60) -> str:

@@ -68,6 +68,11 @@ class Clues:
         """Whether anything in it computes gradients."""
         return any(clue.pattern.kind == "training" and clue.pattern.weight >= DECISIVE for clue in self.seen.values())
 
+    @property
+    def has_training(self) -> bool:
+        """Whether there is any sign of training, such as an optimizer."""
+        return any(clue.pattern.kind == "training" for clue in self.seen.values())
+
     def kind(self) -> StepKind:
         """Return the kind with the largest weight."""
         if self.trains:

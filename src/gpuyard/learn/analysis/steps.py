@@ -10,11 +10,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from gpuyard.learn.analysis.effects import Analysis, Effects, Walker
+from gpuyard.learn.analysis.hazards import hazard
 from gpuyard.learn.analysis.paths import NameScope, Text, options_of, text
-from gpuyard.learn.analysis.source import Found, Function, Module, Project, dotted_name, resolved
+from gpuyard.learn.analysis.source import Found, Function, Module, Project, dotted_name, is_main_guard, resolved
 
 QUICK = re.compile(
     r"^_?((parse|get|read|load|make|build|create|set|setup|init)_?)?(args?|arguments|opts?|options|config|cfg|conf|settings|parser|"
@@ -33,6 +33,10 @@ TRIVIAL = set(
 """Calls that do not make a loop a step."""
 ITERATION = {"enumerate", "tqdm", "tqdm.tqdm", "tqdm.auto.tqdm", "list", "reversed", "sorted"}
 """Wrappers around a loop's iterable that do not change the number of iterations."""
+
+
+DEFINITIONS = Function | ast.Import | ast.ImportFrom | ast.Pass | ast.Global | ast.Nonlocal
+"""Statements that are units only if they have effects."""
 
 
 @dataclass(eq=False)
@@ -57,6 +61,8 @@ class Script:
 
     module: Module
     units: list[Unit]
+    hazard: str | None
+    """Why all steps keep their order; None if they do not."""
 
 
 def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
@@ -64,7 +70,7 @@ def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
     project = Project(path)
     module = project.module(path)
     scope = NameScope(module, {}, options_of(module, arguments), tuple(arguments))
-    guarded = [node.body if _is_main_guard(node) else [node] for node in module.tree.body]
+    guarded = [node.body if is_main_guard(node) else [node] for node in module.tree.body]
     walker = Walker(Analysis(project, scope), module, scope)
     units = _units(walker, [node for body in guarded for node in body])
     for _ in range(5):  # main() may call run(), which may call another one
@@ -82,21 +88,17 @@ def read_script(path: Path, arguments: Sequence[str] = ()) -> Script:
         units = [*units[:at], given, *inner, *units[at + 1 :]]
         for number, unit in enumerate(units):
             unit.number = number
-    return Script(module, units)
+    return Script(module, units, hazard(project))
 
 
 def _units(walker: Walker, body: Sequence[ast.stmt]) -> list[Unit]:
     found: list[Unit] = []
     for node in body:
-        if isinstance(node, Function | ast.Import | ast.ImportFrom | ast.Pass | ast.Global | ast.Nonlocal):
-            continue
         effects = walker.unit([node])
+        if isinstance(node, DEFINITIONS) and not effects.states:
+            continue
         found.append(Unit(len(found), node, effects, _is_step(node, effects), walker))
     return found
-
-
-def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
-    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'" and not node.orelse
 
 
 def _entry(node: ast.stmt) -> ast.Call | None:
@@ -114,7 +116,7 @@ def is_quick(found: Found, effects: Effects) -> bool:
 
 
 def _is_step(node: ast.stmt, effects: Effects) -> bool:
-    if isinstance(node, ast.ClassDef):
+    if isinstance(node, ast.ClassDef | DEFINITIONS):
         return False
     if effects.clues.is_work or any(not is_quick(found, effects) for found in effects.calls):
         return True

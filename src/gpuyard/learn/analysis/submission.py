@@ -4,33 +4,36 @@ A value cannot pass between processes, a file can. So units that are connected b
 part. Setup that needs no step is repeated in every part. A part runs as the script without the statements of the others
 (`run_part`). A part that is a loop with independent iterations becomes an array, one process for each iteration.
 
-A script that trains is one process. So is one whose setup writes files or does something unknown, which must not be
-repeated.
+A script that trains is one process. So is one whose setup must not be repeated: it writes files, uses hidden state or the
+clock, does something unknown, or reads a file that a step writes.
 """
 
+import ast
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuyard.learn.analysis.api_patterns import OUTSIDE
 from gpuyard.learn.analysis.dataflow import Edges
-from gpuyard.learn.analysis.effects import EVERYTHING
 from gpuyard.learn.analysis.graph import ScriptTask, SubmitRequest
 from gpuyard.learn.analysis.groups import Groups
-from gpuyard.learn.analysis.steps import Script, Unit
+from gpuyard.learn.analysis.steps import DEFINITIONS, Script
 
 MOST_ROUNDS = 1_000
 """Maximum number of iterations of a loop that becomes an array."""
+
+
+def whole_of(tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str], python: str) -> SubmitRequest | None:
+    """Return the script as one process; None if it has no tasks."""
+    return _request(path.stem, list(tasks.values()), (python, path.name, *arguments), path, ()) if tasks else None
 
 
 def requests_of(
     script: Script, edges: Edges, tasks: dict[int, ScriptTask], path: Path, arguments: Sequence[str], python: str
 ) -> list[SubmitRequest]:
     """Return the requests of a script in dependency order. `tasks` are its steps by the number of their unit."""
-    if not tasks:
-        return []
-    parts = _parts(script.units, edges)
-    if len(parts) == 1 and _array(parts[0], tasks) is None:
-        return [_request(path.stem, list(tasks.values()), (python, path.name, *arguments), path, ())]
+    whole = whole_of(tasks, path, arguments, python)
+    parts = _parts(script, edges) if whole else []
+    if whole is None or (len(parts) == 1 and _array(parts[0], tasks) is None):
+        return [whole] if whole else []
     part_of = {number: at for at, part in enumerate(parts) for number in part}
     names = [tasks[next(number for number in part if number in tasks)].id for part in parts]
     lines = [{script.units[number].node.lineno for number in part} for part in parts]
@@ -51,20 +54,29 @@ def requests_of(
     return found
 
 
-def _parts(units: Sequence[Unit], edges: Edges) -> list[list[int]]:
+def _parts(script: Script, edges: Edges) -> list[list[int]]:
     """Return the numbers of the units of each part, without the setup that all parts repeat."""
+    units = script.units
     steps = [unit.number for unit in units if unit.is_step]
     after_a_step = set(steps)
     for earlier, later in sorted(edges, key=lambda edge: edge[1]):
         if earlier in after_a_step:
             after_a_step.add(later)
-    repeated = [unit for unit in units if unit.number not in after_a_step]
-    unsafe = any(
-        unit.effects.states & {OUTSIDE, EVERYTHING} or any(file.writes for file in unit.effects.files)
-        for unit in repeated
-    )
     own = sorted(after_a_step)
-    if unsafe or any(unit.effects.clues.trains for unit in units):
+    repeated = [unit.effects for unit in units if unit.number not in after_a_step]
+    reads_too_late = any(
+        earlier not in after_a_step and any(reason.kind == "file" for reason in reasons)
+        for (earlier, _), reasons in edges.items()
+    )
+    lines = [unit.node.lineno for unit in units]
+    if (
+        script.hazard is not None
+        or reads_too_late
+        or len(set(lines)) < len(lines)
+        or any(effects.states or any(file.writes for file in effects.files) for effects in repeated)
+        or any(unit.effects.clues.has_training for unit in units)
+        or any(isinstance(units[number].node, ast.ClassDef | DEFINITIONS) for number in own)
+    ):
         return [own]
     groups = Groups(
         (earlier, later)
