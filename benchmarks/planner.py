@@ -24,7 +24,7 @@ from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import SearchBudget, search, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, search, strategy, within
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
@@ -44,11 +44,7 @@ def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[s
 def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str, Any]:
     """One problem by one strategy."""
     began = process_time()
-
-    def used() -> float:
-        return (process_time() - began) / seconds
-
-    plan = strategy(name)(problem, SearchBudget(seed, None, lambda: used() < 1.0, used))
+    plan = strategy(name)(problem, within(seconds, lambda: process_time() - began, seed=seed))
     took = process_time() - began
     assert check(problem, plan) == []
     it = measure(problem, plan)

@@ -33,7 +33,7 @@ from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan
+from gpuyard.plan.planner.strategies import DEFAULT_STRATEGY, STRATEGIES, SearchBudget, can_plan, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class SearchArguments(NamedTuple):
 def solve(
     problem: Problem | AnyPath,
     *,
-    strategy: str = "auto",
+    strategy: str = DEFAULT_STRATEGY,
     seconds: float = 10.0,
     rounds: int | None = None,
     seed: int = 0,
@@ -147,8 +147,9 @@ def solve(
 ) -> Solution:
     """Plan a problem, or the problem in a file, for the shortest makespan.
 
-    `seconds` limits the time of a search. With `rounds` the search runs that number of rounds instead, and the same
-    `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and become longer by that
+    `seconds` limits the time of a search. It does a fixed amount of work in that time, so the same `seed` and `seconds`
+    give the same plan, and more seconds never a longer one, unless the machine is too slow or busy for the work. With
+    `rounds` the search runs that number of rounds instead, however long they take. `max_slowdown` lets the plan use power levels and become longer by that
     fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument cannot be meant.
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
@@ -164,14 +165,8 @@ def solve(
     bound_s = lower_bound(problem).seconds
     compiling_s = prepare(strategy)
     began = perf_counter()
-    limited = rounds is None
-    used = (lambda: (perf_counter() - began) / seconds) if limited and seconds else None
     with watching(strategy, bound_s) as watch:
-
-        def keep_going() -> bool:
-            return not watch.stopped() and not (limited and perf_counter() - began >= seconds)
-
-        plan = solver(problem, SearchBudget(seed, rounds, keep_going, used, watch.better))
+        plan = solver(problem, budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch))
         if power is not None and max_slowdown is not None:
             plan = with_power_levels(problem, plan, power, max_slowdown)
     planning_s = perf_counter() - began
@@ -190,6 +185,15 @@ def solve(
         energy_kwh(problem, plan, power) if power else None,
         power.source.value if power else None,
     )
+
+
+def budget_of(
+    seconds: float, rounds: int | None, seed: int, elapsed_s: Callable[[], float], watch: Watch
+) -> SearchBudget:
+    """Return the budget of a search with a number of rounds or, without one, a time limit."""
+    if rounds is not None:
+        return SearchBudget(seed, rounds, lambda: not watch.stopped(), better=watch.better)
+    return within(seconds, elapsed_s, seed=seed, stopped=watch.stopped, better=watch.better)
 
 
 def check_search(

@@ -112,7 +112,7 @@ def test_pareto_is_a_strategy_that_reports_better_plans_and_returns_the_chosen_o
 
 def test_even_without_time_there_is_a_front() -> None:
     asked = drawn("chain", 60, 3, seed=4)
-    assert pareto_front(asked, SearchBudget(keep_going=lambda: False, used=lambda: 1.0)).points
+    assert pareto_front(asked, SearchBudget(keep_going=lambda: False)).points
 
 
 def test_an_empty_problem_has_one_empty_plan() -> None:
