@@ -17,6 +17,7 @@ from gpuyard.cli.plan.files import (
     open_problem,
     write,
 )
+from gpuyard.cli.plan.first_use import choose_code
 from gpuyard.cli.plan.pictures import saved
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
@@ -42,9 +43,7 @@ def pareto(
     """Plan for makespan, balance, switches and energy at the same time, and show the trade-offs."""
     from gpuyard.plan.planner.api import budget_of, check_search
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.plan_file import write_plan
-    from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
@@ -53,6 +52,10 @@ def pareto(
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
     problem = open_problem(file, gpus, multi_model)
+    choose_code(problem, rounds)
+    from gpuyard.plan.planner.front import front_figure, write_front
+    from gpuyard.plan.planner.strategies.pareto import pareto_front
+
     ready(NAME, problem)
     began = perf_counter()
     with watched(NAME, lower_bound(problem).seconds) as watch:

@@ -26,6 +26,7 @@ from gpuyard.input.arguments import Function, Seed, argument, names
 from gpuyard.input.files import AnyPath, path_of, read_file, shown_path
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
+from gpuyard.plan.planner.default_strategy import DEFAULT_STRATEGY
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import PlannerGpuCount
 from gpuyard.plan.planner.plan import Measures, Plan, late_requests, measure
@@ -33,7 +34,7 @@ from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import DEFAULT_STRATEGY, STRATEGIES, SearchBudget, can_plan, within
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, check_name, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 
 if TYPE_CHECKING:
@@ -158,9 +159,10 @@ def solve(
         seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown
     )
     argument("watching", watching, Function)
-    solver = strategy_named(argument("strategy", strategy, str))
+    check_name(argument("strategy", strategy, str))
     problem = problem if isinstance(problem, Problem) else read(problem)
     can_plan(strategy, problem)
+    solver = strategy_named(strategy)
     power = _power_with_levels(problem) if max_slowdown is not None else None
     bound_s = lower_bound(problem).seconds
     compiling_s = prepare(strategy)
@@ -261,7 +263,11 @@ def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_mos
 @cache
 def prepare(strategy: str) -> float:
     """Import and compile a strategy on a problem of a few calls, once per process; return the seconds it took."""
+    from gpuyard.plan.planner.compiled.jit import INTERPRETED
+
     solver = strategy_named(strategy)
+    if INTERPRETED:
+        return 0.0
     began = perf_counter()
     solver(problem_of(generate("agentic", 24, 2)), SearchBudget(rounds=1))
     return perf_counter() - began

@@ -75,20 +75,22 @@ STRATEGIES: Final[dict[str, str]] = {
 }
 """All strategies: the location of the function, as `module:function` below this package."""
 
-DEFAULT_STRATEGY: Final = "auto"
-"""The strategy of every command and function that plans, unless another one is named."""
-
 MOST_CALLS: Final = {"exact": 60, "pareto": 100_000}
 """The most calls that a strategy accepts. A generation of larger plans does not fit in memory with `pareto`."""
 
 
 def strategy(name: str) -> Strategy:
     """Import the strategy of this name and return it."""
-    if name not in STRATEGIES:
-        raise WrongInput(f"Unknown strategy {shortened(name)!r}; available strategies: {', '.join(STRATEGIES)}.")
+    check_name(name)
     module, _, function = STRATEGIES[name].partition(":")
     found: Strategy = getattr(import_module(f"{__name__}.{module}"), function)
     return found
+
+
+def check_name(name: str) -> None:
+    """Raise an error if there is no strategy of this name, without importing any."""
+    if name not in STRATEGIES:
+        raise WrongInput(f"Unknown strategy {shortened(name)!r}; available strategies: {', '.join(STRATEGIES)}.")
 
 
 def can_plan(name: str, problem: Problem) -> None:

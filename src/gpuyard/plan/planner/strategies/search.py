@@ -37,6 +37,7 @@ import numpy as np
 from gpuyard.plan.planner.compiled import moves, session_search, session_sim
 from gpuyard.plan.planner.compiled.decoding import ListSettings
 from gpuyard.plan.planner.compiled.draws import below, source_of, threshold_draw
+from gpuyard.plan.planner.compiled.jit import INTERPRETED
 from gpuyard.plan.planner.compiled.list_scheduler import ListScheduler
 from gpuyard.plan.planner.compiled.plan_buffer import make_buffer
 from gpuyard.plan.planner.compiled.timing import order_of, seconds_on, timed
@@ -56,6 +57,10 @@ UNLIMITED_TURNS: Final = 6
 MOST_CALLS: Final = 200_000
 """Above this a round of sessions or moves takes too long."""
 MOST_FOR_SESSIONS: Final = 20_000
+PLAIN_SLOWER: Final = 2_000
+"""How many times as long the steps take if they are not compiled."""
+PLAIN_S: Final = 2.0
+"""The most seconds of such a search: a first plan should come soon."""
 AT_ONCE: Final = 2_000
 """Calls that are simulated between two looks at the clock: at least two lists of sessions."""
 
@@ -177,8 +182,10 @@ class _Effort:
     def __init__(self, problem: Problem, budget: SearchBudget) -> None:
         self._budget = budget
         self.round_s = work_of_a_list(problem)
-        limits = [inf if budget.rounds is None else budget.rounds * self.round_s, budget.work_s]
-        self._limit_s = min(limit for limit in limits if limit is not None)
+        self._limit_s = inf if budget.rounds is None else budget.rounds * self.round_s
+        if budget.work_s is not None:
+            work_s = min(budget.work_s, PLAIN_S) / PLAIN_SLOWER if INTERPRETED else budget.work_s
+            self._limit_s = min(self._limit_s, work_s)
         self.done_s = 0.0
         self._turns = 0
 
