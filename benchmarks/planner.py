@@ -1,18 +1,23 @@
 """How close to the lower bound are the plans of each strategy, with so many seconds each?
 
     .venv/bin/python benchmarks/planner.py [--seconds 10] [--strategies dynamic,auto] [--set FOLDER] [--drawn 1000x8,10000x64]
-                                           [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE] [--without-sessions]
+                                           [--families chain,tiny] [--seed 7] [--json FILE] [--picture FILE] [--without-sessions] [--times 0.5,1,3]
+    .venv/bin/python benchmarks/planner.py --table benchmarks/results/planner.json
 
 `--set` names a folder with problems (`*.json.gz`) and an `index.json` that says for each its lower bound, the shortest plan
 known and what reference planners reach; without it, or in addition, problems of our own families are generated (`--drawn`), and the
 bound is ours. CPU seconds of one core are counted, so that other work on the machine does not matter; what is
-compiled when it is first used is compiled before, and reported separately. Every plan is checked.
+compiled when it is first used is compiled before, and reported separately. Every plan is checked. `--times` plans with the
+last strategy for other numbers of seconds, too. `--table` prints the tables of the manual from a result.
 """
 
 import argparse
 import gzip
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from math import exp, log
 from pathlib import Path
 from time import process_time
@@ -24,7 +29,7 @@ from gpuyard.plan.planner.generate import FAMILIES, generate
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import SearchBudget, search, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, search, strategy, within
 
 
 def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[str, Any]]]:
@@ -44,11 +49,7 @@ def problems(asked: argparse.Namespace) -> Iterator[tuple[Problem, float, dict[s
 def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str, Any]:
     """One problem by one strategy."""
     began = process_time()
-
-    def used() -> float:
-        return (process_time() - began) / seconds
-
-    plan = strategy(name)(problem, SearchBudget(seed, None, lambda: used() < 1.0, used))
+    plan = strategy(name)(problem, within(seconds, lambda: process_time() - began, seed=seed))
     took = process_time() - began
     assert check(problem, plan) == []
     it = measure(problem, plan)
@@ -58,6 +59,47 @@ def planned(problem: Problem, name: str, seconds: float, seed: int) -> dict[str,
         "utilization_mean": it.utilization_mean,
         "utilization_spread": it.utilization_spread,
         "planning_s": took,
+    }
+
+
+def render(data: dict[str, Any]) -> str:
+    """Return the table of strategies as Markdown: makespan over the bound, switches and spread."""
+    names = data["strategies"]
+    lines = [
+        f"| problem | bound s | best known | {' | '.join(f'`{name}`' for name in names)} |",
+        f"|---|---:|---:|{'---|' * len(names)}",
+    ]
+    for row in data["rows"]:
+        cells = [f"{row[n]['ratio']:.3f} · {row[n]['switches']:,} · {row[n]['utilization_spread']:.0%}" for n in names]
+        best = f"{row['best_known'] / row['lower_bound_s']:.3f}" if row["best_known"] else ""
+        lines.append(f"| {row['problem']} | {row['lower_bound_s']:,.1f} | {best} | {' | '.join(cells)} |")
+    known = [row["best_known"] / row["lower_bound_s"] for row in data["rows"] if row["best_known"]]
+    means = " | ".join(f"**{data['means'][name]:.4f}**" for name in names)
+    lines.append(f"| *geometric mean* | | {f'{mean(known):.3f}' if known else ''} | {means} |")
+    return "\n".join(lines)
+
+
+def render_times(data: dict[str, Any]) -> str:
+    """Return the table of the last strategy by planning time as Markdown."""
+    name, times = data["strategies"][-1], [*data["times"], data["seconds"]]
+    lines = [f"| `{name}` | {' | '.join(f'{seconds:g} s' for seconds in times)} |", f"|---|{'---:|' * len(times)}"]
+    columns = [[row["by_seconds"][f"{seconds:g}"] for row in data["rows"]] for seconds in times]
+    for place, row in enumerate(data["rows"]):
+        lines.append(f"| {row['problem']} | {' | '.join(f'{column[place]:.4f}' for column in columns)} |")
+    lines.append(f"| *geometric mean* | {' | '.join(f'**{mean(column):.4f}**' for column in columns)} |")
+    return "\n".join(lines)
+
+
+def about(asked: argparse.Namespace) -> dict[str, Any]:
+    """Return what makes a result repeatable: the command, the commit and the date."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    return {
+        "command": " ".join(["benchmarks/planner.py", *sys.argv[1:]]),
+        "commit": commit.stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seconds": asked.seconds,
+        "times": asked.times,
+        "seed": asked.seed,
     }
 
 
@@ -98,8 +140,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--picture", type=Path)
+    parser.add_argument("--times", default="", help="other numbers of seconds for the last strategy")
+    parser.add_argument("--table", type=Path, help="print the tables of this result")
     parser.add_argument("--without-sessions", action="store_true", help="leave out the search over sessions")
     asked = parser.parse_args()
+    if asked.table:
+        data = json.loads(asked.table.read_text())
+        print(render(data), render_times(data), sep="\n\n")
+        return
+    asked.times = [float(seconds) for seconds in asked.times.split(",") if seconds]
     asked.drawn = [size for size in asked.drawn.split(",") if size]
     asked.families = [family for family in asked.families.split(",") if family]
     names = asked.strategies.split(",")
@@ -120,6 +169,10 @@ def main() -> None:
         for name in names:
             it = planned(problem, name, asked.seconds, asked.seed)
             row[name] = it | {"ratio": it["makespan_s"] / bound}
+        last = names[-1]
+        row["by_seconds"] = {
+            f"{seconds:g}": planned(problem, last, seconds, asked.seed)["makespan_s"] / bound for seconds in asked.times
+        } | {f"{asked.seconds:g}": row[last]["ratio"]}
         rows.append(row)
         words = [f"{name} {row[name]['ratio']:.4f} ({row[name]['switches']:,} switches, spread {row[name]['utilization_spread']:.1%}, {row[name]['planning_s']:.1f} s)" for name in names]  # fmt: skip
         best = f"  best known {row['best_known'] / bound:.4f}" if row["best_known"] else ""
@@ -128,7 +181,7 @@ def main() -> None:
     print("geometric mean".ljust(34), "  ".join(f"{name} {ratio:.4f}" for name, ratio in means.items()))
     if asked.json:
         asked.json.write_text(
-            json.dumps({"seconds": asked.seconds, "seed": asked.seed, "means": means, "rows": rows}, indent=1)
+            json.dumps(about(asked) | {"strategies": names, "means": means, "rows": rows}, indent=1) + "\n"
         )
     if asked.picture:
         draw(rows, names, asked.picture)

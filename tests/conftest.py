@@ -1,10 +1,13 @@
-"""Report at the end how many random scenarios were run, summed over all workers."""
+"""Compile the planner, and report at the end how many random scenarios were run, summed over all workers."""
 
+import os
 from typing import Any
 
 import pytest
 
 from tests.property.scenario_count import SCENARIOS
+
+os.environ.setdefault("NUMBA_DISABLE_JIT", "0")  # the first plan of a fresh clone is not planned by plain Python
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,6 +8,7 @@ import typer
 
 from gpuyard.cli.input.options import json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
+from gpuyard.cli.plan.first_use import choose_code
 from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 from gpuyard.core.domain.errors import WrongInput
@@ -32,19 +33,19 @@ def compare(
     from gpuyard.plan import planner
     from gpuyard.plan.planner.api import check_search
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.strategies import STRATEGIES
-    from gpuyard.plan.planner.strategies import strategy as strategy_named
+    from gpuyard.plan.planner.strategies import STRATEGIES, check_name
 
     names = list(dict.fromkeys(name.strip() for name in (strategies or "").split(",") if name.strip()))
     if strategies is not None and not names:
         raise WrongInput("--strategies is empty; omit it to compare all strategies.")
     for name in names:
-        strategy_named(name)  # report an unknown strategy before reading files
+        check_name(name)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if gantt is not None:
         check_gantt_format(gantt)
     can_be_written(gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
+    choose_code(problem, rounds)
     for name in names or STRATEGIES:
         with suppress(WrongInput):
             ready(name, problem)

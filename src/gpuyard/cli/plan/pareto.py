@@ -17,8 +17,9 @@ from gpuyard.cli.plan.files import (
     open_problem,
     write,
 )
+from gpuyard.cli.plan.first_use import choose_code
 from gpuyard.cli.plan.pictures import saved
-from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready
+from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner.front import Front
@@ -40,12 +41,9 @@ def pareto(
     as_json: Annotated[bool, json_option("Print the Pareto front as one JSON object.")] = False,
 ) -> None:  # fmt: skip
     """Plan for makespan, balance, switches and energy at the same time, and show the trade-offs."""
-    from gpuyard.plan.planner.api import check_search
+    from gpuyard.plan.planner.api import budget_of, check_search
     from gpuyard.plan.planner.bounds import lower_bound
-    from gpuyard.plan.planner.front import front_figure, write_front
     from gpuyard.plan.planner.plan_file import write_plan
-    from gpuyard.plan.planner.strategies import SearchBudget
-    from gpuyard.plan.planner.strategies.pareto import pareto_front
 
     check_search(seconds=seconds, rounds=rounds, seed=seed)
     if picture is not None and picture.suffix.lower() not in {".png", ".svg"}:
@@ -54,11 +52,15 @@ def pareto(
         _can_be_a_folder(plans)
     can_be_written(out, picture, beside=[file])
     problem = open_problem(file, gpus, multi_model)
+    choose_code(problem, rounds)
+    from gpuyard.plan.planner.front import front_figure, write_front
+    from gpuyard.plan.planner.strategies.pareto import pareto_front
+
     ready(NAME, problem)
     began = perf_counter()
-    used = (lambda: (perf_counter() - began) / seconds) if rounds is None and seconds else None
-    keep_going = (lambda: perf_counter() - began < seconds) if rounds is None else (lambda: True)
-    front = pareto_front(problem, SearchBudget(seed, rounds, keep_going, used), idle_rate)
+    with watched(NAME, lower_bound(problem).seconds) as watch:
+        budget = budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch)
+        front = pareto_front(problem, budget, idle_rate)
     planning_s = perf_counter() - began
     text = write_front(problem, front, NAME, planning_s)
     if out is not None:
@@ -95,7 +97,7 @@ def _table(front: "Front") -> None:
 
     energy = front.points[0].energy_kwh is not None
     print_table(
-        ("chosen", "plan", *(names := ("makespan_s", "spread", "switches", *(("energy_kwh",) if energy else ())))),
+        ("CHOSEN", "PLAN", *(names := ("MAKESPAN", "SPREAD", "SWITCHES", *(("ENERGY (kWh)",) if energy else ())))),
         [
             (
                 "*" if place == front.chosen else " ",

@@ -8,8 +8,10 @@ import typer
 
 from gpuyard.cli.input.options import finite, json_option
 from gpuyard.cli.plan.files import File, Gpus, MultiModel, PlanSeedOption, can_be_written, open_problem
+from gpuyard.cli.plan.first_use import choose_code
 from gpuyard.cli.plan.pictures import Gantt, check_gantt_format, draw_gantt
 from gpuyard.cli.plan.planning import RoundsOption, SecondsOption, ready, watched
+from gpuyard.plan.planner.default_strategy import DEFAULT_STRATEGY
 
 if TYPE_CHECKING:
     from gpuyard.plan.planner import Solution
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def solve(
     file: File,
-    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy; see the manual.")] = "auto",
+    strategy: Annotated[str, typer.Option("--strategy", metavar="NAME", help="Strategy; see the manual.")] = DEFAULT_STRATEGY,
     seconds: SecondsOption = 10.0,
     seed: PlanSeedOption = 0,
     rounds: RoundsOption = None,
@@ -32,14 +34,15 @@ def solve(
     from gpuyard.cli.output.printing import print_json
     from gpuyard.plan import planner
     from gpuyard.plan.planner.api import check_search
-    from gpuyard.plan.planner.strategies import strategy as strategy_named
+    from gpuyard.plan.planner.strategies import check_name
 
-    strategy_named(strategy)  # report an unknown strategy before reading files
+    check_name(strategy)  # report an unknown strategy before reading files
     check_search(seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown)
     if gantt is not None:
         check_gantt_format(gantt)
     can_be_written(out, gantt, beside=[file])
     problem = open_problem(file, gpus, multi_model)
+    choose_code(problem, rounds)
     ready(strategy, problem)
     made = planner.solve(
         problem,

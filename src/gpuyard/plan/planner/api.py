@@ -26,6 +26,7 @@ from gpuyard.input.arguments import Function, Seed, argument, names
 from gpuyard.input.files import AnyPath, path_of, read_file, shown_path
 from gpuyard.plan.planner.bounds import lower_bound
 from gpuyard.plan.planner.checker import check as faults_of
+from gpuyard.plan.planner.default_strategy import DEFAULT_STRATEGY
 from gpuyard.plan.planner.generate import generate
 from gpuyard.plan.planner.instance import PlannerGpuCount
 from gpuyard.plan.planner.plan import Measures, Plan, late_requests, measure
@@ -33,7 +34,7 @@ from gpuyard.plan.planner.plan_file import PlanFile, write_plan
 from gpuyard.plan.planner.plan_file import read_plan as plan_from_text
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of, read_problem
-from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan
+from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, check_name, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.planner.workflow_format import Predict
 
@@ -139,7 +140,7 @@ class SearchArguments(NamedTuple):
 def solve(
     problem: Problem | AnyPath,
     *,
-    strategy: str = "auto",
+    strategy: str = DEFAULT_STRATEGY,
     seconds: float = 10.0,
     rounds: int | None = None,
     seed: int = 0,
@@ -148,8 +149,9 @@ def solve(
 ) -> Solution:
     """Plan a problem, or the problem in a file, for the shortest makespan.
 
-    `seconds` limits the time of a search. With `rounds` the search runs that number of rounds instead, and the same
-    `seed` gives the same plan on any machine. `max_slowdown` lets the plan use power levels and become longer by that
+    `seconds` limits the time of a search. It does a fixed amount of work in that time, so the same `seed` and `seconds`
+    give the same plan, and more seconds never a longer one, unless the machine is too slow or busy for the work. With
+    `rounds` the search runs that number of rounds instead, however long they take. `max_slowdown` lets the plan use power levels and become longer by that
     fraction to save energy (0.05: 5 %). Raises `WrongInput` if an argument cannot be meant.
     """
     from gpuyard.plan.planner.energy import energy_kwh, power_of, with_power_levels
@@ -158,21 +160,16 @@ def solve(
         seconds=seconds, rounds=rounds, seed=seed, max_slowdown=max_slowdown
     )
     argument("watching", watching, Function)
-    solver = strategy_named(argument("strategy", strategy, str))
+    check_name(argument("strategy", strategy, str))
     problem = problem if isinstance(problem, Problem) else read(problem)
     can_plan(strategy, problem)
+    solver = strategy_named(strategy)
     power = _power_with_levels(problem) if max_slowdown is not None else None
     bound_s = lower_bound(problem).seconds
     compiling_s = prepare(strategy)
     began = perf_counter()
-    limited = rounds is None
-    used = (lambda: (perf_counter() - began) / seconds) if limited and seconds else None
     with watching(strategy, bound_s) as watch:
-
-        def keep_going() -> bool:
-            return not watch.stopped() and not (limited and perf_counter() - began >= seconds)
-
-        plan = solver(problem, SearchBudget(seed, rounds, keep_going, used, watch.better))
+        plan = solver(problem, budget_of(seconds, rounds, seed, lambda: perf_counter() - began, watch))
         if power is not None and max_slowdown is not None:
             plan = with_power_levels(problem, plan, power, max_slowdown)
     planning_s = perf_counter() - began
@@ -191,6 +188,15 @@ def solve(
         energy_kwh(problem, plan, power) if power else None,
         power.source.value if power else None,
     )
+
+
+def budget_of(
+    seconds: float, rounds: int | None, seed: int, elapsed_s: Callable[[], float], watch: Watch
+) -> SearchBudget:
+    """Return the budget of a search with a number of rounds or, without one, a time limit."""
+    if rounds is not None:
+        return SearchBudget(seed, rounds, lambda: not watch.stopped(), better=watch.better)
+    return within(seconds, elapsed_s, seed=seed, stopped=watch.stopped, better=watch.better)
 
 
 def check_search(
@@ -258,7 +264,11 @@ def check(plan: Plan | PlanFile | AnyPath, problem: Problem | AnyPath, *, at_mos
 @cache
 def prepare(strategy: str) -> float:
     """Import and compile a strategy on a problem of a few calls, once per process; return the seconds it took."""
+    from gpuyard.plan.planner.compiled.jit import INTERPRETED
+
     solver = strategy_named(strategy)
+    if INTERPRETED:
+        return 0.0
     began = perf_counter()
     solver(problem_of(generate("agentic", 24, 2)), SearchBudget(rounds=1))
     return perf_counter() - began

@@ -1,22 +1,20 @@
 """The Pareto front: plans that no other plan dominates, and the choice among them.
 
 The objectives are the makespan, the balance of the GPUs (utilization of the busiest minus that of the least busy), the
-switches, and the energy if it is known. The choice depends on how idle the GPUs are. If many are idle, saving GPU time
-gains nothing and the shortest plan is best. If none is idle, every GPU-second spent on switching is lost for other
-work:
+switches, and the energy if it is known. The choice depends on how idle the GPUs are. If none is idle, others wait for them
+and time is what is scarce: the shortest plan is chosen. The more are idle, the less a longer plan keeps anyone waiting,
+and what it saves counts:
 
     idle rate r           weight of      makespan    switches    balance    energy
-    0  (all busy)                        1/2         1/4         1/8        1/8
-    1  (all idle)                        1           0           0          0
-    between                              (1 + r)/2   (1 - r)/4   (1 - r)/8  (1 - r)/8   (no energy: goes to balance)
+    0  (all busy)                        1           0           0          0
+    1  (all idle)                        1/4         1/4         1/4        1/4
+    between                              1 - 3r/4    r/4         r/4        r/4     (no energy: its weight goes to balance)
 
-    cost of a plan  =  w_makespan × (makespan / least - 1)
-                     + w_switches × (switch seconds of all GPUs - least) / (GPUs × least makespan)
-                     + w_balance  × (spread - least)
-                     + w_energy   × (energy / least - 1)
+    cost of a plan  =  sum over the objectives of  weight × (value - least) / (most - least)
 
-where `least` is the least on the front. Every term is a relative loss, so the terms can be added. The plan with the
-least cost is chosen. The idle rate is that of the cluster, if given; otherwise that of the shortest plan itself: the
+where `least` and `most` are those of the front. Every objective is measured by its own span on the front, from 0 for the
+best plan in it to 1 for the worst. The plan with the least cost is chosen; if all are equal in an objective, that one does
+not count. The idle rate is that of the cluster, if given; otherwise that of the shortest plan itself: the
 fraction of the GPUs' time in which they neither run a call nor load a model.
 """
 
@@ -101,14 +99,14 @@ def front(problem: Problem, points: Iterable[Point], idle_rate: float | None = N
     best = _spread_out(_unbeaten(list(points)))
     rate = _idle_rate(problem, best[0]) if idle_rate is None else idle_rate
     weights = weights_at(rate, energy_known=best[0].energy_kwh is not None)
-    costs = _costs(problem, best, weights)
+    costs = _costs(best, weights)
     return Front(tuple(best), rate, weights, int(np.argmin(costs)))
 
 
 def weights_at(idle_rate: float, *, energy_known: bool) -> Weights:
     """Return the weights by the table at the head of this file."""
-    rest = (1 - idle_rate) / 8
-    return Weights((1 + idle_rate) / 2, 2 * rest, rest if energy_known else 2 * rest, rest if energy_known else 0.0)
+    rest = idle_rate / 4
+    return Weights(1 - 3 * rest, rest, rest if energy_known else 2 * rest, rest if energy_known else 0.0)
 
 
 def write_front(problem: Problem, front: Front, planner: str, planning_s: float) -> bytes:
@@ -187,22 +185,9 @@ def _idle_rate(problem: Problem, shortest: Point) -> float:
     return min(1.0, max(0.0, 1 - m.utilization_mean - m.switch_time_s / whole)) if whole else 1.0
 
 
-def _costs(problem: Problem, points: Sequence[Point], weights: Weights) -> Any:
-    def column(of: Any) -> Any:
-        return np.array([of(one) for one in points])
-
-    def above(values: Any) -> Any:
-        least = values.min()
-        return values / least - 1 if least > 0 else values * 0.0
-
-    makespan = column(lambda one: one.measures.makespan_s)
-    switching = column(lambda one: one.measures.switch_time_s)
-    spread = column(lambda one: one.measures.utilization_spread)
-    energy = column(lambda one: one.energy_kwh or 0.0)
-    whole = len(problem.gpus) * makespan.min() or 1.0
-    return (
-        weights.makespan * above(makespan)
-        + weights.switches * (switching - switching.min()) / whole
-        + weights.balance * (spread - spread.min())
-        + weights.energy * above(energy)
-    )
+def _costs(points: Sequence[Point], weights: Weights) -> Any:
+    """Return the cost of each point; every objective is scaled to its span on the front."""
+    values = np.array([one.objectives for one in points])
+    span = np.ptp(values, axis=0)
+    lost = (values - values.min(axis=0)) / np.where(span > 0, span, 1.0)
+    return lost @ np.array([weights.makespan, weights.balance, weights.switches, weights.energy])[: values.shape[1]]

@@ -7,7 +7,11 @@ from gpuyard.plan.planner.problem import Ints, Problem, Workflow
 
 def levels(problem: Problem) -> Ints:
     """Return the level of every call; each workflow is computed once."""
-    of_nodes = [_levels(workflow) for workflow in problem.workflows]
+    return per_call(problem, [levels_of(workflow) for workflow in problem.workflows])
+
+
+def per_call(problem: Problem, of_nodes: list[Ints]) -> Ints:
+    """Return for each call the entry of its node, given those of the nodes of each workflow."""
     begins = np.cumsum([0, *map(len, of_nodes)])[problem.requests.workflow]
     found: Ints = np.concatenate([np.zeros(0, dtype=np.int32), *of_nodes])[
         begins[problem.calls.request] + problem.calls.position
@@ -15,7 +19,7 @@ def levels(problem: Problem) -> Ints:
     return found
 
 
-def _levels(workflow: Workflow) -> Ints:
+def levels_of(workflow: Workflow) -> Ints:
     """Return the level of every node (Kahn's algorithm)."""
     level = np.zeros(len(workflow.nodes), dtype=np.int32)
     waits = [len(before) for before in workflow.before]

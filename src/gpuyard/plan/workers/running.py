@@ -26,7 +26,7 @@ from gpuyard.plan.executor.executor import Rules
 from gpuyard.plan.planner.api import check_search, prepare, read, valid_plan
 from gpuyard.plan.planner.plan import Plan, measure
 from gpuyard.plan.planner.problem import Problem
-from gpuyard.plan.planner.strategies import SearchBudget, can_plan
+from gpuyard.plan.planner.strategies import SearchBudget, can_plan, within
 from gpuyard.plan.planner.strategies import strategy as strategy_named
 from gpuyard.plan.workers import On
 from gpuyard.plan.workers.energy_meter import meter_here
@@ -238,18 +238,14 @@ def _solver(name: str, seed: int, stopped: Callable[[], bool]) -> Callable[[Prob
     prepare(name)
     solve = strategy_named(name)
 
-    def within(problem: Problem, seconds: float) -> Plan:
+    def planned(problem: Problem, seconds: float) -> Plan:
         began = monotonic()
 
-        def used() -> float:
-            return (monotonic() - began) / seconds
+        if not seconds:
+            return solve(problem, SearchBudget(seed, rounds=1))
+        return solve(problem, within(seconds, lambda: monotonic() - began, seed=seed, stopped=stopped))
 
-        def keep_going() -> bool:
-            return not stopped() and used() < 1.0
-
-        return solve(problem, SearchBudget(seed, None, keep_going, used) if seconds else SearchBudget(seed, rounds=1))
-
-    return within
+    return planned
 
 
 def _thinking_s(rest: Problem) -> float:

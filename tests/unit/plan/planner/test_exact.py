@@ -14,7 +14,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget
+from gpuyard.plan.planner.strategies import MOST_CALLS, SearchBudget, within
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.exact import exact, improved
 from tests.unit.plan.planner.small_problems import drawn, instance, problem
@@ -99,12 +99,15 @@ def test_exact_reports_each_better_plan_and_stops_on_request() -> None:
     told: list[Plan] = []
     asked = drawn("agentic", 15, 3, seed=5)
     began = perf_counter()
-
-    def used() -> float:
-        return perf_counter() - began
-
-    plan = exact(asked, SearchBudget(keep_going=lambda: used() < 1.0, used=used, better=told.append))
+    plan = exact(asked, within(1.0, lambda: perf_counter() - began, better=told.append))
     assert told[-1].makespan_s == plan.makespan_s
+
+
+def test_more_work_never_gives_a_longer_plan() -> None:
+    asked = drawn("agentic", 24, 3, seed=5)
+    spans = [exact(asked, SearchBudget(work_s=work_s)).makespan_s for work_s in (0.0, 0.05, 0.15, 0.5)]
+    assert spans == sorted(spans, reverse=True)
+    assert spans[-1] < spans[0]
 
 
 def test_problems_too_large_for_exact_are_refused_in_one_sentence() -> None:

@@ -45,17 +45,24 @@ def test_a_large_front_is_thinned_to_distant_plans_and_the_best_of_each_objectiv
 
 def test_weights_follow_the_idle_rate() -> None:
     busy, idle = weights_at(0.0, energy_known=True), weights_at(1.0, energy_known=True)
-    assert (busy.makespan, busy.switches, busy.balance, busy.energy) == (0.5, 0.25, 0.125, 0.125)
-    assert (idle.makespan, idle.switches, idle.balance, idle.energy) == (1.0, 0.0, 0.0, 0.0)
+    assert (busy.makespan, busy.switches, busy.balance, busy.energy) == (1.0, 0.0, 0.0, 0.0)
+    assert (idle.makespan, idle.switches, idle.balance, idle.energy) == (0.25, 0.25, 0.25, 0.25)
     unknown = weights_at(0.5, energy_known=False)
     assert unknown.makespan + unknown.switches + unknown.balance == 1.0
 
 
-def test_with_idle_gpus_the_shortest_plan_is_chosen_and_without_the_most_economical() -> None:
+def test_with_busy_gpus_the_shortest_plan_is_chosen_and_with_idle_ones_the_most_economical() -> None:
     asked = problem(("a", "A", 1.0, ""), gpus=2)
-    points = [worth(100, 0.1, 20), worth(104, 0.1, 2)]
-    assert front(asked, list(points), idle_rate=1.0).chosen == 0
-    assert front(asked, list(points), idle_rate=0.0).chosen == 1
+    points = [worth(100, 0.3, 20), worth(101, 0.2, 12), worth(104, 0.1, 2)]
+    chosen = [front(asked, list(points), idle_rate=rate).chosen for rate in (0.0, 0.5, 1.0)]
+    assert chosen == [0, 1, 2]
+
+
+def test_an_objective_in_which_all_plans_are_equal_does_not_count() -> None:
+    asked = problem(("a", "A", 1.0, ""), gpus=2)
+    points = [worth(100, 0.1, 20, 5.0), worth(102, 0.1, 2, 5.0)]
+    assert front(asked, list(points), idle_rate=1.0).chosen in {0, 1}
+    assert front(asked, list(points), idle_rate=0.9).chosen == 0
 
 
 def test_the_idle_rate_is_that_of_the_shortest_plan() -> None:
@@ -112,7 +119,7 @@ def test_pareto_is_a_strategy_that_reports_better_plans_and_returns_the_chosen_o
 
 def test_even_without_time_there_is_a_front() -> None:
     asked = drawn("chain", 60, 3, seed=4)
-    assert pareto_front(asked, SearchBudget(keep_going=lambda: False, used=lambda: 1.0)).points
+    assert pareto_front(asked, SearchBudget(keep_going=lambda: False)).points
 
 
 def test_an_empty_problem_has_one_empty_plan() -> None:
@@ -125,7 +132,7 @@ def test_a_front_is_written_with_its_weights_and_drawn_with_the_choice() -> None
     found = front(asked, [worth(10, 0.1, 9, 2.0), worth(12, 0.2, 3, 1.0)], idle_rate=0.5)
     said = msgspec.json.decode(write_front(asked, found, "pareto", 1.0))
     assert said["format"] == "planner-front/1"
-    assert said["points"][said["chosen"]]["switches"] == 3
+    assert said["points"][said["chosen"]]["switches"] == 9
     assert sum(said["weights"].values()) == 1.0
     drawing = front_figure(asked, found, lower_bound_s=9.0)
     assert [axes.get_ylabel() for axes in drawing.axes] == ["GPUs: busiest - idlest (%)", "switches", "energy (kWh)"]

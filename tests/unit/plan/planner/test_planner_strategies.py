@@ -8,10 +8,13 @@ import pytest
 from gpuyard.core.domain.errors import WrongInput
 from gpuyard.plan.planner.checker import check
 from gpuyard.plan.planner.generate import FAMILIES
+from gpuyard.plan.planner.instance import WrittenNode, WrittenRequest, WrittenWorkflow
+from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import measure
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, strategy
+from gpuyard.plan.planner.strategies.batch import near_levels
 from tests.unit.plan.planner.small_problems import drawn, instance, problem
 
 SEED = ("batch", "dynamic", "heft_affinity")
@@ -68,12 +71,45 @@ def test_dynamic_orders_a_level_by_the_seed() -> None:
     assert not np.array_equal(plans[0].start, plans[2].start)
 
 
-def test_batch_runs_a_model_of_a_level_on_one_group_and_preloads() -> None:
+def test_batch_divides_a_group_among_idle_gpus_and_preloads() -> None:
     asked = problem(("a", "A", 5.0, ""), ("b", "B", 2.0, "a"), requests=2, gpus=3)
     plan = strategy("batch")(asked, SearchBudget())
-    assert plan.gpu.tolist() == [0, 1, 0, 1]
-    assert plan.start.tolist() == [3.0, 8.0, 8.0, 13.0]
-    assert measure(asked, plan).switches == 0
+    assert sorted(plan.gpu[[0, 2]].tolist()) == [0, 1]
+    assert plan.start[[0, 2]].tolist() == [3.0, 3.0]
+    assert plan.makespan_s == 12.0  # the third GPU has loaded B by then and runs both calls
+
+
+def test_batch_does_not_divide_what_loads_longer_than_it_runs() -> None:
+    asked = problem(("a", "A", 0.1, ""), requests=6, gpus=2)
+    assert set(strategy("batch")(asked, SearchBudget()).gpu.tolist()) == {0}
+
+
+@pytest.mark.parametrize("near", [0, 1, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_near_levels_stay_above_those_a_call_waits_for(family: str, near: int) -> None:
+    asked = drawn(family, 200, 4, seed=near)
+    lowest, level = levels(asked), near_levels(asked, near)
+    calls = asked.calls
+    later = np.repeat(np.arange(len(calls)), np.diff(calls.before_at))
+    assert (level[later] > level[calls.before]).all()
+    assert (level >= lowest).all()
+    assert (level <= lowest + near).all()
+
+
+def test_a_call_joins_its_model_on_a_near_level() -> None:
+    """Both start with the same model if the short workflow waits for a level."""
+    said = instance(("a", "B", 1.0, ""), ("b", "A", 1.0, "a"), ("c", "B", 1.0, "b"))
+    said.workflows["short"] = WrittenWorkflow((WrittenNode("x", "A", 1.0),))
+    said.requests.append(WrittenRequest("r9", "short"))
+    assert near_levels(problem_of(said), 0).tolist() == [0, 1, 2, 0]
+    assert near_levels(problem_of(said), 1).tolist() == [0, 1, 2, 1]
+
+
+def test_the_weight_of_balance_follows_the_spread_of_the_load() -> None:
+    """GPU 1 has half the load of GPU 0, so the weight is 0.05: c ends at 101 + 5 there, at 105 + 2.5 here."""
+    asked = problem(("a", "A", 97.0, ""), ("b", "B", 47.0, ""), ("c", "A", 1.0, "a"))
+    plan = strategy("dynamic")(asked, SearchBudget())
+    assert plan.gpu[2] == plan.gpu[0] != plan.gpu[1]  # with a constant weight of 0.1: 111 and 110
 
 
 def test_batch_begins_a_level_with_the_largest_batch() -> None:

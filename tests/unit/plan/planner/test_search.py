@@ -1,6 +1,7 @@
 """The searches: every plan on the way keeps the rules, the same seed gives the same plan, and auto is never the worse choice."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from gpuyard.plan.planner.generate import FAMILIES
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Problem
 from gpuyard.plan.planner.problem_file import problem_of
-from gpuyard.plan.planner.strategies import SearchBudget, strategy
+from gpuyard.plan.planner.strategies import SearchBudget, strategy, within
 from gpuyard.plan.planner.strategies.dynamic import dynamic
 from gpuyard.plan.planner.strategies.search import CHOICES, MOVES, SESSIONS, improved, objective, search
 from tests.unit.plan.planner.problem_stories import ints
@@ -130,7 +131,7 @@ def test_all_rules_are_kept_for_more_demanding_problems(asked: Problem) -> None:
 
 def test_the_same_seed_and_rounds_give_the_same_plan() -> None:
     asked = drawn("switch_heavy", 300, 4)
-    plans = [search(asked, SearchBudget(seed, 80)) for seed in (1, 1, 2)]
+    plans = [search(asked, SearchBudget(seed, 300)) for seed in (1, 1, 2)]
     assert np.array_equal(plans[0].start, plans[1].start)
     assert np.array_equal(plans[0].gpu, plans[1].gpu)
     assert not np.array_equal(plans[0].start, plans[2].start)
@@ -140,6 +141,42 @@ def test_more_rounds_improve_the_plan() -> None:
     asked = drawn("tiny", 300, 4)
     short, long = (search(asked, SearchBudget(rounds=rounds)).makespan_s for rounds in (5, 400))
     assert long < short
+
+
+@pytest.mark.parametrize("name", ["search", "auto"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_more_work_continues_the_same_search_and_never_gives_a_longer_plan(family: str, name: str) -> None:
+    asked = drawn(family, 120, 4, seed=3)
+    told: list[list[float]] = []
+    for work_s in (0.0, 0.002, 0.008, 0.03, 0.1):
+        told.append([])
+        plan = strategy(name)(
+            asked, SearchBudget(5, work_s=work_s, better=lambda plan: told[-1].append(plan.makespan_s))
+        )
+        assert plan.makespan_s == told[-1][-1]
+    for less, more in pairwise(told):
+        assert more[: len(less)] == less
+
+
+def test_the_same_work_gives_the_same_plan_whenever_the_clock_is_asked() -> None:
+    asked = drawn("tiny", 200, 3)
+    ticks = iter(range(1, 10**9))
+    plans = [
+        search(asked, budget)
+        for budget in (SearchBudget(3, work_s=0.07), within(0.1, lambda: next(ticks) * 1e-7, seed=3))
+    ]
+    assert np.array_equal(plans[0].start, plans[1].start)
+    assert np.array_equal(plans[0].gpu, plans[1].gpu)
+
+
+def test_a_search_ends_when_the_clock_says_so_with_the_best_plan_until_then() -> None:
+    asked = drawn("tiny", 200, 3)
+    full = search(asked, SearchBudget(3, work_s=0.7))
+    ticks = iter(range(10**9))
+    cut = search(asked, within(1.0, lambda: next(ticks) * 0.02, seed=3))
+    assert next(ticks) < 60
+    assert check(asked, cut) == []
+    assert cut.makespan_s >= full.makespan_s
 
 
 def test_deadlines_come_first_and_the_makespan_after_them() -> None:

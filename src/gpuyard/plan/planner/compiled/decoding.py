@@ -52,7 +52,7 @@ from gpuyard.plan.planner.compiled.decoding_state import (
     push_ready,
 )
 from gpuyard.plan.planner.compiled.heaps import EVENT
-from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref, records
 from gpuyard.plan.planner.problem import Floats, Ints
 
 
@@ -410,13 +410,13 @@ def decode(
 ) -> tuple[Ints, Floats]:
     """Return the GPU and the start of every call."""
     calls, gpus, models, kinds = len(model), len(kind), len(width), kind.max() + 1
-    jobs = np.zeros(calls, dtype=JOB)
-    gpu_states = np.zeros(gpus, dtype=GPU_STATE)
-    lines = np.zeros(models, dtype=LINE)
-    cells = np.zeros((models + 1) * kinds + models, dtype=CELL)
+    jobs = records(np.zeros(calls, dtype=JOB))
+    gpu_states = records(np.zeros(gpus, dtype=GPU_STATE))
+    lines = records(np.zeros(models, dtype=LINE))
+    cells = records(np.zeros((models + 1) * kinds + models, dtype=CELL))
     heap = np.zeros(calls, dtype=np.int32)
-    events = np.zeros(calls + gpus, dtype=EVENT)
-    counters = np.zeros(1, dtype=COUNTERS)
+    events = records(np.zeros(calls + gpus, dtype=EVENT))
+    counters = records(np.zeros(1, dtype=COUNTERS))
     gpu = np.zeros(calls, dtype=np.int32)
     start = np.zeros(calls)
     w = DecodingState(

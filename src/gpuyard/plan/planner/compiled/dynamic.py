@@ -22,7 +22,11 @@ def place_all(
     held_first: Ints,
     weight: float,
 ) -> tuple[Ints, Floats, Floats]:
-    """Return GPU, start and end of each call. Score: end of the call + weight × busy seconds of the group so far."""
+    """Return GPU, start and end of each call.
+
+    Score: end of the call + weight × spread × busy seconds of the group so far. The spread is how much less than the
+    busiest GPU the least busy one has been busy, as a fraction, before the call.
+    """
     gpus = may_begin.shape[1]
     available = free_first.copy()
     busy = np.zeros(gpus)
@@ -36,6 +40,12 @@ def place_all(
         ready = earliest[call]
         for i in range(before_at[call], before_at[call + 1]):
             ready = max(ready, end[before[i]])
+        least = busy[0]
+        most = busy[0]
+        for g in range(1, gpus):
+            least = min(least, busy[g])
+            most = max(most, busy[g])
+        balance = weight * (1.0 - least / most) if most > 0.0 else 0.0
         best = np.inf
         best_gpu = 0
         best_start = 0.0
@@ -50,7 +60,7 @@ def place_all(
                 change = max(change, switch[holds[k], m])
                 load += busy[k]
             begin = max(free, ready) + change
-            score = begin + seconds[call] / group_speed[m, g] + weight * load / w
+            score = begin + seconds[call] / group_speed[m, g] + balance * load / w
             if score < best:
                 best = score
                 best_gpu = g

@@ -3,14 +3,23 @@
 Numba caches a compiled function until the file of the function changes. But the functions it calls are compiled into
 it, wherever they are defined: after a change in another file of the folder, the old machine code would still run, with
 an outdated column layout. So the cache here is valid until any file of the folder changes.
+
+Compiling everything takes the better part of a minute. With `code_mode.plain` nothing is compiled, and Numba is not
+even imported: the same functions run as plain Python, about a hundred times slower, with the same results. The command
+line does that on the first use on a machine, for problems that are small enough (`cli/plan/first_use.py`).
 """
 
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
-import numba
+import numpy as np
+
+from gpuyard.plan.planner import code_mode
+
+INTERPRETED: Final = code_mode.plain
+"""Whether the functions of this folder run as plain Python in this process."""
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -29,6 +38,10 @@ def njit_noref(function: F) -> F:
 
 
 def _kept(function: F, **how: Any) -> F:
+    if INTERPRETED:
+        return function
+    import numba
+
     try:
         made = numba.njit(cache=True, **how)(function)
     except RuntimeError:  # neither the folder of the source nor the user's cache is writable
@@ -53,3 +66,17 @@ def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Return the name, modification time and size of every source file in a folder."""
     stats = ((file.name, file.stat()) for file in sorted(folder.glob("*.py")))
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+if INTERPRETED:
+
+    def records(array: Any) -> Any:
+        """Return an array of records whose entries have their fields as attributes, as Numba's have."""
+        return array.view(np.recarray)
+
+else:
+
+    @compiled
+    def records(array: Any) -> Any:
+        """Return the array: compiled records have their fields as attributes."""
+        return array

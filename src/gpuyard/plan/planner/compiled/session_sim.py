@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gpuyard.plan.planner.compiled.heaps import EVENT, pop_call, pop_event, push_call, push_event
-from gpuyard.plan.planner.compiled.jit import compiled, njit_noref
+from gpuyard.plan.planner.compiled.jit import compiled, njit_noref, records
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 
 NONE: Final = -1
@@ -90,7 +90,7 @@ def allocate_sim(problem: Problem, rank: Floats, most: int) -> SessionSim:
         rank, kind.astype(np.int32), np.concatenate(([0], np.cumsum(total))).astype(np.int32),
         ints(count), np.zeros(count), ints(count), ints(models, 4), ints(capacity, 5), np.zeros((capacity, 2)),
         ints(gpus, 3), ints(most * int(problem.width.max())), np.zeros(gpus), ints(gpus),
-        np.zeros(4 * capacity + 2 * count, dtype=EVENT), ints(4 * capacity + count), np.zeros(count), ints(count),
+        records(np.zeros(4 * capacity + 2 * count, dtype=EVENT)), ints(4 * capacity + count), np.zeros(count), ints(count),
     )  # fmt: skip
 
 

@@ -1,8 +1,13 @@
 """`dynamic`: one call after another, each on the group of GPUs where it ends soonest, with a small penalty for busy
-groups.
+groups while the load is uneven.
 
-Calls are taken by topological level, in random order within a level. The score of a group is the end of the call there
-+ 0.1 × the time the group has been busy, loading included. A group is free when the last of its GPUs is, switches as
+Calls are taken by topological level, in random order within a level. The score of a group is
+
+    end of the call there + 0.1 × spread × time the group has been busy, loading included
+    spread = 1 - busy time of the least busy GPU / busy time of the busiest GPU, when the call is placed
+
+so the weight of balance follows the state of the GPUs: 0.1 while some GPU has done nothing, 0 when all have done the
+same, and then only the end of the call counts. A group is free when the last of its GPUs is, switches as
 slowly as the slowest of them, and its busy time is their mean. The model is switched when the call could start, not
 before.
 
@@ -21,6 +26,7 @@ from gpuyard.plan.planner.strategies import SearchBudget
 from gpuyard.plan.planner.strategies.multi_model import retimed
 
 WEIGHT: Final = 0.1
+"""The weight of the busy time while the load is as uneven as can be."""
 
 
 def dynamic(problem: Problem, budget: SearchBudget) -> Plan:

@@ -25,7 +25,7 @@ actual rule, and no bound is proven.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from math import floor
+from math import floor, inf, isfinite
 from typing import Any, Final
 
 import numpy as np
@@ -40,9 +40,9 @@ ROUND: Final = 0.01
 """One round of a budget in the solver's deterministic time, which is the same on every machine (about seconds)."""
 BEGIN_WITH: Final = ("batch", "dynamic", "heft_affinity", "search")
 FIRST_ROUNDS: Final = 100
-FOR_FIRST: Final = 0.2
-"""The fraction of the time that the first strategies may take."""
 FIRST_EFFORT: Final = 0.1
+EFFORT: Final = 1.0
+"""The solver's deterministic time in a second of work."""
 WHOLE: Final = 1e-6
 """A number of ticks this close to an integer counts as an integer."""
 DEPOT: Final = 0
@@ -55,14 +55,8 @@ def exact(problem: Problem, budget: SearchBudget) -> Plan:
 
 
 def _first(problem: Problem, budget: SearchBudget) -> Plan:
-    """Return the shortest plan of the faster strategies; those that search get a fraction of the time."""
-    used = budget.used
-    some = replace(
-        budget,
-        rounds=FIRST_ROUNDS if used is None else None,
-        keep_going=lambda: budget.keep_going() and (used is None or used() < FOR_FIRST),
-        better=lambda _: None,
-    )
+    """Return the shortest plan of the faster strategies; those that search do a fixed number of rounds."""
+    some = replace(budget, rounds=FIRST_ROUNDS, better=lambda _: None)
     plans = [strategy(name)(problem, some) for name in BEGIN_WITH if name in STRATEGIES]
     return min(plans, key=lambda plan: plan.makespan_s)
 
@@ -75,7 +69,7 @@ def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
     ticks = _ticks_a_second(problem, plan)
     best = plan if problem.multi_model else replace(plan, proven_s=lower_bound(problem).seconds)
     for effort in _efforts(budget):
-        found, proven, settled = _attempt(problem, best, ticks, budget.seed, effort)
+        found, proven, settled = _attempt(problem, best, ticks, budget, effort)
         if found.makespan_s < best.makespan_s:
             best = replace(found, proven_s=best.proven_s)
             budget.better(best)
@@ -89,23 +83,18 @@ def improved(problem: Problem, plan: Plan, budget: SearchBudget) -> Plan:
 def _efforts(budget: SearchBudget) -> Iterator[float]:
     """Yield the effort for the next attempt until the budget is spent; each attempt starts from the best plan so far.
 
-    With a clock, the first attempt is short and measures how much time a unit of effort takes on this machine.
+    The efforts double, whatever the budget, and the last one is what is left. An attempt with more effort goes on where
+    one with less ends, so a larger budget never gives a longer plan.
     """
     if budget.rounds is not None:
         yield budget.rounds * ROUND
         return
-    effort, spent, began = FIRST_EFFORT, 0.0, budget.used() if budget.used else 0.0
-    while budget.keep_going():
-        yield effort
-        spent += effort
-        effort *= 8 if budget.used else 2
-        if budget.used:
-            used = budget.used()
-            # The effort that fits into the remaining time, at the rate measured so far.
-            left = (1 - used) * spent / max(used - began, 1e-9)
-            effort = left if left < 2 * effort else effort
-            if left < FIRST_EFFORT / 10:
-                return
+    left = inf if budget.work_s is None else budget.work_s * EFFORT
+    effort = FIRST_EFFORT
+    while left > 0 and budget.keep_going():
+        yield min(effort, left)
+        left -= effort
+        effort *= 2
 
 
 def _ticks_a_second(problem: Problem, plan: Plan) -> int:
@@ -131,7 +120,7 @@ class _Program:
     makespan: Any
 
 
-def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float) -> tuple[Plan, float, bool]:
+def _attempt(problem: Problem, plan: Plan, ticks: int, budget: SearchBudget, effort: float) -> tuple[Plan, float, bool]:
     """Improve this plan; return the plan found, the lower bound, and whether the search is complete."""
     from ortools.sat.python import cp_model
 
@@ -142,8 +131,10 @@ def _attempt(problem: Problem, plan: Plan, ticks: int, seed: int, effort: float)
     solver.parameters.num_workers = 1
     solver.parameters.interleave_search = True  # alternates two searches: one proves by propagation, one by relaxation
     solver.parameters.subsolvers.extend(["no_lp", "max_lp"])
-    solver.parameters.random_seed = seed % 2**31
+    solver.parameters.random_seed = budget.seed % 2**31
     solver.parameters.max_deterministic_time = effort
+    if isfinite(left_s := budget.left_s()):
+        solver.parameters.max_time_in_seconds = left_s
     status = solver.solve(program.model)
     proven = max(0.0, solver.best_objective_bound) / ticks
     if status not in {cp_model.OPTIMAL, cp_model.FEASIBLE}:

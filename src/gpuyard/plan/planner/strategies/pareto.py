@@ -27,14 +27,19 @@ from gpuyard.plan.planner.levels import levels
 from gpuyard.plan.planner.plan import Plan
 from gpuyard.plan.planner.problem import Floats, Ints, Problem
 from gpuyard.plan.planner.strategies import STRATEGIES, SearchBudget, can_plan, strategy
+from gpuyard.plan.planner.strategies.search import work_of_a_list
 
 PARENTS: Final = ("batch", "dynamic", "heft_affinity", "search")
 """The strategies whose plans are in the first generation, the quick ones first."""
-FOR_OTHERS: Final = 0.4
-"""The fraction of the time that the other strategies may take."""
+PARENT_ROUNDS: Final = 600
+"""The most rounds of the search whose plans are parents."""
 POPULATION: Final = 32
 GENERATIONS: Final = 200
 """The number of generations if there is neither a time limit nor `rounds`."""
+CHILD_WORK: Final = (300e-6, 0.7e-6)
+"""Seconds of work of one child, and of each of its calls (`search.WORK`)."""
+LEVELS_WORK: Final = 6
+"""With power levels the calls of a child cost so many times as much."""
 RELUCTANCE: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 BALANCE: Final = (0.0, 0.1)
 MOST_STEPS: Final = 50_000_000
@@ -75,7 +80,7 @@ class _Population:
         self._better = budget.better
         self._shortest = inf
         self._power = power_of(problem)
-        self._has_levels = self._power is not None and self._power.watts.shape[1] > 1
+        self.has_levels = self._power is not None and self._power.watts.shape[1] > 1
         self._rank = ranks(calls.before_at, calls.after_at, calls.after)
 
     def look_at(self, plan: Plan) -> None:
@@ -98,7 +103,7 @@ class _Population:
         """Decode the genes and return the objectives of the plan."""
         gpu, key = np.split(genes[:-1], 2)
         plan = timed(self.problem, gpu.astype(np.int32), self._order(key))
-        if self._has_levels and self._power is not None:
+        if self.has_levels and self._power is not None:
             plan = with_power_levels(self.problem, plan, self._power, float(genes[-1]))
         grown = point(self.problem, plan, self._power)
         self._keep(grown)
@@ -113,20 +118,21 @@ class _Population:
 
 def _parents(problem: Problem, budget: SearchBudget, population: _Population) -> list[Plan]:
     """Return the plans of the other strategies, shortest first; their intermediate plans are considered, too."""
-    used, rounds = budget.used, budget.rounds
-    if rounds is None and used is None:
-        rounds = GENERATIONS
-
-    def part() -> bool:
-        return budget.keep_going() and (used is None or used() < FOR_OTHERS)
-
-    share = replace(budget, rounds=rounds, keep_going=part, better=population.look_at)
+    share = replace(budget, rounds=_parent_rounds(problem, budget), better=population.look_at)
     plans: list[Plan] = []
     for name in PARENTS:
-        if name in STRATEGIES and (not plans or part()):
+        if name in STRATEGIES and (not plans or budget.keep_going()):
             plans.append(strategy(name)(problem, share))
             population.look_at(plans[-1])
     return sorted(plans, key=lambda plan: plan.makespan_s)
+
+
+def _parent_rounds(problem: Problem, budget: SearchBudget) -> int:
+    """Return the rounds of the search whose plans are parents: a fixed number, unless the budget is smaller."""
+    limits = [PARENT_ROUNDS if budget.rounds is None else budget.rounds]
+    if budget.work_s is not None:
+        limits.append(int(budget.work_s / work_of_a_list(problem)))
+    return max(1, min(limits))
 
 
 def _first_generation(population: _Population, budget: SearchBudget) -> list[Genes]:
@@ -166,9 +172,9 @@ def _breed(population: _Population, budget: SearchBudget, first: list[Genes]) ->
         **_operators(population.problem, budget.seed),
     )
     algorithm.setup(search, termination=NoTermination(), seed=budget.seed % 2**32)
-    rounds = GENERATIONS if budget.rounds is None and budget.used is None else budget.rounds
-    generation = 0
-    while (rounds is None or generation < rounds) and budget.keep_going():
+    for _ in range(_generations(population, budget)):
+        if not budget.keep_going():
+            return
         children = algorithm.ask()
         values: list[tuple[float, ...]] = []
         for genes in children.get("X"):
@@ -177,7 +183,18 @@ def _breed(population: _Population, budget: SearchBudget, first: list[Genes]) ->
             values.append(population.grow(genes))
         Evaluator().eval(StaticProblem(search, F=np.array(values)), children)
         algorithm.tell(infills=children)
-        generation += 1
+
+
+def _generations(population: _Population, budget: SearchBudget) -> int:
+    """Return how many generations the budget allows, after the work of the parents."""
+    if budget.rounds is not None:
+        return budget.rounds
+    if budget.work_s is None:
+        return GENERATIONS
+    problem = population.problem
+    left_s = budget.work_s - _parent_rounds(problem, budget) * work_of_a_list(problem)
+    child_s = CHILD_WORK[0] + CHILD_WORK[1] * len(problem.calls) * (LEVELS_WORK if population.has_levels else 1)
+    return max(0, int(left_s / (POPULATION * child_s)))
 
 
 def _filled(first: list[Genes]) -> Any:
