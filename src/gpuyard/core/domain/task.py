@@ -117,6 +117,8 @@ class TaskSpec(Value, frozen=True):
     estimate: Estimate | None = None
     remaining_time_levels: RemainingTimeLevels = msgspec.field(default=(), name="outlook")
     """The expected remaining time at each age; see `remaining_time`."""
+    run_level: int | None = None
+    """The level of the expected run time, for a task that loses its progress when it is stopped, or is never stopped."""
     require_fit: bool = False
     """Refuse the task at once if no current node could ever hold it, instead of waiting for a suitable node to join."""
     secrets: tuple[str, ...] = ()

@@ -41,13 +41,19 @@ def _sort_key(task: Task, level: int, settings: Settings) -> float:
 
 
 def _key(task: Task, now: float, settings: Settings) -> float:
+    if task.spec.run_level is not None:
+        return _sort_key(task, task.spec.run_level, settings)
+    return _expected_key(task, now, settings)
+
+
+def _expected_key(task: Task, now: float, settings: Settings) -> float:
     return _sort_key(task, _level(task, task.served_at(now) + ROUNDING), settings)
 
 
 def _rank(task: Task, now: float, settings: Settings) -> float:
     if task.preemption is Preemption.REQUEUE and isinstance(task.phase, Running):
         return _sort_key(task, -1, settings)
-    return _key(task, now, settings)
+    return _expected_key(task, now, settings)
 
 
 def _changes_at(running: Task, now: float, settings: Settings) -> float | None:  # noqa: ARG001
