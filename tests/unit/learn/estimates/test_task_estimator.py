@@ -65,3 +65,11 @@ def test_an_estimate_and_levels_that_are_given_are_kept() -> None:
     before = learned(*[100_000.0] * 20).estimated(spec(), ANN, 0.0, said)
     assert before.estimate is said
     assert learned().estimated(before, ANN, 0.0, before.estimate) == before
+
+
+def test_where_most_tasks_can_be_preempted_the_level_is_nearer_to_theirs() -> None:
+    alone, among_others = learned(*[10.0, 100_000.0] * 50), learned(*[10.0, 100_000.0] * 50)
+    for _ in range(9):
+        among_others.estimated(spec(Preemption.CHECKPOINT), ANN, 0.0, None)
+    assert run_level(alone) == 4
+    assert run_level(among_others) == 0
